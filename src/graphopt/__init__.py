@@ -1,0 +1,1 @@
+"""Graph optimization for ONNX models."""
