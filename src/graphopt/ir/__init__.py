@@ -1,0 +1,14 @@
+"""The view over ONNX protos: `Model`, `Graph`, `Node`, `Value`, and the constants and types they carry."""
+
+from graphopt.ir.files import ExternalData
+from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.load import captured_values, paused_gc
+from graphopt.ir.model import Model, Source
+from graphopt.ir.schema import OpInfo, op_schema
+from graphopt.ir.tensor import Tensor
+from graphopt.ir.types import FLOAT_TYPES, Dim, TensorType, ValueType
+
+__all__ = [
+    "FLOAT_TYPES", "Dim", "ExternalData", "Graph", "Model", "Node", "OpInfo", "Source", "Tensor", "TensorType",
+    "Value", "ValueType", "captured_values", "op_schema", "paused_gc",
+]  # fmt: skip

@@ -1,0 +1,99 @@
+"""Attributes between protos and Python values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto
+
+from graphopt.errors import PassError
+from graphopt.ir.tensor import Tensor
+
+_A = AttributeProto
+
+
+def decode_attribute(proto: AttributeProto) -> Any:
+    """The Python value of an attribute.
+
+    Integers, floats, strings, `Tensor`s and tuples of these; a graph or any rarer kind comes as the proto.
+    Strings that are no UTF-8 stay bytes.
+    """
+    kind = proto.type
+    if proto.ref_attr_name:
+        return proto
+    if kind == _A.INT:
+        return proto.i
+    if kind == _A.INTS:
+        return tuple(proto.ints)
+    if kind == _A.FLOAT:
+        return proto.f
+    if kind == _A.STRING:
+        return _text(proto.s)
+    if kind == _A.FLOATS:
+        return tuple(proto.floats)
+    if kind == _A.STRINGS:
+        return tuple(_text(s) for s in proto.strings)
+    if kind == _A.TENSOR:
+        return Tensor(proto.t.data_type, tuple(proto.t.dims), proto=proto.t)
+    return proto
+
+
+def _text(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def encode_attribute(name: str, value: Any, kind: int | None = None) -> AttributeProto:
+    """The proto of an attribute.
+
+    Args:
+        name: attribute name.
+        value: what `decode_attribute` gives, a NumPy array for a tensor, or an `AttributeProto` to copy.
+        kind: the type that the schema states; tells an empty list of ints from one of floats.
+
+    Raises:
+        PassError: a value that no attribute can hold.
+    """
+    if isinstance(value, AttributeProto):
+        proto = AttributeProto()
+        proto.CopyFrom(value)
+        proto.name = name
+        return proto
+    proto = AttributeProto(name=name)
+    if isinstance(value, np.ndarray):
+        value = Tensor.from_array(value)
+    if isinstance(value, Tensor):
+        proto.type = _A.TENSOR
+        value.fill(proto.t)
+    elif isinstance(value, onnx.GraphProto):
+        proto.type = _A.GRAPH
+        proto.g.CopyFrom(value)
+    elif isinstance(value, (bool, int, np.integer)) and kind != _A.FLOAT:
+        proto.type, proto.i = _A.INT, int(value)
+    elif isinstance(value, (float, int, np.floating)):
+        proto.type, proto.f = _A.FLOAT, float(value)
+    elif isinstance(value, (str, bytes)):
+        proto.type, proto.s = _A.STRING, value.encode() if isinstance(value, str) else value
+    elif isinstance(value, (list, tuple)):
+        _encode_list(proto, value, kind)
+    else:
+        raise PassError(f"attribute {name!r} cannot hold a {type(value).__name__}")
+    return proto
+
+
+def _encode_list(proto: AttributeProto, values: list[Any] | tuple[Any, ...], kind: int | None) -> None:
+    if all(isinstance(v, (int, np.integer)) for v in values) and kind in (None, _A.INTS):
+        proto.type = _A.INTS
+        proto.ints.extend(int(v) for v in values)
+    elif values and all(isinstance(v, (str, bytes)) for v in values) or kind == _A.STRINGS:
+        proto.type = _A.STRINGS
+        proto.strings.extend(v.encode() if isinstance(v, str) else v for v in values)
+    elif all(isinstance(v, (int, float, np.number)) for v in values):
+        proto.type = _A.FLOATS
+        proto.floats.extend(float(v) for v in values)
+    else:
+        raise PassError(f"attribute {proto.name!r} cannot hold a list of {type(values[0]).__name__}")

@@ -1,0 +1,292 @@
+"""From the view back to protos: what no rewrite touched is copied as it came, everything else is written anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+from onnx import NodeProto
+
+from graphopt.ir.attributes import encode_attribute
+from graphopt.ir.graph import Graph, Node
+from graphopt.ir.model import Model
+from graphopt.ir.schema import op_schema
+from graphopt.ir.tensor import Tensor
+
+IR_WITH_FREE_INITIALIZERS = 4
+"""From this IR version on an initializer need not be a graph input."""
+
+
+def flush(model: Model, *, with_data: bool = True) -> onnx.ModelProto:
+    """The model as a proto.
+
+    Args:
+        model: the model.
+        with_data: False leaves out the contents of main-graph initializers that are in files.
+    """
+    source = model.proto
+    if not model.changed and not model.lifted:
+        if model.inplace:
+            return source
+        result = onnx.ModelProto()
+        result.CopyFrom(source)
+        return result
+    result = source if model.inplace else onnx.ModelProto()
+    if not model.inplace:
+        _copy_fields(source, result, {"graph", "functions", "opset_import", "metadata_props"})
+        result.opset_import.extend(source.opset_import)
+    for domain, version in model.added_opsets.items():
+        result.opset_import.add(domain=domain, version=version)
+    _write_metadata(model, result)
+    write_graph(model.graph, result.graph, with_data=with_data)
+    _write_functions(model, result)
+    if model.inplace:
+        model.added_opsets.clear()
+    return result
+
+
+def _write_metadata(model: Model, result: onnx.ModelProto) -> None:
+    kept = [p for p in model.proto.metadata_props if model.metadata.get(p.key) == p.value]
+    known = {p.key for p in kept}
+    copies = [onnx.StringStringEntryProto.FromString(p.SerializeToString()) for p in kept]
+    del result.metadata_props[:]
+    result.metadata_props.extend(copies)
+    for key, value in model.metadata.items():
+        if key not in known:
+            result.metadata_props.add(key=key, value=value)
+
+
+def _write_functions(model: Model, result: onnx.ModelProto) -> None:
+    written = []
+    for graph in model.functions:
+        source = graph.proto
+        assert isinstance(source, onnx.FunctionProto)
+        if not graph.changed:
+            written.append(source)
+            continue
+        proto = onnx.FunctionProto()
+        proto.CopyFrom(source)
+        _write_nodes(graph, proto)
+        known = {o.domain for o in source.opset_import}
+        used = {node.domain for node in graph}
+        for domain in used & model.added_opsets.keys() - known:
+            proto.opset_import.add(domain=domain, version=model.added_opsets[domain])
+        written.append(proto)
+    if model.inplace:
+        written = [onnx.FunctionProto.FromString(p.SerializeToString()) for p in written]
+        del result.functions[:]
+    result.functions.extend(written)
+
+
+def write_graph(graph: Graph, target: onnx.GraphProto, *, with_data: bool = True) -> None:
+    """Write a graph into `target`: an empty proto, or the very one that the graph was read from."""
+    source = graph.proto
+    assert isinstance(source, onnx.GraphProto)
+    if target is not source:
+        _copy_fields(source, target, {"node", "initializer", "sparse_initializer", "value_info"})
+    _write_initializers(graph, source, target, with_data=with_data)
+    _write_value_info(graph, source, target)
+    _write_nodes(graph, target)
+
+
+def _write_nodes(graph: Graph, target: onnx.GraphProto | onnx.FunctionProto) -> None:
+    nodes = [emit(node) for node in graph]
+    if graph.changed or target is not graph.proto:
+        del target.node[:]
+        target.node.extend(_constants_for_old_ir(graph))
+        target.node.extend(nodes)
+
+
+def _constants_for_old_ir(graph: Graph) -> list[NodeProto]:
+    """Before IR 4 every initializer has to be an input of the main graph: new ones become `Constant` nodes."""
+    if graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS or graph.is_function:
+        return []
+    nodes = []
+    for value in graph.initializers:
+        if value.tensor is not None and value.tensor.original is None:
+            node = NodeProto(op_type="Constant", output=[value.name])
+            node.attribute.append(encode_attribute("value", value.tensor))
+            nodes.append(node)
+    return nodes
+
+
+def _write_initializers(graph: Graph, source: onnx.GraphProto, target: onnx.GraphProto, *, with_data: bool) -> None:
+    alive = {v.name: v.tensor for v in graph.initializers}
+    sparse = [s for s in source.sparse_initializer if (v := graph.values.get(s.values.name)) and v.is_sparse]
+    known: set[str] = set()
+    if target is source:
+        gone = [i for i, t in enumerate(source.initializer) if not _still_there(alive.get(t.name), t)]
+        known.update(t.name for t in source.initializer)
+        known.difference_update(source.initializer[i].name for i in gone)
+        for index in reversed(gone):
+            del target.initializer[index]
+        if len(sparse) != len(source.sparse_initializer):
+            sparse = [onnx.SparseTensorProto.FromString(s.SerializeToString()) for s in sparse]
+            del target.sparse_initializer[:]
+            target.sparse_initializer.extend(sparse)
+    else:
+        target.sparse_initializer.extend(sparse)
+        for proto in source.initializer:
+            tensor = alive.get(proto.name)
+            if tensor is not None and _still_there(tensor, proto):
+                known.add(proto.name)
+                _write_tensor(tensor, proto.name, target.initializer.add(), with_data=with_data)
+    if graph.model.ir_version < IR_WITH_FREE_INITIALIZERS:
+        return
+    for name, tensor in alive.items():
+        if name not in known and tensor is not None:
+            _write_tensor(tensor, name, target.initializer.add(), with_data=with_data)
+
+
+def _still_there(tensor: Tensor | None, proto: onnx.TensorProto) -> bool:
+    return tensor is not None and (tensor.original is proto or _same_place(tensor, proto))
+
+
+def _same_place(tensor: Tensor, proto: onnx.TensorProto) -> bool:
+    # Protobuf may hand out a second wrapper of one message: the names tell then.
+    return tensor.original is not None and tensor.original.name == proto.name
+
+
+def _write_tensor(tensor: Tensor, name: str, target: onnx.TensorProto, *, with_data: bool) -> None:
+    original = tensor.original
+    if original is not None and (tensor.source is None or original.data_location == onnx.TensorProto.EXTERNAL):
+        target.CopyFrom(original)
+        target.name = name
+    elif tensor.source is not None and not with_data:
+        target.CopyFrom(tensor.header(name))
+    else:
+        tensor.fill(target, name)
+
+
+def _write_value_info(graph: Graph, source: onnx.GraphProto, target: onnx.GraphProto) -> None:
+    values = graph.values
+    kept = []
+    for info in source.value_info:
+        value = values.get(info.name)
+        # An entry that names no value at all was of no use before and is none now, but it is not ours to drop.
+        if value is None and graph.changed:
+            continue
+        if value is not None and value.info is None and not value.is_input:
+            continue
+        kept.append(info)
+    if target is not source:
+        target.value_info.extend(kept)
+    elif len(kept) != len(source.value_info):
+        kept = [onnx.ValueInfoProto.FromString(info.SerializeToString()) for info in kept]
+        del target.value_info[:]
+        target.value_info.extend(kept)
+
+
+def emit(node: Node) -> NodeProto:
+    """The proto of a node: the original one where nothing about it changed."""
+    proto = node.proto
+    changed_inside = [key for key, graph in node.subgraphs.items() if graph.changed]
+    if proto is not None and not node.changed and not changed_inside:
+        return proto
+    result = NodeProto()
+    if proto is not None:
+        _copy_fields(proto, result, {"input", "output", "attribute"})
+    else:
+        _describe(node, result)
+    result.input.extend("" if v is None else v.name for v in node.inputs)
+    result.output.extend("" if v is None else v.name for v in node.outputs)
+    _write_attributes(node, result)
+    return result
+
+
+def _describe(node: Node, result: NodeProto) -> None:
+    result.op_type = node.op_type
+    result.domain = node.domain
+    result.name = node.name
+    result.overload = node.overload
+    if node.origin is not None:
+        result.doc_string = node.origin.doc_string
+        result.metadata_props.extend(node.origin.metadata_props)
+
+
+def _write_attributes(node: Node, result: NodeProto) -> None:
+    originals = {a.name: a for a in node.proto.attribute} if node.proto is not None else {}
+    decoded = node._attrs
+    kinds: dict[str, int] = {}
+    if decoded is not None:
+        schema = op_schema(node.op_type, node.domain, node.graph.opset(node.domain))
+        kinds = schema.attributes if schema is not None else {}
+    names = list(originals) if decoded is None else list(decoded)
+    for name in names:
+        graph = node.subgraphs.get(name)
+        original = originals.get(name)
+        if graph is not None and graph.changed:
+            attribute = result.attribute.add()
+            if original is not None:
+                _copy_fields(original, attribute, {"g"})
+            attribute.name, attribute.type = name, onnx.AttributeProto.GRAPH
+            write_graph(graph, attribute.g)
+        elif original is not None and (decoded is None or not node.changed or _unchanged(original, decoded[name])):
+            copy = result.attribute.add()
+            copy.CopyFrom(original)
+            _flush_graph_list(node, name, copy)
+        elif decoded is not None:
+            result.attribute.append(encode_attribute(name, decoded[name], kinds.get(name)))
+
+
+def _flush_graph_list(node: Node, name: str, attribute: onnx.AttributeProto) -> None:
+    for number, target in enumerate(attribute.graphs):
+        graph = node.subgraphs.get(f"{name}[{number}]")
+        if graph is not None and graph.changed:
+            target.Clear()
+            write_graph(graph, target)
+
+
+def _unchanged(original: onnx.AttributeProto, value: Any) -> bool:
+    if isinstance(value, onnx.AttributeProto):
+        return value == original
+    if isinstance(value, Tensor):
+        return value.original is not None and value.original == original.t
+    return encode_attribute(original.name, value, original.type).SerializeToString() == _bare(original)
+
+
+def _bare(original: onnx.AttributeProto) -> bytes:
+    copy = onnx.AttributeProto()
+    copy.CopyFrom(original)
+    copy.ClearField("doc_string")
+    return copy.SerializeToString()
+
+
+def _copy_fields(source: Any, target: Any, skip: set[str]) -> None:
+    """Copy all fields but `skip`, those that this version of onnx does not know included."""
+    for field, value in source.ListFields():
+        if field.name in skip:
+            continue
+        if field.is_repeated:
+            getattr(target, field.name).extend(value)
+        elif field.message_type is not None:
+            getattr(target, field.name).CopyFrom(value)
+        else:
+            setattr(target, field.name, value)
+    unknown = _unknown_fields(source)
+    if unknown:
+        target.MergeFromString(unknown)
+
+
+def _unknown_fields(message: Any) -> bytes:
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    parts = []
+    for field in UnknownFieldSet(message):
+        parts.append(_varint(field.field_number << 3 | field.wire_type))
+        if field.wire_type == 0:
+            parts.append(_varint(field.data))
+        elif field.wire_type == 2:
+            parts.append(_varint(len(field.data)) + field.data)
+        elif field.wire_type in (1, 5):
+            parts.append(field.data.to_bytes(8 if field.wire_type == 1 else 4, "little"))
+    return b"".join(parts)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

@@ -1,0 +1,287 @@
+"""From protos to the view: every field that rules read is read here, once."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from sys import intern
+
+import onnx
+
+from graphopt.errors import ModelError
+from graphopt.ir.edit import append, renumber
+from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.model import Model
+from graphopt.ir.tensor import FileSlice, Tensor, tensor_from_proto
+
+_GRAPH_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""The standard operators with graph attributes; at operators of other domains every attribute is looked at."""
+
+
+@contextmanager
+def paused_gc() -> Iterator[None]:
+    """Pause the cyclic collector: while a large graph is built it only scans what is alive anyway."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def build(proto: onnx.ModelProto, base: Path | None, slices: Mapping[int, FileSlice]) -> Model:
+    """The view over a model.
+
+    Args:
+        proto: the model; it is kept and must not be changed by others.
+        base: the folder that external data is relative to, None when there is none.
+        slices: for initializers of the main graph whose data was left in the file, where it is.
+
+    Raises:
+        ModelError: the model breaks a rule that nothing could be done without: an undefined name, a name defined
+            twice, a cycle, unreadable external data.
+    """
+    model = Model(proto, base)
+    with paused_gc():
+        _Loader(model, base).load(slices)
+    return model
+
+
+class _Loader:
+    def __init__(self, model: Model, base: Path | None) -> None:
+        self.model = model
+        self.base = base
+        self.local = {(f.domain, f.name) for f in model.proto.functions}
+
+    def load(self, slices: Mapping[int, FileSlice]) -> None:
+        proto = self.model.proto
+        opsets = _opsets(proto.opset_import)
+        self.model.graph = Graph(self.model, proto.graph.name, proto.graph, opsets)
+        self._fill(self.model.graph, slices)
+        for function in proto.functions:
+            name = f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
+            graph = Graph(self.model, name, function, {**opsets, **_opsets(function.opset_import)})
+            self.model.functions.append(graph)
+            self._fill_function(graph, function)
+
+    def _fill(self, graph: Graph, slices: Mapping[int, FileSlice]) -> None:
+        proto = graph.proto
+        assert isinstance(proto, onnx.GraphProto)
+        self._inputs(graph, proto)
+        self._initializers(graph, proto, slices)
+        self._nodes(graph, proto.node)
+        self._infos(graph, proto)
+        for info in proto.output:
+            value = self._resolve(graph, info.name, "graph output")
+            value.output_count += 1
+            if value.graph is graph and not value.is_input:
+                value.info = info
+            graph.outputs.append(value)
+
+    def _fill_function(self, graph: Graph, proto: onnx.FunctionProto) -> None:
+        for name in proto.input:
+            graph.inputs.append(self._define(graph, name))
+            graph.inputs[-1].is_input = True
+        self._nodes(graph, proto.node)
+        self._infos(graph, proto)
+        for name in proto.output:
+            value = self._resolve(graph, name, "function output")
+            value.output_count += 1
+            graph.outputs.append(value)
+
+    def _inputs(self, graph: Graph, proto: onnx.GraphProto) -> None:
+        for info in proto.input:
+            value = self._define(graph, info.name)
+            value.is_input = True
+            value.info = info
+            graph.inputs.append(value)
+
+    def _initializers(self, graph: Graph, proto: onnx.GraphProto, slices: Mapping[int, FileSlice]) -> None:
+        values = graph.values
+        for number, tensor in enumerate(proto.initializer):
+            name = tensor.name
+            value = values.get(name)
+            if value is None:
+                value = values[name] = Value(name, graph)
+            elif value.tensor is not None:
+                raise ModelError(f"initializer {name!r} of graph {graph.name!r} is given twice")
+            source = slices.get(number)
+            if source is None:
+                value.tensor = tensor_from_proto(tensor, self.base)
+            else:
+                value.tensor = Tensor(tensor.data_type, tuple(tensor.dims), proto=tensor, source=source)
+        for sparse in proto.sparse_initializer:
+            name = sparse.values.name
+            value = values.get(name) or self._define(graph, name)
+            value.is_sparse = True
+
+    def _infos(self, graph: Graph, proto: onnx.GraphProto | onnx.FunctionProto) -> None:
+        values = graph.values
+        for info in proto.value_info:
+            value = values.get(info.name)
+            if value is not None and not value.is_input:
+                value.info = info
+
+    def _define(self, graph: Graph, name: str) -> Value:
+        if name in graph.values:
+            raise ModelError(f"value {name!r} of graph {graph.name!r} is defined twice")
+        value = graph.values[name] = Value(name, graph)
+        return value
+
+    def _nodes(self, graph: Graph, protos: Mapping[int, onnx.NodeProto] | object) -> None:
+        local = self.local
+        values = graph.values
+        wanted: list[tuple[Node, list[str]]] = []
+        for proto in protos:  # type: ignore[attr-defined]
+            op_type = intern(proto.op_type)
+            domain = intern(proto.domain)
+            node = Node(op_type, "" if domain == "ai.onnx" else domain, graph, proto)
+            if domain:
+                node.op = intern(node.op)
+            node.name = proto.name
+            if proto.overload or (local and (domain, op_type) in local):
+                node.overload = proto.overload
+                node.op = f"call {domain}::{op_type}:{proto.overload}"
+            append(graph, node)
+            for index, name in enumerate(proto.output):
+                if not name:
+                    node.outputs.append(None)
+                    continue
+                if name in values:
+                    raise ModelError(f"value {name!r} of graph {graph.name!r} is defined twice")
+                value = values[name] = Value(name, graph, node, index)
+                node.outputs.append(value)
+            wanted.append((node, list(proto.input)))
+        self._link(graph, wanted)
+
+    def _link(self, graph: Graph, wanted: list[tuple[Node, list[str]]]) -> None:
+        values = graph.values
+        sorted_so_far = True
+        look_deeper = graph.is_function or _inside_function(graph)
+        for node, names in wanted:
+            inputs = node.inputs
+            for name in names:
+                if not name:
+                    inputs.append(None)
+                    continue
+                value = values.get(name)
+                if value is None:
+                    value = self._resolve(graph, name, "node input", node)
+                elif value.producer is not None and value.producer.order >= node.order:
+                    sorted_so_far = False
+                users = value.users
+                users[node] = users.get(node, 0) + 1
+                inputs.append(value)
+            if node.domain or node.op_type in _GRAPH_OPS or look_deeper:
+                self._subgraphs(node)
+        if not sorted_so_far or any(_reads_ahead(node) for node in graph if node.subgraphs):
+            sort(graph)
+
+    def _subgraphs(self, node: Node) -> None:
+        assert node.proto is not None
+        for attribute in node.proto.attribute:
+            if attribute.ref_attr_name:
+                node.op = f"referring {node.op}"
+            elif attribute.type == onnx.AttributeProto.GRAPH:
+                self._subgraph(node, attribute.name, attribute.g)
+            elif attribute.type == onnx.AttributeProto.GRAPHS:
+                for number, proto in enumerate(attribute.graphs):
+                    self._subgraph(node, f"{attribute.name}[{number}]", proto)
+
+    def _subgraph(self, node: Node, key: str, proto: onnx.GraphProto) -> None:
+        outer = node.graph
+        graph = Graph(self.model, proto.name, proto, outer.opsets, parent=outer, owner=node)
+        if not node.subgraphs:
+            node.subgraphs = {}
+        node.subgraphs[key] = graph
+        self._fill(graph, {})
+
+    def _resolve(self, graph: Graph, name: str, role: str, node: Node | None = None) -> Value:
+        scope: Graph | None = graph
+        while scope is not None:
+            value = scope.values.get(name)
+            if value is not None:
+                return value
+            scope = scope.parent
+        where = f" of {node.op} node {node.name!r}" if node is not None else ""
+        raise ModelError(f"{role} {name!r}{where} in graph {graph.name!r} is defined nowhere")
+
+
+def _opsets(imports: object) -> dict[str, int]:
+    return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in imports}  # type: ignore[attr-defined]
+
+
+def _inside_function(graph: Graph) -> bool:
+    while graph.parent is not None:
+        graph = graph.parent
+    return graph.is_function
+
+
+def captured_values(node: Node) -> Iterator[Value]:
+    """Values from outside that the subgraphs of a node read or put out, with repetition."""
+    for subgraph in node.subgraphs.values():
+        yield from _captured(subgraph, subgraph)
+
+
+def _captured(graph: Graph, top: Graph) -> Iterator[Value]:
+    for inner in graph:
+        yield from (v for v in inner.inputs if v is not None and _outside(v, top))
+        for subgraph in inner.subgraphs.values():
+            yield from _captured(subgraph, top)
+    yield from (v for v in graph.outputs if _outside(v, top))
+
+
+def _outside(value: Value, top: Graph) -> bool:
+    scope: Graph | None = value.graph
+    while scope is not None:
+        if scope is top:
+            return False
+        scope = scope.parent
+    return True
+
+
+def _reads_ahead(node: Node) -> bool:
+    graph = node.graph
+    return any(
+        v.graph is graph and v.producer is not None and v.producer.order >= node.order for v in captured_values(node)
+    )
+
+
+def sort(graph: Graph) -> None:
+    """Bring the nodes into a topological order that keeps the given order where it can.
+
+    Raises:
+        ModelError: the nodes form a cycle.
+    """
+    waiting: dict[Node, int] = {}
+    readers: dict[Node, list[Node]] = {}
+    for node in graph:
+        sources = {v.producer for v in (*node.inputs, *captured_values(node)) if v is not None and v.graph is graph}
+        sources.discard(None)
+        waiting[node] = len(sources)
+        for source in sources:
+            readers.setdefault(source, []).append(node)  # type: ignore[arg-type]
+    import heapq
+
+    ready = [(node.order, id(node), node) for node, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    done: list[Node] = []
+    while ready:
+        node = heapq.heappop(ready)[2]
+        done.append(node)
+        for reader in readers.get(node, ()):
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (reader.order, id(reader), reader))
+    if len(done) != len(waiting):
+        stuck = next(node for node, count in waiting.items() if count)
+        raise ModelError(f"graph {graph.name!r} has a cycle through {stuck!r}")
+    graph.first = graph.last = None
+    graph._count = 0
+    for node in done:
+        node.prev = node.next = None
+        append(graph, node)
+    renumber(graph)

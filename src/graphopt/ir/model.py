@@ -1,0 +1,162 @@
+"""`Model`: the whole of an ONNX model as a view, loaded once and flushed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+
+from graphopt.ir.graph import Graph, Node
+
+if TYPE_CHECKING:
+    from graphopt.ir.files import ExternalData
+
+Source = str | Path | bytes | onnx.ModelProto
+"""What a model can be loaded from: a path, serialized bytes, or a proto."""
+
+
+class Model:
+    """A model: its main graph, its functions, and everything around them.
+
+    Attributes:
+        proto: the proto that it was read from; never changed unless the model was loaded `inplace`.
+        base: the folder that external data is relative to, or None.
+        graph: the main graph.
+        functions: the model-local functions, as graphs.
+        metadata: `metadata_props` as a dict; changes are written by `flush`.
+        path: the file it came from, or None.
+        inplace: whether `flush` may write into `proto`.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, base: Path | None = None) -> None:
+        self.proto = proto
+        self.base = base
+        self.path: Path | None = None
+        self.inplace = False
+        self.lifted = False
+        self.graph: Graph
+        self.functions: list[Graph] = []
+        self.metadata: dict[str, str] = {p.key: p.value for p in proto.metadata_props}
+        self.added_opsets: dict[str, int] = {}
+        self._names: set[str] | None = None
+        self._counters: dict[str, int] = {}
+
+    @classmethod
+    def load(cls, source: Source, *, inplace: bool = False) -> Model:
+        """Read a model.
+
+        Args:
+            source: a path (external data is found beside it), serialized bytes, or a `ModelProto`.
+            inplace: for a `ModelProto`, let `flush` change it instead of making a new one.
+
+        Raises:
+            ModelError: the file cannot be read, is no ONNX model, or its graph is broken.
+        """
+        from graphopt.ir.files import read
+
+        return read(source, inplace=inplace)
+
+    @property
+    def ir_version(self) -> int:
+        """The IR version that the model states."""
+        return self.proto.ir_version
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything differs from the source."""
+        return (
+            self.graph.changed
+            or any(function.changed for function in self.functions)
+            or len(self.functions) != len(self.proto.functions)
+            or bool(self.added_opsets)
+            or self.metadata != {p.key: p.value for p in self.proto.metadata_props}
+        )
+
+    def opset(self, domain: str = "") -> int:
+        """The version of an operator domain that the model imports, 0 when it does not."""
+        return self.graph.opset(domain)
+
+    def require_opset(self, domain: str, version: int) -> None:
+        """Import an operator domain that is not imported yet (standard domain versions never change)."""
+        for graph in self.graphs():
+            if not graph.opset(domain):
+                graph.opsets[domain] = version
+        if not any(o.domain == domain for o in self.proto.opset_import):
+            self.added_opsets[domain] = version
+
+    def graphs(self) -> Iterator[Graph]:
+        """Every graph: the main one, functions, and all bodies inside, outer before inner."""
+        for top in (self.graph, *self.functions):
+            yield from _with_subgraphs(top)
+
+    def fresh_name(self, base: str) -> str:
+        """A value name that no scope of the model uses, made from `base`; it is reserved."""
+        if self._names is None:
+            self._names = self._all_names()
+        names = self._names
+        name = base
+        while name in names or not name:
+            number = self._counters.get(base, 0) + 1
+            self._counters[base] = number
+            name = f"{base}_{number}"
+        names.add(name)
+        return name
+
+    def _all_names(self) -> set[str]:
+        names: set[str] = set()
+        for graph in self.graphs():
+            names.update(graph.values)
+            names.update(info.name for info in graph.proto.value_info)
+        return names
+
+    def flush(self) -> onnx.ModelProto:
+        """The model as a proto. With no change it equals the source byte for byte."""
+        from graphopt.ir.flush import flush
+
+        return flush(self)
+
+    def save(self, path: str | Path, external_data: ExternalData | None = None) -> None:
+        """Write the model to a file, atomically, its external data included.
+
+        Args:
+            path: the file to write.
+            external_data: how to lay out weights outside the file. By default weights that were outside stay
+                outside, and all go there when the file would pass 2 GiB.
+
+        Raises:
+            ModelError: the file cannot be written.
+        """
+        from graphopt.ir.files import write
+
+        write(self, Path(path), external_data)
+
+    def verify(self) -> None:
+        """Check the invariants of the view.
+
+        Raises:
+            EngineError: one does not hold.
+        """
+        from graphopt.ir.check import check
+
+        check(self)
+
+    def text(self) -> str:
+        """The model in ONNX text form."""
+        return onnx.printer.to_text(self.flush())
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes of all graphs."""
+        for graph in self.graphs():
+            yield from graph
+
+    def __repr__(self) -> str:
+        return f"Model({self.graph!r}, {len(self.functions)} functions)"
+
+
+def _with_subgraphs(graph: Graph) -> Iterator[Graph]:
+    yield graph
+    for node in graph:
+        for subgraph in node.subgraphs.values():
+            yield from _with_subgraphs(subgraph)

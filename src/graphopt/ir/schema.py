@@ -1,0 +1,112 @@
+"""What the ONNX standard says of an operator at an opset, as plain Python data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from onnx import defs, helper
+
+_COMMUTATIVE = frozenset(
+    {
+        "Add",
+        "Mul",
+        "And",
+        "Or",
+        "Xor",
+        "Equal",
+        "BitwiseAnd",
+        "BitwiseOr",
+        "BitwiseXor",
+        "Max",
+        "Min",
+        "Sum",
+        "Mean",
+    }
+)
+_NOT_DETERMINISTIC = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpInfo:
+    """One version of an operator.
+
+    Attributes:
+        since_version: the opset that introduced this version.
+        defaults: attribute name to default value, for attributes that have one.
+        required: names of the attributes that must be given.
+        attributes: attribute name to its `onnx.AttributeProto.AttributeType`.
+        min_inputs: fewest inputs, trailing optional ones left out.
+        max_inputs: most inputs.
+        variadic: whether the last input may repeat.
+        outputs: number of declared outputs (a variadic last one counts once).
+        deterministic: False for random operators.
+        commutative: whether the inputs may be swapped without changing the result.
+        has_function: whether the standard defines the operator by a function body.
+    """
+
+    since_version: int
+    defaults: dict[str, Any]
+    required: frozenset[str]
+    attributes: dict[str, int]
+    min_inputs: int
+    max_inputs: int
+    variadic: bool
+    outputs: int
+    deterministic: bool
+    commutative: bool
+    has_function: bool
+
+
+@lru_cache(maxsize=4096)
+def op_schema(op_type: str, domain: str, opset: int) -> OpInfo | None:
+    """The version of an operator that holds at an opset.
+
+    Args:
+        op_type: operator name.
+        domain: operator domain, "" for the standard one.
+        opset: version of the domain that the model imports.
+
+    Returns:
+        The facts, or None when the `onnx` package does not know the operator there.
+    """
+    if opset <= 0:
+        return None
+    try:
+        schema = defs.get_schema(op_type, opset, domain)
+    except (defs.SchemaError, RuntimeError):
+        return None
+    if schema.deprecated:
+        return None
+    variadic = bool(schema.inputs) and schema.inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic
+    return OpInfo(
+        since_version=schema.since_version,
+        defaults={name: _default(a) for name, a in schema.attributes.items() if a.default_value.type},
+        required=frozenset(name for name, a in schema.attributes.items() if a.required),
+        attributes={name: int(a.type.value) for name, a in schema.attributes.items()},
+        min_inputs=schema.min_input,
+        max_inputs=schema.max_input,
+        variadic=variadic,
+        outputs=len(schema.outputs),
+        deterministic=op_type not in _NOT_DETERMINISTIC,
+        commutative=domain == "" and op_type in _COMMUTATIVE,
+        has_function=schema.has_function or schema.has_context_dependent_function,
+    )
+
+
+def _default(attribute: defs.OpSchema.Attribute) -> Any:
+    value = helper.get_attribute_value(attribute.default_value)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, list):
+        return tuple(v.decode() if isinstance(v, bytes) else v for v in value)
+    return value
+
+
+@lru_cache(maxsize=1)
+def latest_opset() -> int:
+    """The newest standard opset that the `onnx` package knows."""
+    return int(defs.onnx_opset_version())

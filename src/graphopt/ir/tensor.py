@@ -1,0 +1,333 @@
+"""Constant tensors: where their bytes are, and how to get at them without copying more than is asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from graphopt.errors import ModelError
+from graphopt.ir.types import element_bits, tensor_nbytes
+
+_CACHE_LIMIT = 1 << 16
+"""Arrays up to this many bytes are kept after the first look; larger ones are viewed anew each time."""
+
+_DIRECT = {
+    TensorProto.FLOAT: np.dtype("<f4"), TensorProto.DOUBLE: np.dtype("<f8"), TensorProto.FLOAT16: np.dtype("<f2"),
+    TensorProto.INT8: np.dtype("i1"), TensorProto.INT16: np.dtype("<i2"), TensorProto.INT32: np.dtype("<i4"),
+    TensorProto.INT64: np.dtype("<i8"), TensorProto.UINT8: np.dtype("u1"), TensorProto.UINT16: np.dtype("<u2"),
+    TensorProto.UINT32: np.dtype("<u4"), TensorProto.UINT64: np.dtype("<u8"), TensorProto.BOOL: np.dtype("?"),
+    TensorProto.COMPLEX64: np.dtype("<c8"), TensorProto.COMPLEX128: np.dtype("<c16"),
+}  # fmt: skip
+"""Types whose raw bytes NumPy reads as they stand."""
+
+_FROM_NUMPY = {dtype: code for code, dtype in _DIRECT.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """A run of bytes in a file.
+
+    Attributes:
+        path: the file.
+        offset: first byte.
+        length: number of bytes.
+    """
+
+    path: Path
+    offset: int
+    length: int
+
+    def view(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """The bytes as a read-only memory map."""
+        if self.length == 0:
+            return np.zeros(0, np.uint8)
+        try:
+            return np.memmap(self.path, np.uint8, mode="r", offset=self.offset, shape=(self.length,))
+        except (OSError, ValueError) as error:
+            message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
+            raise ModelError(message) from error
+
+
+class Tensor:
+    """A constant: element type, dimensions and a place where its bytes are.
+
+    The bytes live in a `TensorProto`, in a slice of a file, or in a NumPy array. `array()` gives them
+    as NumPy; nothing is read before it is called.
+    """
+
+    __slots__ = ("_array", "_key", "_proto", "dims", "dtype", "source")
+
+    def __init__(
+        self, dtype: int, dims: tuple[int, ...], *, proto: TensorProto | None = None,
+        source: FileSlice | None = None, array: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        self.dtype = dtype
+        self.dims = dims
+        self.source = source
+        self._proto = proto
+        self._array = array
+        self._key: Hashable = None
+
+    @classmethod
+    def from_array(cls, array: np.ndarray, dtype: int | None = None) -> Tensor:
+        """A tensor that holds `array`; `dtype` names the ONNX type where NumPy's does not tell it.
+
+        Raises:
+            ModelError: the array's type has no ONNX counterpart.
+        """
+        array = np.asarray(array)
+        if dtype is None:
+            dtype = _FROM_NUMPY.get(array.dtype)
+        if dtype is None:
+            if array.dtype.kind in "OUS":
+                dtype = TensorProto.STRING
+            else:
+                try:
+                    dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+                except (KeyError, ValueError) as error:
+                    raise ModelError(f"no ONNX element type for NumPy's {array.dtype}") from error
+        return cls(dtype, tuple(int(d) for d in array.shape), array=array)
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.dims)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the data in bytes, as stored; for strings the sum of their lengths."""
+        size = tensor_nbytes(self.dtype, self.numel)
+        if size is not None:
+            return size
+        if self.dtype == TensorProto.STRING:
+            if self._proto is not None:
+                return sum(map(len, self._proto.string_data))
+            return sum(len(str(s)) for s in self.array().ravel())
+        return self._proto.ByteSize() if self._proto is not None else 0
+
+    def array(self) -> np.ndarray:
+        """The contents, read-only. Strings come as an object array, narrow types as `ml_dtypes`.
+
+        Raises:
+            ModelError: the data file is missing or short, or the type cannot be read.
+        """
+        if self._array is not None:
+            return self._array
+        array = self._read()
+        if array.nbytes <= _CACHE_LIMIT:
+            self._array = array
+        return array
+
+    def _read(self) -> np.ndarray:
+        direct = _DIRECT.get(self.dtype)
+        if self.source is not None:
+            raw = self.source.view()
+            if direct is None:
+                return _read_only(numpy_helper.to_array(self._stub(raw.tobytes())))
+        elif direct is not None and self._proto is not None and self._proto.HasField("raw_data"):
+            raw = np.frombuffer(self._proto.raw_data, np.uint8)
+        else:
+            assert self._proto is not None
+            try:
+                return _read_only(numpy_helper.to_array(self._proto))
+            except (ValueError, TypeError, KeyError) as error:
+                raise ModelError(f"tensor {self._proto.name!r} cannot be read: {error}") from error
+        if raw.nbytes != self.numel * direct.itemsize:
+            expected = self.numel * direct.itemsize
+            raise ModelError(f"tensor of dims {list(self.dims)} needs {expected} bytes, its data has {raw.nbytes}")
+        return raw.view(direct).reshape(self.dims)
+
+    def _stub(self, raw: bytes) -> TensorProto:
+        return TensorProto(data_type=self.dtype, dims=self.dims, raw_data=raw)
+
+    def key(self) -> Hashable:
+        """Equal for tensors that are equal bit by bit: same type, dims and bytes."""
+        if self._key is None:
+            self._key = (self.dtype, self.dims, self._digest())
+        return self._key
+
+    def _digest(self) -> bytes:
+        if self.dtype == TensorProto.STRING:
+            parts = [s if isinstance(s, bytes) else str(s).encode() for s in self.array().ravel()]
+            return b"".join(len(p).to_bytes(8, "little") + p for p in parts)
+        array = np.ascontiguousarray(self.array())
+        raw = array.reshape(-1).view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)
+        return raw.tobytes() if raw.nbytes <= 64 else hashlib.blake2b(raw, digest_size=20).digest()
+
+    def fill(self, proto: TensorProto, name: str | None = None) -> None:
+        """Write this tensor into an empty `proto`, data inline.
+
+        Args:
+            proto: the target.
+            name: the name to give; that of the source proto when None.
+        """
+        if self._proto is not None:
+            proto.CopyFrom(self._proto)
+            if self.source is not None:
+                proto.ClearField("data_location")
+                proto.ClearField("external_data")
+                proto.raw_data = self.source.view().tobytes()
+        else:
+            self._fill_from_array(proto)
+        if name is not None:
+            proto.name = name
+
+    def _fill_from_array(self, proto: TensorProto) -> None:
+        assert self._array is not None
+        proto.data_type = self.dtype
+        proto.dims.extend(self.dims)
+        direct = _DIRECT.get(self.dtype)
+        if direct is not None and self._array.dtype == direct:
+            proto.raw_data = self._array.tobytes()
+        elif self.dtype == TensorProto.STRING:
+            proto.string_data.extend(s if isinstance(s, bytes) else str(s).encode() for s in self._array.ravel())
+        else:
+            proto.raw_data = pack(self._array, self.dtype)
+
+    def header(self, name: str | None = None) -> TensorProto:
+        """The proto without its data: name, type, dims, doc string and metadata."""
+        proto = TensorProto()
+        if self._proto is None:
+            proto.data_type = self.dtype
+            proto.dims.extend(self.dims)
+        else:
+            for field, value in self._proto.ListFields():
+                if field.name in _DATA_FIELDS:
+                    continue
+                if field.is_repeated:
+                    getattr(proto, field.name).extend(value)
+                elif field.message_type:
+                    getattr(proto, field.name).CopyFrom(value)
+                else:
+                    setattr(proto, field.name, value)
+        if name is not None:
+            proto.name = name
+        return proto
+
+    def raw(self) -> bytes | memoryview | FileSlice:
+        """The data as ONNX stores it, where possible without a copy.
+
+        Raises:
+            ModelError: the tensor holds strings, which have no raw form.
+        """
+        if self.source is not None:
+            return self.source
+        if self._proto is not None and self._proto.HasField("raw_data"):
+            return self._proto.raw_data
+        if element_bits(self.dtype) is None:
+            raise ModelError(f"tensor of element type {self.dtype} has no raw form")
+        direct = _DIRECT.get(self.dtype)
+        array = self.array()
+        if direct is not None and array.dtype == direct:
+            return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        return pack(array, self.dtype)
+
+    @property
+    def inline_proto(self) -> TensorProto | None:
+        """The original proto when it holds its own data, else None."""
+        return self._proto if self.source is None else None
+
+    @property
+    def original(self) -> TensorProto | None:
+        """The proto that this tensor was read from, data or not."""
+        return self._proto
+
+    def scalar(self) -> Any:
+        """The only element as a Python number, or None unless there is exactly one."""
+        return self.array().reshape(-1)[0].item() if self.numel == 1 else None
+
+    def __repr__(self) -> str:
+        return f"Tensor(dtype={self.dtype}, dims={list(self.dims)})"
+
+
+_DATA_FIELDS = frozenset(
+    f.name for f in TensorProto.DESCRIPTOR.fields if f.name.endswith("_data") and f.name != "external_data"
+) | {"external_data", "data_location"}
+
+
+def pack(array: np.ndarray, dtype: int) -> bytes:
+    """Raw bytes of an array of a type that NumPy itself does not have (bfloat16, float8, int4 and so on)."""
+    bits = element_bits(dtype)
+    if bits is None:
+        raise ModelError(f"element type {dtype} has no raw form")
+    if bits >= 8:
+        return array.tobytes()
+    per_byte = 8 // bits
+    flat = array.astype(np.int8).astype(np.uint8) if array.dtype.kind != "V" else array.view(np.uint8)
+    if array.dtype.name.startswith("float4"):
+        flat = array.view(np.uint8)
+    flat = flat.reshape(-1) & ((1 << bits) - 1)
+    flat = np.concatenate([flat, np.zeros(-flat.size % per_byte, np.uint8)]).reshape(-1, per_byte)
+    shifts = np.arange(per_byte, dtype=np.uint8) * bits
+    return bytes(np.bitwise_or.reduce(flat << shifts, axis=1).astype(np.uint8).tobytes())
+
+
+def tensor_from_proto(proto: TensorProto, base: Path | None) -> Tensor:
+    """The tensor of a proto; external data is located, checked to stay inside `base`, and not read.
+
+    Raises:
+        ModelError: an external tensor without a folder to look in, or that points outside of it.
+    """
+    tensor = Tensor(proto.data_type, tuple(proto.dims), proto=proto)
+    if proto.data_location == TensorProto.EXTERNAL:
+        tensor.source = _external_slice(proto, tensor, base)
+    return tensor
+
+
+def _external_slice(proto: TensorProto, tensor: Tensor, base: Path | None) -> FileSlice:
+    info = {entry.key: entry.value for entry in proto.external_data}
+    location = info.get("location", "")
+    if base is None:
+        raise ModelError(
+            f"tensor {proto.name!r} has its data in file {location!r}: load the model from its path, "
+            "or load the data first (onnx.load does)"
+        )
+    path = (base / location).resolve()
+    if not location or Path(location).is_absolute() or not path.is_relative_to(base.resolve()):
+        raise ModelError(f"tensor {proto.name!r}: external data {location!r} is outside the model's folder")
+    if not path.is_file():
+        raise ModelError(f"tensor {proto.name!r}: external data file {location!r} not found in {base}")
+    try:
+        offset = int(info.get("offset", 0))
+        length = int(info["length"]) if "length" in info else tensor.nbytes
+    except ValueError as error:
+        raise ModelError(f"tensor {proto.name!r}: external data offset or length is no number") from error
+    size = path.stat().st_size
+    if offset < 0 or length < 0 or offset + length > size:
+        raise ModelError(
+            f"tensor {proto.name!r}: bytes {offset} to {offset + length} expected in {location!r}, it has {size}"
+        )
+    expected = tensor_nbytes(tensor.dtype, tensor.numel)
+    if expected is not None and length != expected:
+        raise ModelError(f"tensor {proto.name!r}: {expected} bytes expected by its dims, external data has {length}")
+    return FileSlice(path, offset, length)
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    if array.flags.writeable:
+        array.flags.writeable = False
+    return array
+
+
+def iter_chunks(data: bytes | memoryview | FileSlice, chunk: int = 1 << 24) -> Iterator[bytes | memoryview]:
+    """The data in pieces of at most `chunk` bytes; a file slice is read piece by piece."""
+    if not isinstance(data, FileSlice):
+        yield data
+        return
+    with data.path.open("rb") as file:
+        file.seek(data.offset)
+        left = data.length
+        while left:
+            piece = file.read(min(chunk, left))
+            if not piece:
+                raise ModelError(f"tensor data file {data.path} ended {left} bytes early")
+            left -= len(piece)
+            yield piece

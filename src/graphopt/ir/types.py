@@ -1,0 +1,121 @@
+"""Types of values: what ONNX calls `TypeProto`, decoded once into something cheap to compare."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import onnx
+from onnx import TensorProto
+
+Dim = int | str | None
+"""A fixed size, a named symbol (`dim_param`), or unknown."""
+
+_BITS = {
+    TensorProto.FLOAT: 32, TensorProto.DOUBLE: 64, TensorProto.FLOAT16: 16, TensorProto.BFLOAT16: 16,
+    TensorProto.INT8: 8, TensorProto.INT16: 16, TensorProto.INT32: 32, TensorProto.INT64: 64,
+    TensorProto.UINT8: 8, TensorProto.UINT16: 16, TensorProto.UINT32: 32, TensorProto.UINT64: 64,
+    TensorProto.BOOL: 8, TensorProto.COMPLEX64: 64, TensorProto.COMPLEX128: 128,
+}  # fmt: skip
+for _name in ("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ", "FLOAT8E8M0"):
+    if hasattr(TensorProto, _name):
+        _BITS[getattr(TensorProto, _name)] = 8
+for _name, _bits in (("UINT4", 4), ("INT4", 4), ("FLOAT4E2M1", 4), ("UINT2", 2), ("INT2", 2)):
+    if hasattr(TensorProto, _name):
+        _BITS[getattr(TensorProto, _name)] = _bits
+
+FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
+"""The floating-point element types that arithmetic operators accept."""
+
+
+def element_bits(dtype: int) -> int | None:
+    """Size of one element in bits, or None for strings and types this version does not know."""
+    return _BITS.get(dtype)
+
+
+def tensor_nbytes(dtype: int, numel: int) -> int | None:
+    """Bytes that `numel` elements take in ONNX's packed form, or None where that is not fixed."""
+    bits = _BITS.get(dtype)
+    return None if bits is None else (numel * bits + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and shape of a tensor.
+
+    Attributes:
+        dtype: a value of `onnx.TensorProto.DataType`.
+        shape: one `Dim` per axis, or None when even the rank is unknown.
+    """
+
+    dtype: int
+    shape: tuple[Dim, ...] | None
+
+    @property
+    def rank(self) -> int | None:
+        """Number of axes, or None."""
+        return None if self.shape is None else len(self.shape)
+
+    @property
+    def static(self) -> bool:
+        """Whether every dimension is a fixed size."""
+        return self.shape is not None and all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def numel(self) -> int | None:
+        """Number of elements, or None unless static."""
+        if self.shape is None:
+            return None
+        dims = [d for d in self.shape if isinstance(d, int)]
+        return math.prod(dims) if len(dims) == len(self.shape) else None
+
+    @property
+    def nbytes(self) -> int | None:
+        """Size in bytes, or None unless static and of a type with a fixed width."""
+        numel = self.numel
+        return None if numel is None else tensor_nbytes(self.dtype, numel)
+
+
+ValueType = TensorType | onnx.TypeProto
+"""A tensor type, or the proto itself for sequences, optionals, maps and sparse tensors."""
+
+
+def decode_type(proto: onnx.TypeProto) -> ValueType | None:
+    """The type that a `TypeProto` states; None when it states none."""
+    kind = proto.WhichOneof("value")
+    if kind is None:
+        return None
+    if kind != "tensor_type":
+        return proto
+    tensor = proto.tensor_type
+    if not tensor.elem_type:
+        return None
+    if not tensor.HasField("shape"):
+        return TensorType(tensor.elem_type, None)
+    return TensorType(tensor.elem_type, tuple(_decode_dim(d) for d in tensor.shape.dim))
+
+
+def _decode_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    kind = dim.WhichOneof("value")
+    if kind == "dim_value":
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return (dim.dim_param or None) if kind == "dim_param" else None
+
+
+def encode_type(value_type: ValueType) -> onnx.TypeProto:
+    """The `TypeProto` of a type."""
+    proto = onnx.TypeProto()
+    if isinstance(value_type, onnx.TypeProto):
+        proto.CopyFrom(value_type)
+        return proto
+    proto.tensor_type.elem_type = value_type.dtype
+    if value_type.shape is not None:
+        shape = proto.tensor_type.shape
+        shape.SetInParent()
+        for dim in value_type.shape:
+            entry = shape.dim.add()
+            if isinstance(dim, int):
+                entry.dim_value = dim
+            elif dim is not None:
+                entry.dim_param = dim
+    return proto

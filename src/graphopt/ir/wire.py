@@ -1,0 +1,121 @@
+"""Protobuf's wire format, as far as it takes to leave large weights in the file.
+
+A model file is read through a memory map. Every initializer of the main graph above a size loses its `raw_data` on
+the way into the parser; where those bytes are in the file is kept. The parser then sees a few hundred kilobytes
+instead of the whole file.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+
+from graphopt.ir.tensor import FileSlice
+
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+"""Field numbers: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data."""
+
+_LARGE = 1 << 14
+"""Initializers below this many bytes stay in the proto: a view of the file would not pay."""
+
+Buffer = memoryview
+
+
+def varint(number: int) -> bytes:
+    """A number in protobuf's base-128 form."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def delimited(field: int, length: int) -> bytes:
+    """The head of a length-delimited field."""
+    return varint(field << 3 | 2) + varint(length)
+
+
+def _read_varint(data: Buffer, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("varint too long")
+
+
+def _fields(data: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields between two positions: number, where the field, its payload, and its end are."""
+    while at < end:
+        start = at
+        key, at = _read_varint(data, at)
+        number, kind = key >> 3, key & 7
+        if kind == 2:
+            length, at = _read_varint(data, at)
+            body, at = at, at + length
+        elif kind == 0:
+            body = at
+            _, at = _read_varint(data, at)
+        elif kind == 1:
+            body, at = at, at + 8
+        elif kind == 5:
+            body, at = at, at + 4
+        else:
+            raise ValueError(f"wire type {kind} is not supported")
+        if at > end or number == 0:
+            raise ValueError("field reaches past its message")
+        yield number, start, body, at
+
+
+def lift(path: Path) -> tuple[bytes, dict[int, FileSlice]] | None:
+    """The bytes of a model file without its large weights, and where those are.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The shortened serialized model, and for each shortened initializer of the main graph, by its index, the
+        slice of the file with its data. None when the file is not laid out as expected: then it must be parsed whole.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        data = memoryview(mapped)
+        try:
+            graphs = [field for field in _fields(data, 0, len(data)) if field[0] == _GRAPH]
+            if len(graphs) != 1:
+                return None
+            _, start, body, end = graphs[0]
+            parts, slices = _shorten(data, body, end, path)
+            head, tail = bytes(data[:start]), bytes(data[end:])
+        except (ValueError, IndexError):
+            return None
+        finally:
+            data.release()
+    graph = b"".join(parts)
+    return b"".join((head, delimited(_GRAPH, len(graph)), graph, tail)), slices
+
+
+def _shorten(data: Buffer, at: int, end: int, path: Path) -> tuple[list[bytes], dict[int, FileSlice]]:
+    parts: list[bytes] = []
+    slices: dict[int, FileSlice] = {}
+    kept_from = at
+    count = 0
+    for number, start, body, stop in _fields(data, at, end):
+        if number != _INITIALIZER:
+            continue
+        if stop - body >= _LARGE:
+            raw = [f for f in _fields(data, body, stop) if f[0] == _RAW_DATA]
+            if len(raw) == 1 and raw[0][3] - raw[0][2] >= _LARGE:
+                _, raw_start, raw_body, raw_stop = raw[0]
+                tensor = bytes(data[body:raw_start]) + bytes(data[raw_stop:stop])
+                parts += (bytes(data[kept_from:start]), delimited(_INITIALIZER, len(tensor)), tensor)
+                slices[count] = FileSlice(path, raw_body, raw_stop - raw_body)
+                kept_from = stop
+        count += 1
+    parts.append(bytes(data[kept_from:end]))
+    return parts, slices
