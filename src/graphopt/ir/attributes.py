@@ -89,7 +89,7 @@ def _encode_list(proto: AttributeProto, values: list[Any] | tuple[Any, ...], kin
     if all(isinstance(v, (int, np.integer)) for v in values) and kind in (None, _A.INTS):
         proto.type = _A.INTS
         proto.ints.extend(int(v) for v in values)
-    elif values and all(isinstance(v, (str, bytes)) for v in values) or kind == _A.STRINGS:
+    elif (values and all(isinstance(v, (str, bytes)) for v in values)) or kind == _A.STRINGS:
         proto.type = _A.STRINGS
         proto.strings.extend(v.encode() if isinstance(v, str) else v for v in values)
     elif all(isinstance(v, (int, float, np.number)) for v in values):

@@ -33,7 +33,7 @@ def append(graph: Graph, node: Node) -> None:
 
 
 def insert_before(node: Node, anchor: Node | None) -> None:
-    """Put a node before `anchor`, or at the end of its graph when that is None. Its inputs count as uses from then on."""
+    """Put a node before `anchor`, or at the end of its graph when that is None; its inputs become uses."""
     graph = node.graph
     if anchor is None:
         append(graph, node)
@@ -181,8 +181,7 @@ def take_over_output(old: Value, new: Value) -> None:
     """Put `new` out in the place of `old`, under the name of `old`; `old` gets a fresh name."""
     graph = old.graph
     name = old.name
-    owners = [g for g in _graphs_putting_out(old)]
-    for owner in owners:
+    for owner in _graphs_putting_out(old):
         owner.outputs = [new if value is old else value for value in owner.outputs]
         mark_changed(owner)
     new.output_count += old.output_count

@@ -239,9 +239,9 @@ def _flush_graph_list(node: Node, name: str, attribute: onnx.AttributeProto) -> 
 
 def _unchanged(original: onnx.AttributeProto, value: Any) -> bool:
     if isinstance(value, onnx.AttributeProto):
-        return value == original
+        return bool(value == original)
     if isinstance(value, Tensor):
-        return value.original is not None and value.original == original.t
+        return value.original is not None and bool(value.original == original.t)
     return encode_attribute(original.name, value, original.type).SerializeToString() == _bare(original)
 
 
@@ -249,7 +249,7 @@ def _bare(original: onnx.AttributeProto) -> bytes:
     copy = onnx.AttributeProto()
     copy.CopyFrom(original)
     copy.ClearField("doc_string")
-    return copy.SerializeToString()
+    return bytes(copy.SerializeToString())
 
 
 def _copy_fields(source: Any, target: Any, skip: set[str]) -> None:
@@ -272,7 +272,8 @@ def _unknown_fields(message: Any) -> bytes:
     from google.protobuf.unknown_fields import UnknownFieldSet
 
     parts = []
-    for field in UnknownFieldSet(message):
+    fields: Any = UnknownFieldSet(message)
+    for field in fields:
         parts.append(_varint(field.field_number << 3 | field.wire_type))
         if field.wire_type == 0:
             parts.append(_varint(field.data))

@@ -35,7 +35,8 @@ class Value:
     """
 
     __slots__ = (
-        "_type", "graph", "index", "info", "is_input", "is_sparse", "name", "output_count", "producer", "tensor", "users",
+        "_type", "graph", "index", "info", "is_input", "is_sparse", "name", "output_count", "producer", "tensor",
+        "users",
     )  # fmt: skip
 
     def __init__(self, name: str, graph: Graph, producer: Node | None = None, index: int = 0) -> None:
@@ -156,8 +157,24 @@ class Node:
     """
 
     __slots__ = (
-        "_attrs", "_tensor", "changed", "domain", "graph", "inputs", "name", "next", "op", "op_type", "order", "outputs",
-        "overload", "origin", "prev", "proto", "removed", "subgraphs",
+        "_attrs",
+        "_tensor",
+        "changed",
+        "domain",
+        "graph",
+        "inputs",
+        "name",
+        "next",
+        "op",
+        "op_type",
+        "order",
+        "origin",
+        "outputs",
+        "overload",
+        "prev",
+        "proto",
+        "removed",
+        "subgraphs",
     )  # fmt: skip
 
     def __init__(self, op_type: str, domain: str, graph: Graph, proto: onnx.NodeProto | None = None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from sys import intern
@@ -131,11 +132,11 @@ class _Loader:
         value = graph.values[name] = Value(name, graph)
         return value
 
-    def _nodes(self, graph: Graph, protos: Mapping[int, onnx.NodeProto] | object) -> None:
+    def _nodes(self, graph: Graph, protos: Iterable[onnx.NodeProto]) -> None:
         local = self.local
         values = graph.values
         wanted: list[tuple[Node, list[str]]] = []
-        for proto in protos:  # type: ignore[attr-defined]
+        for proto in protos:
             op_type = intern(proto.op_type)
             domain = intern(proto.domain)
             node = Node(op_type, "" if domain == "ai.onnx" else domain, graph, proto)
@@ -210,8 +211,8 @@ class _Loader:
         raise ModelError(f"{role} {name!r}{where} in graph {graph.name!r} is defined nowhere")
 
 
-def _opsets(imports: object) -> dict[str, int]:
-    return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in imports}  # type: ignore[attr-defined]
+def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in imports}
 
 
 def _inside_function(graph: Graph) -> bool:
@@ -259,13 +260,11 @@ def sort(graph: Graph) -> None:
     waiting: dict[Node, int] = {}
     readers: dict[Node, list[Node]] = {}
     for node in graph:
-        sources = {v.producer for v in (*node.inputs, *captured_values(node)) if v is not None and v.graph is graph}
-        sources.discard(None)
+        read = (v for v in (*node.inputs, *captured_values(node)) if v is not None and v.graph is graph)
+        sources = {v.producer for v in read if v.producer is not None}
         waiting[node] = len(sources)
         for source in sources:
-            readers.setdefault(source, []).append(node)  # type: ignore[arg-type]
-    import heapq
-
+            readers.setdefault(source, []).append(node)
     ready = [(node.order, id(node), node) for node, count in waiting.items() if not count]
     heapq.heapify(ready)
     done: list[Node] = []

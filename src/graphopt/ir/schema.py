@@ -86,15 +86,21 @@ def op_schema(op_type: str, domain: str, opset: int) -> OpInfo | None:
         since_version=schema.since_version,
         defaults={name: _default(a) for name, a in schema.attributes.items() if a.default_value.type},
         required=frozenset(name for name, a in schema.attributes.items() if a.required),
-        attributes={name: int(a.type.value) for name, a in schema.attributes.items()},
+        attributes={name: _number(a.type) for name, a in schema.attributes.items()},
         min_inputs=schema.min_input,
         max_inputs=schema.max_input,
         variadic=variadic,
         outputs=len(schema.outputs),
         deterministic=op_type not in _NOT_DETERMINISTIC,
         commutative=domain == "" and op_type in _COMMUTATIVE,
-        has_function=schema.has_function or schema.has_context_dependent_function,
+        has_function=bool(
+            getattr(schema, "has_function", False) or getattr(schema, "has_context_dependent_function", False)
+        ),
     )
+
+
+def _number(kind: Any) -> int:
+    return int(kind.value)
 
 
 def _default(attribute: defs.OpSchema.Attribute) -> Any:

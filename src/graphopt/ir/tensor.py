@@ -19,7 +19,7 @@ from graphopt.ir.types import element_bits, tensor_nbytes
 _CACHE_LIMIT = 1 << 16
 """Arrays up to this many bytes are kept after the first look; larger ones are viewed anew each time."""
 
-_DIRECT = {
+_DIRECT: dict[int, np.dtype[Any]] = {
     TensorProto.FLOAT: np.dtype("<f4"), TensorProto.DOUBLE: np.dtype("<f8"), TensorProto.FLOAT16: np.dtype("<f2"),
     TensorProto.INT8: np.dtype("i1"), TensorProto.INT16: np.dtype("<i2"), TensorProto.INT32: np.dtype("<i4"),
     TensorProto.INT64: np.dtype("<i8"), TensorProto.UINT8: np.dtype("u1"), TensorProto.UINT16: np.dtype("<u2"),
@@ -160,7 +160,7 @@ class Tensor:
             return b"".join(len(p).to_bytes(8, "little") + p for p in parts)
         array = np.ascontiguousarray(self.array())
         raw = array.reshape(-1).view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)
-        return raw.tobytes() if raw.nbytes <= 64 else hashlib.blake2b(raw, digest_size=20).digest()
+        return raw.tobytes() if raw.nbytes <= 64 else hashlib.blake2b(raw.data, digest_size=20).digest()
 
     def fill(self, proto: TensorProto, name: str | None = None) -> None:
         """Write this tensor into an empty `proto`, data inline.
@@ -227,7 +227,7 @@ class Tensor:
         direct = _DIRECT.get(self.dtype)
         array = self.array()
         if direct is not None and array.dtype == direct:
-            return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+            return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         return pack(array, self.dtype)
 
     @property
@@ -261,7 +261,7 @@ def pack(array: np.ndarray, dtype: int) -> bytes:
     if bits >= 8:
         return array.tobytes()
     per_byte = 8 // bits
-    flat = array.astype(np.int8).astype(np.uint8) if array.dtype.kind != "V" else array.view(np.uint8)
+    flat: np.ndarray = array.astype(np.int8).astype(np.uint8) if array.dtype.kind != "V" else array.view(np.uint8)
     if array.dtype.name.startswith("float4"):
         flat = array.view(np.uint8)
     flat = flat.reshape(-1) & ((1 << bits) - 1)

@@ -11,7 +11,7 @@ from onnx import TensorProto
 Dim = int | str | None
 """A fixed size, a named symbol (`dim_param`), or unknown."""
 
-_BITS = {
+_BITS: dict[int, int] = {
     TensorProto.FLOAT: 32, TensorProto.DOUBLE: 64, TensorProto.FLOAT16: 16, TensorProto.BFLOAT16: 16,
     TensorProto.INT8: 8, TensorProto.INT16: 16, TensorProto.INT32: 32, TensorProto.INT64: 64,
     TensorProto.UINT8: 8, TensorProto.UINT16: 16, TensorProto.UINT32: 32, TensorProto.UINT64: 64,
