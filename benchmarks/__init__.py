@@ -1,0 +1,1 @@
+"""What graphopt's claims stand on: a zoo of real models, synthetic graphs, and the measurements over them."""
