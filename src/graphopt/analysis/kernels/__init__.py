@@ -1,0 +1,46 @@
+"""Operators in NumPy: data movement on any element type, arithmetic on integers and booleans.
+
+A kernel computes exactly what the standard says, bit by bit, or raises `Unsupported`: it never guesses. Movement
+kernels also take arrays of Python objects, so that symbolic contents move like numbers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphopt.analysis.kernels.arithmetic import ARITHMETIC
+from graphopt.analysis.kernels.base import Array, Kernel, Unsupported
+from graphopt.analysis.kernels.movement import MOVEMENT
+from graphopt.ir import Node
+
+KERNELS: dict[str, Kernel] = {**MOVEMENT, **ARITHMETIC}
+"""Every operator that NumPy can compute, by `Node.op`."""
+
+__all__ = ["KERNELS", "MOVEMENT", "Array", "Kernel", "Unsupported", "run_kernel"]
+
+
+def run_kernel(node: Node, args: Sequence[Array | None]) -> list[Array]:
+    """Compute a node.
+
+    Args:
+        node: the node.
+        args: its inputs, None where one is left out.
+
+    Returns:
+        One array for each output that the node has.
+
+    Raises:
+        Unsupported: there is no kernel for the operator, its version or these element types, or the inputs are
+            not valid for it.
+    """
+    kernel = KERNELS.get(node.op)
+    if kernel is None:
+        raise Unsupported(f"{node.op} has no NumPy kernel")
+    try:
+        with np.errstate(all="ignore"):
+            result = kernel(node, list(args))
+    except (ValueError, IndexError, TypeError, OverflowError, AttributeError, ArithmeticError, MemoryError) as error:
+        raise Unsupported(f"{node.op}: {error}") from error
+    return list(result) if isinstance(result, list) else [result]

@@ -1,0 +1,276 @@
+"""Kernels that compute on integers and booleans, where NumPy and every runtime agree to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from graphopt.analysis.kernels.base import (
+    Array,
+    Kernel,
+    Unsupported,
+    box,
+    given,
+    ints,
+    need,
+    normal_axes,
+    normal_axis,
+    plain_ints,
+)
+from graphopt.ir import Node
+
+Args = list[Array | None]
+Ufunc = Callable[..., Any]
+
+
+def _integers(*arrays: Array) -> None:
+    if any(a.dtype.kind not in "iu" for a in arrays) or any(a.dtype != arrays[0].dtype for a in arrays):
+        raise Unsupported("only integers of one type")
+
+
+def _modern(node: Node) -> None:
+    if node.graph.opset() < 7:
+        raise Unsupported("broadcasting of opset 6 and below")
+
+
+def _binary(ufunc: Ufunc) -> Kernel:
+    def kernel(node: Node, args: Args) -> Array:
+        _modern(node)
+        a, b = need(args, 0), need(args, 1)
+        _integers(a, b)
+        return np.asarray(ufunc(a, b), a.dtype)
+
+    return kernel
+
+
+def _divisor(a: Array, b: Array) -> None:
+    _integers(a, b)
+    if not np.all(b):
+        raise Unsupported("division by zero")
+    if a.dtype.kind == "i" and np.any(b == -1) and np.any(a == np.iinfo(a.dtype).min):
+        raise Unsupported("division overflows")
+
+
+def _div(node: Node, args: Args) -> Array:
+    _modern(node)
+    a, b = need(args, 0), need(args, 1)
+    _divisor(a, b)
+    quotient = np.floor_divide(a, b)
+    # The standard truncates where NumPy rounds down: one more, where the signs differ and there is a rest.
+    up = (quotient * b != a) & ((a < 0) != (b < 0))
+    return np.asarray(quotient + up.astype(a.dtype), a.dtype)
+
+
+def _mod(node: Node, args: Args) -> Array:
+    a, b = need(args, 0), need(args, 1)
+    _divisor(a, b)
+    return np.asarray(np.fmod(a, b) if node.attr("fmod", 0) else np.mod(a, b), a.dtype)
+
+
+def _unary(ufunc: Ufunc) -> Kernel:
+    def kernel(node: Node, args: Args) -> Array:
+        a = need(args, 0)
+        _integers(a)
+        return np.asarray(ufunc(a), a.dtype)
+
+    return kernel
+
+
+def _variadic(ufunc: Ufunc) -> Kernel:
+    def kernel(node: Node, args: Args) -> Array:
+        if node.graph.opset() < 8:
+            raise Unsupported("broadcasting of opset 7 and below")
+        result = need(args, 0)
+        for index in range(1, len(args)):
+            other = need(args, index)
+            _integers(result, other)
+            result = np.asarray(ufunc(result, other))
+        _integers(result)
+        return result
+
+    return kernel
+
+
+def _compare(ufunc: Ufunc) -> Kernel:
+    def kernel(node: Node, args: Args) -> Array:
+        _modern(node)
+        a, b = need(args, 0), need(args, 1)
+        if a.dtype != b.dtype or a.dtype.kind not in "iubf":
+            raise Unsupported("element types")
+        return np.asarray(ufunc(a, b), np.bool_)
+
+    return kernel
+
+
+def _logic(ufunc: Ufunc) -> Kernel:
+    def kernel(node: Node, args: Args) -> Array:
+        _modern(node)
+        operands = [need(args, i) for i in range(len(args))]
+        if any(a.dtype != np.bool_ for a in operands):
+            raise Unsupported("only booleans")
+        return np.asarray(ufunc(*operands), np.bool_)
+
+    return kernel
+
+
+def _bit_shift(node: Node, args: Args) -> Array:
+    a, b = need(args, 0), need(args, 1)
+    _integers(a, b)
+    if a.dtype.kind != "u" or (b.size and int(b.max()) >= 8 * a.dtype.itemsize):
+        raise Unsupported("shift by the width or more")
+    return np.asarray(np.left_shift(a, b) if node.attr("direction") == "LEFT" else np.right_shift(a, b), a.dtype)
+
+
+def _clip(node: Node, args: Args) -> Array:
+    a = need(args, 0)
+    _integers(a)
+    for index, ufunc in ((1, np.maximum), (2, np.minimum)):
+        limit = given(args, index)
+        if limit is not None:
+            _integers(a, limit)
+            a = np.asarray(ufunc(a, limit.reshape(())), a.dtype)
+    return a
+
+
+def cast_is_exact(source: Any, target: int) -> bool:
+    """Whether NumPy's conversion from a type is the standard's for every value.
+
+    Float to integer is not: what does not fit is undefined, and left to the runtime. Neither is a conversion
+    to a narrow float, which runtimes do in two steps.
+    """
+    kind = np.dtype(source).kind
+    if target == TensorProto.BOOL:
+        return kind in "iubf"
+    if kind not in "iub":
+        return kind == "f" and (np.dtype(source).itemsize, target) in _WIDER
+    return target in _INTEGERS or target in (TensorProto.FLOAT, TensorProto.DOUBLE)
+
+
+_WIDER = {(4, TensorProto.DOUBLE), (2, TensorProto.FLOAT), (2, TensorProto.DOUBLE), (8, TensorProto.DOUBLE),
+          (4, TensorProto.FLOAT), (2, TensorProto.FLOAT16), (4, TensorProto.FLOAT16)}  # fmt: skip
+_INTEGERS = {
+    TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
+    TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
+}  # fmt: skip
+
+
+def convert(array: Array, target: int) -> Array:
+    """The array in another element type.
+
+    Raises:
+        Unsupported: NumPy might convert differently from the runtime.
+    """
+    if not cast_is_exact(array.dtype, target):
+        raise Unsupported(f"conversion of {array.dtype} to type {target}")
+    return array.astype(helper.tensor_dtype_to_np_dtype(target))
+
+
+def _cast(node: Node, args: Args) -> Array:
+    return convert(need(args, 0), node.attr("to"))
+
+
+def _cast_like(node: Node, args: Args) -> Array:
+    like = need(args, 1)
+    return convert(need(args, 0), helper.np_dtype_to_tensor_dtype(like.dtype))
+
+
+def reduced_axes(node: Node, args: Args, rank: int, since: int) -> list[int] | None:
+    """The axes that a reduction works on; None when it is the identity.
+
+    Raises:
+        Unsupported: they are symbolic or do not exist.
+    """
+    axes = ints(node, args, 1, "axes", since)
+    if not axes:
+        return None if node.attr("noop_with_empty_axes", 0) else list(range(rank))
+    return normal_axes(axes, rank)
+
+
+def _reduce(ufunc: Any, since: int, empty: bool) -> Kernel:
+    def kernel(node: Node, args: Args) -> Array:
+        data = need(args, 0)
+        if data.dtype != object:
+            _integers(data)
+        axes = reduced_axes(node, args, data.ndim, since)
+        if axes is None:
+            return data
+        if not data.size and not empty:
+            raise Unsupported("reduction of nothing")
+        keep = bool(node.attr("keepdims", 1))
+        result = ufunc.reduce(data, axis=tuple(axes), dtype=data.dtype, keepdims=keep)
+        return box(result, data.dtype)
+
+    return kernel
+
+
+def _range(node: Node, args: Args) -> Array:
+    operands = [need(args, i) for i in range(3)]
+    _integers(*operands)
+    start, limit, delta = (plain_ints(a)[0] for a in operands)
+    if delta == 0:
+        raise Unsupported("delta 0")
+    count = max(0, -((start - limit) // delta))
+    return np.asarray(start + delta * np.arange(count), operands[0].dtype)
+
+
+def _cumsum(node: Node, args: Args) -> Array:
+    data = need(args, 0)
+    _integers(data)
+    axis = normal_axis(plain_ints(need(args, 1))[0], data.ndim)
+    if node.attr("exclusive", 0):
+        raise Unsupported("exclusive sum")
+    if node.attr("reverse", 0):
+        return np.flip(np.cumsum(np.flip(data, axis), axis=axis, dtype=data.dtype), axis)
+    return np.cumsum(data, axis=axis, dtype=data.dtype)
+
+
+def _eye_like(node: Node, args: Args) -> Array:
+    like = need(args, 0)
+    dtype = node.attr("dtype")
+    target: np.dtype[Any] = like.dtype if dtype is None else helper.tensor_dtype_to_np_dtype(dtype)
+    if like.ndim != 2 or target.kind == "O":
+        raise Unsupported("not a matrix of numbers")
+    rows, columns = np.ogrid[: like.shape[0], : like.shape[1]]
+    return np.asarray(columns - rows == node.attr("k", 0)).astype(target)
+
+
+ARITHMETIC: dict[str, Kernel] = {
+    "Abs": _unary(np.abs),
+    "Add": _binary(np.add),
+    "And": _logic(np.logical_and),
+    "BitShift": _bit_shift,
+    "BitwiseAnd": _binary(np.bitwise_and),
+    "BitwiseNot": _unary(np.invert),
+    "BitwiseOr": _binary(np.bitwise_or),
+    "BitwiseXor": _binary(np.bitwise_xor),
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "Clip": _clip,
+    "CumSum": _cumsum,
+    "Div": _div,
+    "Equal": _compare(np.equal),
+    "EyeLike": _eye_like,
+    "Greater": _compare(np.greater),
+    "GreaterOrEqual": _compare(np.greater_equal),
+    "Less": _compare(np.less),
+    "LessOrEqual": _compare(np.less_equal),
+    "Max": _variadic(np.maximum),
+    "Min": _variadic(np.minimum),
+    "Mod": _mod,
+    "Mul": _binary(np.multiply),
+    "Neg": _unary(np.negative),
+    "Not": _logic(np.logical_not),
+    "Or": _logic(np.logical_or),
+    "Range": _range,
+    "ReduceMax": _reduce(np.maximum, 18, empty=False),
+    "ReduceMin": _reduce(np.minimum, 18, empty=False),
+    "ReduceProd": _reduce(np.multiply, 18, empty=True),
+    "ReduceSum": _reduce(np.add, 13, empty=True),
+    "Sign": _unary(np.sign),
+    "Sub": _binary(np.subtract),
+    "Xor": _logic(np.logical_xor),
+}
+"""Kernels by operator."""

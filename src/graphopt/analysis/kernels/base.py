@@ -1,0 +1,93 @@
+"""What all NumPy kernels share: their signature, the way they decline, and operands that changed places over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir import Node
+
+Array = np.ndarray[Any, Any]
+Kernel = Callable[[Node, list[Array | None]], Array | list[Array]]
+
+
+class Unsupported(Exception):  # noqa: N818 - an answer, not an error
+    """A kernel declines; the message says why."""
+
+
+def need(args: list[Array | None], index: int) -> Array:
+    """The operand at a position.
+
+    Raises:
+        Unsupported: it is left out.
+    """
+    value = args[index] if index < len(args) else None
+    if value is None:
+        raise Unsupported(f"input {index} is missing")
+    return value
+
+
+def given(args: list[Array | None], index: int) -> Array | None:
+    """The operand at a position, None when left out."""
+    return args[index] if index < len(args) else None
+
+
+def ints(node: Node, args: list[Array | None], index: int, name: str, since: int) -> list[int] | None:
+    """A list of integers that was attribute `name` before opset `since` and is input `index` from there on.
+
+    Raises:
+        Unsupported: it is an input whose elements are not plain integers.
+    """
+    if node.graph.opset() < since:
+        value = node.attr(name)
+        return None if value is None else [int(v) for v in value]
+    array = given(args, index)
+    return None if array is None else plain_ints(array)
+
+
+def plain_ints(array: Array) -> list[int]:
+    """The elements as Python integers.
+
+    Raises:
+        Unsupported: one is symbolic.
+    """
+    if array.dtype != object:
+        return [int(v) for v in array.reshape(-1)]
+    elements = array.reshape(-1).tolist()
+    if not all(type(v) is int for v in elements):
+        raise Unsupported("an element is symbolic")
+    return elements
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """The axis counted from the front.
+
+    Raises:
+        Unsupported: there is no such axis.
+    """
+    if not -rank <= axis < rank:
+        raise Unsupported(f"axis {axis} of a tensor of rank {rank}")
+    return axis % rank
+
+
+def normal_axes(axes: list[int], rank: int) -> list[int]:
+    """Axes counted from the front.
+
+    Raises:
+        Unsupported: one does not exist or is given twice.
+    """
+    normal = [normal_axis(axis, rank) for axis in axes]
+    if len(set(normal)) != len(normal):
+        raise Unsupported(f"axes {axes} repeat")
+    return normal
+
+
+def box(result: Any, dtype: Any) -> Array:
+    """The result as an array: NumPy gives a bare element where the result has rank 0."""
+    if isinstance(result, np.ndarray):
+        return result
+    array = np.empty((), dtype)
+    array[()] = result
+    return array

@@ -1,0 +1,166 @@
+"""What may be merged, removed or computed ahead: one list for folding, common subexpressions and dead code.
+
+An operator that this module does not know is *opaque*: a custom operator may print, count or talk to a device, so it
+is never merged, removed or folded. A call of a model-local function is as pure as its body; whatever has subgraphs is
+as pure as the worst node inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+from graphopt.ir import Model, Node
+
+_RANDOM = frozenset({
+    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+})  # fmt: skip
+
+_STANDARD_DOMAINS = frozenset({"", "ai.onnx.ml"})
+
+_MICROSOFT = frozenset({
+    "Attention", "BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "CDist", "ComplexMul", "ComplexMulConj",
+    "ConvTransposeWithDynamicPads", "CropAndResize", "DecoderAttention", "DequantizeBFP", "DequantizeLinear",
+    "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "EmbedLayerNormalization", "ExpandDims", "FastGelu", "FusedConv",
+    "FusedGemm", "FusedMatMul", "FusedMatMulActivation", "GatherBlockQuantized", "GatherND", "Gelu", "GemmFastGelu",
+    "GemmFloat8", "GemmaRotaryEmbedding", "GridSample", "GroupNorm", "Inverse", "Irfft", "IsAllFinite",
+    "LongformerAttention", "MatMulBnb4", "MatMulFpQ4", "MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits",
+    "MatMulNBitsMlp", "MatMulNBitsQkv", "MaxpoolWithMask", "MoE", "MulInteger", "MultiHeadAttention", "MurmurHash3",
+    "NGramRepeatBlock", "NhwcConv", "NhwcFusedConv", "NhwcMaxPool", "PackedAttention", "PackedMultiHeadAttention",
+    "Pad", "QAttention", "QEmbedLayerNormalization", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat",
+    "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearReduceMean",
+    "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere", "QMoE", "QOrderedAttention", "QOrderedGelu",
+    "QOrderedLayerNormalization", "QOrderedMatMul", "QuantizeBFP", "QuantizeLinear", "QuickGelu", "Range",
+    "ReduceSumInteger", "RelativePositionBias", "RemovePadding", "RestorePadding", "Rfft", "RotaryEmbedding",
+    "ScaledSiLU", "SkipGroupNorm", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+    "SparseToDenseMatMul", "Tokenizer", "TransposeMatMul", "Trilu", "UnfoldTensor", "Unique", "WordConvEmbedding",
+})  # fmt: skip
+"""Contrib operators that only compute. Those that draw random numbers, write into a cache that their caller shares
+(paged and grouped attention) or hold compiled code are left out, and so is every name not known here."""
+
+_NCHWC = frozenset({
+    "AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput", "Upsample",
+})  # fmt: skip
+
+QDQ = frozenset({
+    "QuantizeLinear", "DequantizeLinear", "com.microsoft::QuantizeLinear", "com.microsoft::DequantizeLinear",
+    "DynamicQuantizeLinear",
+})  # fmt: skip
+"""Operators that a quantized model keeps, whatever their inputs: runtimes look for them."""
+
+_NOT_TENSORS = frozenset({
+    "ConcatFromSequence", "ImageDecoder", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt",
+    "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SplitToSequence",
+    "ai.onnx.ml::CastMap", "ai.onnx.ml::DictVectorizer", "ai.onnx.ml::ZipMap",
+})  # fmt: skip
+"""Operators that read or write something other than tensors."""
+
+_answers: WeakKeyDictionary[Model, dict[tuple[str, Callable[[Node], bool]], bool]] = WeakKeyDictionary()
+"""Per model, what is known of its functions. Rewrites never make a body less pure, so an old answer stays safe."""
+
+
+def is_deterministic(node: Node) -> bool:
+    """Whether equal inputs give equal outputs, so that two such nodes may become one.
+
+    Args:
+        node: any node; its subgraphs and the functions it calls are looked into.
+    """
+    if not _is_known(node) or _draws(node):
+        return False
+    return all(map(is_deterministic, _inside(node))) and _body_is(node, is_deterministic)
+
+
+def has_side_effects(node: Node) -> bool:
+    """Whether running the node may do more than compute its outputs; unknown operators are taken to."""
+    return not is_removable(node)
+
+
+def is_removable(node: Node) -> bool:
+    """Whether the node may go when nothing reads its outputs.
+
+    Random operators may; operators that are not known may not.
+    """
+    return _is_known(node) and all(map(is_removable, _inside(node))) and _body_is(node, is_removable)
+
+
+def may_fold(node: Node, *, qdq: bool = False) -> bool:
+    """Whether the node may be computed ahead when all its inputs are constant.
+
+    Args:
+        node: the node.
+        qdq: whether quantize and dequantize operators may be folded too.
+    """
+    return why_not_fold(node, qdq=qdq) is None
+
+
+def why_not_fold(node: Node, *, qdq: bool = False) -> str | None:
+    """The reason why a node is never computed ahead, None when it may be.
+
+    Args:
+        node: the node.
+        qdq: whether quantize and dequantize operators may be folded too.
+    """
+    if node.op.startswith(("call ", "referring ")):
+        return "calls of functions and nodes with attribute references are not evaluated"
+    if node.op in QDQ:
+        return None if qdq else "quantize and dequantize operators are kept"
+    if node.subgraphs:
+        return "control flow is not evaluated"
+    if node.domain not in _STANDARD_DOMAINS:
+        return f"operators of domain {node.domain} are not evaluated"
+    if node.schema is None:
+        return f"{node.op} is not known at this opset"
+    if _draws(node):
+        return f"{node.op} draws random numbers"
+    if node.op in _NOT_TENSORS:
+        return f"{node.op} is not an operator on tensors"
+    return None
+
+
+def _is_known(node: Node) -> bool:
+    """Whether what the operator does is known: a standard one, a contrib one, or a function of the model."""
+    if node.op.startswith("call "):
+        return True
+    if node.domain in _STANDARD_DOMAINS:
+        return node.schema is not None
+    if node.domain == "com.microsoft":
+        return node.op_type in _MICROSOFT
+    return node.domain == "com.microsoft.nchwc" and node.op_type in _NCHWC
+
+
+def _draws(node: Node) -> bool:
+    if node.domain != "":
+        return False
+    return node.op_type in _RANDOM or (node.op_type == "Dropout" and _may_train(node))
+
+
+def _may_train(node: Node) -> bool:
+    """Whether a Dropout may be in training mode, where it drops at random."""
+    opset = node.graph.opset()
+    if opset < 7:
+        return bool(node.op != "Dropout" or not node.attr("is_test", 0))
+    mode = node.input(2)
+    if opset < 12 or mode is None:
+        return False
+    value = mode.const(max_bytes=64)
+    return value is None or bool(value.any())
+
+
+def _inside(node: Node) -> list[Node]:
+    return [inner for graph in node.subgraphs.values() for inner in graph] if node.subgraphs else []
+
+
+def _body_is(node: Node, check: Callable[[Node], bool]) -> bool:
+    """Whether all nodes of the function that `node` calls pass a check; True when it calls none."""
+    if not node.op.startswith("call "):
+        return True
+    model = node.graph.model
+    answers = _answers.setdefault(model, {})
+    name = node.op.removeprefix("call ").removesuffix(":")
+    known = answers.get((name, check))
+    if known is None:
+        # A function that calls itself is malformed: while its own answer is not known it counts as impure.
+        answers[name, check] = False
+        body = next((graph for graph in model.functions if graph.name == name), None)
+        known = answers[name, check] = body is not None and all(map(check, body))
+    return known
