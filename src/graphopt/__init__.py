@@ -1,1 +1,47 @@
-"""Graph optimization for ONNX models."""
+"""Graph optimization for ONNX models: correct, fast in the result, as fast to run, and explainable.
+
+`optimize` does the work in one call; `PassManager` gives the choice of passes, the log and the comparison with other
+optimizers. Everything else is imported when it is asked for, so that `import graphopt` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphopt import demo
+    from graphopt.errors import EngineError, GraphoptError, ModelError, PassError, UsageError
+    from graphopt.ir import ExternalData, Model
+    from graphopt.manager import PassManager, Result, optimize, optimize_file
+    from graphopt.pipeline import Pipeline
+    from graphopt.rewrite import Level, Numerics, Options, Target
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "optimize": "graphopt.manager", "optimize_file": "graphopt.manager", "PassManager": "graphopt.manager",
+    "Result": "graphopt.manager", "Model": "graphopt.ir", "ExternalData": "graphopt.ir",
+    "Pipeline": "graphopt.pipeline", "Level": "graphopt.rewrite", "Numerics": "graphopt.rewrite",
+    "Options": "graphopt.rewrite", "Target": "graphopt.rewrite", "GraphoptError": "graphopt.errors",
+    "ModelError": "graphopt.errors", "UsageError": "graphopt.errors", "PassError": "graphopt.errors",
+    "EngineError": "graphopt.errors",
+}  # fmt: skip
+
+__all__ = [
+    "EngineError", "ExternalData", "GraphoptError", "Level", "Model", "ModelError", "Numerics", "Options", "PassError",
+    "PassManager", "Pipeline", "Result", "Target", "UsageError", "demo", "optimize", "optimize_file",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "demo":
+        return importlib.import_module("graphopt.demo")
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module 'graphopt' has no attribute {name!r}")
+    return getattr(importlib.import_module(place), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

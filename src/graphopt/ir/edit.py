@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
+
+import onnx
 
 from graphopt.errors import EngineError
 from graphopt.ir.graph import Graph, Node, Value
@@ -34,31 +37,50 @@ def append(graph: Graph, node: Node) -> None:
 
 def insert_before(node: Node, anchor: Node | None) -> None:
     """Put a node before `anchor`, or at the end of its graph when that is None; its inputs become uses."""
-    graph = node.graph
-    if anchor is None:
-        append(graph, node)
-    else:
-        before = anchor.prev
-        while before is not None and before.removed:
-            before = before.prev
-        node.prev, node.next = before, anchor
-        anchor.prev = node
-        if before is None:
-            graph.first = node
-        else:
-            before.next = node
-        graph._count += 1
-        low = before.order if before is not None else anchor.order - 2 * _GAP
-        node.order = (low + anchor.order) // 2
-        if node.order in (low, anchor.order):
-            renumber(graph)
+    _link(node, anchor)
     for value in node.inputs:
         if value is not None:
             value.users[node] = value.users.get(node, 0) + 1
     for value in node.outputs:
         if value is not None:
-            graph.values[value.name] = value
-    mark_changed(graph)
+            node.graph.values[value.name] = value
+    mark_changed(node.graph)
+
+
+def _link(node: Node, anchor: Node | None) -> None:
+    graph = node.graph
+    node.next = None
+    if anchor is None:
+        append(graph, node)
+        return
+    before = previous_node(anchor)
+    node.prev, node.next = before, anchor
+    anchor.prev = node
+    if before is None:
+        graph.first = node
+    else:
+        before.next = node
+    graph._count += 1
+    low = before.order if before is not None else anchor.order - 2 * _GAP
+    node.order = (low + anchor.order) // 2
+    if node.order in (low, anchor.order):
+        renumber(graph)
+
+
+def previous_node(node: Node) -> Node | None:
+    """The node before, among those still in the graph."""
+    before = node.prev
+    while before is not None and before.removed:
+        before = before.prev
+    return before
+
+
+def next_node(node: Node) -> Node | None:
+    """The node behind, among those still in the graph."""
+    after = node.next
+    while after is not None and after.removed:
+        after = after.next
+    return after
 
 
 def renumber(graph: Graph) -> None:
@@ -85,11 +107,7 @@ def remove(node: Node) -> None:
             _drop_use(value, node)
     for subgraph in node.subgraphs.values():
         _release(subgraph)
-    before, after = node.prev, node.next
-    while before is not None and before.removed:
-        before = before.prev
-    while after is not None and after.removed:
-        after = after.next
+    before, after = previous_node(node), next_node(node)
     if before is None:
         graph.first = after
     else:
@@ -101,6 +119,14 @@ def remove(node: Node) -> None:
     node.removed = True
     graph._count -= 1
     mark_changed(graph)
+
+
+def restore(node: Node, anchor: Node | None) -> None:
+    """Undo `remove`: put a node back before the one that followed it."""
+    node.removed = False
+    insert_before(node, anchor)
+    for subgraph in node.subgraphs.values():
+        _retain(subgraph)
 
 
 def _release(graph: Graph) -> None:
@@ -115,6 +141,22 @@ def _release(graph: Graph) -> None:
         for subgraph in node.subgraphs.values():
             _release(subgraph)
         node.removed = True
+
+
+def _retain(graph: Graph) -> None:
+    """The inverse of `_release`."""
+    for output in graph.outputs:
+        if output.graph is not graph:
+            output.output_count += 1
+    node = graph.first
+    while node is not None:
+        node.removed = False
+        for value in node.inputs:
+            if value is not None and value.graph is not graph:
+                value.users[node] = value.users.get(node, 0) + 1
+        for subgraph in node.subgraphs.values():
+            _retain(subgraph)
+        node = node.next
 
 
 def _drop_use(value: Value, node: Node) -> None:
@@ -193,6 +235,37 @@ def take_over_output(old: Value, new: Value) -> None:
     old.info = None
 
 
+@dataclass(slots=True)
+class OutputState:
+    """What `take_over_output` changes, to be put back."""
+
+    old: Value
+    new: Value
+    names: tuple[str, str]
+    counts: tuple[int, int]
+    infos: tuple[onnx.ValueInfoProto | None, onnx.ValueInfoProto | None]
+    outputs: list[tuple[Graph, list[Value]]]
+
+    @classmethod
+    def of(cls, old: Value, new: Value) -> OutputState:
+        """The state before the change."""
+        return cls(
+            old, new, (old.name, new.name), (old.output_count, new.output_count), (old.info, new.info),
+            [(graph, graph.outputs) for graph in _graphs_putting_out(old)],
+        )  # fmt: skip
+
+    def restore(self) -> None:
+        """Put it back."""
+        for graph, outputs in self.outputs:
+            graph.outputs = outputs
+        for value, count in zip((self.old, self.new), self.counts, strict=True):
+            value.output_count = count
+            value.graph.values.pop(value.name, None)
+        for value, name, info in zip((self.old, self.new), self.names, self.infos, strict=True):
+            rename(value, name)
+            value.info = info
+
+
 def _graphs_putting_out(value: Value) -> list[Graph]:
     if sum(out is value for out in value.graph.outputs) == value.output_count:
         return [value.graph]
@@ -214,6 +287,17 @@ def rename(value: Value, name: str) -> None:
     mark_changed(graph)
 
 
+def swap_names(a: Value, b: Value) -> None:
+    """Exchange the names, and what is declared under them, of two values of one graph."""
+    name_a, name_b, info_a, info_b = a.name, b.name, a.info, b.info
+    values = a.graph.values
+    values.pop(name_a, None)
+    values.pop(name_b, None)
+    rename(a, name_b)
+    rename(b, name_a)
+    a.info, b.info = info_b, info_a
+
+
 def add_initializer(graph: Graph, name: str, tensor: Tensor) -> Value:
     """A new initializer of a graph."""
     value = Value(name, graph)
@@ -233,4 +317,11 @@ def remove_initializer(value: Value) -> None:
         raise EngineError(f"initializer {value.name!r} is used or an input, it cannot be removed")
     del value.graph.values[value.name]
     value.tensor = None
+    mark_changed(value.graph)
+
+
+def restore_initializer(value: Value, tensor: Tensor | None) -> None:
+    """Undo `remove_initializer`."""
+    value.tensor = tensor
+    value.graph.values[value.name] = value
     mark_changed(value.graph)

@@ -1,0 +1,3 @@
+"""Passes that choose which algorithm computes an operator."""
+
+PASSES: dict[str, str] = {}

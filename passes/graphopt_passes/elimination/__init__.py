@@ -1,0 +1,3 @@
+"""Passes that remove what does nothing."""
+
+PASSES: dict[str, str] = {}

@@ -1,0 +1,3 @@
+"""Passes that compute ahead what is already known."""
+
+PASSES: dict[str, str] = {}

@@ -1,0 +1,3 @@
+"""Passes that join operators."""
+
+PASSES: dict[str, str] = {}

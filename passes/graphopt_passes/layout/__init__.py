@@ -1,0 +1,3 @@
+"""Passes that choose the memory layout of values."""
+
+PASSES: dict[str, str] = {}

@@ -1,0 +1,262 @@
+"""`PassManager`: optimize a model, see what was done, and compare with every other optimizer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from graphopt.errors import ModelError, UsageError
+from graphopt.ir import ExternalData, Model, Source
+from graphopt.pipeline import Pipeline, Plan, execute, pipeline_of
+from graphopt.rewrite import Event, Failure, Level, Log, NearMiss, Numerics, Options, RuleStats, Target
+from graphopt.rewrite.target import METADATA_KEY
+
+if TYPE_CHECKING:
+    from graphopt.audit import Audit
+    from graphopt.verify import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """A model in numbers.
+
+    Attributes:
+        nodes: nodes in all graphs.
+        ops: how often each operator occurs.
+        initializers: constants in all graphs.
+        bytes: size of those constants.
+    """
+
+    nodes: int
+    ops: Mapping[str, int]
+    initializers: int
+    bytes: int
+
+    @classmethod
+    def of(cls, model: Model) -> Census:
+        """Count a model."""
+        ops = Counter(node.op for node in model.nodes())
+        tensors = [v.tensor for graph in model.graphs() for v in graph.initializers if v.tensor is not None]
+        return cls(sum(ops.values()), ops, len(tensors), sum(t.nbytes for t in tensors))
+
+
+class Result:
+    """What a run gives.
+
+    Attributes:
+        view: the optimized model as a view.
+        log: the events, near misses, failures and statistics.
+        before: the model in numbers, as it came.
+        after: the model in numbers, as it is now.
+        seconds: time of the whole run, loading included, writing not.
+        pipeline: the pipeline that ran, as text.
+        verification: the oracle's report, when it was asked for.
+    """
+
+    def __init__(self, view: Model, log: Log, before: Census, seconds: float, pipeline: str) -> None:
+        self.view = view
+        self.log = log
+        self.before = before
+        self.after = Census.of(view)
+        self.seconds = seconds
+        self.pipeline = pipeline
+        self.verification: Report | None = None
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        """The optimized model."""
+        return self.view.flush()
+
+    @property
+    def changed(self) -> bool:
+        """Whether any pass did anything."""
+        return bool(self.log.events)
+
+    @property
+    def events(self) -> list[Event]:
+        """The rewrites in order."""
+        return self.log.events
+
+    @property
+    def near_misses(self) -> list[NearMiss]:
+        """Places where a pass looked closely and declined; empty unless `explain=True` was given."""
+        return list(self.log.near_misses.values())
+
+    @property
+    def failures(self) -> list[Failure]:
+        """Passes that raised; what they had done was undone."""
+        return self.log.failures
+
+    @property
+    def stats(self) -> dict[str, RuleStats]:
+        """Attempts, hits and seconds of each pass."""
+        return self.log.stats
+
+    @property
+    def hits(self) -> dict[str, int]:
+        """How often each pass fired, for those that did."""
+        return dict(Counter(event.rule for event in self.log.events).most_common())
+
+    def save(self, path: str | Path, external_data: ExternalData | None = None) -> None:
+        """Write the optimized model; see `graphopt.ir.Model.save`."""
+        self.view.save(path, external_data)
+
+    def __repr__(self) -> str:
+        return f"Result({self.before.nodes} -> {self.after.nodes} nodes, {len(self.events)} rewrites)"
+
+
+class PassManager:
+    """A choice of passes, ready to run over models.
+
+    Args:
+        level: `basic` (standard operators at the model's opset), `extended` (adds `com.microsoft`), `layout` or `all`
+            (adds the blocked NCHWc layout for one target).
+        passes: a pipeline as text, or pass names in order; it takes the place of the level's.
+        skip: names of passes to leave out.
+        numerics: `exact`, `rounding` (the default) or `fast`: the ceiling for passes that are not named one by one.
+        target: `host`, or the instruction set that layout passes write for.
+        verify: run the original and the result on generated inputs and raise if they differ.
+        strict: raise what a pass raises, instead of undoing and reporting it.
+        explain: collect the reasons of near misses.
+        profile: time every attempt of every rule.
+        check: verify the view after every rewrite (slow).
+        limit: stop after that many rewrites.
+        options: further settings for passes; its `target` is replaced when `target` is given.
+
+    Raises:
+        UsageError: an argument is not known.
+    """
+
+    def __init__(
+        self, level: str | Level = Level.BASIC, *, passes: str | Iterable[str] | None = None,
+        skip: Iterable[str] = (), numerics: str | Numerics = Numerics.ROUNDING, target: str | Target | None = None,
+        verify: bool = False, strict: bool = False, explain: bool = False, profile: bool = False, check: bool = False,
+        limit: int | None = None, options: Options | None = None,
+    ) -> None:  # fmt: skip
+        self.level = _member(Level, level, "level")
+        self.numerics = _member(Numerics, numerics, "numerics")
+        self.target = Target.parse(target) if isinstance(target, str) else target
+        self.verify, self.strict, self.explain = verify, strict, explain
+        self.profile, self.check, self.limit = profile, check, limit
+        self.options = _with_target(options or Options(), self.target)
+        pipeline = Pipeline.of_level(self.level) if passes is None else pipeline_of(passes)
+        skipped = [skip] if isinstance(skip, str) else list(skip)
+        self.plan = Plan(pipeline, self.numerics, frozenset(skipped))
+
+    def run(self, source: Source | Model, *, inplace: bool = False) -> Result:
+        """Optimize a model.
+
+        Args:
+            source: a path, serialized bytes, a `ModelProto`, or a view (which is changed).
+            inplace: change the given `ModelProto` instead of making a new one.
+
+        Returns:
+            The result: the model, the events, what each pass cost.
+
+        Raises:
+            ModelError: the model cannot be read, or was written for another target.
+            VerificationError: with `verify=True`, the result differs from the original.
+        """
+        start = perf_counter()
+        model = source if isinstance(source, Model) else Model.load(source, inplace=inplace and not self.verify)
+        self._check_target(model)
+        before = Census.of(model)
+        log = Log(listen=self.explain, profile=self.profile, limit=self.limit)
+        execute(self.plan, model, log, strict=self.strict, check=self.check, options=self.options)
+        result = Result(model, log, before, perf_counter() - start, str(self.plan.pipeline))
+        if self.verify and not isinstance(source, Model):
+            self._verify(source, result)
+            if inplace and isinstance(source, onnx.ModelProto):
+                source.CopyFrom(result.model)
+        return result
+
+    def _check_target(self, model: Model) -> None:
+        written_for = model.metadata.get(METADATA_KEY)
+        if written_for is None:
+            return
+        target = self.target or Target.parse("host")
+        if written_for != str(target):
+            raise ModelError(f"the model was written for target {written_for}, this run is for {target}")
+
+    def _verify(self, source: Source, result: Result) -> None:
+        from graphopt.verify import assert_equivalent
+
+        result.verification = assert_equivalent(source, result.model, numerics=str(self._numerics_used(result)))
+
+    def _numerics_used(self, result: Result) -> Numerics:
+        """The loosest numerics among the passes that fired."""
+        fired = [self.plan.rule(name).numerics for name in result.hits]
+        return max(fired, default=Numerics.EXACT)
+
+    def compare(self, source: Source, against: Sequence[str] | None = None, **settings: Any) -> Audit:
+        """Run this and other optimizers on a model and compare outputs, sizes and run times.
+
+        Args:
+            source: the model.
+            against: names of peers; all that are installed when None.
+            **settings: see `graphopt.audit.audit`.
+        """
+        from graphopt.audit import audit
+
+        return audit(source, managers={str(self.level): self}, against=against, **settings)
+
+
+def _with_target(options: Options, target: Target | None) -> Options:
+    from dataclasses import replace
+
+    return options if target is None else replace(options, target=target)
+
+
+def _member(kind: Any, value: Any, what: str) -> Any:
+    if isinstance(value, kind):
+        return value
+    try:
+        return kind[str(value).upper()]
+    except KeyError:
+        raise UsageError(f"unknown {what} {value!r}; expected one of {', '.join(map(str, kind))}") from None
+
+
+def optimize(source: Source, level: str | Level = Level.BASIC, *, inplace: bool = False, **settings: Any) -> onnx.ModelProto:
+    """Optimize a model.
+
+    Args:
+        source: a path, serialized bytes, or a `ModelProto`, which is not changed unless `inplace`.
+        level: `basic`, `extended`, `layout` or `all`.
+        inplace: change the given `ModelProto` instead of making a new one.
+        **settings: see `PassManager`.
+
+    Returns:
+        The optimized model.
+
+    Examples:
+        >>> from graphopt import demo, optimize
+        >>> model = demo.conv_maxpool()
+        >>> len(optimize(model).graph.node) <= len(model.graph.node)
+        True
+    """
+    return PassManager(level, **settings).run(source, inplace=inplace).model
+
+
+def optimize_file(
+    source: str | Path, destination: str | Path, level: str | Level = Level.BASIC,
+    *, external_data: ExternalData | None = None, **settings: Any,
+) -> Result:  # fmt: skip
+    """Optimize from file to file: weights that no pass touches flow from one to the other unread.
+
+    Args:
+        source: the model to read.
+        destination: the file to write, atomically.
+        level: `basic`, `extended`, `layout` or `all`.
+        external_data: how to lay out weights outside the file; as in the source when None.
+        **settings: see `PassManager`.
+    """
+    result = PassManager(level, **settings).run(source)
+    result.save(destination, external_data)
+    return result

@@ -1,0 +1,170 @@
+"""Pipelines: which passes run in which order, as text that reads back.
+
+    repeat({elimination/*,folding/*,fusion/*}),layout/*@layout
+
+A name is one pass; `family/*` all default passes of a family at level basic, `family/*@extended` those at another
+level; braces put rules into one worklist; `repeat(...)` runs its contents until nothing changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphopt.errors import UsageError
+from graphopt.rewrite import FAMILIES, Level
+
+_TOKEN = re.compile(r"\s*([{}(),]|[^\s{}(),]+)")
+
+_CLEAN = "elimination/*,folding/*,fusion/*"
+LEVELS: dict[Level, str] = {
+    Level.BASIC: f"repeat({{{_CLEAN}}})",
+    Level.EXTENDED: f"repeat({{{_CLEAN}}}),repeat({{elimination/*@extended,folding/*@extended,fusion/*@extended}})",
+    Level.ALL: f"repeat({{{_CLEAN}}}),algorithm/*@all,layout/*@layout,"
+    "repeat({elimination/*@extended,folding/*@extended,fusion/*@extended})",
+}
+"""The pipeline of each level; `layout` and `all` are one."""
+LEVELS[Level.LAYOUT] = LEVELS[Level.ALL]
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A pass by name, or the default passes of a family at a level."""
+
+    text: str
+
+    @property
+    def family(self) -> tuple[str, Level] | None:
+        """Family and level of a glob, None for a plain name."""
+        match = re.fullmatch(r"(\w+)/\*(?:@(\w+))?", self.text)
+        if match is None:
+            return None
+        if match[1] not in FAMILIES and match[1] != "custom":
+            raise UsageError(f"unknown pass family {match[1]!r}; expected one of {', '.join(FAMILIES)}, custom")
+        level = (match[2] or "basic").upper()
+        if level not in Level.__members__:
+            raise UsageError(f"unknown level {match[2]!r}; expected one of {', '.join(map(str, Level))}")
+        return match[1], Level[level]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Passes whose rules share one worklist; its graph passes follow."""
+
+    parts: tuple[Select, ...]
+
+    def __str__(self) -> str:
+        return "{" + ",".join(map(str, self.parts)) + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A pipeline that runs until it changes nothing."""
+
+    body: Pipeline
+
+    def __str__(self) -> str:
+        return f"repeat({self.body})"
+
+
+Stage = Select | Together | Repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A sequence of stages.
+
+    Attributes:
+        stages: what runs, in order.
+    """
+
+    stages: tuple[Stage, ...]
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.stages))
+
+    def selections(self) -> Iterator[Select]:
+        """Every name and glob in it."""
+        for stage in self.stages:
+            if isinstance(stage, Select):
+                yield stage
+            elif isinstance(stage, Together):
+                yield from stage.parts
+            else:
+                yield from stage.body.selections()
+
+    @classmethod
+    def parse(cls, text: str) -> Pipeline:
+        """Read a pipeline; `str` of the result is the text without blanks.
+
+        Raises:
+            UsageError: the text is malformed; the message says where.
+        """
+        tokens = _TOKEN.findall(text)
+        if "".join(tokens) != "".join(text.split()):
+            raise UsageError(f"pipeline {text!r} is malformed")
+        parser = _Parser(text, tokens)
+        pipeline = parser.pipeline(None)
+        for selection in pipeline.selections():
+            _ = selection.family
+        return pipeline
+
+    @classmethod
+    def of_level(cls, level: Level) -> Pipeline:
+        """The pipeline of a level."""
+        return cls.parse(LEVELS[level])
+
+
+class _Parser:
+    def __init__(self, text: str, tokens: list[str]) -> None:
+        self.text = text
+        self.tokens = tokens
+        self.at = 0
+
+    def next(self) -> str | None:
+        if self.at >= len(self.tokens):
+            return None
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def fail(self, expected: str, found: str | None) -> UsageError:
+        place = f"{found!r} (token {self.at})" if found is not None else "its end"
+        return UsageError(f"pipeline {self.text!r}: expected {expected}, found {place}")
+
+    def pipeline(self, closing: str | None) -> Pipeline:
+        stages: list[Stage] = []
+        while True:
+            stages.append(self.stage())
+            token = self.next()
+            if token == closing:
+                return Pipeline(tuple(stages))
+            if token != ",":
+                raise self.fail("',' or the end" if closing is None else f"',' or {closing!r}", token)
+
+    def stage(self) -> Stage:
+        token = self.next()
+        if token == "{":
+            return self.group()
+        if token == "repeat" and self.at < len(self.tokens) and self.tokens[self.at] == "(":
+            self.at += 1
+            return Repeat(self.pipeline(")"))
+        if token is None or token in "{}(),":
+            raise self.fail("a pass name, '{' or 'repeat('", token)
+        return Select(token)
+
+    def group(self) -> Together:
+        parts: list[Select] = []
+        while True:
+            token = self.next()
+            if token is None or token in "{}(),":
+                raise self.fail("a pass name", token)
+            parts.append(Select(token))
+            token = self.next()
+            if token == "}":
+                return Together(tuple(parts))
+            if token != ",":
+                raise self.fail("',' or '}'", token)

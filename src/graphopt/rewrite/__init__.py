@@ -1,0 +1,25 @@
+"""Rewriting: the forms of a pass, the gate that changes graphs, the log of events, and the worklist driver."""
+
+from graphopt.match import Mismatch
+from graphopt.rewrite.driver import Driver, RewriteLoopError
+from graphopt.rewrite.events import Event, Failure, Log, NearMiss, NodeNote, RuleStats
+from graphopt.rewrite.options import Options
+from graphopt.rewrite.rewriter import Rewriter
+from graphopt.rewrite.rule import (
+    FAMILIES,
+    FIRED,
+    Fired,
+    GraphPass,
+    Level,
+    Numerics,
+    OpRule,
+    Outcome,
+    PatternRule,
+    Rule,
+)
+from graphopt.rewrite.target import Target
+
+__all__ = [
+    "FAMILIES", "FIRED", "Driver", "Event", "Failure", "Fired", "GraphPass", "Level", "Log", "Mismatch", "NearMiss",
+    "NodeNote", "Numerics", "OpRule", "Options", "Outcome", "PatternRule", "RewriteLoopError", "Rewriter", "Rule", "RuleStats", "Target",
+]  # fmt: skip

@@ -1,0 +1,248 @@
+"""The worklist that runs rules until none of them has anything left to do."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from graphopt.analysis.types import infer_types
+from graphopt.errors import EngineError, PassError
+from graphopt.ir import Graph, Model, Node, Value
+from graphopt.match import Match, Mismatch
+from graphopt.rewrite.events import Failure, Log, NodeNote, RuleStats
+from graphopt.rewrite.options import Options
+from graphopt.rewrite.rewriter import Rewriter
+from graphopt.rewrite.rule import GraphPass, OpRule, Outcome, PatternRule, Rule
+
+_FAILURES_ALLOWED = 3
+"""A rule that raised this often is not asked again in this run."""
+
+
+class RewriteLoopError(PassError):
+    """Rules undo each other's work; the message shows the cycle."""
+
+
+Attempt = tuple[str, Callable[[Node, Rewriter], Outcome], RuleStats]
+
+
+class Driver:
+    """Runs rules and graph passes over one model and keeps the log.
+
+    Attributes:
+        model: the model.
+        log: what happened.
+        strict: re-raise what a pass raises instead of undoing and noting it.
+        check: verify the view after every rewrite (slow, for tests).
+    """
+
+    def __init__(
+        self, model: Model, log: Log | None = None, *, strict: bool = False, check: bool = False,
+        options: Options | None = None,
+    ) -> None:  # fmt: skip
+        self.model = model
+        self.log = log if log is not None else Log()
+        self.strict = strict
+        self.check = check
+        self.rewriter = Rewriter(model, self.log, options or Options())
+        self._failed: dict[str, int] = {}
+
+    def infer(self) -> None:
+        """Infer the types and shapes of all values."""
+        infer_types(self.model)
+
+    def run_rules(self, rules: Sequence[OpRule | PatternRule]) -> int:
+        """Run rules in one worklist until none fires.
+
+        Args:
+            rules: in order of preference: at a node the first that fires wins.
+
+        Returns:
+            The number of rewrites.
+
+        Raises:
+            RewriteLoopError: (when strict) the rules never come to rest.
+        """
+        before = len(self.log.events)
+        mark = self.rewriter.journal.mark()
+        limit = before + 20 * sum(len(g) for g in self.model.graphs()) + 1000
+        tables: dict[int, dict[str, list[Attempt]]] = {}
+        try:
+            while not self.log.full:
+                at_start = len(self.log.events)
+                for graph in reversed(list(self.model.graphs())):
+                    table = tables.get(graph.opset())
+                    if table is None:
+                        table = tables[graph.opset()] = self._table(rules, graph.opset())
+                    if table and (graph.owner is None or not graph.owner.removed):
+                        self._drain(graph, table, limit)
+                if len(self.log.events) == at_start:
+                    break
+        except RewriteLoopError as error:
+            if self.strict:
+                raise
+            self.rewriter.journal.undo(mark)
+            del self.log.events[before:]
+            self.log.failures.append(Failure("worklist", None, error))
+        return len(self.log.events) - before
+
+    def _table(self, rules: Sequence[OpRule | PatternRule], opset: int) -> dict[str, list[Attempt]]:
+        table: dict[str, list[Attempt]] = {}
+        for rule in rules:
+            if not rule.knows_opset(opset):
+                continue
+            attempt = _pattern_attempt(rule) if isinstance(rule, PatternRule) else rule.rewrite
+            for op in rule.ops:
+                table.setdefault(op, []).append((rule.name, attempt, self.log.of(rule.name)))
+        return table
+
+    def _drain(self, graph: Graph, table: dict[str, list[Attempt]], limit: int) -> None:
+        queue = deque(node for node in graph if node.op in table)
+        waiting = set(queue)
+        rewriter = self.rewriter
+        while queue:
+            node = queue.popleft()
+            waiting.discard(node)
+            if node.removed:
+                continue
+            if not self._visit(node, table[node.op]):
+                continue
+            if len(self.log.events) > limit:
+                raise self._loop()
+            if self.log.full:
+                return
+            for again in (node, *_neighbours(rewriter.touched)):
+                if not again.removed and again.graph is graph and again.op in table and again not in waiting:
+                    waiting.add(again)
+                    queue.append(again)
+            rewriter.touched.clear()
+
+    def _visit(self, node: Node, attempts: list[Attempt]) -> bool:
+        """Ask the rules at a node in turn until one fires."""
+        rewriter, log = self.rewriter, self.log
+        for name, attempt, stats in attempts:
+            stats.attempts += 1
+            start = perf_counter() if log.profile else 0.0
+            rewriter.begin(name, node)
+            mark = rewriter.journal.mark()
+            events = len(log.events)
+            try:
+                outcome = attempt(node, rewriter)
+            except Exception as error:
+                self._isolate(name, node, error, mark, events)
+                continue
+            finally:
+                if log.profile:
+                    stats.seconds += perf_counter() - start
+            if outcome is None:
+                continue
+            if outcome:
+                stats.hits += 1
+                if self.check:
+                    self._verify(name, node)
+                return True
+            if log.listen and isinstance(outcome, Mismatch):
+                rewriter.note(name, node, outcome)
+        return False
+
+    def _isolate(self, rule: str, node: Node | None, error: Exception, mark: int, events: int) -> None:
+        """Undo what a failing pass did, and note the failure."""
+        note = NodeNote.of(node) if node is not None else None
+        if self.strict or isinstance(error, EngineError):
+            where = f" at {note}" if note is not None else ""
+            raise PassError(f"pass {rule} failed{where}: {type(error).__name__}: {error}") from error
+        self.rewriter.journal.undo(mark)
+        del self.log.events[events:]
+        self.rewriter.touched.clear()
+        count = self._failed[rule] = self._failed.get(rule, 0) + 1
+        if count <= _FAILURES_ALLOWED:
+            self.log.failures.append(Failure(rule, note, error))
+
+    def _verify(self, rule: str, node: Node) -> None:
+        try:
+            self.model.verify()
+        except EngineError as error:
+            raise EngineError(f"after {rule} at {NodeNote.of(node)}: {error}") from error
+
+    def _loop(self) -> RewriteLoopError:
+        last = "\n".join(f"  {event}" for event in self.log.events[-10:])
+        return RewriteLoopError(f"rewrites do not come to an end; the last ten were\n{last}")
+
+    def run_pass(self, graph_pass: GraphPass) -> int:
+        """Run a graph pass once over the model. Returns the number of rewrites."""
+        if self.log.full or not graph_pass.knows_opset(self.model.opset()):
+            return 0
+        stats = self.log.of(graph_pass.name)
+        events = len(self.log.events)
+        mark = self.rewriter.journal.mark()
+        start = perf_counter()
+        self.rewriter.enter(self.model.graph, graph_pass.name)
+        stats.attempts += 1
+        try:
+            graph_pass.run_model(self.model, self.rewriter)
+            if self.check and len(self.log.events) > events:
+                self.model.verify()
+        except Exception as error:
+            self._isolate(graph_pass.name, None, error, mark, events)
+        stats.seconds += perf_counter() - start
+        self.rewriter.touched.clear()
+        stats.hits += len(self.log.events) - events
+        return len(self.log.events) - events
+
+    def run(self, rules: Sequence[Rule]) -> int:
+        """Run a mixed sequence: neighbouring rules share a worklist, graph passes run one by one."""
+        count = 0
+        group: list[OpRule | PatternRule] = []
+        for rule in rules:
+            if isinstance(rule, GraphPass):
+                count += self.run_rules(group) if group else 0
+                group = []
+                count += self.run_pass(rule)
+            elif isinstance(rule, (OpRule, PatternRule)):
+                group.append(rule)
+        return count + (self.run_rules(group) if group else 0)
+
+
+def _pattern_attempt(rule: PatternRule) -> Callable[[Node, Rewriter], Outcome]:
+    match_at = rule.compiled.match
+
+    def attempt(node: Node, rw: Rewriter) -> Outcome:
+        match = match_at(node)
+        if not isinstance(match, Match):
+            return match
+        declined = rule.check(match)
+        if declined is not None:
+            return declined
+        result = rule.rewrite(match, rw)
+        if isinstance(result, Mismatch):
+            return result
+        values = [result] if isinstance(result, Value) else list(result)
+        return rw.replace_all(_pairs(match, values))
+
+    return attempt
+
+
+def _pairs(match: Match, values: list[Value]) -> list[tuple[Node, list[Value | None]]]:
+    """Deal the replacement values out to the outputs that the pattern returned."""
+    if len(values) != len(match.outputs):
+        raise PassError(f"{len(match.outputs)} replacement values expected, found {len(values)}")
+    pairs: dict[Node, list[Value | None]] = {}
+    for old, new in zip(match.outputs, values, strict=True):
+        if old is not None and old.producer is not None:
+            row = pairs.setdefault(old.producer, [None] * len(old.producer.outputs))
+            row[old.index] = new
+    return list(pairs.items())
+
+
+def _neighbours(nodes: list[Node]) -> list[Node]:
+    """The nodes, and those that read what they compute: a pattern may be rooted one or two steps below."""
+    found = dict.fromkeys(nodes)
+    for node in nodes:
+        for value in node.outputs:
+            if value is not None and len(value.users) <= 8:
+                for user in value.users:
+                    found[user] = None
+                    for below in user.outputs:
+                        if below is not None and len(below.users) <= 8:
+                            found.update(dict.fromkeys(below.users))
+    return list(found)

@@ -1,0 +1,143 @@
+"""What happened to a model: one event for each rewrite, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from graphopt.ir import Node
+
+
+class NodeNote(NamedTuple):
+    """A node as an event remembers it.
+
+    Attributes:
+        op: operator, with its domain unless that is the standard one.
+        name: node name.
+        outputs: names of its outputs at the time.
+    """
+
+    op: str
+    name: str
+    outputs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, node: Node) -> NodeNote:
+        """The note of a node."""
+        return cls(node.op, node.name, tuple(v.name if v is not None else "" for v in node.outputs))
+
+    def __str__(self) -> str:
+        return f"{self.op}({', '.join(self.outputs)})"
+
+
+@dataclass(slots=True)
+class Event:
+    """One rewrite.
+
+    Attributes:
+        index: its number in the run, from 0.
+        rule: the pass that made it.
+        graph: name of the graph it happened in.
+        removed: nodes that are gone.
+        added: nodes that are new.
+        changed: nodes whose attributes or inputs were changed where they stand.
+        bytes: constant data added minus constant data dropped.
+        detail: anything else the pass wants to say.
+    """
+
+    index: int
+    rule: str
+    graph: str
+    removed: tuple[NodeNote, ...] = ()
+    added: tuple[NodeNote, ...] = ()
+    changed: tuple[NodeNote, ...] = ()
+    bytes: int = 0
+    detail: str = ""
+
+    def __str__(self) -> str:
+        before = ", ".join(map(str, self.removed)) or "nothing"
+        after = ", ".join(map(str, self.added))
+        if not after:
+            after = "changed " + ", ".join(map(str, self.changed)) if self.changed else "nothing"
+        text = f"{self.rule}: {before} -> {after}"
+        return f"{text} ({self.detail})" if self.detail else text
+
+
+@dataclass(slots=True)
+class NearMiss:
+    """A place where a rule looked closely and declined.
+
+    Attributes:
+        rule: the pass.
+        node: the node it looked at.
+        reason: why not.
+    """
+
+    rule: str
+    node: NodeNote
+    reason: str
+
+
+@dataclass(slots=True)
+class RuleStats:
+    """What one pass cost and did.
+
+    Attributes:
+        attempts: how often it was asked.
+        hits: how often it rewrote.
+        seconds: time spent in it; for rules of a common worklist only measured when profiling.
+    """
+
+    attempts: int = 0
+    hits: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Failure:
+    """A pass that raised; its changes were undone.
+
+    Attributes:
+        rule: the pass.
+        node: the node it was at, or None.
+        error: the exception.
+    """
+
+    rule: str
+    node: NodeNote | None
+    error: Exception
+
+
+@dataclass(slots=True)
+class Log:
+    """Everything a run leaves behind: events, near misses, failures and statistics.
+
+    Attributes:
+        events: the rewrites in order.
+        near_misses: declined places by (rule, node); only collected when `listen` is set.
+        failures: passes that raised.
+        stats: per pass.
+        listen: whether reasons are wanted; they cost time.
+        profile: whether every attempt is timed.
+        limit: the most events to allow; at the limit every pass stops. Bisection replays prefixes with it.
+    """
+
+    events: list[Event] = field(default_factory=list)
+    near_misses: dict[tuple[str, str], NearMiss] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    stats: dict[str, RuleStats] = field(default_factory=dict)
+    listen: bool = False
+    profile: bool = False
+    limit: int | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether the limit is reached."""
+        return self.limit is not None and len(self.events) >= self.limit
+
+    def of(self, rule: str) -> RuleStats:
+        """The statistics of a rule."""
+        stats = self.stats.get(rule)
+        if stats is None:
+            stats = self.stats[rule] = RuleStats()
+        return stats

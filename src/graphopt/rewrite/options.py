@@ -1,0 +1,34 @@
+"""What a run tells its passes: the machine it optimizes for, and the limits it sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphopt.rewrite.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings that passes may read from `rw.options`.
+
+    Attributes:
+        target: the machine that layout passes write for; None means the present one.
+        max_folded_bytes: the largest constant that folding may make.
+        max_growth: how many times the bytes of its inputs a folded constant may take, above 1 MiB.
+        max_weight_growth: how many times its original size the sum of weights may take when an algorithm trades
+            memory for time.
+        fold_qdq: fold quantize/dequantize pairs of constants too.
+        inline_functions: replace calls of model-local functions by their bodies.
+        unroll_limit: the most nodes that unrolling one Loop may make.
+        extra: settings of third-party passes, by pass name.
+    """
+
+    target: Target | None = None
+    max_folded_bytes: int = 1 << 28
+    max_growth: float = 1.5
+    max_weight_growth: float = 3.0
+    fold_qdq: bool = False
+    inline_functions: bool = False
+    unroll_limit: int = 2000
+    extra: dict[str, Any] = field(default_factory=dict)
