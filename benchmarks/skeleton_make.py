@@ -17,10 +17,11 @@ import onnx
 import onnxruntime as ort
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from benchmarks.export import exported
 from benchmarks.skeleton import (
+    FOLDER,
     KNOTS,
     MARK,
-    draw,
     is_recipe,
     refill,
     sample_inputs,
@@ -52,6 +53,19 @@ def make_skeleton(key: str, source: Path, target: Path) -> dict[str, Any]:
         target.unlink()
         raise ValueError(f"{key}: the refilled model answers with {ratios} times the true spread")
     return {"name": key, "bytes": size, "spread": [round(ratio, 2) for ratio in ratios]}
+
+
+def make_all(keys: list[str] | None, *, force: bool) -> None:
+    """Make the skeleton of every export that has none yet, or of the exports called `dress/name`."""
+    for dress, name, source in exported():
+        key = f"{dress}/{name}"
+        target = FOLDER / f"{key}.onnx.gz"
+        if (keys and key not in keys) or (target.exists() and not force and not keys):
+            continue
+        try:
+            print(make_skeleton(key, source, target), flush=True)
+        except Exception as error:
+            print(f"{key}: no skeleton: {error}", flush=True)
 
 
 def describe(tensor: TensorProto, seed: int) -> None:
@@ -207,6 +221,3 @@ def _scale(tensor: TensorProto, gain: float) -> None:
         if field in recipe:
             recipe[field] = " ".join(f"{float(part) * gain:.5g}" for part in recipe[field].split())
     _write(tensor, recipe)
-
-
-__all__ = ["describe", "draw", "evaluate", "make_skeleton", "walk"]

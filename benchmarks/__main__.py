@@ -1,0 +1,105 @@
+"""The benchmarks as commands: `python -m benchmarks --help`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from benchmarks.zoo import DRESSES
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
+Models = Annotated[list[str] | None, typer.Argument(help="names of the zoo, or dress/name; all when left out")]
+Dress = Annotated[str | None, typer.Option(help=f"only one of {', '.join(DRESSES)}")]
+Tools = Annotated[list[str] | None, typer.Option("--tool", help="only these tools; earlier results of others stay")]
+Fresh = Annotated[bool, typer.Option(help="forget earlier results instead of filling gaps")]
+
+
+@app.command()
+def export(
+    names: Models = None, dress: Dress = None, jobs: int = 2, limit: float = 900.0, *, force: bool = False
+) -> None:
+    """Export the zoo to benchmarks/models (needs the extra `bench`)."""
+    from benchmarks.export import export_all
+
+    export_all(names, [dress] if dress else list(DRESSES), jobs, force=force, limit=limit)
+
+
+@app.command()
+def refill(names: Models = None, *, force: bool = False) -> None:
+    """Write the committed skeletons, refilled, to benchmarks/models: the zoo without torch."""
+    from benchmarks.export import model_path
+    from benchmarks.skeleton import load_skeleton
+    from benchmarks.skeleton import names as all_names
+
+    for key in all_names():
+        dress, _, name = key.partition("/")
+        path = model_path(dress, name)
+        if (not names or name in names or key in names) and (force or not path.exists()):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(load_skeleton(key).SerializeToString())
+
+
+@app.command()
+def skeletons(keys: Models = None, *, force: bool = False) -> None:
+    """Make the skeletons of all exports, or of those called dress/name."""
+    from benchmarks.skeleton_make import make_all
+
+    make_all(keys, force=force)
+
+
+@app.command()
+def optimizers(
+    models: Models = None, dress: Dress = None, tool: Tools = None, repeats: int = 3, *, fresh: Fresh = False
+) -> None:
+    """Time, peak memory and nodes left, for every tool on every model."""
+    from benchmarks.optimizers import run
+
+    run(models, dress, tool, repeats, fresh=fresh)
+
+
+@app.command()
+def latency(
+    models: Models = None, dress: Dress = None, threads: list[int] | None = None, budget: float = 8.0,
+    *, fresh: Fresh = False,
+) -> None:  # fmt: skip
+    """Run time and session start of every tool's output; `budget` seconds a model and thread count."""
+    from benchmarks.latency import run
+
+    run(models, dress, tuple(threads or (1, 2)), budget, fresh=fresh)
+
+
+@app.command()
+def scaling(mix: list[str] | None = None, size: list[int] | None = None, tool: Tools = None, repeats: int = 1) -> None:
+    """Time on synthetic graphs from 1,000 to 200,000 nodes."""
+    from benchmarks.scaling import SIZES, run
+
+    run(mix, tuple(size) if size else SIZES, tool, repeats)
+
+
+@app.command()
+def large(tool: Tools = None, limit: float = 900.0) -> None:
+    """A model above two gigabytes, from path to path."""
+    from benchmarks.large import run
+
+    run(tool, limit)
+
+
+@app.command()
+def profile(keys: Models = None, level: str = "all", nodes: int = 10_000) -> None:
+    """Attempts, hits and seconds of each rule of graphopt, over all skeletons."""
+    from benchmarks.profiling import run
+
+    run(keys, level, nodes)
+
+
+@app.command()
+def table() -> None:
+    """Write docs/benchmarks.md from the results."""
+    from benchmarks.table import write
+
+    print(write())
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,96 @@
+"""Results as JSON with the machine and the versions they were measured on, and the figures drawn from them."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+TIE = 0.03  # a difference below three per cent is called a tie
+
+_PACKAGES = (
+    "onnx", "onnxruntime", "onnxoptimizer", "onnxsim", "onnxslim", "onnxscript", "onnx-ir", "numpy", "protobuf",
+    "torch", "timm", "torchvision", "transformers",
+)  # fmt: skip
+
+
+def machine() -> dict[str, Any]:
+    """What a figure depends on: processor, cores, memory, system, Python, packages, revision, day."""
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packages": versions,
+        "revision": _revision(),
+        "day": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _revision() -> str:
+    command = ["git", "log", "-1", "--format=%h"]
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def save(kind: str, data: Any) -> Path:
+    """Write `results/<kind>.json`; called after every model, so that a run that is cut short keeps what it has."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{kind}.json"
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps({"machine": machine(), "data": data}, indent=1) + "\n")
+    partial.replace(path)
+    return path
+
+
+def load(kind: str) -> dict[str, Any] | None:
+    """The result called `kind`, or None when it was not measured yet."""
+    path = RESULTS / f"{kind}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The geometric mean; NaN of nothing."""
+    logs = [math.log(value) for value in values if value > 0]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median and quartiles."""
+    if len(values) < 2:
+        return {"median": values[0], "low": values[0], "high": values[0]}
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return {"median": middle, "low": low, "high": high}
+
+
+def verdict(ratio: float) -> str:
+    """What a ratio of times (theirs by ours) says: faster, slower, or a tie."""
+    if abs(ratio - 1) <= TIE:
+        return "tie"
+    return "faster" if ratio > 1 else "slower"
