@@ -1,0 +1,119 @@
+"""The numeric oracle: does a rewritten model still compute what the original computes?
+
+Both models run with every optimization of the runtime switched off, on inputs made to expose errors. Nothing here
+depends on the engine: it takes protos, bytes and files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from graphopt.errors import ModelError
+from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator
+from graphopt.verify.isolation import run_isolated
+from graphopt.verify.numerics import LEVELS, level_name
+from graphopt.verify.oracle import Request, run_comparison
+from graphopt.verify.report import CaseReport, Difference, OutputReport, Report, Status
+from graphopt.verify.runners import CannotLoadError, RunError, open_runner
+from graphopt.verify.source import ModelLike, Source
+
+__all__ = [
+    "LEVELS",
+    "SETS",
+    "CaseReport",
+    "Difference",
+    "Feed",
+    "ModelLike",
+    "OutputReport",
+    "Report",
+    "Status",
+    "assert_equivalent",
+    "compare",
+    "sample_inputs",
+]
+
+
+def compare(
+    original: ModelLike,
+    result: ModelLike,
+    *,
+    numerics: str | Enum = "rounding",
+    seed: int = 0,
+    sets: Sequence[str] | None = None,
+    inputs: Feed | Sequence[Feed] | None = None,
+    dims: Mapping[str, int] | None = None,
+    timeout: float | None = None,
+    isolate: bool | None = None,
+) -> Report:
+    """Run two models on the same inputs and report how far their outputs are apart.
+
+    Args:
+        original: The model to be matched: a ModelProto, its bytes, or a path (external data is found beside it).
+        result: The model to be judged.
+        numerics: `exact` (every bit, NaN positions included; -0.0 is not 0.0), `rounding` (last bits may differ,
+            NaN and infinities may not) or `fast` (approximations).
+        seed: Seed of the generated inputs.
+        sets: Which of `SETS` to generate: `ordinary`, `extreme`, `special` (NaN and infinities), `overrides` (other
+            values for initializers that are inputs too). Default: all that make sense; `fast` leaves `special` out.
+        inputs: Inputs of the caller's own, one feed or several; generated sets are then run only if `sets` names them.
+        dims: Sizes for symbolic dimensions, by name; `input[axis]` names one without a name.
+        timeout: Seconds after which the comparison is given up; implies `isolate`.
+        isolate: Run in a subprocess, where a crash of the runtime is reported and not suffered.
+
+    Returns:
+        The report; `report.ok` is True when at least one set was conclusive and every one agreed.
+
+    Raises:
+        ModelError: A file cannot be read or is not a model.
+        UsageError: An unknown numerics level or input set.
+    """
+    feeds = () if inputs is None else (dict(inputs),) if isinstance(inputs, Mapping) else tuple(inputs)
+    request = Request(level_name(numerics), seed, None if sets is None else tuple(sets), feeds, dict(dims or {}))
+    if isolate if isolate is not None else timeout is not None:
+        return run_isolated(original, result, request, timeout)
+    return run_comparison(original, result, request)
+
+
+def assert_equivalent(original: ModelLike, result: ModelLike, **options: Any) -> Report:
+    """`compare`, raising AssertionError with the summary unless the models were shown to agree."""
+    report = compare(original, result, **options)
+    if not report.ok:
+        raise AssertionError(report.summary())
+    return report
+
+
+def sample_inputs(
+    model: ModelLike, *, set_name: str = "ordinary", seed: int = 0, dims: Mapping[str, int] | None = None
+) -> Feed:
+    """Inputs on which a model runs, for timing it or trying it out.
+
+    Args:
+        model: The model.
+        set_name: One of `SETS`.
+        seed: Seed of the values.
+        dims: Sizes for symbolic dimensions; the others are chosen by trying.
+
+    Raises:
+        ModelError: The model does not load, or it runs on none of the inputs tried.
+    """
+    source = Source(model, os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model")
+    try:
+        runner = open_runner(source)
+        generator = Generator(source.proto, seed, dims or {})
+        reason = "it has no inputs to choose"
+        for plan in generator.plans():
+            for feed in generator.feeds(set_name, plan):
+                try:
+                    runner.run(feed)
+                except RunError as error:
+                    reason = str(error)
+                else:
+                    return feed
+    except (CannotLoadError, CannotGenerateError) as error:
+        raise ModelError(f"{source.label}: {error}") from None
+    finally:
+        source.close()
+    raise ModelError(f"{source.label}: runs on none of the generated inputs; the last said: {reason}")

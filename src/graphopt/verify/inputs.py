@@ -1,0 +1,286 @@
+"""Feeds for a model: sizes for its symbolic dimensions, then values for each input."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphopt.verify import roles, values
+from graphopt.verify.interface import Spec, interface_of
+from graphopt.verify.source import has_values, skeleton
+from graphopt.verify.values import Array, Flavour
+
+Feed = dict[str, Any]
+"""Input name -> array, list of arrays (a sequence) or None (an empty optional)."""
+
+SETS = ("ordinary", "extreme", "special", "overrides")
+POLICIES = ("derived", "bits", "ones", "zeros")
+"""What integer inputs hold: what their uses suggest first; then ever more harmless values."""
+
+_FLAVOURS: dict[str, tuple[Flavour, ...]] = {
+    "ordinary": ("ordinary",),
+    "extreme": ("extreme",),
+    "special": ("infinite", "nan"),
+    "overrides": ("ordinary",),
+}
+_MAX_ELEMENTS = 1 << 26
+_UNKNOWN_RANK_SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (2, 3, 4, 5), (3,), (2, 3, 4), ())
+_EQUAL_SIZES = (4, 16, 32, 64, 128, 224, 12, 256)
+_SEQUENCE_LENGTH = 2
+
+
+class CannotGenerateError(Exception):
+    """No input can be made for this model; the message says for which input and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sizes and manners for one feed; `shapes` serves inputs whose rank is unknown."""
+
+    sizes: dict[str, int]
+    policy: str = "derived"
+    unknown_rank: tuple[int, ...] = _UNKNOWN_RANK_SHAPES[0]
+
+
+@dataclass(slots=True)
+class Generator:
+    """Makes feeds for one model.
+
+    Attributes:
+        model: The model, at least its skeleton.
+        seed: Same seed, same feeds.
+        fixed: Sizes that the caller wants for named dimensions (or `input[axis]` for unnamed ones).
+    """
+
+    model: onnx.ModelProto
+    seed: int = 0
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    specs: tuple[Spec, ...] = field(init=False)
+    overridable: tuple[Spec, ...] = field(init=False)
+    _roles: dict[str, tuple[roles.Use, ...]] = field(init=False)
+    _constants: dict[str, Array] = field(init=False)
+    _inferred: dict[str, tuple[int | str | None, ...]] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        interface = interface_of(self.model)
+        self.specs, self.overridable = interface.inputs, interface.overridable
+        for spec in self.specs:
+            _check(spec)
+        self._roles = roles.roles_of(self.model)
+        self._constants = _small_constants(self.model)
+
+    def sets(self) -> tuple[str, ...]:
+        """The input sets that make sense for this model's types."""
+        dtypes = [values.numpy_dtype(_innermost(s).dtype) for s in self.specs]
+        special = any(d is not None and values.has_special(d) for d in dtypes)
+        names = ["ordinary"]
+        if any(d is not None and d.kind not in "bOSU" for d in dtypes):
+            names.append("extreme")
+        if special:
+            names.append("special")
+        if self._varied():
+            names.append("overrides")
+        return tuple(names)
+
+    def plans(self) -> Iterator[Plan]:
+        """Sizes and policies to try, the most telling first."""
+        ranks = _UNKNOWN_RANK_SHAPES if any(_rankless(s) for s in self.specs) else _UNKNOWN_RANK_SHAPES[:1]
+        sizes = list(self.size_plans())
+        for rank, plan in itertools.product(ranks, sizes):
+            yield Plan(plan, POLICIES[0], rank)
+        for policy, rank, plan in itertools.product(POLICIES[1:], ranks, sizes[:4]):
+            yield Plan(plan, policy, rank)
+
+    def size_plans(self) -> Iterator[dict[str, int]]:
+        """Distinct sizes for the dimensions that are not fixed; one plan has 1 for each of them."""
+        dims = self._free_dims()
+        plans: list[dict[str, int]] = []
+        for batch, space, other in ((2, 32, 5), (1, 1, 1), (3, 64, 8)):
+            plans.append(_typical(dims, batch, space, other))
+        plans.append({name: 2 + axis for name, (axis, _) in dims.items()})
+        plans.append({name: 2 if axis == 0 else 32 for name, (axis, _) in dims.items()})
+        plans.extend(dict.fromkeys(dims, size) for size in _EQUAL_SIZES)
+        plans.extend({n: 1 if axis == 0 else size for n, (axis, _) in dims.items()} for size in _EQUAL_SIZES)
+        seen: list[dict[str, int]] = []
+        for plan in plans:
+            sized = self._with_expressions({**plan, **{k: v for k, v in self.fixed.items() if k in dims}})
+            if sized not in seen and self._elements(sized) <= _MAX_ELEMENTS:
+                seen.append(sized)
+                yield sized
+
+    def feeds(self, set_name: str, plan: Plan, *, vary_integers: bool = True) -> Iterator[Feed]:
+        """The feeds of one input set; the special set has two, one with infinities and one with NaN."""
+        for number, flavour in enumerate(_FLAVOURS[set_name]):
+            rng = np.random.default_rng([self.seed, SETS.index(set_name), number])
+            feed = {spec.name: self._value(rng, spec, spec.name, plan, flavour) for spec in self.specs}
+            if set_name == "overrides":
+                for name, default in self._varied().items():
+                    feed[name] = values.vary(rng, default, integers=vary_integers)
+            yield feed
+
+    def _value(self, rng: np.random.Generator, spec: Spec, name: str, plan: Plan, flavour: Flavour) -> Any:
+        if spec.kind == "optional" and spec.element is not None:
+            return self._value(rng, spec.element, name, plan, flavour)
+        if spec.kind == "sequence" and spec.element is not None:
+            return [self._value(rng, spec.element, name, plan, flavour) for _ in range(_SEQUENCE_LENGTH)]
+        dtype = values.numpy_dtype(spec.dtype)
+        if dtype is None:  # _check has refused it
+            raise CannotGenerateError(f"input {name!r}: {spec}")
+        shape = self._shape(spec, name, plan)
+        uses = self._roles.get(name, ())
+        suited = roles.limited(rng, uses, dtype, shape, roles.Scene(lambda v: self._shape_of(v, plan), self._constants))
+        if plan.policy != "derived" and dtype.kind in "iu":
+            return _harmless(rng, plan.policy, dtype, shape)
+        if plan.policy != "derived" and dtype.kind in "OSU":
+            return values.numerals(rng, shape)
+        return suited if suited is not None else values.draw(rng, dtype, shape, flavour)
+
+    def _shape(self, spec: Spec, name: str, plan: Plan) -> tuple[int, ...]:
+        if spec.shape is None:
+            return plan.unknown_rank
+        return tuple(
+            dim if isinstance(dim, int) else plan.sizes[_key(dim, name, axis)] for axis, dim in enumerate(spec.shape)
+        )
+
+    def _shape_of(self, name: str, plan: Plan) -> tuple[int | None, ...] | None:
+        """The shape of any value under a plan, as far as inference knows it."""
+        for spec in self.specs:
+            if spec.name == name:
+                return self._shape(spec, name, plan)
+        if self._inferred is None:
+            self._inferred = _infer(self.model)
+        dims = self._inferred.get(name)
+        if dims is None:
+            return None
+        return tuple(d if isinstance(d, int) else plan.sizes.get(d) if d is not None else None for d in dims)
+
+    def _free_dims(self) -> dict[str, tuple[int, int]]:
+        """Dimension -> its axis and the rank where it is first met."""
+        found: dict[str, tuple[int, int]] = {}
+        for spec in self.specs:
+            inner = _innermost(spec)
+            for axis, dim in enumerate(inner.shape or ()):
+                if not isinstance(dim, int):
+                    found.setdefault(_key(dim, spec.name, axis), (axis, len(inner.shape or ())))
+        return found
+
+    def _with_expressions(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Give `past + 1` the value it says, where its parts are dimensions of the model too."""
+        for name in sizes:
+            if name not in self.fixed and not name.isidentifier():
+                value = _evaluate(name, sizes)
+                if value is not None and value > 0:
+                    sizes[name] = value
+        return sizes
+
+    def _elements(self, sizes: dict[str, int]) -> int:
+        total = 0
+        for spec in self.specs:
+            count = 1
+            for axis, dim in enumerate(_innermost(spec).shape or ()):
+                count *= dim if isinstance(dim, int) else sizes[_key(dim, spec.name, axis)]
+            total += count
+        return total
+
+    def _varied(self) -> dict[str, Array]:
+        """The defaults that can be given another value (those whose value is at hand)."""
+        names = {s.name for s in self.overridable}
+        return {
+            t.name: onnx.numpy_helper.to_array(t)
+            for t in self.model.graph.initializer
+            if t.name in names and has_values(t)
+        }
+
+
+def _check(spec: Spec) -> None:
+    inner = _innermost(spec)
+    if inner.kind != "tensor":
+        raise CannotGenerateError(f"cannot generate input {spec.name!r}: a value of kind {spec} has no generator")
+    if values.numpy_dtype(inner.dtype) is None:
+        raise CannotGenerateError(f"cannot generate input {spec.name!r}: its element type is unknown")
+
+
+def _innermost(spec: Spec) -> Spec:
+    while spec.element is not None:
+        spec = spec.element
+    return spec
+
+
+def _rankless(spec: Spec) -> bool:
+    return _innermost(spec).shape is None
+
+
+def _key(dim: str | None, name: str, axis: int) -> str:
+    return dim if dim is not None else f"{name}[{axis}]"
+
+
+def _typical(dims: Mapping[str, tuple[int, int]], batch: int, space: int, other: int) -> dict[str, int]:
+    """Different sizes for different dimensions, so that a mixed-up pair shows; all 1 when asked for 1."""
+    sizes: dict[str, int] = {}
+    seen = {"batch": 0, "space": 0, "other": 0}
+    for name, (axis, rank) in dims.items():
+        kind = "batch" if axis == 0 else "space" if rank >= 4 and axis >= 2 else "other"
+        base, step = {"batch": (batch, 1), "space": (space, space), "other": (other, 1)}[kind]
+        sizes[name] = base if base == 1 else base + step * seen[kind]
+        seen[kind] += 1
+    return sizes
+
+
+def _harmless(rng: np.random.Generator, policy: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    if policy == "bits":
+        return np.asarray(rng.integers(0, 2, shape)).astype(dtype)
+    return np.full(shape, 1 if policy == "ones" else 0, dtype=dtype)
+
+
+def _small_constants(model: onnx.ModelProto) -> dict[str, Array]:
+    tensors = {t.name: t for t in model.graph.initializer if has_values(t)}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.output and node.attribute and node.attribute[0].name == "value":
+            tensors[node.output[0]] = node.attribute[0].t
+    return {n: onnx.numpy_helper.to_array(t) for n, t in tensors.items() if sum(t.dims) <= 1}
+
+
+def _infer(model: onnx.ModelProto) -> dict[str, tuple[int | str | None, ...]]:
+    light = skeleton(model)
+    try:
+        light = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    except Exception:  # inference is a help, not a need: its failures on odd models are theirs
+        light = skeleton(model)
+    found: dict[str, tuple[int | str | None, ...]] = {t.name: tuple(t.dims) for t in light.graph.initializer}
+    for value in itertools.chain(light.graph.value_info, light.graph.output, light.graph.input):
+        tensor = value.type.tensor_type
+        if value.type.HasField("tensor_type") and tensor.HasField("shape"):
+            dims = (d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
+            found[value.name] = tuple(dims)
+    return found
+
+
+_OPERATORS: dict[type[ast.operator], Any] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+}  # fmt: skip
+
+
+def _evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
+    try:
+        return _value_of(ast.parse(expression, mode="eval").body, sizes)
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError):
+        return None
+
+
+def _value_of(tree: ast.expr, sizes: Mapping[str, int]) -> int:
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
+        return tree.value
+    if isinstance(tree, ast.Name):
+        return sizes[tree.id]
+    if isinstance(tree, ast.BinOp) and type(tree.op) in _OPERATORS:
+        result: int = _OPERATORS[type(tree.op)](_value_of(tree.left, sizes), _value_of(tree.right, sizes))
+        return result
+    raise ValueError(type(tree).__name__)

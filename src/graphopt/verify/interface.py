@@ -1,0 +1,146 @@
+"""Inputs and outputs as a caller sees them, and how two models differ in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import onnx
+
+from graphopt.verify.report import Difference
+
+Dim = int | str | None
+_FIRST_OVERRIDABLE_IR = 4  # before, every initializer had to be listed as an input, and none could be overridden
+Kind = Literal["tensor", "sequence", "optional", "map", "sparse", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One graph input or output.
+
+    Attributes:
+        name: Its name.
+        kind: What it is; for sequences and optionals `element` says of what.
+        dtype: Element type (`onnx.TensorProto` enumeration) of a tensor.
+        shape: Dimensions of a tensor: a number, a symbol or None; None when even the rank is unknown.
+        element: The type inside a sequence or optional.
+    """
+
+    name: str
+    kind: Kind
+    dtype: int = 0
+    shape: tuple[Dim, ...] | None = None
+    element: Spec | None = None
+
+    def __str__(self) -> str:
+        if self.element is not None:
+            return f"{self.kind}({self.element})"
+        if self.kind != "tensor":
+            return self.kind
+        name = onnx.TensorProto.DataType.Name(self.dtype).lower() if self.dtype else "unknown"
+        if self.shape is None:
+            return f"{name} of unknown rank"
+        return f"{name}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What a caller sees of a model.
+
+    Attributes:
+        inputs: The inputs that a caller must feed.
+        overridable: Inputs with a default value (initializers that are graph inputs as well).
+        outputs: The outputs.
+    """
+
+    inputs: tuple[Spec, ...]
+    overridable: tuple[Spec, ...]
+    outputs: tuple[Spec, ...]
+
+
+def interface_of(model: onnx.ModelProto) -> Interface:
+    """Read a model's interface."""
+    defaults = {t.name for t in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
+    inputs = [_spec(value.name, value.type) for value in model.graph.input]
+    overridable = tuple(s for s in inputs if s.name in defaults)
+    return Interface(
+        tuple(s for s in inputs if s.name not in defaults),
+        overridable if model.ir_version >= _FIRST_OVERRIDABLE_IR else (),
+        tuple(_spec(value.name, value.type) for value in model.graph.output),
+    )
+
+
+def differences(original: Interface, result: Interface) -> tuple[Difference, ...]:
+    """How the result's interface differs from the original's."""
+    found: list[Difference] = []
+    _compare("input", original.inputs, result.inputs, found)
+    _compare("overridable input", original.overridable, result.overridable, found)
+    _compare("output", original.outputs, result.outputs, found)
+    return tuple(found)
+
+
+def _compare(role: str, before: Sequence[Spec], after: Sequence[Spec], found: list[Difference]) -> None:
+    old, new = {s.name: s for s in before}, {s.name: s for s in after}
+    found.extend(Difference(n, f"{role} {n!r} is missing", True) for n in old if n not in new)
+    # Whoever uses the original never feeds an input that it does not have, unless it has to.
+    optional = role == "overridable input"
+    found.extend(Difference(n, f"{role} {n!r} is new", not optional) for n in new if n not in old)
+    common_before, common_after = [n for n in old if n in new], [n for n in new if n in old]
+    if common_before != common_after:
+        name = next(a for a, b in zip(common_before, common_after, strict=True) if a != b)
+        found.append(
+            Difference(name, f"{role}s are in another order: expected {common_before}, found {common_after}", True)
+        )
+    if len(before) != len(old) or len(after) != len(new):
+        found.append(Difference("", f"{role} names are not unique", len(before) != len(after)))
+    for name in common_before:
+        if old[name] == new[name]:
+            continue
+        found.append(
+            Difference(
+                name,
+                f"{role} {name!r}: expected {old[name]}, found {new[name]}",
+                _breaks(old[name], new[name], narrowing_breaks=role != "output"),
+            )
+        )
+
+
+def _breaks(old: Spec, new: Spec, *, narrowing_breaks: bool) -> bool:
+    if old.element is not None and new.element is not None and old.kind == new.kind:
+        return _breaks(old.element, new.element, narrowing_breaks=narrowing_breaks)
+    if old.kind != new.kind or old.dtype != new.dtype:
+        return not (old.kind == "unknown" or (old.kind == new.kind == "tensor" and old.dtype == 0))
+    if old.shape is None or new.shape is None:
+        return old.shape is None and narrowing_breaks
+    if len(old.shape) != len(new.shape):
+        return True
+    for before, after in zip(old.shape, new.shape, strict=True):
+        if isinstance(before, int) and isinstance(after, int) and before != after:
+            return True
+        if narrowing_breaks and not isinstance(before, int) and isinstance(after, int):
+            return True
+    return False
+
+
+def _spec(name: str, proto: onnx.TypeProto) -> Spec:
+    kind = proto.WhichOneof("value")
+    if kind == "tensor_type":
+        tensor = proto.tensor_type
+        shape = tuple(_dim(d) for d in tensor.shape.dim) if tensor.HasField("shape") else None
+        return Spec(name, "tensor", tensor.elem_type, shape)
+    if kind == "sequence_type":
+        return Spec(name, "sequence", element=_spec(name, proto.sequence_type.elem_type))
+    if kind == "optional_type":
+        return Spec(name, "optional", element=_spec(name, proto.optional_type.elem_type))
+    if kind == "map_type":
+        return Spec(name, "map")
+    if kind == "sparse_tensor_type":
+        return Spec(name, "sparse")
+    return Spec(name, "unknown")
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return dim.dim_param or None

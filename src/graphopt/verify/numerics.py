@@ -1,0 +1,208 @@
+"""Tolerances: how far apart two outputs may be, by numerics level and element type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import UsageError
+from graphopt.verify.report import OutputReport
+from graphopt.verify.values import is_float, limits
+
+LEVELS = ("exact", "rounding", "fast")
+
+# Relative to the output's range. float32 sums of a few thousand terms in another order differ by some 1e-6;
+# a wrong epsilon or a slightly wrong weight differs by 1e-4 and more.
+_RANGE_TOLERANCE = {
+    "rounding": {"float64": 1e-12, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2},
+    "fast": {"float64": 1e-2, "float32": 1e-2, "float16": 2e-2, "bfloat16": 6e-2},
+}
+_SMALL_FLOAT_TOLERANCE = {"rounding": 0.13, "fast": 0.26}  # float8 and narrower: one or two steps of the type
+_ULPS = {"rounding": 16.0, "fast": 64.0}
+_RANGE_OVER_MEDIAN = 30.0
+_NOISE_FACTOR = 4.0
+
+
+def level_name(numerics: str | Enum) -> str:
+    """The lower-case name of a numerics level given as text or as a member of an enumeration."""
+    name = (numerics.name if isinstance(numerics, Enum) else str(numerics)).lower()
+    if name not in LEVELS:
+        raise UsageError(f"unknown numerics level {name!r}; expected one of {', '.join(LEVELS)}")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How the original itself reacts to one-ulp changes of its inputs.
+
+    Attributes:
+        amplitude: Per element, the largest change seen; infinite where the element is unstable (it moved between
+            a number, an infinity and NaN, or a discrete value changed).
+        typical: Root mean square of the finite amplitudes.
+    """
+
+    amplitude: np.ndarray[Any, np.dtype[np.float64]]
+    typical: float
+
+
+def measure_noise(base: np.ndarray[Any, Any], others: list[np.ndarray[Any, Any]]) -> Noise | None:
+    """Compare runs on jittered inputs with the run on the true ones; None when shapes changed."""
+    if not others or any(o.shape != base.shape for o in others):
+        return None
+    amplitude = np.zeros(base.shape, np.float64)
+    for other in others:
+        if not is_float(base.dtype):
+            amplitude[other != base] = np.inf
+            continue
+        a, b = base.astype(np.float64), other.astype(np.float64)
+        with np.errstate(all="ignore"):
+            step = np.abs(a - b)
+        both_nan, same_infinite = np.isnan(a) & np.isnan(b), np.isinf(a) & (a == b)
+        step[both_nan | same_infinite] = 0.0
+        step[np.isnan(step)] = np.inf
+        np.maximum(amplitude, step, out=amplitude)
+    finite = amplitude[np.isfinite(amplitude)]
+    return Noise(amplitude, float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0)
+
+
+def compare_arrays(name: str, expected: Any, actual: Any, level: str, noise: Noise | None = None) -> OutputReport:
+    """Compare one output of both models.
+
+    Args:
+        name: The output's name.
+        expected: What the original gave.
+        actual: What the result gave.
+        level: `exact`, `rounding` or `fast`.
+        noise: The original's own sensitivity, by which the tolerance is widened element by element.
+    """
+    expected, actual = np.asarray(expected), np.asarray(actual)
+    report = OutputReport(name, str(expected.dtype), expected.shape, elements=expected.size)
+    if expected.dtype != actual.dtype:
+        return _wrong(report, f"expected element type {expected.dtype}, found {actual.dtype}")
+    if expected.shape != actual.shape:
+        return _wrong(report, f"expected shape {list(expected.shape)}, found {list(actual.shape)}")
+    if _same_bits(expected, actual):
+        return report
+    if expected.dtype.kind == "c":
+        expected, actual = _as_pairs(expected), _as_pairs(actual)
+    if is_float(expected.dtype):
+        return _compare_floats(report, expected, actual, level, noise)
+    return _compare_discrete(report, expected, actual, noise)
+
+
+def _compare_floats(
+    report: OutputReport,
+    expected: np.ndarray[Any, Any],
+    actual: np.ndarray[Any, Any],
+    level: str,
+    noise: Noise | None,
+) -> OutputReport:
+    a, b = expected.astype(np.float64), actual.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    with np.errstate(all="ignore"):
+        error = np.where(finite, np.abs(a - b), 0.0)
+    max_abs = float(error.max(initial=0.0))
+    scale = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
+    if level == "exact":
+        bad = _differs_in_bits(expected, actual)
+    else:
+        allowed = _allowed(a, expected.dtype, level)
+        if noise is not None:
+            allowed = allowed + _NOISE_FACTOR * (noise.amplitude.reshape(a.shape) + noise.typical)
+        bad = (finite & (error > allowed)) | (~finite & ~_same_special(a, b, expected.dtype))
+        if noise is not None:
+            bad &= np.isfinite(noise.amplitude.reshape(a.shape))
+    report = replace(
+        report,
+        max_abs=max_abs,
+        max_rel=max_abs / scale if scale else (0.0 if max_abs == 0.0 else float("inf")),
+        noise=None if noise is None else float(noise.amplitude.max(initial=0.0)),
+    )
+    return _verdict(report, bad, expected, actual)
+
+
+def _compare_discrete(
+    report: OutputReport, expected: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], noise: Noise | None
+) -> OutputReport:
+    bad = np.asarray(expected != actual, dtype=bool)
+    if expected.dtype.kind in "iub" and expected.size:
+        error = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
+        scale = float(np.abs(expected.astype(np.float64)).max())
+        report = replace(report, max_abs=float(error.max()), max_rel=float(error.max()) / scale if scale else 0.0)
+    if noise is not None:
+        bad &= np.isfinite(noise.amplitude)
+    return _verdict(report, bad, expected, actual)
+
+
+def _verdict(
+    report: OutputReport,
+    bad: np.ndarray[Any, np.dtype[np.bool_]],
+    expected: np.ndarray[Any, Any],
+    actual: np.ndarray[Any, Any],
+) -> OutputReport:
+    count = int(np.count_nonzero(bad))
+    if not count:
+        return replace(report, status="close")
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+    return replace(
+        report,
+        status="mismatch",
+        mismatches=count,
+        first_index=index,
+        detail=f"{count} of {report.elements} elements differ, largest error {report.max_abs:.3g}, "
+        f"first at {list(index)}: expected {expected[index]!s}, found {actual[index]!s}",
+    )
+
+
+def _allowed(
+    a: np.ndarray[Any, np.dtype[np.float64]], dtype: np.dtype[Any], level: str
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    magnitude = np.abs(a)
+    finite = magnitude[np.isfinite(magnitude)]
+    top = float(finite.max(initial=0.0))
+    nonzero = finite[finite > 0.0]
+    # A few huge elements (a mask of -1e9) must not buy tolerance for all the ordinary ones.
+    typical = _RANGE_OVER_MEDIAN * float(np.median(nonzero)) if nonzero.size else 0.0
+    tolerance = _RANGE_TOLERANCE[level].get(str(dtype), _SMALL_FLOAT_TOLERANCE[level])
+    info = limits(dtype)
+    return np.where(
+        np.isfinite(a),
+        tolerance * (min(top, typical) + magnitude) + _ULPS[level] * (info.eps * magnitude + info.tiny),
+        0.0,
+    )
+
+
+def _same_special(
+    a: np.ndarray[Any, np.dtype[np.float64]], b: np.ndarray[Any, np.dtype[np.float64]], dtype: np.dtype[Any]
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """NaN against NaN and infinity against the same infinity, or against a number at the edge of the type."""
+    edge = 0.9 * limits(dtype).top
+    with np.errstate(invalid="ignore"):
+        overflow = (np.isinf(a) & (b * np.sign(a) >= edge)) | (np.isinf(b) & (a * np.sign(b) >= edge))
+        return np.asarray((np.isnan(a) & np.isnan(b)) | (a == b) | overflow)
+
+
+def _as_pairs(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.ascontiguousarray(array).view(np.float64 if array.dtype == np.complex128 else np.float32)
+
+
+def _same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    if a.dtype.kind in "OUS":
+        return bool(np.array_equal(a, b))
+    return not _differs_in_bits(a, b).any()
+
+
+def _differs_in_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """True where the bits differ; every NaN counts as the same NaN."""
+    bits = np.dtype(f"V{a.dtype.itemsize}") if a.dtype.itemsize > 8 else np.dtype(f"u{a.dtype.itemsize}")
+    same = np.asarray(np.ascontiguousarray(a).view(bits) == np.ascontiguousarray(b).view(bits))
+    if is_float(a.dtype):
+        same = same | (np.isnan(a) & np.isnan(b))
+    return ~same.reshape(a.shape)
+
+
+def _wrong(report: OutputReport, detail: str) -> OutputReport:
+    return replace(report, status="mismatch", mismatches=report.elements, detail=detail)

@@ -1,0 +1,301 @@
+"""The comparison itself: run the original on inputs that suit it, the result on the same, and judge."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import UsageError
+from graphopt.verify import numerics as levels
+from graphopt.verify.determinism import random_outputs
+from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator, Plan
+from graphopt.verify.interface import differences, interface_of
+from graphopt.verify.jitter import jittered
+from graphopt.verify.report import CaseReport, OutputReport, Report, Status, worst
+from graphopt.verify.runners import CannotLoadError, RunError, Runner, open_runner
+from graphopt.verify.source import ModelLike, Source
+from graphopt.verify.structure import leaves
+
+_SIZE_PLANS = 3
+_MAX_ATTEMPTS = 48
+_ATTEMPTS_ONCE_RUNNING = 12
+_SLOW_SECONDS = 10.0
+_JITTERS = 3
+GIVEN = "given"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to compare, and how; see `graphopt.verify.compare` for the fields."""
+
+    numerics: str = "rounding"
+    seed: int = 0
+    sets: tuple[str, ...] | None = None
+    inputs: tuple[Feed, ...] = ()
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        unknown = [s for s in self.sets or () if s not in SETS]
+        if unknown:
+            raise UsageError(f"unknown input set {unknown[0]!r}; expected some of {', '.join(SETS)}")
+
+
+@dataclass(slots=True)
+class _Case:
+    set: str
+    sizes: dict[str, int]
+    feed: Feed
+    outputs: list[Any] | None
+    seconds: float
+    error: str = ""
+
+
+def run_comparison(
+    original: ModelLike, result: ModelLike, request: Request, progress: Callable[[str], None] = lambda _: None
+) -> Report:
+    """Compare in this process. `progress` is told what is about to be done, for reports of a crash."""
+    started = time.perf_counter()
+    before, after = Source(original, "original"), Source(result, "result")
+    try:
+        report = _Comparison(before, after, request, progress).run()
+    finally:
+        before.close()
+        after.close()
+    return replace(report, seconds=time.perf_counter() - started)
+
+
+class _Comparison:
+    def __init__(self, before: Source, after: Source, request: Request, progress: Callable[[str], None]) -> None:
+        self.before, self.after, self.request, self.progress = before, after, request, progress
+        self.old, self.new = interface_of(before.proto), interface_of(after.proto)
+        self.random = {**random_outputs(after.proto), **random_outputs(before.proto)}
+        self.report = Report("inconclusive", request.numerics, request.seed, interface=differences(self.old, self.new))
+
+    def run(self) -> Report:
+        try:
+            self.progress("loading the original")
+            runner = open_runner(self.before)
+            cases = list(self._run_original(runner))
+        except CannotLoadError as error:
+            return self._without_runs(f"the original does not load: {error}")
+        except CannotGenerateError as error:
+            return self._without_runs(str(error))
+        backend = runner.backend
+        del runner  # one model in memory at a time
+        self.progress("loading the result")
+        try:
+            preferred = ("onnxruntime",) if backend == "onnxruntime" else ("reference", "onnxruntime")
+            runner = open_runner(self.after, preferred)
+        except CannotLoadError as error:
+            return replace(self.report, status="mismatch", backend=backend, detail=f"the result does not load: {error}")
+        same = runner.backend == backend
+        reports = [self._run_result(case, runner, same_backend=same) for case in cases]
+        del runner
+        reports = self._with_noise(cases, reports, backend)
+        return replace(
+            self.report,
+            status=self._verdict(reports),
+            backend=backend if same else f"{backend}/onnxruntime",
+            cases=tuple(reports),
+            detail=self._detail(reports),
+        )
+
+    def _without_runs(self, detail: str) -> Report:
+        broken = any(d.breaking for d in self.report.interface)
+        return replace(self.report, status="mismatch" if broken else "inconclusive", detail=detail)
+
+    def _verdict(self, reports: Sequence[CaseReport]) -> Status:
+        if any(d.breaking for d in self.report.interface):
+            return "mismatch"
+        told = [r.status for r in reports if r.status != "inconclusive"]
+        return worst(told)
+
+    def _detail(self, reports: Sequence[CaseReport]) -> str:
+        if any(r.status != "inconclusive" for r in reports):
+            return ""
+        return next((r.detail for r in reports if r.detail), "") or "; ".join(
+            dict.fromkeys(o.detail for r in reports for o in r.outputs if o.status == "inconclusive")
+        )
+
+    # -- the original
+
+    def _run_original(self, runner: Runner) -> Iterator[_Case]:
+        for feed in self.request.inputs:
+            yield self._attempt(runner, GIVEN, {}, feed)
+        if self.request.inputs and self.request.sets is None:
+            return
+        generator = Generator(self.before.proto, self.request.seed, self.request.dims)
+        sensible = generator.sets()
+        sets = self.request.sets or tuple(s for s in sensible if s != "special" or self.request.numerics != "fast")
+        accepted, failure = self._find_plans(runner, generator)
+        if not accepted:
+            if failure is not None:
+                yield failure
+            return
+        for set_name in sets:
+            if set_name not in sensible:
+                continue
+            if set_name == "ordinary":
+                yield from (case for _, case in accepted)
+            else:
+                yield from self._other_set(runner, generator, set_name, [plan for plan, _ in accepted])
+
+    def _find_plans(self, runner: Runner, generator: Generator) -> tuple[list[tuple[Plan, _Case]], _Case | None]:
+        """Plans on which the original runs, with the runs; and the first failure."""
+        accepted: list[tuple[Plan, _Case]] = []
+        failure: _Case | None = None
+        for number, plan in enumerate(generator.plans()):
+            limit = _ATTEMPTS_ONCE_RUNNING if accepted else _MAX_ATTEMPTS
+            done = accepted and (plan.policy != "derived" or accepted[0][1].seconds > _SLOW_SECONDS)
+            if len(accepted) >= _SIZE_PLANS or number >= limit or done:
+                break
+            for feed in generator.feeds("ordinary", plan):
+                case = self._attempt(runner, "ordinary", plan.sizes, feed)
+                if case.outputs is not None:
+                    accepted.append((plan, case))
+                elif failure is None:
+                    failure = case
+        return accepted, failure
+
+    def _other_set(self, runner: Runner, generator: Generator, set_name: str, plans: Sequence[Plan]) -> Iterator[_Case]:
+        """Each feed of the set at the first plan that runs; the first failure when none does."""
+        attempts = [(plan, True) for plan in plans]
+        if set_name == "overrides":
+            attempts += [(plan, False) for plan in plans[:1]]
+        attempts += [(replace(plans[0], policy=policy), False) for policy in ("bits", "zeros")]
+        failure: list[_Case] = []
+        for plan, vary_integers in attempts:
+            feeds = generator.feeds(set_name, plan, vary_integers=vary_integers)
+            cases = [self._attempt(runner, set_name, plan.sizes, feed) for feed in feeds]
+            if any(case.outputs is not None for case in cases):
+                yield from cases
+                return
+            failure = failure or cases
+        yield from failure
+
+    def _attempt(self, runner: Runner, set_name: str, sizes: dict[str, int], feed: Feed) -> _Case:
+        self.progress(f"running the original on {set_name} inputs")
+        started = time.perf_counter()
+        try:
+            outputs = runner.run(feed)
+        except RunError as error:
+            return _Case(set_name, sizes, feed, None, time.perf_counter() - started, str(error))
+        return _Case(set_name, sizes, feed, outputs, time.perf_counter() - started)
+
+    # -- the result
+
+    def _run_result(self, case: _Case, runner: Runner, *, same_backend: bool) -> CaseReport:
+        self.progress(f"running the result on {case.set} inputs")
+        taken = {s.name for s in (*self.new.inputs, *self.new.overridable)}
+        base = CaseReport(case.set, case.sizes, "inconclusive", original_seconds=case.seconds)
+        started = time.perf_counter()
+        try:
+            actual = runner.run({name: value for name, value in case.feed.items() if name in taken})
+        except RunError as error:
+            base = replace(base, result_seconds=time.perf_counter() - started)
+            if case.outputs is None:
+                return replace(base, detail=f"both models fail; the original: {case.error}; the result: {error}")
+            return replace(base, status="mismatch", detail=f"the original runs, the result fails: {error}")
+        base = replace(base, result_seconds=time.perf_counter() - started)
+        if case.outputs is None:
+            return replace(base, detail=f"the original fails, the result runs: {case.error}")
+        outputs = self._compare_outputs(case.outputs, actual, None)
+        if not same_backend:
+            outputs = [_across_backends(o) for o in outputs]
+        return replace(base, outputs=tuple(outputs), status=_of(outputs))
+
+    def _compare_outputs(
+        self, expected: Sequence[Any], actual: Sequence[Any], noise: Mapping[str, Any] | None
+    ) -> list[OutputReport]:
+        given = dict(zip((s.name for s in self.new.outputs), actual, strict=False))
+        reports = []
+        for spec, value in zip(self.old.outputs, expected, strict=False):
+            if spec.name not in given:
+                reports.append(OutputReport(spec.name, status="mismatch", detail="the result has no such output"))
+                continue
+            report = _compare_values(
+                spec.name, value, given[spec.name], self.request.numerics, (noise or {}).get(spec.name)
+            )
+            if report.status != "equal" and spec.name in self.random:
+                detail = f"non-deterministic op {self.random[spec.name]}: its outputs cannot be compared"
+                report = replace(report, status="inconclusive", detail=detail)
+            reports.append(report)
+        return reports
+
+    # -- the original's own sensitivity
+
+    def _with_noise(self, cases: Sequence[_Case], reports: list[CaseReport], backend: str) -> list[CaseReport]:
+        """Judge mismatches again, with the tolerance widened by what one-ulp input changes do to the original."""
+        doubtful = [
+            i for i, r in enumerate(reports) if r.outputs and r.status == "mismatch" and jittered(cases[i].feed, 0)
+        ]
+        if self.request.numerics == "exact" or not doubtful:
+            return reports
+        self.progress("measuring the original's sensitivity")
+        before, after = open_runner(self.before, (backend,)), None
+        again = [(i, self._noise(before, cases[i])) for i in doubtful]
+        del before
+        after = open_runner(self.after, (backend,) if backend == "onnxruntime" else ("reference", "onnxruntime"))
+        taken = {s.name for s in (*self.new.inputs, *self.new.overridable)}
+        for i, noise in again:
+            actual = after.run({n: v for n, v in cases[i].feed.items() if n in taken})
+            outputs = self._compare_outputs(cases[i].outputs or (), actual, noise)
+            reports[i] = replace(reports[i], outputs=tuple(outputs), status=_of(outputs))
+        return reports
+
+    def _noise(self, runner: Runner, case: _Case) -> dict[str, list[levels.Noise | None]]:
+        runs: list[list[Any]] = []
+        for number in range(_JITTERS):
+            try:
+                runs.append(runner.run(jittered(case.feed, number) or {}))
+            except RunError:
+                return {}
+        noise: dict[str, list[levels.Noise | None]] = {}
+        for i, spec in enumerate(self.old.outputs):
+            base = leaves((case.outputs or [])[i])
+            others = [leaves(run[i]) for run in runs]
+            if any([path for path, _ in o] != [path for path, _ in base] for o in others):
+                continue
+            noise[spec.name] = [
+                levels.measure_noise(np.asarray(leaf), [np.asarray(o[k][1]) for o in others])
+                for k, (_, leaf) in enumerate(base)
+            ]
+        return noise
+
+
+def _compare_values(
+    name: str, expected: Any, actual: Any, level: str, noise: Sequence[levels.Noise | None] | None
+) -> OutputReport:
+    """Compare arrays, or what sequences, optionals and maps are made of; the worst leaf speaks for all."""
+    a, b = leaves(expected), leaves(actual)
+    if [path for path, _ in a] != [path for path, _ in b]:
+        return OutputReport(
+            name, status="mismatch", detail=f"expected {len(a)} parts, found {len(b)}, or other keys in them"
+        )
+    reports = []
+    for i, ((path, left), (_, right)) in enumerate(zip(a, b, strict=True)):
+        report = levels.compare_arrays(name, left, right, level, noise[i] if noise else None)
+        if path and report.detail:
+            report = replace(report, detail=f"at {path}: {report.detail}")
+        reports.append(report)
+    if not reports:
+        return OutputReport(name)
+    status = worst([r.status for r in reports])
+    return max((r for r in reports if r.status == status), key=lambda r: (r.max_rel, r.mismatches))
+
+
+def _of(outputs: Sequence[OutputReport]) -> Status:
+    """The status of a case: outputs that cannot be compared do not hide that the others agree."""
+    told = [o.status for o in outputs if o.status != "inconclusive"]
+    return worst(told) if told or not outputs else "inconclusive"
+
+
+def _across_backends(output: OutputReport) -> OutputReport:
+    """Two implementations differ in last bits: what they do not agree on is not the result's fault for sure."""
+    if output.status != "mismatch":
+        return output
+    return replace(output, status="inconclusive", detail=f"two backends were needed; {output.detail}")

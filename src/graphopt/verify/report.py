@@ -1,0 +1,179 @@
+"""What a comparison found: per output, per run, and as a whole."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Status = Literal["equal", "close", "mismatch", "inconclusive"]
+"""`equal`: bit by bit; `close`: within the tolerance; `inconclusive`: nothing can be said."""
+
+_ORDER: dict[Status, int] = {"equal": 0, "close": 1, "inconclusive": 2, "mismatch": 3}
+
+
+def worst(statuses: Sequence[Status]) -> Status:
+    """The status that decides among several: one mismatch outweighs everything."""
+    return max(statuses, key=_ORDER.__getitem__, default="inconclusive")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputReport:
+    """One output of the model in one run (or, in `Report.outputs`, the worst of all its runs).
+
+    Attributes:
+        name: The output's name.
+        dtype: Its element type, as NumPy and ml_dtypes name it.
+        shape: Its shape in this run.
+        status: `equal`, `close`, `mismatch` or `inconclusive`.
+        max_abs: Largest absolute error, over elements that are finite on both sides.
+        max_rel: `max_abs` relative to the largest finite magnitude of this output.
+        mismatches: Number of elements outside the tolerance.
+        elements: Number of elements compared.
+        first_index: Index of the first element outside the tolerance.
+        noise: Largest change that one-ulp changes of the inputs make to this output of the original;
+            measured only when the plain tolerance was not met.
+        detail: One line that says what is wrong, or why it could not be told.
+    """
+
+    name: str
+    dtype: str = ""
+    shape: tuple[int, ...] | None = None
+    status: Status = "equal"
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    mismatches: int = 0
+    elements: int = 0
+    first_index: tuple[int, ...] | None = None
+    noise: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseReport:
+    """One run of both models on one set of inputs.
+
+    Attributes:
+        set: Name of the input set (`ordinary`, `extreme`, `special`, `overrides`, `given`).
+        sizes: The size given to each symbolic dimension.
+        status: The worst status of its outputs.
+        outputs: One report per output; empty when a model did not run.
+        detail: Why a model did not run, when one did not.
+        original_seconds: Time of the original's run.
+        result_seconds: Time of the result's run.
+    """
+
+    set: str
+    sizes: dict[str, int]
+    status: Status
+    outputs: tuple[OutputReport, ...] = ()
+    detail: str = ""
+    original_seconds: float = 0.0
+    result_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference between the two models' interfaces.
+
+    Attributes:
+        name: The input or output concerned.
+        message: What was expected and what was found.
+        breaking: True when a caller of the original could not use the result in its place. A shape that
+            is only described with more or less detail is not breaking.
+    """
+
+    name: str
+    message: str
+    breaking: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of `compare`.
+
+    Attributes:
+        status: `equal` or `close` when every conclusive run agreed and at least one was conclusive.
+        numerics: The level whose tolerances were applied.
+        seed: The seed of the inputs; the same seed gives the same inputs.
+        backend: What ran the original and the result (`onnxruntime`, `reference`, or `a/b`).
+        interface: Differences of names, order, types and shapes.
+        cases: Every run.
+        detail: Why nothing could be compared, when nothing could.
+        seconds: Time of the whole comparison.
+    """
+
+    status: Status
+    numerics: str
+    seed: int
+    backend: str = ""
+    interface: tuple[Difference, ...] = ()
+    cases: tuple[CaseReport, ...] = ()
+    detail: str = ""
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """True when the result was shown to agree with the original."""
+        return self.status in {"equal", "close"}
+
+    @property
+    def outputs(self) -> tuple[OutputReport, ...]:
+        """One report per output: the run with the worst status and, among those, the largest error."""
+        kept: dict[str, OutputReport] = {}
+        for case in self.cases:
+            for output in case.outputs:
+                other = kept.get(output.name)
+                if other is None or _badness(output) > _badness(other):
+                    kept[output.name] = output
+        return tuple(kept.values())
+
+    @property
+    def max_abs(self) -> float:
+        """Largest absolute error of any output in any run."""
+        return max((o.max_abs for c in self.cases for o in c.outputs), default=0.0)
+
+    @property
+    def max_rel(self) -> float:
+        """Largest error relative to an output's range, of any output in any run."""
+        return max((o.max_rel for c in self.cases for o in c.outputs), default=0.0)
+
+    def status_of(self, set_name: str) -> Status | None:
+        """The worst status of one input set; None when that set was not run."""
+        statuses = [c.status for c in self.cases if c.set == set_name]
+        return worst(statuses) if statuses else None
+
+    def summary(self) -> str:
+        """A few lines for a terminal: the verdict, then each problem."""
+        lines = [f"{self.status} ({self.numerics}, {self._ran()})"]
+        if self.detail:
+            lines.append(self.detail)
+        lines += [f"interface: {d.message}" for d in self.interface if d.breaking]
+        for case in self.cases:
+            if case.status in {"equal", "close"}:
+                continue
+            where = f"{case.set} {_sizes(case.sizes)}".rstrip()
+            if case.detail:
+                lines.append(f"{where}: {case.detail}")
+            lines += [f"{where}: {o.name}: {o.detail}" for o in case.outputs if o.status not in {"equal", "close"}]
+        return "\n".join(lines)
+
+    def _ran(self) -> str:
+        good = sum(c.status in {"equal", "close"} for c in self.cases)
+        return f"{good} of {len(self.cases)} runs agree, largest relative error {self.max_rel:.2g}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data for JSON; `outputs` holds the worst run of each output."""
+        data = dataclasses.asdict(self)
+        data["ok"], data["max_abs"], data["max_rel"] = self.ok, self.max_abs, self.max_rel
+        data["outputs"] = [dataclasses.asdict(o) for o in self.outputs]
+        return data
+
+
+def _badness(output: OutputReport) -> tuple[int, float, int]:
+    return _ORDER[output.status], output.max_rel, output.mismatches
+
+
+def _sizes(sizes: dict[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())

@@ -1,0 +1,210 @@
+"""What an input is used for, where that limits the values it may hold: indices, shapes, axes, divisors and the like.
+
+Random integers in an index make a model fail, and random sizes make it allocate without end. So each input is
+followed through the ops that only move values, to the operands whose meaning is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphopt.verify.values import Array, is_float
+
+ShapeOf = Callable[[str], tuple[int | None, ...] | None]
+"""Gives the shape of a value as far as it is known."""
+
+_STANDARD = frozenset({"", "ai.onnx"})
+_MOVING_DATA = frozenset({"Expand", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Unsqueeze"})
+_MOVING_ALL = frozenset({"Cast", "Concat", "Flatten", "Identity", "Transpose"})
+_MAX_DEPTH = 12
+
+# (op, operand) -> role. Operands that are missing here may hold anything.
+ROLES: Mapping[tuple[str, int], str] = {
+    ("Gather", 1): "index", ("GatherElements", 1): "index", ("ScatterElements", 1): "index", ("Scatter", 1): "index",
+    ("ArrayFeatureExtractor", 1): "index_last", ("GatherND", 1): "index_nd", ("ScatterND", 1): "index_nd",
+    ("OneHot", 0): "class_of_depth", ("OneHot", 1): "count", ("SequenceAt", 1): "first", ("SequenceInsert", 2): "first",
+    ("SequenceErase", 1): "first", ("NegativeLogLikelihoodLoss", 1): "class", ("SoftmaxCrossEntropyLoss", 1): "class",
+    ("RoiAlign", 2): "first", ("RotaryEmbedding", 3): "first", ("TensorScatter", 2): "first",
+    ("Reshape", 1): "shape", ("Expand", 1): "ones", ("Tile", 1): "count", ("ConstantOfShape", 0): "count",
+    ("AffineGrid", 1): "count", ("CenterCropPad", 1): "count", ("Resize", 2): "scale", ("Resize", 3): "count",
+    ("Upsample", 1): "scale", ("TopK", 1): "one", ("Trilu", 1): "first",
+    ("Range", 0): "zero", ("Range", 1): "count", ("Range", 2): "one", ("Loop", 0): "trips",
+    ("Slice", 1): "zero", ("Slice", 2): "count", ("Slice", 3): "axes", ("Slice", 4): "one",
+    ("Pad", 1): "bits", ("Pad", 3): "axes", ("Squeeze", 1): "axes", ("Unsqueeze", 1): "axes", ("CumSum", 1): "zero",
+    ("Split", 1): "split", ("SplitToSequence", 1): "one", ("DFT", 1): "count", ("DFT", 2): "one",
+    ("HannWindow", 0): "count", ("HammingWindow", 0): "count", ("BlackmanWindow", 0): "count",
+    ("NonMaxSuppression", 2): "count", ("ReverseSequence", 1): "one", ("LSTM", 4): "one", ("GRU", 4): "one",
+    ("RNN", 4): "one", ("Div", 1): "nonzero", ("Mod", 1): "nonzero", ("BitShift", 1): "shift", ("Dropout", 1): "unit",
+    ("QuantizeLinear", 1): "positive", ("DequantizeLinear", 1): "positive", ("BatchNormalization", 4): "positive",
+    ("Col2Im", 1): "count", ("Col2Im", 2): "one", ("MelWeightMatrix", 0): "count", ("MelWeightMatrix", 1): "count",
+}  # fmt: skip
+_AXES_OF_REDUCTION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """An operand with a known meaning that an input's values reach."""
+
+    role: str
+    node: onnx.NodeProto
+
+
+def roles_of(model: onnx.ModelProto) -> dict[str, tuple[Use, ...]]:
+    """The limiting uses of each graph input that has any."""
+    readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
+    functions = {(f.domain, f.name): f for f in model.functions}
+    for node in _all_nodes(model.graph.node):
+        for slot, name in enumerate(node.input):
+            if name:
+                readers.setdefault(name, []).append((node, slot))
+    found = {i.name: tuple(_follow(i.name, readers, functions, 0)) for i in model.graph.input}
+    return {name: uses for name, uses in found.items() if uses}
+
+
+def _all_nodes(nodes: Any) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _all_nodes(attribute.g.node)
+
+
+def _follow(
+    name: str,
+    readers: Mapping[str, list[tuple[onnx.NodeProto, int]]],
+    functions: Mapping[tuple[str, str], onnx.FunctionProto],
+    depth: int,
+) -> Iterator[Use]:
+    if depth > _MAX_DEPTH:
+        return
+    for node, slot in readers.get(name, ()):
+        if function := functions.get((node.domain, node.op_type)):
+            if slot < len(function.input):
+                inner: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
+                for body in _all_nodes(function.node):
+                    for i, value in enumerate(body.input):
+                        inner.setdefault(value, []).append((body, i))
+                yield from _follow(function.input[slot], inner, functions, depth + 1)
+            continue
+        if node.domain not in _STANDARD and (node.op_type, slot) != ("ArrayFeatureExtractor", 1):
+            continue
+        reduces = node.op_type.startswith("Reduce") and slot == _AXES_OF_REDUCTION
+        role = "axes" if reduces else ROLES.get((node.op_type, slot))
+        if role is not None:
+            yield Use(role, node)
+        elif node.op_type in _MOVING_ALL or (node.op_type in _MOVING_DATA and slot == 0):
+            for output in node.output:
+                yield from _follow(output, readers, functions, depth + 1)
+        elif inside := _body_input(node, slot):
+            yield from _follow(inside, readers, functions, depth + 1)
+
+
+def _body_input(node: onnx.NodeProto, slot: int) -> str | None:
+    """The name by which a Loop's or Scan's body knows one of the node's inputs."""
+    if node.op_type not in {"Loop", "Scan"}:
+        return None
+    for attribute in node.attribute:
+        if attribute.name == "body" and slot < len(attribute.g.input):
+            return attribute.g.input[slot].name
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is known about the values around an operand.
+
+    Attributes:
+        shape_of: Gives shapes.
+        constants: Small constants by name.
+    """
+
+    shape_of: ShapeOf
+    constants: Mapping[str, Array]
+
+
+def limited(
+    rng: np.random.Generator, uses: tuple[Use, ...], dtype: np.dtype[Any], shape: tuple[int, ...], scene: Scene
+) -> Array | None:
+    """Values that suit the most limiting use; None when the uses allow anything of this type."""
+    for role in _BY_STRICTNESS:
+        for use in uses:
+            if use.role == role:
+                draw = _draw_floats if is_float(dtype) else _draw_integers
+                values = draw(rng, use, shape, scene)
+                if values is not None:
+                    return np.asarray(values).astype(dtype)
+    return None
+
+
+# fmt: off
+_BY_STRICTNESS = (
+    "split", "shape", "axes", "zero", "ones", "one", "bits", "scale", "trips", "first", "index", "index_last",
+    "index_nd", "class", "class_of_depth", "count", "shift", "unit", "positive", "nonzero",
+)
+_RANGES = {  # role -> lowest and highest value
+    "zero": (0, 0), "one": (1, 1), "ones": (1, 1), "bits": (0, 1), "first": (0, 0), "scale": (1, 2), "count": (1, 3),
+    "trips": (0, 3), "shift": (0, 7), "nonzero": (1, 10),
+}
+_FLOAT_RANGES = {"zero": (0.0, 0.0), "one": (1.0, 1.0), "positive": (0.1, 2.0), "unit": (0.1, 0.9)}
+# fmt: on
+
+
+def _draw_floats(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Scene) -> Array | None:
+    if use.role in _FLOAT_RANGES:
+        return np.asarray(rng.uniform(*_FLOAT_RANGES[use.role], shape))
+    return _draw_integers(rng, use, shape, scene) if use.role in {"count", "scale"} else None
+
+
+def _draw_integers(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Scene) -> Array | None:
+    if use.role in _RANGES:
+        return np.asarray(rng.integers(*_RANGES[use.role], shape, endpoint=True))
+    data = scene.shape_of(use.node.input[0]) if use.node.input else None
+    length = shape[0] if shape else 1
+    if use.role == "axes":
+        rank = len(data) if data else 1 + length
+        return np.asarray(rng.permutation(max(rank, length))[:length]).reshape(shape)
+    if use.role == "shape":
+        return _target_shape(rng, data, shape)
+    if use.role == "split":
+        extent = _extent(data, _axis(use.node, 0))
+        return np.full(shape, 1 if extent is None else max(1, extent // length))
+    if use.role.startswith(("index", "class")):
+        return np.asarray(rng.integers(0, max(1, _index_limit(use, data, shape, scene)), shape))
+    return None
+
+
+def _index_limit(use: Use, data: tuple[int | None, ...] | None, shape: tuple[int, ...], scene: Scene) -> int:
+    if use.role == "class_of_depth":
+        depth = scene.constants.get(use.node.input[1])
+        return 3 if depth is None else int(np.asarray(depth).reshape(-1)[0])
+    if use.role == "index_nd":
+        extents = [d for d in (data or ())[: shape[-1] if shape else 1] if d is not None]
+        return min(extents, default=1)
+    axis = {"class": 1, "index_last": -1}.get(use.role, _axis(use.node, 0))
+    return _extent(data, axis) or 1
+
+
+def _target_shape(rng: np.random.Generator, data: tuple[int | None, ...] | None, shape: tuple[int, ...]) -> Array:
+    """A legal target for Reshape: the data's dimensions in another order, or everything in one of them."""
+    length = shape[0] if shape else 1
+    if data is not None and len(data) == length and None not in data:
+        return np.asarray(rng.permutation(np.array(data, dtype=np.int64))).reshape(shape)
+    target = np.ones(length, np.int64)
+    if length:
+        target[0] = -1
+    return target.reshape(shape)
+
+
+def _axis(node: onnx.NodeProto, default: int) -> int:
+    return next((int(a.i) for a in node.attribute if a.name == "axis"), default)
+
+
+def _extent(data: tuple[int | None, ...] | None, axis: int) -> int | None:
+    if data is None or not -len(data) <= axis < len(data):
+        return None
+    return data[axis]

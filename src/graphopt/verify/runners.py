@@ -1,0 +1,170 @@
+"""Running a model without any optimization: in onnxruntime, else in onnx's reference evaluator."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+
+from graphopt.verify import values
+from graphopt.verify.inputs import Feed
+from graphopt.verify.source import Source
+from graphopt.verify.values import Array
+
+_PACKED = {  # element type -> bits of one element; onnxruntime hands these out packed
+    onnx.TensorProto.INT4: 4,
+    onnx.TensorProto.UINT4: 4,
+}
+_FIRST_LINE = 300
+
+
+class CannotLoadError(Exception):
+    """A model that this backend cannot load; the message is one line."""
+
+
+class RunError(Exception):
+    """A run that failed; the message is one line."""
+
+
+class Runner(Protocol):
+    """Something that runs one model."""
+
+    backend: str
+
+    def run(self, feed: Feed) -> list[Any]:
+        """The outputs in the model's order; raises RunError."""
+        ...
+
+
+class OrtRunner:
+    """onnxruntime on the CPU, one thread, all graph optimizations off."""
+
+    backend = "onnxruntime"
+
+    def __init__(self, source: Source) -> None:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        try:
+            self._session = ort.InferenceSession(source.loadable(), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the many exception types of a native library share no base class
+            raise CannotLoadError(one_line(error)) from None
+        self._quiet = ort.RunOptions()
+        self._quiet.log_severity_level = 4
+        inputs = {i.name: i.type for i in self._session.get_inputs()}
+        outputs = [o.type for o in self._session.get_outputs()]
+        self._exotic = any(_needs_ort_value(t) for t in [*inputs.values(), *outputs])
+
+    def run(self, feed: Feed) -> list[Any]:
+        """Run once."""
+        try:
+            if self._exotic:
+                return self._run_ort_values(feed)
+            return list(self._session.run(None, feed, self._quiet))
+        except RunError:
+            raise
+        except Exception as error:
+            raise RunError(one_line(error)) from None
+
+    def _run_ort_values(self, feed: Feed) -> list[Any]:
+        """The way for types that NumPy does not know: bfloat16, float8, 4-bit integers."""
+        import onnxruntime as ort
+
+        held = {}
+        for name, value in feed.items():
+            array = value if isinstance(value, np.ndarray) else None
+            if array is None:
+                raise RunError(f"input {name!r}: onnxruntime takes no such value beside a type that NumPy lacks")
+            held[name] = _to_ort_value(ort, name, array)
+        results = self._session.run_with_ort_values(None, held, self._quiet)
+        return [_from_ort_value(v) for v in results]
+
+
+class ReferenceRunner:
+    """onnx's own evaluator, written in Python: slow, but it knows every standard op."""
+
+    backend = "reference"
+
+    def __init__(self, source: Source) -> None:
+        from onnx.reference import ReferenceEvaluator
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._evaluator = ReferenceEvaluator(source.full_proto())
+        except Exception as error:
+            raise CannotLoadError(one_line(error)) from None
+
+    def run(self, feed: Feed) -> list[Any]:
+        """Run once."""
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                return list(self._evaluator.run(None, feed))
+        except Exception as error:
+            raise RunError(one_line(error)) from None
+
+
+def open_runner(source: Source, backends: Sequence[str] = ("onnxruntime", "reference")) -> Runner:
+    """The first backend that can load the model; CannotLoadError says what each of them objected to."""
+    kinds: dict[str, type[OrtRunner] | type[ReferenceRunner]] = {
+        "onnxruntime": OrtRunner,
+        "reference": ReferenceRunner,
+    }
+    objections = []
+    for backend in backends:
+        try:
+            return kinds[backend](source)
+        except CannotLoadError as error:
+            objections.append(f"{backend}: {error}")
+    raise CannotLoadError("; ".join(objections))
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as one readable line: onnxruntime's prefixes, source paths and stack traces removed."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
+    text = re.sub(r"(/\S+/)?onnxruntime(_src)?/\S+:\d+ \S[^)]*\)( const)? ", "", text)
+    return text[:_FIRST_LINE]
+
+
+def _needs_ort_value(type_name: str) -> bool:
+    return any(word in type_name for word in ("bfloat16", "float8", "int4", "float4", "int2"))
+
+
+def _to_ort_value(ort: Any, name: str, array: Array) -> Any:
+    if array.dtype.kind != "V":
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    if not array.dtype.name.startswith(("bfloat16", "float8")):
+        raise RunError(f"input {name!r}: onnxruntime takes no {array.dtype} from Python")
+    kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    raw = array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, kind)
+
+
+def _from_ort_value(value: Any) -> Any:
+    if not value.is_tensor():
+        raise RunError("onnxruntime returns no sequence or optional beside a type that NumPy lacks")
+    kind = value.element_type()
+    dtype = values.numpy_dtype(kind)
+    if dtype is None or dtype.kind != "V":
+        return value.numpy()
+    shape = tuple(value.shape())
+    size = int(np.prod(shape, dtype=np.int64))
+    if not size:
+        return np.zeros(shape, dtype)
+    raw = np.frombuffer(ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes()), np.uint8)
+    if kind in _PACKED:
+        nibbles = np.stack([raw & 0xF, raw >> 4], axis=-1).reshape(-1)[:size]
+        if kind == onnx.TensorProto.INT4:
+            nibbles = (nibbles ^ 8).astype(np.int8) - 8
+        return nibbles.astype(dtype).reshape(shape)
+    return raw.view(dtype)[:size].reshape(shape)

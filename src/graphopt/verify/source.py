@@ -1,0 +1,171 @@
+"""A model to be run: a light proto for looking at it, and what a runtime loads, with no needless copy of weights."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError, EncodeError
+
+from graphopt.errors import ModelError
+
+ModelLike = onnx.ModelProto | bytes | str | os.PathLike[str]
+"""What `compare` accepts for a model."""
+
+_SMALL_BYTES = 4096  # values of small tensors (shapes, axes) tell inference and input generation something
+_EXTERNAL = onnx.TensorProto.EXTERNAL
+
+
+class Source:
+    """One model, in whichever form it was given.
+
+    Attributes:
+        proto: The graph for looking at. Large weights may be absent from it: see `skeleton`.
+        label: How messages call it.
+    """
+
+    __slots__ = ("_given", "_temporary", "label", "proto")
+
+    def __init__(self, model: ModelLike, label: str) -> None:
+        self.label = label
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._given: onnx.ModelProto | bytes | Path
+        if isinstance(model, onnx.ModelProto):
+            self._given, self.proto = model, model
+        elif isinstance(model, bytes):
+            self._given, self.proto = model, _parse(model, label)
+        elif isinstance(model, (str, os.PathLike)):
+            self._given = Path(model)
+            self.proto = skeleton(_parse(_read(self._given, label), str(model)))
+        else:
+            raise ModelError(f"{label}: expected a ModelProto, bytes or a path, found {type(model).__name__}")
+
+    def loadable(self) -> str | bytes:
+        """What onnxruntime loads: the path where there is one, else the serialized model."""
+        if isinstance(self._given, Path):
+            return str(self._given)
+        if isinstance(self._given, bytes):
+            return self._given
+        try:
+            return self._given.SerializeToString()
+        except (EncodeError, ValueError):  # above the 2 GiB that one message can hold
+            return str(self._spill(self._given))
+
+    def full_proto(self) -> onnx.ModelProto:
+        """The model with all its weights, for the reference evaluator."""
+        if isinstance(self._given, Path):
+            return onnx.load(self._given)
+        return self.proto
+
+    def path(self) -> Path:
+        """A file that holds the model; written to a temporary directory when it was given in memory."""
+        if isinstance(self._given, Path):
+            return self._given.resolve()
+        loadable = self.loadable()
+        if isinstance(loadable, str):
+            return Path(loadable)
+        target = self._directory() / "model.onnx"
+        target.write_bytes(loadable)
+        return target
+
+    def close(self) -> None:
+        """Delete the temporary files."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def _directory(self) -> Path:
+        if self._temporary is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="graphopt-verify-")
+        return Path(self._temporary.name)
+
+    def _spill(self, model: onnx.ModelProto) -> Path:
+        """Write a model above 2 GiB with its weights beside it, leaving the caller's proto as it is."""
+        target = self._directory() / "model.onnx"
+        if target.exists():
+            return target
+        copy = without_weights(model)
+        with (self._directory() / "model.data").open("wb") as data:
+            for tensor in model.graph.initializer:
+                stub = copy.graph.initializer.add()
+                if not tensor.HasField("raw_data") or len(tensor.raw_data) < _SMALL_BYTES:
+                    stub.CopyFrom(tensor)
+                    continue
+                _describe(tensor, stub)
+                stub.data_location = _EXTERNAL
+                where = {"location": "model.data", "offset": str(data.tell()), "length": str(len(tensor.raw_data))}
+                for key, value in where.items():
+                    stub.external_data.add(key=key, value=value)
+                data.write(tensor.raw_data)
+        target.write_bytes(copy.SerializeToString())
+        return target
+
+
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of everything but the main graph's initializers."""
+    copy = onnx.ModelProto()
+    _copy_fields(model, copy, skip="graph")
+    _copy_fields(model.graph, copy.graph, skip="initializer")
+    return copy
+
+
+def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy in which large initializers keep only name, type and dimensions."""
+    copy = without_weights(model)
+    for tensor in model.graph.initializer:
+        stub = copy.graph.initializer.add()
+        if tensor.data_location == _EXTERNAL or tensor.ByteSize() > _SMALL_BYTES:
+            _describe(tensor, stub)
+        else:
+            stub.CopyFrom(tensor)
+    return copy
+
+
+def has_values(tensor: onnx.TensorProto) -> bool:
+    """False for a tensor of which `skeleton` kept only the description."""
+    if tensor.data_location == _EXTERNAL:
+        return False
+    count = 1
+    for dim in tensor.dims:
+        count *= dim
+    return count == 0 or any(
+        field.name.endswith("_data") and field.name != "external_data" for field, _ in tensor.ListFields()
+    )
+
+
+def _describe(tensor: onnx.TensorProto, stub: onnx.TensorProto) -> None:
+    stub.name, stub.data_type = tensor.name, tensor.data_type
+    stub.dims.extend(tensor.dims)
+
+
+def _copy_fields(source: Any, target: Any, skip: str) -> None:
+    for field, value in source.ListFields():
+        if field.name == skip:
+            continue
+        if hasattr(value, "extend"):
+            getattr(target, field.name).extend(value)
+        elif hasattr(value, "CopyFrom"):
+            getattr(target, field.name).CopyFrom(value)
+        else:
+            setattr(target, field.name, value)
+
+
+def _read(path: Path, label: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{label}: cannot read {path}: {error.strerror or error}") from error
+
+
+def _parse(data: bytes, label: str) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelError(f"{label}: not an ONNX model, or a truncated one ({len(data)} bytes)") from error
+    if not model.HasField("graph"):
+        raise ModelError(f"{label}: the file holds no graph ({len(data)} bytes)")
+    return model

@@ -1,0 +1,16 @@
+"""Sequences, optionals and maps as a flat list of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Each array in a value with the path that leads to it; an empty optional is one leaf of its own."""
+    if value is None:
+        return [(f"{path}(none)", 0)]
+    if isinstance(value, dict):
+        return [leaf for key in value for leaf in leaves(value[key], f"{path}[{key!r}]")]
+    if isinstance(value, (list, tuple)):
+        return [leaf for i, item in enumerate(value) for leaf in leaves(item, f"{path}[{i}]")]
+    return [(path, value)]

@@ -1,0 +1,152 @@
+"""Random values that expose errors: negatives, zeros, ties, large and tiny numbers, NaN and infinities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+Array = np.ndarray[Any, Any]
+Flavour = Literal["ordinary", "extreme", "infinite", "nan"]
+
+_WORDS = ("", "a", "b", "ab", "A", "The quick brown fox", "naïve", "1", "-2.5", "a b", " ", "graph")
+_NUMERALS = ("0", "1", "2", "-3", "1.5", "10")
+_ORDINARY_INT = 10
+_EXTREME_INT = 100_000
+_EDGE_BITS = 16  # integers up to this width use their whole range in the extreme set
+
+
+def numpy_dtype(dtype: int) -> np.dtype[Any] | None:
+    """The NumPy (or ml_dtypes) type of an ONNX element type; None when there is none."""
+    try:
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(dtype))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The numbers that describe a floating-point type: largest, smallest normal, and distance of 1.0 to the next."""
+
+    top: float
+    tiny: float
+    eps: float
+
+
+def limits(dtype: np.dtype[Any]) -> Limits:
+    """The limits of a floating-point type, NumPy's or ml_dtypes'."""
+    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return Limits(float(info.max), float(info.smallest_normal), float(info.eps))
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """True for NumPy's floating-point types and those of ml_dtypes."""
+    return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
+
+
+def has_special(dtype: np.dtype[Any]) -> bool:
+    """True when the type can hold NaN or an infinity."""
+    with np.errstate(all="ignore"):
+        return is_float(dtype) and bool(np.isnan(np.array([np.nan]).astype(dtype)).any())
+
+
+def draw(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...], flavour: Flavour) -> Array:
+    """Random values of a type: the whole of what its flavour promises, as far as the size allows."""
+    if is_float(dtype):
+        return _floats(rng, dtype, shape, flavour)
+    if dtype.kind == "b":
+        return np.asarray(rng.integers(0, 2, shape)).astype(np.bool_)
+    if dtype.kind in "OSU":
+        return np.asarray(rng.choice(np.array(_WORDS, dtype=object), shape), dtype=object).reshape(shape)
+    if dtype.kind == "c":
+        real, imaginary = (_plain(rng, shape) for _ in range(2))
+        return (real + 1j * imaginary).astype(dtype)
+    return _integers(rng, dtype, shape, flavour)
+
+
+def numerals(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Strings that are numbers, for models that parse them."""
+    return np.asarray(rng.choice(np.array(_NUMERALS, dtype=object), shape), dtype=object).reshape(shape)
+
+
+def vary(rng: np.random.Generator, default: Array, *, integers: bool) -> Array:
+    """Another value that a caller might give in place of a default: same type, shape and signs.
+
+    Keeping the signs and the order of magnitude keeps variances positive and scales sane; small integers
+    (shapes, axes) are permuted, so that what is legal mostly stays so.
+    """
+    if is_float(default.dtype):
+        values = default.astype(np.float64)
+        scaled = values * rng.uniform(0.5, 1.5, default.shape)
+        if not np.any(values):
+            scaled = scaled + rng.uniform(0.0, 0.5, default.shape)
+        return scaled.astype(default.dtype)
+    if not integers or default.dtype.kind not in "iub":
+        return default
+    if default.dtype.kind == "b":
+        return np.logical_not(default)
+    return np.asarray(rng.permutation(default.reshape(-1)).reshape(default.shape), dtype=default.dtype)
+
+
+def _plain(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Normal numbers of both signs; a quarter on a coarse grid (ties, duplicates), some zeros, some larger."""
+    values = np.asarray(rng.standard_normal(shape))
+    lot = np.asarray(rng.random(shape))
+    values = np.where(lot < 0.25, np.round(values * 2.0) / 2.0, values)
+    if values.size >= 8:
+        values = np.where((lot >= 0.25) & (lot < 0.30), 0.0, values)
+        values = np.where((lot >= 0.30) & (lot < 0.32), values * 8.0, values)
+    return np.asarray(values)
+
+
+def _floats(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...], flavour: Flavour) -> Array:
+    top, tiny = limits(dtype).top, limits(dtype).tiny
+    values = _plain(rng, shape)
+    if flavour == "extreme":
+        values = _spread(rng, values, min(1e4, top**0.5), tiny)
+    # Types without infinity turn what is too large into NaN, which belongs to the special sets only.
+    with np.errstate(all="ignore"):
+        array: Array = np.clip(values, -top, top).astype(dtype)
+    if flavour in {"infinite", "nan"}:
+        _sprinkle(rng, array, [np.nan] if flavour == "nan" else [np.inf, -np.inf, top, -top])
+    return array
+
+
+def _spread(
+    rng: np.random.Generator, values: np.ndarray[Any, np.dtype[np.float64]], large: float, tiny: float
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Replace half of the values by large ones, small ones, denormals and zeros of both signs."""
+    lot = np.asarray(rng.random(values.shape))
+    sign = np.where(rng.random(values.shape) < 0.5, -1.0, 1.0)
+    up = large ** rng.random(values.shape)
+    down = np.maximum(1e-8, tiny) ** rng.random(values.shape)
+    values = np.where(lot < 0.15, sign * up, values)
+    values = np.where((lot >= 0.15) & (lot < 0.30), sign * down, values)
+    values = np.where((lot >= 0.30) & (lot < 0.35), sign * tiny * rng.random(values.shape), values)
+    values = np.where((lot >= 0.35) & (lot < 0.45), sign * 0.0, values)
+    return np.asarray(values)
+
+
+def _sprinkle(rng: np.random.Generator, array: Array, specials: list[float]) -> None:
+    """Put each special value at one place in fifty, once at least; few, so that not everything becomes NaN."""
+    if not array.size or not has_special(array.dtype):
+        return
+    flat = array.reshape(-1)
+    for special in specials:
+        if np.isinf(special) and not np.isinf(np.array([special]).astype(array.dtype)).any():
+            continue
+        count = min(16, max(1, array.size // 50))
+        flat[rng.integers(0, array.size, count)] = np.array([special]).astype(array.dtype)[0]
+
+
+def _integers(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...], flavour: Flavour) -> Array:
+    info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    low, high = int(info.min), int(info.max)
+    if flavour != "extreme":
+        low, high = max(low, -_ORDINARY_INT), min(high, _ORDINARY_INT)
+    elif int(info.bits) > _EDGE_BITS:
+        low, high = max(low, -_EXTREME_INT), min(high, _EXTREME_INT)
+    return np.asarray(rng.integers(low, high, shape, endpoint=True)).astype(dtype)
