@@ -67,12 +67,13 @@ def prepare_torchvision() -> None:
             return
 
 
-def _timm(name: str, **options: Any) -> Callable[[], nn.Module]:
+def _timm(name: str, *, fused: bool = True) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
         prepare_torchvision()
         import timm
 
-        return timm.create_model(name, pretrained=False, **options)
+        timm.layers.set_fused_attn(fused)
+        return timm.create_model(name, pretrained=False)
 
     return build
 
@@ -88,7 +89,8 @@ def _torchvision(path: str, field: str | None = None, **options: Any) -> Callabl
         for part in path.split("."):
             target = getattr(target, part)
         net = target(weights=None, **options)
-        return PickOne(net, field, "x") if field else net
+        argument = "input" if "lraspp" in path else "x"
+        return PickOne(net, field, argument) if field else net
 
     return build
 
@@ -210,8 +212,13 @@ def _entries() -> list[Entry]:
         found.append(replace(base[name], name=f"{name}_dyn", dynamic=True))
     for name in ("mobilenetv2_100", "resnet50", "densenet121", "yolo_pan", "repvgg_a0", "bert", "swin_tiny"):
         found.append(replace(base[name], name=f"{name}_unfused", unfused=True, dresses=("ts",)))
+    eager = {  # the exporter knows fused attention from opset 14 on
+        "bert": _transformers("BertModel", "BertConfig", "last_hidden_state", **_BERT, attn_implementation="eager"),
+        "vit_tiny_patch16_224": _timm("vit_tiny_patch16_224", fused=False),
+    }
     for name, opset in (("bert", 12), ("mobilenetv3_large_100", 11), ("resnet18", 9), ("vit_tiny_patch16_224", 13)):
-        found.append(replace(base[name], name=f"{name}_opset{opset}", opset=opset, dresses=("ts",)))
+        build = eager.get(name, base[name].build)
+        found.append(replace(base[name], name=f"{name}_opset{opset}", build=build, opset=opset, dresses=("ts",)))
     return found
 
 

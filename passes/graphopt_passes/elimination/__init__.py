@@ -1,3 +1,5 @@
 """Passes that remove what does nothing."""
 
-PASSES: dict[str, str] = {}
+PASSES: dict[str, str] = {
+    "eliminate_identity": "elimination.identity:EliminateIdentity",
+}

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from graphopt.errors import PassError
 from graphopt.match.commute import MOST_UNDECIDED, undecided
+from graphopt.match.roots import anchor_path, apart, below
 from graphopt.match.text import pattern_text
 from graphopt.match.tree import UNSET, Const, NodePattern, Opt, OutputPattern, Rest, Slot, Tree, Var, present
 from graphopt.match.versions import op_versions, split_key
@@ -33,7 +34,7 @@ def check_definition(tree: Tree) -> dict[str, str]:
         _check_attributes(tree, node)
         _check_inputs(tree, node)
     _check_optional(tree)
-    _check_root(tree)
+    _check_roots(tree)
     _check_commutative(tree)
     return _names(tree)
 
@@ -102,10 +103,17 @@ def _check_optional(tree: Tree) -> None:
         fail(tree, tree.where, f"{len(operators)} optional operators, at most {MOST_OPTIONAL_OPS} are allowed")
 
 
-def _check_root(tree: Tree) -> None:
+def _check_roots(tree: Tree) -> None:
     for node in tree.roots():
         if node.shared:
             fail(tree, node.where, f"{_op(node)} is returned, so it is replaced for everyone: _shared means nothing")
+    absent = [slot for node in tree.nodes() for slot in node.inputs if isinstance(slot, Opt)]
+    known: set[Slot] = set()
+    for root in apart(tree, absent):
+        if known and anchor_path(root, known) is None:
+            fail(tree, root.where, f"{_op(root)} shares no value with the roots before it, so nothing leads to it")
+        for node in below(tree, root, absent):
+            known |= {*present(node, absent), *node.outputs}
 
 
 def _check_commutative(tree: Tree) -> None:

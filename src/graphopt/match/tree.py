@@ -14,7 +14,7 @@ import numpy as np
 from graphopt.errors import PassError
 
 Shape: TypeAlias = tuple[int | None, ...] | Literal["scalar", "auto"] | None
-Literals: TypeAlias = bool | int | float | list[Any] | np.ndarray[Any, Any]
+Literals: TypeAlias = bool | int | float | list[Any] | np.ndarray[Any, Any] | np.generic
 
 
 class Var:

@@ -285,16 +285,20 @@ def vanishes_with(size: Size, factor: Size) -> bool:
 
 
 class Symbols:
-    """The symbols of one analysis. Equal questions get equal symbols; sizes of two tables do not mix."""
+    """The symbols of one analysis. Equal questions get equal symbols; sizes of two tables do not mix.
+
+    Attributes:
+        count: how many symbols there are; a new one gets the next number as its serial.
+    """
 
     def __init__(self) -> None:
         self._atoms: dict[object, Expr] = {}
-        self._count = 0
+        self.count = 0
 
     def _make(self, kind: str, low: int | None, high: int | None, *,
               name: str | None = None, args: tuple[Size, ...] = ()) -> Expr:  # fmt: skip
-        self._count += 1
-        return Expr((((Atom(self._count, kind, low, high, name=name, args=args),), 1),), 0)
+        self.count += 1
+        return Expr((((Atom(self.count, kind, low, high, name=name, args=args),), 1),), 0)
 
     def named(self, name: str) -> Expr:
         """The dimension that the model calls `name`: the same wherever the name stands."""

@@ -1,0 +1,23 @@
+"""Operators that pass their input on."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from graphopt.ir import Node
+from graphopt.rewrite import OpRule, Outcome, Rewriter
+
+
+class EliminateIdentity(OpRule):
+    """Remove `Identity`: every reader of its output reads its input instead.
+
+    Kept where it links two interface values, for example a graph input and a graph output.
+    """
+
+    name = "eliminate_identity"
+    ops = ("Identity",)
+    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "eliminate_identity", "onnxruntime": "EliminateIdentity"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Let the input stand for the output."""
+        return rw.replace(node, [node.inputs[0]])

@@ -1,0 +1,16 @@
+"""Symbolic shapes: sizes as expressions over symbols, followed through a whole model."""
+
+from graphopt.analysis.shapes import control, data, elementwise, linear, movement, reduce
+from graphopt.analysis.shapes.dim import Atom, Expr, Size, Symbols, at_least, bounds, divide, equal, less
+from graphopt.analysis.shapes.engine import DATA_RULES, MAX_ELEMENTS, SHAPE_RULES, Shape, ShapeAnalysis
+
+for _module in (elementwise, movement, linear, reduce, control):
+    SHAPE_RULES.update(_module.RULES)
+
+DATA_RULES.update(dict.fromkeys((*data.KERNELS, *data.SYMBOLIC), data.follow))
+DATA_RULES.update(Shape=data.shape_contents, Size=data.size_contents)
+
+__all__ = [
+    "MAX_ELEMENTS", "Atom", "Expr", "Shape", "ShapeAnalysis", "Size", "Symbols", "at_least", "bounds", "divide", "equal",
+    "less",
+]  # fmt: skip

@@ -1,0 +1,462 @@
+"""Contents of small tensors: numbers where they are known, expressions where they depend on dynamic sizes.
+
+When every operand is known the NumPy kernels compute. When some elements are expressions, data movement still goes
+through the kernels (they move objects as they move numbers), and arithmetic through the rules here. Floats are
+followed only as far as exporters use them on sizes: whole numbers and fractions with a power of two below the line,
+where 32-bit arithmetic is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from graphopt.analysis.kernels import KERNELS, MOVEMENT, Array, Unsupported, run_kernel
+from graphopt.analysis.kernels.arithmetic import reduced_axes
+from graphopt.analysis.kernels.base import box, need
+from graphopt.analysis.kernels.movement import shape_slice
+from graphopt.analysis.shapes.dim import Expr, Size, at_least, divide, equal, less
+from graphopt.analysis.shapes.engine import MAX_ELEMENTS, ShapeAnalysis, fixed_shape
+from graphopt.ir import Node
+
+_FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
+_MAX_FRACTION = 1 << 10
+
+
+class Part:
+    """A float element that is no whole number for certain: `over / under`, or anything when `over` is None."""
+
+    __slots__ = ("over", "under")
+
+    def __init__(self, over: Size | None = None, under: int = 1) -> None:
+        self.over = over
+        self.under = under
+
+
+Element = Any
+"""An int, an `Expr`, or for float tensors also a float or a `Part`."""
+
+Args = list[Array | None]
+Symbolic = Callable[[ShapeAnalysis, Node, Args], Array]
+
+
+def follow(analysis: ShapeAnalysis, node: Node) -> list[Array | None] | None:
+    """The contents of the outputs of a node, as far as they can be followed."""
+    args: Args = []
+    symbolic = False
+    for value in node.inputs:
+        data = None
+        if value is not None:
+            data = analysis.data(value)
+            if data is None:
+                return None
+            symbolic = symbolic or data.dtype.kind == "O"
+        args.append(data)
+    if any(value is not None and not _is_small(analysis, value) for value in node.outputs):
+        return None
+    if not symbolic:
+        return list(run_kernel(node, args)) if node.op in KERNELS else None
+    rule = SYMBOLIC.get(node.op)
+    if rule is not None:
+        results = [rule(analysis, node, args)]
+    elif node.op in MOVEMENT and _is_steered(node, args):
+        results = run_kernel(node, args)
+    else:
+        return None
+    return [_settled(node, index, result) for index, result in enumerate(results)]
+
+
+def _is_small(analysis: ShapeAnalysis, value: Any) -> bool:
+    return fixed_shape(analysis.shape(value), MAX_ELEMENTS) is not None
+
+
+def _is_steered(node: Node, args: Args) -> bool:
+    """Whether all operands but the moved data are numbers; the kernels check those that they read themselves."""
+    return node.op not in ("Pad", "Trilu", "Compress", "NonZero")
+
+
+def _settled(node: Node, index: int, array: Array) -> Array | None:
+    """An array of numbers when no element is an expression any more, in the type of the output."""
+    if array.dtype.kind != "O":
+        return array
+    elements = array.reshape(-1).tolist()
+    if any(isinstance(e, (Expr, Part)) for e in elements):
+        return array
+    dtype = output_dtype(node, index)
+    if dtype is None:
+        return None
+    kind = helper.tensor_dtype_to_np_dtype(dtype)
+    result = array.astype(kind)
+    if result.tolist() != array.tolist():
+        raise Unsupported("a number does not fit its type")
+    return result
+
+
+_BOOLEAN = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Xor"})
+_SECOND = frozenset({"Where", "CastLike"})
+
+
+def output_dtype(node: Node, index: int) -> int | None:
+    """The element type of an output that the rules of this module can compute."""
+    value = node.output(index)
+    known = value.dtype if value is not None else None
+    if known is not None:
+        return known
+    if node.op in _BOOLEAN:
+        return int(TensorProto.BOOL)
+    if node.op in ("Shape", "Size"):
+        return int(TensorProto.INT64)
+    if node.op == "Cast":
+        return int(node.attr("to"))
+    source = node.input(1 if node.op in _SECOND else 0)
+    return source.dtype if source is not None else None
+
+
+def shape_contents(analysis: ShapeAnalysis, node: Node) -> list[Array | None] | None:
+    """`Shape`: the sizes themselves."""
+    shape = analysis.need(node, 0)
+    return [_vector(list(shape[shape_slice(node, len(shape))]))]
+
+
+def size_contents(analysis: ShapeAnalysis, node: Node) -> list[Array | None] | None:
+    """`Size`: their product."""
+    total: Size = 1
+    for dim in analysis.need(node, 0):
+        total = total * dim
+    return [_vector([total]).reshape(())]
+
+
+def _vector(sizes: list[Size]) -> Array:
+    if all(isinstance(size, int) for size in sizes):
+        return np.asarray(sizes, np.int64)
+    array: Array = np.empty(len(sizes), object)
+    for index, size in enumerate(sizes):
+        array[index] = size
+    return array
+
+
+# Element by element
+
+
+def _elements(array: Array) -> Array:
+    """The array as objects; a float that is a whole number becomes an integer."""
+    if array.dtype.kind != "O":
+        array = array.astype(object)
+    return array
+
+
+def _whole(element: Element) -> Element:
+    return int(element) if isinstance(element, float) and element.is_integer() else element
+
+
+def _map(function: Callable[..., Element], *arrays: Array) -> Array:
+    result = np.frompyfunc(function, len(arrays), 1)(*map(_elements, arrays))
+    return box(result, object)
+
+
+def _is_float(node: Node, args: Args) -> bool:
+    value = node.input(0)
+    return value is not None and value.dtype not in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
+
+
+def _fraction(element: Element) -> tuple[Size, int] | None:
+    """A float element as a fraction with a power of two below the line, None when it is none."""
+    if isinstance(element, Part):
+        return None if element.over is None else (element.over, element.under)
+    if isinstance(element, float):
+        over, under = element.as_integer_ratio() if np.isfinite(element) else (0, _MAX_FRACTION + 1)
+        return (over, under) if under <= _MAX_FRACTION and abs(over) < 1 << 20 else None
+    return element, 1
+
+
+def _part(over: Size, under: int) -> Element:
+    """The normal form of a fraction."""
+    whole = divide(over, under)
+    if whole is not None:
+        return whole
+    if isinstance(over, int):
+        return over / under
+    return Part(over, under) if under <= _MAX_FRACTION else Part()
+
+
+def _float_times(a: Element, b: Element) -> Element:
+    left, right = _fraction(a), _fraction(b)
+    if left is None or right is None:
+        return Part()
+    return _part(left[0] * right[0], left[1] * right[1])
+
+
+def _float_plus(a: Element, b: Element, sign: int = 1) -> Element:
+    left, right = _fraction(a), _fraction(b)
+    if left is None or right is None:
+        return Part()
+    return _part(left[0] * right[1] + right[0] * left[1] * sign, left[1] * right[1])
+
+
+def _float_over(a: Element, b: Element) -> Element:
+    left, right = _fraction(a), _fraction(b)
+    if left is None or right is None:
+        return Part()
+    over, under = right
+    if not isinstance(over, int) or over <= 0 or over & (over - 1):
+        whole = divide(left[0] * under, over * left[1])
+        return Part() if whole is None else whole
+    return _part(left[0] * under, left[1] * over)
+
+
+def _add(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    return _map(_float_plus if _is_float(node, args) else lambda a, b: a + b, need(args, 0), need(args, 1))
+
+
+def _sub(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    if _is_float(node, args):
+        return _map(lambda a, b: _float_plus(a, b, -1), need(args, 0), need(args, 1))
+    return _map(lambda a, b: a - b, need(args, 0), need(args, 1))
+
+
+def _mul(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    return _map(_float_times if _is_float(node, args) else lambda a, b: a * b, need(args, 0), need(args, 1))
+
+
+def _div(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    if _is_float(node, args):
+        return _map(_float_over, need(args, 0), need(args, 1))
+    return _map(lambda a, b: truncated(analysis, a, b), need(args, 0), need(args, 1))
+
+
+def truncated(analysis: ShapeAnalysis, a: Size, b: Size) -> Size:
+    """Integer division as C and ONNX do it: towards zero."""
+    exact = divide(a, b)
+    if exact is not None:
+        return exact
+    if isinstance(b, int) and b < 0:
+        a, b = -a, -b
+    if isinstance(a, int) and isinstance(b, int) and b > 0:
+        return a // b if a >= 0 else -(-a // b)
+    if isinstance(b, int) and b > 0 and at_least(a, 0):
+        return analysis.symbols.floor_div(a, b)
+    return analysis.symbols.fresh(None)
+
+
+def _mod(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    fmod = bool(node.attr("fmod", 0))
+
+    def modulo(a: Size, b: Size) -> Size:
+        if isinstance(b, int) and b > 0 and (not fmod or at_least(a, 0)):
+            return analysis.symbols.modulo(a, b)
+        return analysis.symbols.fresh(None)
+
+    if _is_float(node, args):
+        raise Unsupported("of floats")
+    return _map(modulo, need(args, 0), need(args, 1))
+
+
+def _neg(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    if _is_float(node, args):
+        return _map(lambda a: _float_times(a, -1), need(args, 0))
+    return _map(lambda a: -a, need(args, 0))
+
+
+def _abs(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    def absolute(a: Size) -> Size:
+        if isinstance(a, int):
+            return abs(a)
+        return a if at_least(a, 0) else analysis.symbols.fresh(0)
+
+    if _is_float(node, args):
+        raise Unsupported("of floats")
+    return _map(absolute, need(args, 0))
+
+
+def _extreme(name: str) -> Symbolic:
+    def rule(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+        if _is_float(node, args):
+            raise Unsupported("of floats")
+        choose = getattr(analysis.symbols, name)
+        result = need(args, 0)
+        for index in range(1, len(args)):
+            result = _map(choose, result, need(args, index))
+        return result
+
+    return rule
+
+
+def _compare(decide: Callable[[Size, Size], bool | None]) -> Symbolic:
+    def rule(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+        def answer(a: Element, b: Element) -> Size:
+            a, b = _whole(a), _whole(b)
+            known = None if isinstance(a, (float, Part)) or isinstance(b, (float, Part)) else decide(a, b)
+            return analysis.symbols.fresh(0, 1) if known is None else int(known)
+
+        return _map(answer, need(args, 0), need(args, 1))
+
+    return rule
+
+
+def _negated(answer: bool | None) -> bool | None:
+    return None if answer is None else not answer
+
+
+def _bit(element: Element) -> Element:
+    return int(element) if isinstance(element, (bool, np.bool_)) else element
+
+
+def _and(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    def both(a: Element, b: Element) -> Size:
+        a, b = _bit(a), _bit(b)
+        if a == 0 or b == 0:
+            return 0
+        if a == 1 or a == b:
+            return b  # type: ignore[no-any-return]
+        return a if b == 1 else analysis.symbols.fresh(0, 1)
+
+    return _map(both, need(args, 0), need(args, 1))
+
+
+def _or(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    def either(a: Element, b: Element) -> Size:
+        a, b = _bit(a), _bit(b)
+        if a == 1 or b == 1:
+            return 1
+        if a == 0 or a == b:
+            return b  # type: ignore[no-any-return]
+        return a if b == 0 else analysis.symbols.fresh(0, 1)
+
+    return _map(either, need(args, 0), need(args, 1))
+
+
+def _not(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    return _map(lambda a: 1 - _bit(a), need(args, 0))
+
+
+def _where(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    value = node.input(1)
+    is_float = value is not None and value.dtype in _FLOATS
+
+    def choose(condition: Element, a: Element, b: Element) -> Element:
+        condition = _bit(condition)
+        if isinstance(condition, int):
+            return a if condition else b
+        if not isinstance(a, Part) and _bit(a) == _bit(b):
+            return a
+        return Part() if is_float else analysis.symbols.fresh(None)
+
+    return _map(choose, need(args, 0), need(args, 1), need(args, 2))
+
+
+def _cast(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    target = node.attr("to")
+    to_float = target in _FLOATS
+
+    def convert(element: Element) -> Element:
+        element = _whole(_bit(element))
+        if to_float or (isinstance(element, (int, Expr)) and target != TensorProto.BOOL):
+            return element
+        if target == TensorProto.BOOL:
+            return _truth(analysis, element)
+        fraction = _fraction(element)
+        return analysis.symbols.fresh(None) if fraction is None else truncated(analysis, *fraction)
+
+    if not to_float and target not in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL):
+        raise Unsupported("element type")
+    return _map(convert, need(args, 0))
+
+
+def _truth(analysis: ShapeAnalysis, element: Element) -> Size:
+    if isinstance(element, (Part, float)):
+        return analysis.symbols.fresh(0, 1)
+    is_zero = equal(element, 0)
+    return analysis.symbols.fresh(0, 1) if is_zero is None else int(not is_zero)
+
+
+def _rounding(up: bool) -> Symbolic:
+    def rule(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+        def whole(element: Element) -> Element:
+            element = _whole(element)
+            if isinstance(element, (int, Expr)):
+                return element
+            fraction = _fraction(element)
+            if fraction is None:
+                return Part()
+            symbols = analysis.symbols
+            return symbols.ceil_div(*fraction) if up else symbols.floor_div(*fraction)
+
+        return _map(whole, need(args, 0))
+
+    return rule
+
+
+def _identity(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    return need(args, 0)
+
+
+def _reduce(combine: Callable[[ShapeAnalysis], Callable[[Size, Size], Size]], start: Size | None) -> Symbolic:
+    def rule(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+        if _is_float(node, args):
+            raise Unsupported("of floats")
+        data = need(args, 0)
+        axes = reduced_axes(node, args, data.ndim, 13 if node.op == "ReduceSum" else 18)
+        if axes is None:
+            return data
+        function = combine(analysis)
+        kept = [axis for axis in range(data.ndim) if axis not in axes]
+        moved = data.transpose(kept + axes)
+        shape = moved.shape[: len(kept)]
+        flat = moved.reshape(*shape, -1)
+        if start is None and not flat.shape[-1]:
+            raise Unsupported("reduction of nothing")
+        result: Array = np.empty(shape, object)
+        for index in np.ndindex(shape):
+            elements = flat[index].tolist()
+            total = elements.pop(0) if start is None else start
+            for element in elements:
+                total = function(total, element)
+            result[index] = total
+        if node.attr("keepdims", 1):
+            return result.reshape([1 if a in axes else d for a, d in enumerate(data.shape)])
+        return result
+
+    return rule
+
+
+def _range(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+    value = node.output(0)
+    dims = fixed_shape(analysis.shape(value), MAX_ELEMENTS) if value is not None else None
+    if dims is None or _is_float(node, args):
+        raise Unsupported("a range of unknown length")
+    start, delta = need(args, 0).reshape(-1)[0], need(args, 2).reshape(-1)[0]
+    return _map(lambda k: start + k * delta, np.arange(dims[0]))
+
+
+SYMBOLIC: dict[str, Symbolic] = {
+    "Abs": _abs,
+    "Add": _add,
+    "And": _and,
+    "Cast": _cast,
+    "Ceil": _rounding(up=True),
+    "Div": _div,
+    "Equal": _compare(equal),
+    "Floor": _rounding(up=False),
+    "Greater": _compare(lambda a, b: less(b, a)),
+    "GreaterOrEqual": _compare(lambda a, b: _negated(less(a, b))),
+    "Less": _compare(less),
+    "LessOrEqual": _compare(lambda a, b: _negated(less(b, a))),
+    "Max": _extreme("maximum"),
+    "Min": _extreme("minimum"),
+    "Mod": _mod,
+    "Mul": _mul,
+    "Neg": _neg,
+    "Not": _not,
+    "Or": _or,
+    "Range": _range,
+    "ReduceMax": _reduce(lambda analysis: analysis.symbols.maximum, None),
+    "ReduceMin": _reduce(lambda analysis: analysis.symbols.minimum, None),
+    "ReduceProd": _reduce(lambda analysis: lambda a, b: a * b, 1),
+    "ReduceSum": _reduce(lambda analysis: lambda a, b: a + b, 0),
+    "Sub": _sub,
+    "Where": _where,
+}
+"""Arithmetic on expressions by operator."""

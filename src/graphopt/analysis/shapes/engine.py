@@ -1,0 +1,285 @@
+"""The forward engine: one walk over a graph, in topological order, that gives each value a symbolic shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.analysis.kernels import Array, Unsupported
+from graphopt.analysis.shapes.dim import Expr, Size, Symbols, TooComplexError, equal
+from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value
+
+Shape = tuple[Size, ...]
+Rule = Callable[["ShapeAnalysis", Node], "Shape | list[Shape | None] | None"]
+
+MAX_ELEMENTS = 1024
+"""Largest tensor whose contents are followed."""
+
+_MAX_UNKNOWN_ELEMENTS = 64
+"""Largest tensor whose unknown contents get a symbol each."""
+
+_INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32})
+_FOLLOWED = _INTEGERS | {TensorProto.BOOL, TensorProto.FLOAT, TensorProto.DOUBLE}
+
+DECLINED = (Unsupported, TooComplexError)
+BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError, MemoryError)
+"""What a rule may stumble over in a malformed node: a missing attribute or input, one of the wrong type."""
+
+_MISSING: Any = object()
+
+
+def fixed_shape(shape: Shape | None, max_elements: int) -> tuple[int, ...] | None:
+    """The shape when all of it is known and it holds at most that many elements, else None."""
+    if shape is None:
+        return None
+    count = 1
+    dims: list[int] = []
+    for dim in shape:
+        if not isinstance(dim, int):
+            return None
+        count *= dim
+        dims.append(dim)
+    return tuple(dims) if 0 <= count <= max_elements and min(dims, default=0) >= 0 else None
+
+
+class ShapeAnalysis:
+    """Symbolic shapes of all values of a model, and symbolic contents of its small integer tensors.
+
+    Call `infer_types` first: `Value.type` is what the engine starts from at graph inputs, and falls back to for
+    operators that it has no rule for.
+
+    A claim holds for every run that succeeds, with two provisos. No size and no integer computed from sizes
+    overflows its type, and sizes that pass through 32-bit floats are below 2**24. And where a dynamic size of 0
+    would make `Reshape` copy a dimension of its input (its 0 means that), the result is taken to have the size
+    0 there: claims about a tensor without elements may then name another of its dimensions; `zero_sizes=True`
+    makes such dimensions unknown instead.
+
+    Attributes:
+        symbols: the symbols that all shapes of this analysis are made of.
+        zero_sizes: whether the second proviso is not to be relied on.
+        strict: whether a rule that fails on a malformed node raises instead of knowing nothing (for tests).
+        depth: how many loops are around the node at hand.
+    """
+
+    def __init__(self, model: Model | None = None, *, zero_sizes: bool = False, strict: bool = False) -> None:
+        """Analyse a model, or nothing yet: shapes are then derived on demand from `Value.type`."""
+        self.symbols = Symbols()
+        self.zero_sizes = zero_sizes
+        self.strict = strict
+        self.depth = 0
+        self._shapes: dict[Value, Shape | None] = {}
+        self._data: dict[Value, Array | None] = {}
+        if model is not None:
+            for graph in (model.graph, *model.functions):
+                self.visit(graph)
+
+    # What is known
+
+    def shape(self, value: Value) -> Shape | None:
+        """The shape of a value: integers and expressions; None when even the rank is unknown."""
+        shape: Shape | None = self._shapes.get(value, _MISSING)
+        if shape is _MISSING:
+            shape = self._shapes[value] = self._declared(value)
+        return shape
+
+    def data(self, value: Value) -> Array | None:
+        """The contents of a small tensor of integers or booleans (or of floats computed from sizes).
+
+        Returns:
+            An array of the value's own type when all elements are known, an array of objects when some are
+            expressions, None when the tensor is large, of another type or nothing is known of its shape.
+        """
+        data: Array | None = self._data.get(value, _MISSING)
+        if data is _MISSING:
+            data = self._data[value] = self._given(value)
+        return data
+
+    def rank(self, value: Value) -> int | None:
+        """The number of axes of a value, None when unknown."""
+        shape = self.shape(value)
+        return None if shape is None else len(shape)
+
+    def equal(self, a: Size, b: Size) -> bool | None:
+        """Whether two sizes are equal: True or False when provable, None when they may or may not be."""
+        return equal(a, b)
+
+    def same_shape(self, a: Value, b: Value) -> bool:
+        """Whether two values provably have the same shape in every run."""
+        left = self.shape(a)
+        return left is not None and left == self.shape(b)
+
+    def to_dim(self, size: Size) -> Dim:
+        """A size as the view writes it: an integer, the name of a symbol of the model, or None."""
+        if isinstance(size, int):
+            return size
+        symbol = size.symbol
+        return None if symbol is None else symbol.name
+
+    def to_dims(self, shape: Shape | None) -> tuple[Dim, ...] | None:
+        """A shape as the view writes it."""
+        return None if shape is None else tuple(map(self.to_dim, shape))
+
+    # Walking
+
+    def visit(self, graph: Graph) -> None:
+        """Work out all values of a graph, in order."""
+        for node in graph:
+            self.update(node)
+
+    def update(self, node: Node) -> None:
+        """Work out the outputs of one node, anew or for the first time; its inputs must be known by then."""
+        rule = SHAPE_RULES.get(node.op)
+        result: Any = None
+        if rule is not None:
+            result = self._try(rule, node)
+        elif node.subgraphs:
+            for graph in node.subgraphs.values():
+                self.visit(graph)
+        shapes = result if type(result) is list else (result,)
+        known = len(shapes)
+        for index, value in enumerate(node.outputs):
+            if value is not None:
+                self._shapes[value] = self._merged(shapes[index] if index < known else None, value)
+                self._data.pop(value, None)
+        follow = DATA_RULES.get(node.op)
+        if follow is not None:
+            contents = self._try(follow, node)
+            if contents is not None:
+                for value, data in zip(node.outputs, contents, strict=False):
+                    if value is not None and data is not None:
+                        self._data[value] = data
+
+    def _try(self, rule: Callable[[ShapeAnalysis, Node], Any], node: Node) -> Any:
+        try:
+            return rule(self, node)
+        except DECLINED:
+            return None
+        except BROKEN:
+            if self.strict:
+                raise
+            return None
+
+    def set_shape(self, value: Value, shape: Shape | None) -> None:
+        """State the shape of a value and forget its contents; for the rules of control flow."""
+        self._shapes[value] = shape
+        self._data.pop(value, None)
+
+    def set_data(self, value: Value, data: Array) -> None:
+        """State the contents of a value; for the rules of control flow."""
+        self._data[value] = data
+
+    # For rules
+
+    def fresh(self) -> Expr:
+        """An unknown dimension."""
+        return self.symbols.fresh()
+
+    def need(self, node: Node, index: int) -> Shape:
+        """The shape of an input.
+
+        Raises:
+            Unsupported: it is left out or unknown.
+        """
+        inputs = node.inputs
+        value = inputs[index] if index < len(inputs) else None
+        shape = self.shape(value) if value is not None else None
+        if shape is None:
+            raise Unsupported("the shape of an input is unknown")
+        return shape
+
+    def sizes(self, value: Value | None) -> list[Size] | None:
+        """The elements of a small integer tensor as integers and expressions, None when unknown."""
+        data = self.data(value) if value is not None else None
+        if data is None or data.dtype.kind not in "iuO":
+            return None
+        elements: list[Size] = data.reshape(-1).tolist()
+        if data.dtype.kind == "O" and not all(isinstance(e, (int, Expr)) for e in elements):
+            return None
+        return elements
+
+    def truth(self, value: Value | None) -> bool | None:
+        """The only element of a boolean tensor, None when unknown."""
+        data = self.data(value) if value is not None else None
+        if data is None or data.size != 1:
+            return None
+        element = data.reshape(-1)[0]
+        return None if isinstance(element, Expr) else bool(element)
+
+    def broadcast(self, shapes: Iterable[Shape]) -> Shape:
+        """The shape that shapes broadcast to.
+
+        Raises:
+            Unsupported: they cannot.
+        """
+        first, *others = shapes
+        for other in others:
+            if first != other:
+                first = self._broadcast_two(first, other)
+        return first
+
+    def _broadcast_two(self, a: Shape, b: Shape) -> Shape:
+        if len(a) < len(b):
+            a, b = b, a
+        offset = len(a) - len(b)
+        result = list(a)
+        for axis, dim in enumerate(b, offset):
+            merged = self.symbols.broadcast(result[axis], dim)
+            if merged is None:
+                raise Unsupported("shapes do not broadcast")
+            result[axis] = merged
+        return tuple(result)
+
+    # Where knowledge comes from
+
+    def _declared(self, value: Value) -> Shape | None:
+        value_type = value.type
+        if not isinstance(value_type, TensorType) or value_type.shape is None:
+            return None
+        named, fresh = self.symbols.named, self.symbols.fresh
+        return tuple(
+            dim if type(dim) is int else named(dim) if isinstance(dim, str) else fresh()
+            for dim in value_type.shape
+        )  # fmt: skip
+
+    def _merged(self, own: Shape | None, value: Value) -> Shape | None:
+        """What a rule found out, completed by fixed sizes that standard inference knows."""
+        if own is None:
+            return self._declared(value)
+        for dim in own:
+            if type(dim) is not int:
+                break
+        else:
+            return own
+        declared = value.shape
+        if declared is None or len(declared) != len(own):
+            return own
+        return tuple(b if type(b) is int and type(a) is not int else a for a, b in zip(own, declared, strict=True))
+
+    def _given(self, value: Value) -> Array | None:
+        tensor = value.constant_tensor
+        if tensor is not None:
+            if tensor.dtype not in _FOLLOWED or tensor.numel > MAX_ELEMENTS:
+                return None
+            return tensor.array()
+        dtype = value.dtype
+        if dtype not in _INTEGERS and dtype != TensorProto.BOOL:
+            return None
+        dims = fixed_shape(self.shape(value), _MAX_UNKNOWN_ELEMENTS)
+        if dims is None:
+            return None
+        low, high = (0, 1) if dtype == TensorProto.BOOL else (None, None)
+        array: Array = np.empty(dims, object)
+        flat = array.reshape(-1)
+        for index in range(flat.size):
+            flat[index] = self.symbols.fresh(low, high)
+        return array
+
+
+SHAPE_RULES: dict[str, Rule] = {}
+"""Output shapes by operator; filled by the modules of this package."""
+
+DATA_RULES: dict[str, Callable[[ShapeAnalysis, Node], list[Array | None] | None]] = {}
+"""Contents of small tensors by operator; filled by the modules of this package."""

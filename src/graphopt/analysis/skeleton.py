@@ -1,0 +1,156 @@
+"""A copy of a model that weighs next to nothing: what shape inference needs, and no weights.
+
+Built field by field, so that a model of two gigabytes is never copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+
+from graphopt.ir import Graph, Model, Node, Tensor, TensorType, Value
+from graphopt.ir.attributes import encode_attribute
+from graphopt.ir.flush import emit
+from graphopt.ir.types import encode_type
+
+KEPT_BYTES = 1024 * 8
+"""Integer tensors up to this size keep their data: shapes, axes and indices are read by inference."""
+
+_KEPT_TYPES = frozenset({
+    onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT,
+})  # fmt: skip
+_KEPT_FLOATS = 64
+
+
+class Skeleton:
+    """The stripped proto of a model, and how it maps back to the view.
+
+    Attributes:
+        proto: the stripped model.
+        seeds: outputs of operators that inference does not know, whose declared types were kept.
+    """
+
+    def __init__(self, model: Model, *, output_types: bool = True, seed_dims: bool = True) -> None:
+        """Strip a model.
+
+        Args:
+            model: the model.
+            output_types: whether to state the element types of the graph outputs.
+            seed_dims: whether declared dimensions of opaque operators' outputs are kept, or only their rank.
+        """
+        self.proto = onnx.ModelProto(ir_version=model.proto.ir_version)
+        self.seeds: list[Value] = []
+        self._output_types = output_types
+        self._seed_dims = seed_dims
+        for domain, version in model.graph.opsets.items():
+            self.proto.opset_import.add(domain=domain, version=version)
+        for function in model.functions:
+            self._function(function)
+        self._graph(model.graph, self.proto.graph)
+
+    def _function(self, graph: Graph) -> None:
+        source = graph.proto
+        assert isinstance(source, onnx.FunctionProto)
+        target = self.proto.functions.add(name=source.name, domain=source.domain, overload=source.overload)
+        target.input.extend(source.input)
+        target.output.extend(source.output)
+        target.attribute.extend(source.attribute)
+        target.attribute_proto.extend(source.attribute_proto)
+        for domain, version in graph.opsets.items():
+            target.opset_import.add(domain=domain, version=version)
+        self._nodes(graph, target)
+
+    def _graph(self, graph: Graph, target: onnx.GraphProto) -> None:
+        target.name = graph.name or "graph"
+        for value in graph.inputs:
+            self._input(value, target.input.add(name=value.name), inner=graph.owner is not None)
+        for value in graph.initializers:
+            tensor = value.tensor
+            if tensor is not None:
+                _strip(tensor, target.initializer.add(name=value.name))
+        self._nodes(graph, target)
+        for value in graph.outputs:
+            self._output(value, target.output.add(name=value.name))
+
+    def _input(self, value: Value, target: onnx.ValueInfoProto, *, inner: bool) -> None:
+        value_type = value.type
+        if value_type is None:
+            return
+        if inner and isinstance(value_type, TensorType):
+            # What a body declares of its inputs is not checked by anyone, and its symbols are its own.
+            value_type = TensorType(value_type.dtype, None)
+        target.type.CopyFrom(encode_type(value_type))
+
+    def _output(self, value: Value, target: onnx.ValueInfoProto) -> None:
+        value_type = value.type
+        if value_type is None or not self._output_types:
+            return
+        if isinstance(value_type, TensorType):
+            value_type = TensorType(value_type.dtype, None)
+        target.type.CopyFrom(encode_type(value_type))
+
+    def _nodes(self, graph: Graph, target: onnx.GraphProto | onnx.FunctionProto) -> None:
+        append = target.node.append
+        for node in graph:
+            if node.subgraphs:
+                self._owner(node, target.node.add())
+            elif node.op == "Constant":
+                _constant(node, target.node.add())
+            else:
+                append(emit(node))
+            if (node.domain or node.schema is None) and isinstance(target, onnx.GraphProto):
+                self._seed(node, target)
+
+    def _seed(self, node: Node, target: onnx.GraphProto) -> None:
+        if node.op.startswith("call ") or (node.domain == "ai.onnx.ml" and node.schema is not None):
+            return
+        for value in node.outputs:
+            value_type = value.type if value is not None else None
+            if value is None or value_type is None:
+                continue
+            self.seeds.append(value)
+            if isinstance(value_type, TensorType) and value_type.shape is not None and not self._seed_dims:
+                value_type = TensorType(value_type.dtype, (None,) * len(value_type.shape))
+            target.value_info.add(name=value.name, type=encode_type(value_type))
+
+    def _owner(self, node: Node, target: onnx.NodeProto) -> None:
+        target.op_type, target.domain, target.overload = node.op_type, node.domain, node.overload
+        target.name = node.name
+        target.input.extend("" if v is None else v.name for v in node.inputs)
+        target.output.extend("" if v is None else v.name for v in node.outputs)
+        names = dict.fromkeys(node.attrs)
+        names.update(dict.fromkeys(key for key in node.subgraphs if not key.endswith("]")))
+        for name in names:
+            graph = node.subgraphs.get(name)
+            if graph is not None:
+                attribute = target.attribute.add(name=name, type=onnx.AttributeProto.GRAPH)
+                self._graph(graph, attribute.g)
+            elif not _is_graph_list(node.attrs[name]):
+                target.attribute.append(encode_attribute(name, node.attrs[name]))
+
+
+def _is_graph_list(value: Any) -> bool:
+    return isinstance(value, onnx.AttributeProto) and value.type == onnx.AttributeProto.GRAPHS
+
+
+def _constant(node: Node, target: onnx.NodeProto) -> None:
+    target.op_type = "Constant"
+    target.output.extend("" if v is None else v.name for v in node.outputs)
+    tensor = node.constant_tensor()
+    if tensor is not None:
+        attribute = target.attribute.add(name="value", type=onnx.AttributeProto.TENSOR)
+        _strip(tensor, attribute.t)
+    else:
+        target.attribute.extend(emit(node).attribute)
+
+
+def _strip(tensor: Tensor, target: onnx.TensorProto) -> None:
+    """Type and dims of a tensor; its data only when inference may want to read it."""
+    dtype = tensor.dtype
+    limit = _KEPT_FLOATS if dtype == onnx.TensorProto.FLOAT else KEPT_BYTES
+    if dtype in _KEPT_TYPES and tensor.nbytes <= limit:
+        tensor.fill(target, target.name)
+        return
+    target.data_type = dtype
+    target.dims.extend(tensor.dims)

@@ -1,0 +1,158 @@
+"""Types and shapes of values: one run of `onnx.shape_inference` for a model, and rules for single nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import onnx
+from onnx import shape_inference
+
+from graphopt.analysis.skeleton import Skeleton
+from graphopt.ir import Dim, Graph, Model, TensorType, Value, ValueType
+from graphopt.ir.types import decode_type
+
+_GENERATED = "unk__"
+_counters: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
+
+
+def infer_types(model: Model, data_prop: bool = True) -> None:
+    """Infer the type of every value of a model, subgraphs included, and write it to `Value.type`.
+
+    What is trusted, in this order:
+
+    * initializers and `Constant` nodes: what they hold;
+    * the declared types of the main graph's inputs, names of dimensions included: they are the contract with the
+      caller, and the runtime checks them;
+    * what the standard's inference derives from these;
+    * the declared element types of the graph outputs, and what is declared of the outputs of operators that
+      inference does not know (custom and contrib ones), since nothing else tells. When the declarations of other
+      values contradict inference, the declarations are stale: then only element type and rank of those are kept.
+
+    Everything else that is declared (`value_info`, shapes of outputs and of the inputs of bodies) is often wrong or
+    left over, is checked by no runtime, and is not used. A value that cannot be inferred has type None afterwards.
+    Values of model-local functions have no types, for each call has its own.
+
+    Unknown dimensions that are equal by construction share a generated name (`unk__12`), never used again.
+
+    Args:
+        model: the model; only `Value.type` changes.
+        data_prop: follow the contents of small integer tensors too.
+    """
+    skeleton = Skeleton(model)
+    result = _infer(skeleton, data_prop)
+    if result is None:
+        result = _infer(skeleton := Skeleton(model, output_types=False), data_prop)
+    if result is not None and skeleton.seeds and _stale(model.graph, result.graph):
+        retry = Skeleton(model, output_types=False, seed_dims=False)
+        result = _infer(retry, data_prop)
+    _Writer(model).write(result)
+
+
+def _infer(skeleton: Skeleton, data_prop: bool) -> onnx.ModelProto | None:
+    """The inferred model, or None when inference gives up on the whole of it."""
+    try:
+        return shape_inference.infer_shapes(skeleton.proto, data_prop=data_prop)
+    except Exception:
+        # The C++ side raises whatever it likes: InferenceError, RuntimeError, ValidationError, IndexError.
+        return None
+
+
+def _stale(graph: Graph, result: onnx.GraphProto) -> bool:
+    """Whether the shape declared of some inferred value contradicts inference."""
+    values = graph.values
+    for info in (*result.value_info, *result.output):
+        value = values.get(info.name)
+        if value is None or value.info is None or value.producer is None:
+            continue
+        declared, inferred = decode_type(value.info.type), decode_type(info.type)
+        if isinstance(declared, TensorType) and isinstance(inferred, TensorType) and _differ(declared, inferred):
+            return True
+    return False
+
+
+def _differ(a: TensorType, b: TensorType) -> bool:
+    if a.shape is None or b.shape is None:
+        return False
+    if len(a.shape) != len(b.shape):
+        return True
+    return any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in zip(a.shape, b.shape, strict=True))
+
+
+class _Writer:
+    """Brings inferred types back to the values, under dimension names that no earlier run gave out."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.names: dict[str, str] = {}
+        self.taken = {
+            dim
+            for graph in model.graphs()
+            for value in graph.inputs
+            for dim in value.shape or ()
+            if isinstance(dim, str)
+        }
+
+    def write(self, result: onnx.ModelProto | None) -> None:
+        self.graph(self.model.graph, None if result is None else result.graph)
+        for function in self.model.functions:
+            self.graph(function, None)
+
+    def graph(self, graph: Graph, result: onnx.GraphProto | None) -> None:
+        known: dict[str, onnx.TypeProto] = {}
+        if result is not None:
+            known = {info.name: info.type for info in _infos(result, inner=graph.owner is not None)}
+        if graph.owner is not None or graph.is_function:
+            for value in graph.inputs:
+                self._set(value, known.get(value.name), trusted=False)
+        protos: Sequence[Any] = result.node if result is not None else ()
+        for number, node in enumerate(graph):
+            for output in node.outputs:
+                if output is not None:
+                    self._set(output, known.get(output.name), trusted=_opaque(output))
+            if node.subgraphs:
+                graphs = {a.name: a.g for a in protos[number].attribute} if result is not None else {}
+                for name, subgraph in node.subgraphs.items():
+                    self.graph(subgraph, graphs.get(name))
+
+    def _set(self, value: Value, proto: onnx.TypeProto | None, *, trusted: bool) -> None:
+        tensor = value.constant_tensor
+        if tensor is not None:
+            value.type = TensorType(tensor.dtype, tensor.dims)
+            return
+        inferred = decode_type(proto) if proto is not None else None
+        if isinstance(inferred, TensorType):
+            shape = inferred.shape
+            if shape is not None and any(type(dim) is str for dim in shape):
+                inferred = TensorType(inferred.dtype, tuple(map(self._dim, shape)))
+        elif inferred is not None:
+            inferred = onnx.TypeProto.FromString(inferred.SerializeToString())
+        value.type = inferred if inferred is not None or not trusted else value.type
+
+    def _dim(self, dim: Dim) -> Dim:
+        if not isinstance(dim, str) or not dim.startswith(_GENERATED) or dim in self.taken:
+            return dim
+        name = self.names.get(dim)
+        if name is None:
+            number = _counters.get(self.model, 0)
+            while f"{_GENERATED}{number}" in self.taken:
+                number += 1
+            _counters[self.model] = number + 1
+            name = self.names[dim] = f"{_GENERATED}{number}"
+        return name
+
+
+def _infos(graph: onnx.GraphProto, *, inner: bool) -> Iterable[onnx.ValueInfoProto]:
+    yield from graph.value_info
+    yield from graph.output
+    if inner:
+        yield from graph.input
+
+
+def _opaque(value: Value) -> bool:
+    node = value.producer
+    return node is not None and not node.op.startswith("call ") and (node.schema is None or bool(node.domain))
+
+
+__all__ = ["ValueType", "infer_types"]

@@ -1,0 +1,145 @@
+"""Inputs for timing: batch 1, and for other symbolic dimensions sizes that such inputs usually have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphopt.errors import ModelError, UsageError
+from graphopt.verify import Feed, sample_inputs
+from graphopt.verify.interface import Spec, interface_of
+
+_IMAGE, _SEQUENCE, _VIDEO = 224, 128, 32
+Shapes = Mapping[str, Sequence[int]]
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes from texts like `input=1,3,224,224`.
+
+    Raises:
+        UsageError: a text is malformed.
+    """
+    found = {}
+    for text in texts:
+        name, equals, sizes = text.rpartition("=")
+        try:
+            found[name] = tuple(int(size) for size in sizes.split(","))
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise UsageError(f"shape {text!r}: expected something like input=1,3,224,224")
+    return found
+
+
+def parse_dims(texts: Sequence[str]) -> dict[str, int]:
+    """Sizes of dimensions from texts like `batch=1`.
+
+    Raises:
+        UsageError: a text is malformed.
+    """
+    found = {}
+    for text in texts:
+        name, equals, size = text.rpartition("=")
+        if not equals or not name or not size.isdecimal() or int(size) < 1:
+            raise UsageError(f"dimension {text!r}: expected something like batch=1")
+        found[name] = int(size)
+    return found
+
+
+def sizes_from_shapes(model: onnx.ModelProto, shapes: Shapes) -> dict[str, int]:
+    """The sizes of symbolic dimensions that the wanted input shapes imply; unnamed ones are `input[axis]`.
+
+    Raises:
+        UsageError: there is no such input, or its dimensions are fixed at other sizes.
+    """
+    specs = {spec.name: spec for spec in interface_of(model).inputs}
+    sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        spec = specs.get(name)
+        if spec is None:
+            raise UsageError(f"the model has no input {name!r}; it has {', '.join(specs)}")
+        if spec.shape is None or len(spec.shape) != len(shape):
+            raise UsageError(f"input {name!r} is {spec}, found shape {list(shape)}")
+        for axis, (dim, size) in enumerate(zip(spec.shape, shape, strict=True)):
+            if isinstance(dim, int) and dim != size:
+                raise UsageError(f"input {name!r} has {dim} at axis {axis}, found shape {list(shape)}")
+            if not isinstance(dim, int):
+                key = dim or f"{name}[{axis}]"
+                if sizes.setdefault(key, size) != size:
+                    raise UsageError(f"dimension {key!r} would be both {sizes[key]} and {size}")
+    return sizes
+
+
+def timing_sizes(model: onnx.ModelProto) -> Iterator[dict[str, int]]:
+    """Sizes to try for the symbolic dimensions of the inputs, the most usual first."""
+    dims: dict[str, tuple[int, Spec]] = {}
+    for spec in interface_of(model).inputs:
+        for axis, dim in enumerate(spec.shape or ()):
+            if not isinstance(dim, int):
+                dims.setdefault(dim or f"{spec.name}[{axis}]", (axis, spec))
+    # Names like `past + 1` follow from their parts, which the generator works out itself.
+    plain = {key: place for key, place in dims.items() if key.isidentifier() or key.endswith("]")}
+    yield {key: _usual(axis, spec) for key, (axis, spec) in plain.items()}
+    yield {key: 1 for key, (axis, _) in plain.items() if axis == 0}
+    yield {}
+
+
+def _usual(axis: int, spec: Spec) -> int:
+    rank = len(spec.shape or ())
+    if axis == 0:
+        return 1
+    if rank == 4 and axis >= 2:
+        return _IMAGE
+    if rank == 4:
+        return 3
+    if rank == 5 and axis >= 2:
+        return _VIDEO
+    return _SEQUENCE
+
+
+def timing_feed(path: Path, model: onnx.ModelProto, fixed: Mapping[str, int], seed: int = 0) -> Feed:
+    """Inputs on which the model runs, at usual sizes.
+
+    Args:
+        path: the model.
+        model: its proto; weights are not needed.
+        fixed: sizes that the caller wants.
+        seed: seed of the values.
+
+    Raises:
+        ModelError: it does not load, or runs on none of the inputs tried.
+    """
+    problem: ModelError | None = None
+    tried: list[dict[str, int]] = []
+    for sizes in timing_sizes(model):
+        wanted = {**sizes, **fixed}
+        if wanted in tried:
+            continue
+        tried.append(wanted)
+        try:
+            return sample_inputs(path, seed=seed, dims=wanted)
+        except ModelError as error:
+            problem = problem or error
+    raise problem or ModelError(f"{path}: no inputs found")
+
+
+def load_data(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of an `.npz` file.
+
+    Raises:
+        UsageError: it cannot be read as one.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"cannot read data {path}: expected an .npz file of arrays ({error})") from None
+
+
+def shapes_of(feed: Feed) -> dict[str, list[int]]:
+    """The shape of each array in a feed."""
+    return {name: list(np.shape(value)) for name, value in feed.items() if isinstance(value, np.ndarray)}

@@ -1,0 +1,138 @@
+"""Looking at a model file without running it: contents, validity, and what it lost against the original."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+
+from graphopt.audit.record import Contents, Losses
+from graphopt.errors import ModelError
+from graphopt.ir import Model
+from graphopt.verify.interface import differences, interface_of
+
+_CHECKER_LIMIT = (1 << 31) - 1
+
+
+def light_proto(path: Path) -> onnx.ModelProto:
+    """The proto of a file, without large weights where the file allows that; broken graphs are read too."""
+    try:
+        return Model.load(path).proto
+    except ModelError:
+        return onnx.load(path, load_external_data=False)
+
+
+def contents(path: Path, proto: onnx.ModelProto | None = None) -> Contents:
+    """Count nodes, operators, parameters and bytes."""
+    proto = proto if proto is not None else light_proto(path)
+    ops = Counter(_op(node) for node in nodes(proto))
+    parameters = sum(_elements(tensor.dims) for graph in graphs(proto) for tensor in graph.initializer)
+    parameters += sum(_elements(s.values.dims) for graph in graphs(proto) for s in graph.sparse_initializer)
+    return Contents(sum(ops.values()), dict(ops.most_common()), parameters, file_bytes(path, proto))
+
+
+def file_bytes(path: Path, proto: onnx.ModelProto) -> int:
+    """Size of a model file and of the external files that it refers to."""
+    places = {
+        entry.value
+        for graph in graphs(proto)
+        for tensor in graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    beside = [path.parent / place for place in places]
+    return path.stat().st_size + sum(file.stat().st_size for file in beside if file.is_file())
+
+
+def check(path: Path) -> str:
+    """What `onnx.checker` objects to, as one line; "" when it accepts the file."""
+    try:
+        onnx.checker.check_model(str(path), full_check=path.stat().st_size < _CHECKER_LIMIT)
+    except Exception as error:  # the checker raises ValidationError, inference errors and plain RuntimeErrors
+        return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+    return ""
+
+
+def losses(before: onnx.ModelProto, after: onnx.ModelProto) -> Losses:
+    """What `after` no longer holds of `before`."""
+    breaking = [d.message for d in differences(interface_of(before), interface_of(after)) if d.breaking]
+    named_before = {node.name for node in nodes(before) if node.name}
+    named_after = {node.name for node in nodes(after) if node.name}
+    unnamed = sum(not node.name for node in nodes(after))
+    new = len(named_after - named_before)
+    # A node that was fused away has no name to lose: only names that results could have kept are counted.
+    lost_names = min(len(named_before - named_after), unnamed + new)
+    found = Losses(breaking, lost_names)
+    kept = _metadata(after)
+    found.metadata = sum(entry not in kept for entry in _metadata(before))
+    found.doc_strings = max(0, sum(1 for _ in _docs(before)) - sum(1 for _ in _docs(after)))
+    found.other = _other_losses(before, after)
+    return found
+
+
+def _other_losses(before: onnx.ModelProto, after: onnx.ModelProto) -> list[str]:
+    parts = [
+        ("training information", before.training_info, after.training_info),
+        ("quantization annotations", before.graph.quantization_annotation, after.graph.quantization_annotation),
+        ("sparse initializers", before.graph.sparse_initializer, after.graph.sparse_initializer),
+    ]
+    lost = [what for what, old, new in parts if len(new) < len(old)]
+    if before.producer_name and before.producer_name != after.producer_name:
+        lost.append("producer name")
+    return lost
+
+
+def _metadata(model: onnx.ModelProto) -> set[tuple[str, str, str]]:
+    """Entries as (place, key, value); of nodes that remain they are found by name."""
+    entries = {("model", p.key, p.value) for p in model.metadata_props}
+    entries |= {("graph", p.key, p.value) for p in model.graph.metadata_props}
+    return entries
+
+
+def _docs(model: onnx.ModelProto) -> Iterator[str]:
+    texts = [model.doc_string, model.graph.doc_string]
+    texts += [value.doc_string for value in (*model.graph.input, *model.graph.output)]
+    return (text for text in texts if text)
+
+
+def graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """The main graph and all bodies in it; not those of functions."""
+    yield from _inner(model.graph)
+
+
+def _inner(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        yield from _bodies(node)
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield from _inner(attribute.g)
+        for graph in attribute.graphs:
+            yield from _inner(graph)
+
+
+def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node of the model, those of bodies and functions included."""
+    for graph in graphs(model):
+        yield from graph.node
+    for function in model.functions:
+        for node in function.node:
+            yield node
+            for body in _bodies(node):
+                yield from body.node
+
+
+def _op(node: onnx.NodeProto) -> str:
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
+
+
+def _elements(dims: object) -> int:
+    count = 1
+    for dim in dims:  # type: ignore[attr-defined]
+        count *= dim
+    return count

@@ -1,0 +1,87 @@
+"""Where a measurement was made: processor, memory, system and versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("graphopt", "onnx", "onnxruntime", "numpy", "onnxoptimizer", "onnxsim", "onnxslim", "onnxscript")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine and the software of a measurement.
+
+    Attributes:
+        processor: its name.
+        cores: logical cores that this process may use.
+        memory: bytes of main memory.
+        system: operating system and architecture.
+        python: Python version.
+        packages: installed packages that matter, with their versions.
+        load: mean number of running processes over the last minute, None where the system does not tell.
+    """
+
+    processor: str
+    cores: int
+    memory: int
+    system: str
+    python: str
+    packages: dict[str, str]
+    load: float | None
+
+    @classmethod
+    def here(cls) -> Machine:
+        """The present machine."""
+        import psutil
+
+        return cls(
+            _processor(),
+            usable_cores(),
+            psutil.virtual_memory().total,
+            f"{platform.system()} {platform.machine()}",
+            sys.version.split()[0],
+            {name: found for name in _PACKAGES if (found := package_version(name))},
+            os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        )
+
+    def __str__(self) -> str:
+        packages = ", ".join(f"{name} {number}" for name, number in self.packages.items())
+        return (
+            f"{self.processor}, {self.cores} cores, {self.memory / 2**30:.0f} GiB, {self.system}, "
+            f"Python {self.python}; {packages}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def usable_cores() -> int:
+    """Logical cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def package_version(name: str) -> str | None:
+    """The installed version of a package."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,66 @@
+"""Medians with confidence intervals, and when two times are the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+TIE = 0.03
+"""Two times whose ratio is within this of one are called a tie."""
+
+Verdict = Literal["faster", "tie", "slower"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A sample in three numbers.
+
+    Attributes:
+        median: its median.
+        low: lower end of the 95 % confidence interval of the median.
+        high: upper end.
+        rounds: size of the sample.
+    """
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+    @classmethod
+    def of(cls, sample: Sequence[float]) -> Spread:
+        """The spread of a sample that is not empty.
+
+        The interval is the one between two order statistics, which assumes nothing of the distribution. Below six
+        values no such interval reaches 95 %: then it is the whole range.
+        """
+        values = sorted(sample)
+        count = len(values)
+        middle = count // 2
+        median = values[middle] if count % 2 else (values[middle - 1] + values[middle]) / 2
+        half = 0.98 * math.sqrt(count)
+        low = max(0, math.floor(count / 2 - half) - 1) if count > 5 else 0
+        high = min(count - 1, math.ceil(count / 2 + half)) if count > 5 else count - 1
+        return cls(median, values[low], values[high], count)
+
+    @property
+    def uncertainty(self) -> float:
+        """Half the width of the interval, relative to the median."""
+        return (self.high - self.low) / 2 / self.median if self.median else 0.0
+
+    def verdict(self) -> Verdict:
+        """What a spread of speed-ups says: a tie within 3 %, or where the interval reaches across one."""
+        if abs(self.median - 1.0) <= TIE or self.low <= 1.0 <= self.high:
+            return "tie"
+        return "faster" if self.median > 1.0 else "slower"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def speedups(base: Sequence[float], own: Sequence[float]) -> Spread:
+    """How many times faster `own` is than `base`, round by round."""
+    return Spread.of([b / o for b, o in zip(base, own, strict=True)])

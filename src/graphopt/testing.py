@@ -1,0 +1,262 @@
+"""Golden cases for passes: a model in ONNX text before and after one pass, with every oracle applied.
+
+A case is a file `tests/golden/<pass>/<kind>_<what>.onnxtxt`:
+
+    # RUN: eliminate_identity
+    # FIRES: 1
+    <ir_version: 9, opset_import: ["" : 18]>
+    g (float[2] x) => (float[2] y) { a = Identity (x)  y = Relu (a) }
+    # ---- after
+    <ir_version: 9, opset_import: ["" : 18]>
+    g (float[2] x) => (float[2] y) { y = Relu (x) }
+
+A case in which the pass must decline has `# KEEPS: reason` in place of `# FIRES`, and no second part. Other head lines:
+`# TARGET: avx512` sets the target, `# NOT RUN: reason` leaves out the numeric comparison where no runtime has the
+operators. Use `Case.read`, then `run_case`; `bless` writes what the pass does now into the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+
+from graphopt.errors import GraphoptError, ModelError
+from graphopt.ir import Model
+from graphopt.manager import PassManager, Result
+from graphopt.rewrite import Rule
+
+_DIVIDER = "# ---- after"
+_HEAD = re.compile(r"#\s*(RUN|FIRES|KEEPS|TARGET|NOT RUN|DOC):?\s*(.*)")
+
+
+class GoldenError(GraphoptError, AssertionError):
+    """A golden case does not hold."""
+
+
+@dataclass(slots=True)
+class Case:
+    """One golden case.
+
+    Attributes:
+        path: its file.
+        head: the head lines by key.
+        before: the model, as text.
+        after: the expected model, as text; None when nothing may change.
+        comments: other comment lines at the top, which `bless` keeps.
+    """
+
+    path: Path
+    head: dict[str, str]
+    before: str
+    after: str | None
+    comments: list[str] = field(default_factory=list)
+
+    @property
+    def passes(self) -> str:
+        """What to run: a pass name or a pipeline."""
+        return self.head["RUN"]
+
+    @classmethod
+    def read(cls, path: Path) -> Case:
+        """Read a case.
+
+        Raises:
+            GoldenError: there is no `# RUN` line.
+        """
+        before, divider, after = path.read_text().partition(_DIVIDER)
+        head: dict[str, str] = {}
+        comments = []
+        body = []
+        for line in before.splitlines():
+            match = _HEAD.fullmatch(line)
+            if match:
+                head[match[1]] = match[2].strip()
+            elif line.startswith("#") and not body:
+                comments.append(line)
+            else:
+                body.append(line)
+        if "RUN" not in head:
+            raise GoldenError(f"{path}: expected a line '# RUN: <pass>'")
+        return cls(path, head, "\n".join(body).strip(), after.strip() if divider else None, comments)
+
+    def model(self) -> onnx.ModelProto:
+        """The model before.
+
+        Raises:
+            GoldenError: the text is no ONNX model, with line and column.
+        """
+        return _parse(self.before, self.path)
+
+    def write(self) -> None:
+        """Write the case back to its file."""
+        lines = [f"# {key}: {text}".rstrip() for key, text in self.head.items()]
+        text = "\n".join([*lines, *self.comments, self.before]) + "\n"
+        if self.after is not None:
+            text += f"{_DIVIDER}\n{self.after}\n"
+        self.path.write_text(text)
+
+
+def cases(folder: Path) -> Iterator[Path]:
+    """The golden files below a folder."""
+    return iter(sorted(folder.rglob("*.onnxtxt")))
+
+
+def run_case(case: Case, *, bless: bool = False) -> None:
+    """Run a case through every oracle.
+
+    The model before passes the full checker; the pass does what the file says; a second run does nothing; the result
+    passes the full checker and gives the same numbers with all of the runtime's own optimizations off.
+
+    Args:
+        case: the case.
+        bless: write what the pass does into the file instead of comparing with it.
+
+    Raises:
+        GoldenError: something differs; the message says what was expected and found.
+    """
+    before = case.model()
+    onnx.checker.check_model(before, full_check=True)
+    manager = _manager(case)
+    result = manager.run(before)
+    found = canonical_text(result.model)
+    _check_again(case, result)
+    onnx.checker.check_model(result.model, full_check=True)
+    _check_numbers(case, before, result, manager)
+    if bless:
+        _bless(case, result, found)
+    else:
+        _compare(case, result, found)
+
+
+def _manager(case: Case) -> PassManager:
+    return PassManager(
+        passes=case.passes, target=case.head.get("TARGET"), numerics="fast", strict=True, check=True, explain=True
+    )
+
+
+def _check_again(case: Case, result: Result) -> None:
+    again = _manager(case).run(result.model)
+    if again.events:
+        raise GoldenError(f"{case.path}: a second run is not idle, it did\n  " + "\n  ".join(map(str, again.events)))
+
+
+def _check_numbers(case: Case, before: onnx.ModelProto, result: Result, manager: PassManager) -> None:
+    if "NOT RUN" in case.head or not result.changed:
+        return
+    from graphopt.verify import assert_equivalent
+
+    rules: list[type[Rule]] = [type(manager.plan.rule(name)) for name in result.hits]
+    assert_equivalent(before, result.model, numerics=str(max(rule.numerics for rule in rules)))
+
+
+def _reasons(result: Result) -> list[str]:
+    return sorted({miss.reason for miss in result.near_misses})
+
+
+def _bless(case: Case, result: Result, found: str) -> None:
+    case.head.pop("FIRES", None)
+    case.head.pop("KEEPS", None)
+    if result.changed:
+        case.head["FIRES"] = str(len(result.events))
+        case.after = found
+    else:
+        case.head["KEEPS"] = "; ".join(_reasons(result)) or "no match"
+        case.after = None
+    case.write()
+
+
+def _compare(case: Case, result: Result, found: str) -> None:
+    if "KEEPS" in case.head:
+        if result.changed:
+            raise GoldenError(f"{case.path}: expected no change, but\n  " + "\n  ".join(map(str, result.events)))
+        reasons = "; ".join(_reasons(result)) or "no match"
+        if reasons != case.head["KEEPS"]:
+            raise GoldenError(f"{case.path}: expected the reason\n  {case.head['KEEPS']}\nfound\n  {reasons}")
+        return
+    if str(len(result.events)) != case.head.get("FIRES"):
+        reasons = "; ".join(_reasons(result))
+        raise GoldenError(
+            f"{case.path}: expected {case.head.get('FIRES')} rewrites, found {len(result.events)}"
+            + (f" (near misses: {reasons})" if reasons else "")
+        )
+    expected = canonical_text(_parse(case.after or "", case.path))
+    if found != expected:
+        raise GoldenError(f"{case.path}: expected\n{expected}\nfound\n{found}")
+
+
+def _parse(text: str, path: Path) -> onnx.ModelProto:
+    try:
+        return onnx.parser.parse_model(text)
+    except onnx.parser.ParseError as error:
+        raise GoldenError(f"{path}: {error}") from error
+
+
+def canonical_text(model: onnx.ModelProto) -> str:
+    """The model as text with internal names numbered in order and node names, doc strings and metadata left out."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.producer_name = copy.producer_version = copy.doc_string = ""
+    del copy.metadata_props[:]
+    _rename(copy.graph, {}, _counter())
+    for function in copy.functions:
+        for node in function.node:
+            node.name = ""
+    try:
+        return onnx.printer.to_text(copy).strip()
+    except Exception as error:
+        raise ModelError(f"the model cannot be printed: {error}") from error
+
+
+def _counter() -> Iterator[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+def _rename(graph: onnx.GraphProto, outer: dict[str, str], numbers: Iterator[int]) -> None:
+    del graph.value_info[:]
+    fixed = {v.name for v in (*graph.input, *graph.output)}
+    names = {**outer, **{name: name for name in fixed}}
+
+    def new(name: str) -> str:
+        if name and (name not in names or (name not in fixed and name in outer and names[name] == outer[name])):
+            names[name] = f"v{next(numbers)}"
+        return names.get(name, name)
+
+    for tensor in sorted(graph.initializer, key=lambda t: _first_use(graph, t.name)):
+        tensor.name = new(tensor.name)
+    ordered = sorted(graph.initializer, key=lambda t: (len(t.name), t.name))
+    copies = [onnx.TensorProto.FromString(t.SerializeToString()) for t in ordered]
+    del graph.initializer[:]
+    graph.initializer.extend(copies)
+    for node in graph.node:
+        node.name = ""
+        for index, name in enumerate(node.input):
+            node.input[index] = names.get(name, name)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _rename(attribute.g, names, numbers)
+        for index, name in enumerate(node.output):
+            node.output[index] = new(name)
+        ordered_attributes = sorted(node.attribute, key=lambda a: a.name)
+        attributes = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in ordered_attributes]
+        del node.attribute[:]
+        node.attribute.extend(attributes)
+
+
+def _first_use(graph: onnx.GraphProto, name: str) -> tuple[int, int, str]:
+    for number, node in enumerate(graph.node):
+        for position, read in enumerate(node.input):
+            if read == name:
+                return number, position, ""
+    return len(graph.node), 0, name
+
+
+def load_case_model(path: Path) -> Model:
+    """The model before, of a golden file, as a view."""
+    return Model.load(Case.read(path).model())

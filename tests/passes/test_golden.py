@@ -1,0 +1,53 @@
+"""Every golden case, and that every pass has the cases it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphopt.pipeline import registry
+from graphopt.rewrite import FAMILIES, GraphPass
+from graphopt.testing import Case, cases, run_case
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FILES = list(cases(GOLDEN))
+
+
+@pytest.mark.parametrize("path", FILES, ids=[f"{p.parent.name}/{p.stem}" for p in FILES])
+def test_case(path: Path, request: pytest.FixtureRequest) -> None:
+    run_case(Case.read(path), bless=request.config.getoption("--bless"))
+
+
+def built_in() -> list[str]:
+    return [name for name in registry().names() if registry().owner(name) == "graphopt"]
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_pass_has_its_cases(name: str) -> None:
+    """At least one case in which it fires, one that keeps, one with a shared and one with a captured value."""
+    kinds = {path.stem.split("_")[0] for path in cases(GOLDEN / name)}
+    wanted = {"fires", "keeps"}
+    if not issubclass(registry().rule_class(name), GraphPass):
+        wanted |= {"shared", "captured"}
+    assert wanted <= kinds, f"{name} lacks golden cases of kind {sorted(wanted - kinds)}"
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_pass_record(name: str) -> None:
+    rule = registry().rule_class(name)
+    assert rule.family in FAMILIES
+    assert rule.summary().endswith((".", ":")), f"{name} needs a documentation whose first line is a sentence"
+    assert rule.__name__ == "".join(part.capitalize() for part in name.split("_")), "class is the name in CamelCase"
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_case_files_name_their_pass(name: str) -> None:
+    for path in cases(GOLDEN / name):
+        case = Case.read(path)
+        assert name in case.passes, f"{path} runs {case.passes}"
+        assert ("KEEPS" in case.head) != ("FIRES" in case.head), f"{path} needs FIRES or KEEPS: run pytest --bless"
+        if path.stem.startswith("fires"):
+            assert int(case.head.get("FIRES", 0)) > 0, f"{path} does not fire"
+        if path.stem.startswith("keeps"):
+            assert "KEEPS" in case.head, f"{path} fires"
