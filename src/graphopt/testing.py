@@ -30,6 +30,8 @@ from graphopt.manager import PassManager, Result
 from graphopt.rewrite import Rule
 
 _DIVIDER = "# ---- after"
+_EMPTY = re.compile(r'\[""\] |\n\s*(producer_name|producer_version|doc_string|domain): "",?')
+"""What the printer writes of names and strings that are empty."""
 _HEAD = re.compile(r"#\s*(RUN|FIRES|KEEPS|TARGET|NOT RUN|DOC):?\s*(.*)")
 
 
@@ -206,9 +208,10 @@ def canonical_text(model: onnx.ModelProto) -> str:
         for node in function.node:
             node.name = ""
     try:
-        return onnx.printer.to_text(copy).strip()
+        text = onnx.printer.to_text(copy)
     except Exception as error:
         raise ModelError(f"the model cannot be printed: {error}") from error
+    return _EMPTY.sub("", text).replace(",\n>", "\n>").strip()
 
 
 def _counter() -> Iterator[int]:

@@ -1,3 +1,5 @@
 """Passes that join operators."""
 
-PASSES: dict[str, str] = {}
+PASSES: dict[str, str] = {
+    "fuse_consecutive_transposes": "fusion.transpose:FuseConsecutiveTransposes",
+}

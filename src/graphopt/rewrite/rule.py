@@ -83,7 +83,7 @@ class Rule:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if not cls.family:
+        if "family" not in cls.__dict__:
             folders = [part for part in cls.__module__.split(".") if part in FAMILIES]
             cls.family = folders[-1] if folders else "custom"
 

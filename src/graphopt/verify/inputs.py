@@ -235,7 +235,7 @@ def _typical(dims: Mapping[str, tuple[int, int]], batch: int, space: int, other:
 
 def _harmless(rng: np.random.Generator, policy: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     if policy == "bits":
-        return np.asarray(rng.integers(0, 2, shape)).astype(dtype)
+        return np.asarray(np.asarray(rng.integers(0, 2, shape)).astype(dtype))
     return np.full(shape, 1 if policy == "ones" else 0, dtype=dtype)
 
 

@@ -38,4 +38,4 @@ def _move(array: Array, number: int) -> Array:
         mixed = (mixed ^ (mixed >> np.uint64(29))) * (_MIX + np.uint64(2 * number + 2))
         sign = np.where((mixed >> np.uint64(40)) & np.uint64(1), 1.0, -1.0).reshape(array.shape)
         step = _ULPS * limits(array.dtype).eps * sign
-        return np.asarray(wide * (1.0 + step)).astype(array.dtype)
+        return np.asarray((wide * (1.0 + step)).astype(array.dtype))

@@ -198,7 +198,9 @@ class _Comparison:
         except RunError as error:
             base = replace(base, result_seconds=time.perf_counter() - started)
             if case.outputs is None:
-                return replace(base, detail=f"both models fail; the original: {case.error}; the result: {error}")
+                same = str(error) == case.error
+                how = f"in the same way: {error}" if same else f"the original: {case.error}; the result: {error}"
+                return replace(base, detail=f"both models fail {how}" if same else f"both models fail; {how}")
             return replace(base, status="mismatch", detail=f"the original runs, the result fails: {error}")
         base = replace(base, result_seconds=time.perf_counter() - started)
         if case.outputs is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -164,11 +165,21 @@ class Report:
         return f"{good} of {len(self.cases)} runs agree, largest relative error {self.max_rel:.2g}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain data for JSON; `outputs` holds the worst run of each output."""
+        """The report as plain data for JSON; `outputs` holds the worst run of each output, infinities become None."""
         data = dataclasses.asdict(self)
         data["ok"], data["max_abs"], data["max_rel"] = self.ok, self.max_abs, self.max_rel
         data["outputs"] = [dataclasses.asdict(o) for o in self.outputs]
-        return data
+        plain: dict[str, Any] = _plain(data)
+        return plain
+
+
+def _plain(data: Any) -> Any:
+    """JSON has neither tuples nor infinities."""
+    if isinstance(data, dict):
+        return {key: _plain(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_plain(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def _badness(output: OutputReport) -> tuple[int, float, int]:

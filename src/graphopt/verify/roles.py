@@ -31,19 +31,26 @@ ROLES: Mapping[tuple[str, int], str] = {
     ("SequenceErase", 1): "first", ("NegativeLogLikelihoodLoss", 1): "class", ("SoftmaxCrossEntropyLoss", 1): "class",
     ("RoiAlign", 2): "first", ("RotaryEmbedding", 3): "first", ("TensorScatter", 2): "first",
     ("Reshape", 1): "shape", ("Expand", 1): "ones", ("Tile", 1): "count", ("ConstantOfShape", 0): "count",
-    ("AffineGrid", 1): "count", ("CenterCropPad", 1): "count", ("Resize", 2): "scale", ("Resize", 3): "count",
+    ("AffineGrid", 1): "grid", ("CenterCropPad", 1): "count", ("Resize", 2): "scale", ("Resize", 3): "count",
     ("Upsample", 1): "scale", ("TopK", 1): "one", ("Trilu", 1): "first",
     ("Range", 0): "zero", ("Range", 1): "count", ("Range", 2): "one", ("Loop", 0): "trips",
     ("Slice", 1): "zero", ("Slice", 2): "count", ("Slice", 3): "axes", ("Slice", 4): "one",
     ("Pad", 1): "bits", ("Pad", 3): "axes", ("Squeeze", 1): "axes", ("Unsqueeze", 1): "axes", ("CumSum", 1): "zero",
-    ("Split", 1): "split", ("SplitToSequence", 1): "one", ("DFT", 1): "count", ("DFT", 2): "one",
+    ("CumProd", 1): "zero",
+    ("Split", 1): "split", ("SplitToSequence", 1): "split", ("DFT", 1): "count", ("DFT", 2): "one",
     ("HannWindow", 0): "count", ("HammingWindow", 0): "count", ("BlackmanWindow", 0): "count",
-    ("NonMaxSuppression", 2): "count", ("ReverseSequence", 1): "one", ("LSTM", 4): "one", ("GRU", 4): "one",
+    ("NonMaxSuppression", 2): "count", ("NonMaxSuppression", 3): "unit", ("NonMaxSuppression", 4): "unit",
+    ("Bernoulli", 0): "unit", ("DequantizeLinear", 2): "zero", ("ConvInteger", 2): "zero", ("ConvInteger", 3): "zero",
+    ("QLinearConv", 1): "positive", ("QLinearConv", 2): "zero", ("QLinearConv", 4): "positive",
+    ("QLinearConv", 5): "zero", ("QLinearConv", 6): "positive", ("QLinearConv", 7): "zero",
+    ("QLinearMatMul", 1): "positive", ("QLinearMatMul", 4): "positive", ("QLinearMatMul", 6): "positive",
+    ("ReverseSequence", 1): "one", ("LSTM", 4): "one", ("GRU", 4): "one",
     ("RNN", 4): "one", ("Div", 1): "nonzero", ("Mod", 1): "nonzero", ("BitShift", 1): "shift", ("Dropout", 1): "unit",
     ("QuantizeLinear", 1): "positive", ("DequantizeLinear", 1): "positive", ("BatchNormalization", 4): "positive",
     ("Col2Im", 1): "count", ("Col2Im", 2): "one", ("MelWeightMatrix", 0): "count", ("MelWeightMatrix", 1): "count",
 }  # fmt: skip
 _AXES_OF_REDUCTION = 1
+_FIRST_SPATIAL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +144,18 @@ def limited(
                 draw = _draw_floats if is_float(dtype) else _draw_integers
                 values = draw(rng, use, shape, scene)
                 if values is not None:
-                    return np.asarray(values).astype(dtype)
+                    return np.asarray(np.asarray(values).astype(dtype))
     return None
 
 
 # fmt: off
 _BY_STRICTNESS = (
-    "split", "shape", "axes", "zero", "ones", "one", "bits", "scale", "trips", "first", "index", "index_last",
+    "split", "shape", "grid", "axes", "zero", "ones", "one", "bits", "scale", "trips", "first", "index", "index_last",
     "index_nd", "class", "class_of_depth", "count", "shift", "unit", "positive", "nonzero",
 )
 _RANGES = {  # role -> lowest and highest value
     "zero": (0, 0), "one": (1, 1), "ones": (1, 1), "bits": (0, 1), "first": (0, 0), "scale": (1, 2), "count": (1, 3),
-    "trips": (0, 3), "shift": (0, 7), "nonzero": (1, 10),
+    "trips": (1, 3), "shift": (0, 7), "nonzero": (1, 10),
 }
 _FLOAT_RANGES = {"zero": (0.0, 0.0), "one": (1.0, 1.0), "positive": (0.1, 2.0), "unit": (0.1, 0.9)}
 # fmt: on
@@ -162,7 +169,10 @@ def _draw_floats(rng: np.random.Generator, use: Use, shape: tuple[int, ...], sce
 
 def _draw_integers(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Scene) -> Array | None:
     if use.role in _RANGES:
-        return np.asarray(rng.integers(*_RANGES[use.role], shape, endpoint=True))
+        drawn = np.asarray(rng.integers(*_RANGES[use.role], shape, endpoint=True))
+        if use.role == "scale" and shape and shape[0] > _FIRST_SPATIAL:
+            drawn[:_FIRST_SPATIAL] = 1  # no runtime resizes batch and channels
+        return drawn
     data = scene.shape_of(use.node.input[0]) if use.node.input else None
     length = shape[0] if shape else 1
     if use.role == "axes":
@@ -172,7 +182,12 @@ def _draw_integers(rng: np.random.Generator, use: Use, shape: tuple[int, ...], s
         return _target_shape(rng, data, shape)
     if use.role == "split":
         extent = _extent(data, _axis(use.node, 0))
-        return np.full(shape, 1 if extent is None else max(1, extent // length))
+        parts = np.full(shape, 1 if extent is None else max(1, extent // length))
+        if shape and extent is not None:
+            parts[-1:] = max(0, extent - int(parts[:-1].sum()))
+        return parts
+    if use.role == "grid":
+        return np.array([(data or (1,))[0] or 1, 1, 2, 3, 4][: max(length, 1)]).reshape(shape)
     if use.role.startswith(("index", "class")):
         return np.asarray(rng.integers(0, max(1, _index_limit(use, data, shape, scene)), shape))
     return None

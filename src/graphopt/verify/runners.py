@@ -20,6 +20,8 @@ _PACKED = {  # element type -> bits of one element; onnxruntime hands these out 
     onnx.TensorProto.INT4: 4,
     onnx.TensorProto.UINT4: 4,
 }
+_NARROW = re.compile(r"u?int[24]\b|float4")
+_EXOTIC = re.compile(r"bfloat16|float8|float4|u?int[24]\b")
 _FIRST_LINE = 300
 
 
@@ -61,7 +63,9 @@ class OrtRunner:
         self._quiet.log_severity_level = 4
         inputs = {i.name: i.type for i in self._session.get_inputs()}
         outputs = [o.type for o in self._session.get_outputs()]
-        self._exotic = any(_needs_ort_value(t) for t in [*inputs.values(), *outputs])
+        if narrow := [f"{n} ({t})" for n, t in inputs.items() if _NARROW.search(t)]:
+            raise CannotLoadError(f"takes no input of this type from Python: {narrow[0]}")
+        self._exotic = any(_EXOTIC.search(t) for t in [*inputs.values(), *outputs])
 
     def run(self, feed: Feed) -> list[Any]:
         """Run once."""
@@ -83,7 +87,7 @@ class OrtRunner:
             array = value if isinstance(value, np.ndarray) else None
             if array is None:
                 raise RunError(f"input {name!r}: onnxruntime takes no such value beside a type that NumPy lacks")
-            held[name] = _to_ort_value(ort, name, array)
+            held[name] = _to_ort_value(ort, array)
         results = self._session.run_with_ort_values(None, held, self._quiet)
         return [_from_ort_value(v) for v in results]
 
@@ -133,18 +137,13 @@ def one_line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"(/\S+/)?onnxruntime(_src)?/\S+:\d+ \S[^)]*\)( const)? ", "", text)
+    text = re.sub(r"Load model from .*? failed: ?", "", text)
     return text[:_FIRST_LINE]
 
 
-def _needs_ort_value(type_name: str) -> bool:
-    return any(word in type_name for word in ("bfloat16", "float8", "int4", "float4", "int2"))
-
-
-def _to_ort_value(ort: Any, name: str, array: Array) -> Any:
+def _to_ort_value(ort: Any, array: Array) -> Any:
     if array.dtype.kind != "V":
         return ort.OrtValue.ortvalue_from_numpy(array)
-    if not array.dtype.name.startswith(("bfloat16", "float8")):
-        raise RunError(f"input {name!r}: onnxruntime takes no {array.dtype} from Python")
     kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
     raw = array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, kind)

@@ -58,12 +58,12 @@ def draw(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...],
     if is_float(dtype):
         return _floats(rng, dtype, shape, flavour)
     if dtype.kind == "b":
-        return np.asarray(rng.integers(0, 2, shape)).astype(np.bool_)
+        return np.asarray(np.asarray(rng.integers(0, 2, shape)).astype(np.bool_))
     if dtype.kind in "OSU":
         return np.asarray(rng.choice(np.array(_WORDS, dtype=object), shape), dtype=object).reshape(shape)
     if dtype.kind == "c":
         real, imaginary = (_plain(rng, shape) for _ in range(2))
-        return (real + 1j * imaginary).astype(dtype)
+        return np.asarray((real + 1j * imaginary).astype(dtype))
     return _integers(rng, dtype, shape, flavour)
 
 
@@ -83,11 +83,11 @@ def vary(rng: np.random.Generator, default: Array, *, integers: bool) -> Array:
         scaled = values * rng.uniform(0.5, 1.5, default.shape)
         if not np.any(values):
             scaled = scaled + rng.uniform(0.0, 0.5, default.shape)
-        return scaled.astype(default.dtype)
+        return np.asarray(scaled.astype(default.dtype))
     if not integers or default.dtype.kind not in "iub":
         return default
     if default.dtype.kind == "b":
-        return np.logical_not(default)
+        return np.asarray(np.logical_not(default))
     return np.asarray(rng.permutation(default.reshape(-1)).reshape(default.shape), dtype=default.dtype)
 
 
@@ -109,7 +109,7 @@ def _floats(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ..
         values = _spread(rng, values, min(1e4, top**0.5), tiny)
     # Types without infinity turn what is too large into NaN, which belongs to the special sets only.
     with np.errstate(all="ignore"):
-        array: Array = np.clip(values, -top, top).astype(dtype)
+        array = np.asarray(np.clip(values, -top, top).astype(dtype))
     if flavour in {"infinite", "nan"}:
         _sprinkle(rng, array, [np.nan] if flavour == "nan" else [np.inf, -np.inf, top, -top])
     return array
@@ -149,4 +149,4 @@ def _integers(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, 
         low, high = max(low, -_ORDINARY_INT), min(high, _ORDINARY_INT)
     elif int(info.bits) > _EDGE_BITS:
         low, high = max(low, -_EXTREME_INT), min(high, _EXTREME_INT)
-    return np.asarray(rng.integers(low, high, shape, endpoint=True)).astype(dtype)
+    return np.asarray(np.asarray(rng.integers(low, high, shape, endpoint=True)).astype(dtype))

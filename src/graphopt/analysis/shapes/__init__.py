@@ -7,10 +7,9 @@ from graphopt.analysis.shapes.engine import DATA_RULES, MAX_ELEMENTS, SHAPE_RULE
 for _module in (elementwise, movement, linear, reduce, control):
     SHAPE_RULES.update(_module.RULES)
 
-DATA_RULES.update(dict.fromkeys((*data.KERNELS, *data.SYMBOLIC), data.follow))
-DATA_RULES.update(Shape=data.shape_contents, Size=data.size_contents)
+DATA_RULES.update({**data.RULES, **control.DATA})
 
 __all__ = [
-    "MAX_ELEMENTS", "Atom", "Expr", "Shape", "ShapeAnalysis", "Size", "Symbols", "at_least", "bounds", "divide", "equal",
-    "less",
+    "MAX_ELEMENTS", "Atom", "Expr", "Shape", "ShapeAnalysis", "Size", "Symbols", "at_least", "bounds", "divide",
+    "equal", "less",
 ]  # fmt: skip

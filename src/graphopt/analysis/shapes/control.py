@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.analysis.kernels import Unsupported
+import numpy as np
+
+from graphopt.analysis.kernels import Array, Unsupported
 from graphopt.analysis.kernels.base import normal_axis
 from graphopt.analysis.shapes.dim import Expr, Size, at_least
 from graphopt.analysis.shapes.engine import Rule, Shape, ShapeAnalysis
-from graphopt.ir import Graph, Node, Value
+from graphopt.ir import Node, TensorType, Value
+from graphopt.ir.types import decode_type
 
 _ROUNDS = 4
 """How often a loop body is walked before its state counts as unknown."""
@@ -30,6 +33,15 @@ def _if(analysis: ShapeAnalysis, node: Node) -> Shapes:
     if len(results) == 1:
         return results[0]
     return [_join(analysis, a, b) for a, b in zip(*results, strict=True)]
+
+
+def _if_data(analysis: ShapeAnalysis, node: Node) -> list[Array | None]:
+    branches = [node.subgraphs["then_branch"], node.subgraphs["else_branch"]]
+    condition = analysis.truth(node.input(0))
+    contents = [[analysis.data(value) for value in branch.outputs] for branch in branches]
+    if condition is not None:
+        return contents[0 if condition else 1]
+    return [a if a is not None and b is not None and np.array_equal(a, b) else None for a, b in zip(*contents, strict=True)]
 
 
 def _join(analysis: ShapeAnalysis, a: Shape | None, b: Shape | None) -> Shape | None:
@@ -81,10 +93,11 @@ class _State:
 
 
 def _settle(
-    analysis: ShapeAnalysis, body: Graph, state: _State, fixed: dict[Value, Shape | None],
+    analysis: ShapeAnalysis, state: _State, fixed: dict[Value, Shape | None],
     carried: Sequence[Value], results: Sequence[Value],
 ) -> None:  # fmt: skip
     """Walk a body until what is stated of its carried inputs holds for its results too."""
+    body = next(iter(fixed)).graph if fixed else carried[0].graph
     if analysis.depth >= _MAX_DEPTH:
         state.give_up()
     analysis.depth += 1
@@ -109,11 +122,18 @@ def _loop(analysis: ShapeAnalysis, node: Node) -> Shapes:
         raise Unsupported("the body does not fit")
     mark = analysis.symbols.count
     state = _State(analysis, initial)
-    fixed: dict[Value, Shape | None] = {body.inputs[0]: (), body.inputs[1]: ()}
-    _settle(analysis, body, state, fixed, body.inputs[2:], body.outputs[1 : count + 1])
+    fixed: dict[Value, Shape | None] = {value: _scalar_or_vector(value) for value in body.inputs[:2]}
+    _settle(analysis, state, fixed, body.inputs[2:], body.outputs[1 : count + 1])
     runs = _runs_at_least_once(analysis, node)
     collected = [_collected(analysis, value, mark, runs) for value in body.outputs[count + 1 :]]
     return state.final() + collected
+
+
+def _scalar_or_vector(value: Value) -> Shape:
+    """The shape of a counter or condition: the runtime passes a vector of one where the body declares that."""
+    declared = decode_type(value.info.type) if value.info is not None else None
+    is_vector = isinstance(declared, TensorType) and declared.rank == 1
+    return (1,) if is_vector else ()
 
 
 def _runs_at_least_once(analysis: ShapeAnalysis, node: Node) -> bool:
@@ -156,7 +176,7 @@ def _scan(analysis: ShapeAnalysis, node: Node) -> Shapes:
         axis = normal_axis(axes[number], len(shape))
         fixed[value] = shape[:axis] + shape[axis + 1 :]
         length = shape[axis] if length is None or isinstance(shape[axis], int) else length
-    _settle(analysis, body, state, fixed, body.inputs[:count], body.outputs[:count])
+    _settle(analysis, state, fixed, body.inputs[:count], body.outputs[:count])
     return state.final() + _scan_outputs(analysis, node, body.outputs[count:], length, mark)
 
 
@@ -177,3 +197,4 @@ def _scan_outputs(
 
 
 RULES: dict[str, Rule] = {"If": _if, "Loop": _loop, "Scan": _scan}
+DATA = {"If": _if_data}

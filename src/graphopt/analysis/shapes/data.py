@@ -57,25 +57,55 @@ def follow(analysis: ShapeAnalysis, node: Node) -> list[Array | None] | None:
         args.append(data)
     if any(value is not None and not _is_small(analysis, value) for value in node.outputs):
         return None
+    if node.graph.opset() < 8 and node.op in _ONCE_ALIKE and len({a.shape for a in args if a is not None}) > 1:
+        return None
     if not symbolic:
-        return list(run_kernel(node, args)) if node.op in KERNELS else None
+        return _numbers(node, args)
     rule = SYMBOLIC.get(node.op)
     if rule is not None:
         results = [rule(analysis, node, args)]
-    elif node.op in MOVEMENT and _is_steered(node, args):
+    elif node.op in MOVEMENT and node.op not in _LOOKS_AT_DATA:
         results = run_kernel(node, args)
     else:
         return None
     return [_settled(node, index, result) for index, result in enumerate(results)]
 
 
+_ONCE_ALIKE = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Max", "Min", "Mul", "Or", "Sub"})
+"""Operators that did not broadcast as NumPy does in their first versions."""
+
+_LOOKS_AT_DATA = frozenset({"Compress", "NonZero", "Pad", "Trilu"})
+"""Kernels that want numbers, or put some of their own beside them."""
+
+
 def _is_small(analysis: ShapeAnalysis, value: Any) -> bool:
     return fixed_shape(analysis.shape(value), MAX_ELEMENTS) is not None
 
 
-def _is_steered(node: Node, args: Args) -> bool:
-    """Whether all operands but the moved data are numbers; the kernels check those that they read themselves."""
-    return node.op not in ("Pad", "Trilu", "Compress", "NonZero")
+def _numbers(node: Node, args: Args) -> list[Array | None] | None:
+    """Compute with known operands; floats only by operations that IEEE 754 defines to the last bit."""
+    first = args[0] if args else None
+    if first is not None and first.dtype.kind == "f":
+        function = _IEEE.get(node.op)
+        if function is not None:
+            _require(all(a is not None and a.dtype == first.dtype for a in args), "element types")
+            with np.errstate(all="ignore"):
+                return [np.asarray(function(*args), first.dtype)]
+        if node.op == "Cast" and node.attr("to") in (TensorProto.INT64, TensorProto.INT32):
+            _require(bool(np.all(np.abs(first) < 1 << 31)), "a number does not fit its type")
+            return [first.astype(helper.tensor_dtype_to_np_dtype(node.attr("to")))]
+    return list(run_kernel(node, args)) if node.op in KERNELS else None
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise Unsupported(message)
+
+
+_IEEE: dict[str, Callable[..., Any]] = {
+    "Add": np.add, "Ceil": np.ceil, "Div": np.divide, "Floor": np.floor, "Mul": np.multiply, "Neg": np.negative,
+    "Round": np.rint, "Sqrt": np.sqrt, "Sub": np.subtract,
+}  # fmt: skip
 
 
 def _settled(node: Node, index: int, array: Array) -> Array | None:
@@ -157,9 +187,11 @@ def _map(function: Callable[..., Element], *arrays: Array) -> Array:
     return box(result, object)
 
 
-def _is_float(node: Node, args: Args) -> bool:
+def _is_float(node: Node) -> bool:
     value = node.input(0)
-    return value is not None and value.dtype not in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
+    dtype = value.dtype if value is not None else None
+    _require(dtype is not None, "the element type is unknown")
+    return dtype not in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
 
 
 def _fraction(element: Element) -> tuple[Size, int] | None:
@@ -208,21 +240,21 @@ def _float_over(a: Element, b: Element) -> Element:
 
 
 def _add(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
-    return _map(_float_plus if _is_float(node, args) else lambda a, b: a + b, need(args, 0), need(args, 1))
+    return _map(_float_plus if _is_float(node) else lambda a, b: a + b, need(args, 0), need(args, 1))
 
 
 def _sub(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
-    if _is_float(node, args):
+    if _is_float(node):
         return _map(lambda a, b: _float_plus(a, b, -1), need(args, 0), need(args, 1))
     return _map(lambda a, b: a - b, need(args, 0), need(args, 1))
 
 
 def _mul(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
-    return _map(_float_times if _is_float(node, args) else lambda a, b: a * b, need(args, 0), need(args, 1))
+    return _map(_float_times if _is_float(node) else lambda a, b: a * b, need(args, 0), need(args, 1))
 
 
 def _div(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
-    if _is_float(node, args):
+    if _is_float(node):
         return _map(_float_over, need(args, 0), need(args, 1))
     return _map(lambda a, b: truncated(analysis, a, b), need(args, 0), need(args, 1))
 
@@ -249,13 +281,13 @@ def _mod(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
             return analysis.symbols.modulo(a, b)
         return analysis.symbols.fresh(None)
 
-    if _is_float(node, args):
+    if _is_float(node):
         raise Unsupported("of floats")
     return _map(modulo, need(args, 0), need(args, 1))
 
 
 def _neg(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
-    if _is_float(node, args):
+    if _is_float(node):
         return _map(lambda a: _float_times(a, -1), need(args, 0))
     return _map(lambda a: -a, need(args, 0))
 
@@ -266,14 +298,14 @@ def _abs(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
             return abs(a)
         return a if at_least(a, 0) else analysis.symbols.fresh(0)
 
-    if _is_float(node, args):
+    if _is_float(node):
         raise Unsupported("of floats")
     return _map(absolute, need(args, 0))
 
 
 def _extreme(name: str) -> Symbolic:
     def rule(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
-        if _is_float(node, args):
+        if _is_float(node):
             raise Unsupported("of floats")
         choose = getattr(analysis.symbols, name)
         result = need(args, 0)
@@ -309,7 +341,7 @@ def _and(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
         a, b = _bit(a), _bit(b)
         if a == 0 or b == 0:
             return 0
-        if a == 1 or a == b:
+        if a in (1, b):
             return b  # type: ignore[no-any-return]
         return a if b == 1 else analysis.symbols.fresh(0, 1)
 
@@ -321,7 +353,7 @@ def _or(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
         a, b = _bit(a), _bit(b)
         if a == 1 or b == 1:
             return 1
-        if a == 0 or a == b:
+        if a in (0, b):
             return b  # type: ignore[no-any-return]
         return a if b == 0 else analysis.symbols.fresh(0, 1)
 
@@ -389,13 +421,9 @@ def _rounding(up: bool) -> Symbolic:
     return rule
 
 
-def _identity(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
-    return need(args, 0)
-
-
 def _reduce(combine: Callable[[ShapeAnalysis], Callable[[Size, Size], Size]], start: Size | None) -> Symbolic:
     def rule(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
-        if _is_float(node, args):
+        if _is_float(node):
             raise Unsupported("of floats")
         data = need(args, 0)
         axes = reduced_axes(node, args, data.ndim, 13 if node.op == "ReduceSum" else 18)
@@ -425,7 +453,7 @@ def _reduce(combine: Callable[[ShapeAnalysis], Callable[[Size, Size], Size]], st
 def _range(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
     value = node.output(0)
     dims = fixed_shape(analysis.shape(value), MAX_ELEMENTS) if value is not None else None
-    if dims is None or _is_float(node, args):
+    if dims is None or _is_float(node):
         raise Unsupported("a range of unknown length")
     start, delta = need(args, 0).reshape(-1)[0], need(args, 2).reshape(-1)[0]
     return _map(lambda k: start + k * delta, np.arange(dims[0]))
@@ -460,3 +488,10 @@ SYMBOLIC: dict[str, Symbolic] = {
     "Where": _where,
 }
 """Arithmetic on expressions by operator."""
+
+RULES: dict[str, Callable[[ShapeAnalysis, Node], list[Array | None] | None]] = {
+    **dict.fromkeys((*KERNELS, *SYMBOLIC, *_IEEE), follow),
+    "Shape": shape_contents,
+    "Size": size_contents,
+}
+"""Contents of outputs by operator."""

@@ -1,0 +1,43 @@
+"""Transposes that meet."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from graphopt.ir import Node
+from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+
+
+class FuseConsecutiveTransposes(OpRule):
+    """Join two `Transpose` into one, or into none where they cancel.
+
+    With permutations `p` and then `q` the result has the permutation `p[q[i]]`; a missing `perm` reverses the axes.
+    The first one stays for its other readers, where it has any.
+    """
+
+    name = "fuse_consecutive_transposes"
+    ops = ("Transpose",)
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "fuse_consecutive_transposes",
+        "onnxruntime": "TransposeOptimizer",
+    }
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look one step up."""
+        value = node.inputs[0]
+        first = value.producer if value is not None else None
+        if value is None or first is None or first.op != "Transpose":
+            return None
+        if first.graph is not node.graph:
+            return Mismatch("{} is computed in an outer graph", value.name)
+        x = first.inputs[0]
+        p, q = first.attr("perm"), node.attr("perm")
+        rank = len(p or q or ()) or (x.rank if x is not None else None)
+        if x is None or rank is None:
+            return Mismatch("the rank of {} is not known", value.name)
+        backwards = tuple(range(rank))[::-1]
+        p, q = p or backwards, q or backwards
+        joined = tuple(p[axis] for axis in q)
+        if joined == tuple(range(rank)):
+            return rw.replace(node, [x])
+        return rw.replace(node, [rw.op("Transpose", x, perm=joined)])

@@ -1,0 +1,235 @@
+"""The process that measures: all variants of a model as sessions of one process, run in interleaved rounds.
+
+`python -m graphopt.audit.bench JOB` reads a pickled `Job` and writes one JSON object a line, marked, to its output.
+A noisy minute hits all variants alike, the order changes from round to round, and a session runs once untimed before
+each timed burst, because those before it pushed its weights out of the cache.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+MARK = "\x1e"
+_BURST_MS = 8.0
+_LONGEST_BURST = 50
+_SMALLEST = 1e-30
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A model file and how to run it.
+
+    Attributes:
+        name: how reports call it.
+        path: the file.
+        runtime: ONNX Runtime's level: `none`, `basic`, `extended`, `layout` or `all`.
+        config: session configuration entries.
+    """
+
+    name: str
+    path: str
+    runtime: str
+    config: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Job:
+    """What to measure.
+
+    Attributes:
+        variants: what to run; the first one's outputs are the reference for errors.
+        baseline: name of the variant that speed-ups refer to.
+        feed: the inputs.
+        threads: intra-op thread counts.
+        budget: seconds for the rounds of one thread count.
+        rounds: rounds of one thread count; by the budget when None.
+        starts: how often each session is started; 0 leaves that out.
+        together: whether all sessions fit into memory at once.
+    """
+
+    variants: list[Variant]
+    baseline: str
+    feed: dict[str, Any]
+    threads: tuple[int, ...] = (1,)
+    budget: float = 10.0
+    rounds: int | None = None
+    starts: int = 7
+    together: bool = True
+
+
+def tell(**message: Any) -> None:
+    """Write one message for the parent process."""
+    sys.stdout.write(f"{MARK}{json.dumps(message)}\n")
+    sys.stdout.flush()
+
+
+def open_session(variant: Variant, threads: int) -> Any:
+    """A session with pinned settings: this many intra-op threads, one inter-op thread, sequential, quiet."""
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[variant.runtime])
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    settings.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    # The pool of a session that has just run must not spin on the core of the one that runs next.
+    settings.add_session_config_entry("session.force_spinning_stop", "1")
+    for key, value in variant.config.items():
+        settings.add_session_config_entry(key, value)
+    return ort.InferenceSession(variant.path, settings, providers=["CPUExecutionProvider"])
+
+
+LEVELS = {
+    "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "all": "ORT_ENABLE_ALL",
+}
+
+
+class Bench:
+    """Measures the variants of one job, leaving out those that do not load or run."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.variants: list[Variant] = []
+
+    def run(self) -> None:
+        """Check all variants, then time them."""
+        self._check()
+        names = [variant.name for variant in self.variants]
+        if self.job.baseline not in names:
+            tell(done=True)
+            return
+        for threads in self.job.threads:
+            tell(at="", stage="latency", threads=threads)
+            times = self._rounds(threads)
+            tell(latency=times, threads=threads)
+        if self.job.starts:
+            tell(at="", stage="start")
+            tell(start=self._starts())
+        tell(done=True)
+
+    def _check(self) -> None:
+        reference: list[Any] | None = None
+        for variant in self.job.variants:
+            tell(at=variant.name, stage="check")
+            try:
+                outputs = open_session(variant, 1).run(None, self.job.feed)
+            except Exception as error:  # a native library's exceptions share no base class
+                tell(failed=variant.name, message=_line(error))
+                continue
+            self.variants.append(variant)
+            if reference is None:
+                reference = outputs
+            absolute, relative = largest_error(reference, outputs)
+            tell(error=variant.name, max_abs=absolute, max_rel=relative)
+
+    def _rounds(self, threads: int) -> dict[str, list[float]]:
+        opened = {v.name: open_session(v, threads) for v in self.variants} if self.job.together else {}
+        bursts = {}
+        for variant in self.variants:
+            session = opened.get(variant.name) or open_session(variant, threads)
+            bursts[variant.name] = max(1, min(_LONGEST_BURST, int(_BURST_MS / self._time(session, 1))))
+        times: dict[str, list[float]] = {variant.name: [] for variant in self.variants}
+        order = list(self.variants)
+        shuffle = random.Random(0)
+        limit = self.job.rounds or 101
+        fewest = self.job.rounds or 7
+        stop = time.perf_counter() + self.job.budget
+        for number in range(limit):
+            if number >= fewest and time.perf_counter() > stop:
+                break
+            shuffle.shuffle(order)
+            for variant in order:
+                session = opened.get(variant.name) or open_session(variant, threads)
+                times[variant.name].append(self._time(session, bursts[variant.name]))
+            tell(round=number + 1, left=round(max(0.0, stop - time.perf_counter()), 2))
+        return times
+
+    def _time(self, session: Any, runs: int) -> float:
+        """Milliseconds of one run, the mean of a burst after an untimed run."""
+        feed = self.job.feed
+        session.run(None, feed)
+        start = time.perf_counter()
+        for _ in range(runs):
+            session.run(None, feed)
+        return (time.perf_counter() - start) / runs * 1e3
+
+    def _starts(self) -> dict[str, list[float]]:
+        """Milliseconds until a session is ready, one thread."""
+        times: dict[str, list[float]] = {variant.name: [] for variant in self.variants}
+        order = list(self.variants)
+        shuffle = random.Random(1)
+        for number in range(self.job.starts):
+            shuffle.shuffle(order)
+            for variant in order:
+                begin = time.perf_counter()
+                session = open_session(variant, 1)
+                times[variant.name].append((time.perf_counter() - begin) * 1e3)
+                del session
+            tell(round=number + 1, left=0.0)
+        return times
+
+
+def largest_error(expected: Sequence[Any], actual: Sequence[Any]) -> tuple[float, float]:
+    """Largest absolute error over all outputs, and largest error relative to an output's range.
+
+    Infinite where a shape, a NaN or an infinity differs.
+    """
+    from graphopt.verify.structure import leaves
+
+    absolute = relative = 0.0
+    for one, two in zip(expected, actual, strict=True):
+        for (_, a), (_, b) in zip(leaves(one), leaves(two), strict=False):
+            apart, of_range = _error(np.asarray(a), np.asarray(b))
+            absolute, relative = max(absolute, apart), max(relative, of_range)
+    return absolute, relative
+
+
+def _error(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> tuple[float, float]:
+    infinite = float("inf")
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return infinite, infinite
+    if a.dtype.kind not in "fiub":
+        return (0.0, 0.0) if bool(np.all(a == b)) else (infinite, infinite)
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    finite = np.isfinite(wide_a)
+    if not np.array_equal(finite, np.isfinite(wide_b)):
+        return infinite, infinite
+    if not np.array_equal(wide_a[~finite], wide_b[~finite], equal_nan=True):
+        return infinite, infinite
+    apart = float(np.abs(wide_a[finite] - wide_b[finite]).max(initial=0.0))
+    scale = float(np.abs(wide_a[finite]).max(initial=0.0))
+    return apart, apart / max(scale, _SMALLEST) if apart else 0.0
+
+
+def _line(error: BaseException) -> str:
+    from graphopt.verify.runners import one_line
+
+    return one_line(error)
+
+
+def main(path: str) -> None:
+    """Do the job in the file."""
+    job: Job = pickle.loads(Path(path).read_bytes())
+    Bench(job).run()
+
+
+if __name__ == "__main__":
+    # As a script this module is `__main__`: the pickled classes belong to the importable one.
+    from graphopt.audit.bench import main as run
+
+    run(sys.argv[1])
