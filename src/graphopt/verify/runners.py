@@ -142,7 +142,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _to_ort_value(ort: Any, array: Array) -> Any:
-    if array.dtype.kind != "V":
+    if not values.is_foreign(array.dtype):
         return ort.OrtValue.ortvalue_from_numpy(array)
     kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
     raw = array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
@@ -154,7 +154,7 @@ def _from_ort_value(value: Any) -> Any:
         raise RunError("onnxruntime returns no sequence or optional beside a type that NumPy lacks")
     kind = value.element_type()
     dtype = values.numpy_dtype(kind)
-    if dtype is None or dtype.kind != "V":
+    if dtype is None or not values.is_foreign(dtype):
         return value.numpy()
     shape = tuple(value.shape())
     size = int(np.prod(shape, dtype=np.int64))

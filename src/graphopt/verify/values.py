@@ -16,6 +16,7 @@ _WORDS = ("", "a", "b", "ab", "A", "The quick brown fox", "naïve", "1", "-2.5",
 _NUMERALS = ("0", "1", "2", "-3", "1.5", "10")
 _ORDINARY_INT = 10
 _EXTREME_INT = 100_000
+_FEW = 8  # integers as few as this may be sizes in disguise: 100 000 of something is too many
 _EDGE_BITS = 16  # integers up to this width use their whole range in the extreme set
 
 
@@ -40,6 +41,11 @@ def limits(dtype: np.dtype[Any]) -> Limits:
     """The limits of a floating-point type, NumPy's or ml_dtypes'."""
     info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     return Limits(float(info.max), float(info.smallest_normal), float(info.eps))
+
+
+def is_foreign(dtype: np.dtype[Any]) -> bool:
+    """True for the types that NumPy does not know by itself (bfloat16, float8, 4-bit integers)."""
+    return dtype.type.__module__ != "numpy"
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
@@ -145,7 +151,8 @@ def _sprinkle(rng: np.random.Generator, array: Array, specials: list[float]) -> 
 def _integers(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...], flavour: Flavour) -> Array:
     info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     low, high = int(info.min), int(info.max)
-    if flavour != "extreme":
+    few = len(shape) <= 1 and int(np.prod(shape)) <= _FEW and int(info.bits) > _EDGE_BITS
+    if flavour != "extreme" or few:
         low, high = max(low, -_ORDINARY_INT), min(high, _ORDINARY_INT)
     elif int(info.bits) > _EDGE_BITS:
         low, high = max(low, -_EXTREME_INT), min(high, _EXTREME_INT)
