@@ -1,0 +1,35 @@
+"""Constants in the form that every other pass and runtime reads."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from graphopt.ir import Node
+from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
+from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+
+
+class ExtractConstantToInitializer(OpRule):
+    """Turn `Constant` nodes into initializers, whichever attribute states the value.
+
+    Kept where there are no initializers (functions, and models before IR version 4), where the constant is a graph
+    output, and for sparse constants.
+    """
+
+    name = "extract_constant_to_initializer"
+    ops = ("Constant",)
+    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "extract_constant_to_initializer"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Move the tensor; the initializer gets the name of the output."""
+        graph = node.graph
+        while graph.parent is not None:
+            graph = graph.parent
+        if graph.is_function:
+            return Mismatch("a function has no initializers")
+        if rw.model.ir_version < IR_WITH_FREE_INITIALIZERS:
+            return Mismatch("before IR version 4 an initializer has to be an input")
+        tensor = node.constant_tensor()
+        if tensor is None:
+            return Mismatch("the constant is sparse or refers to an attribute")
+        return rw.replace(node, [rw.constant(tensor)])
