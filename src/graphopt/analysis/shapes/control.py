@@ -41,7 +41,8 @@ def _if_data(analysis: ShapeAnalysis, node: Node) -> list[Array | None]:
     contents = [[analysis.data(value) for value in branch.outputs] for branch in branches]
     if condition is not None:
         return contents[0 if condition else 1]
-    return [a if a is not None and b is not None and np.array_equal(a, b) else None for a, b in zip(*contents, strict=True)]
+    pairs = zip(*contents, strict=True)
+    return [a if a is not None and b is not None and np.array_equal(a, b) else None for a, b in pairs]
 
 
 def _join(analysis: ShapeAnalysis, a: Shape | None, b: Shape | None) -> Shape | None:

@@ -29,7 +29,7 @@ class Atom:
         name: the name in the model, None for all but interface symbols.
         low: a lower bound, None when there is none.
         high: an upper bound, None when there is none.
-        kind: `name`, `new`, `div`, `min`, `max` or `broadcast`.
+        kind: `name`, `new`, `div`, `min`, `max`, `broadcast`, or the name given to `Symbols.function`.
         args: what a derived symbol is made of.
     """
 
@@ -389,6 +389,14 @@ class Symbols:
         if at_least(a, 2):
             return a
         return b if at_least(b, 2) else self._choice("broadcast", a, b)
+
+    def function(self, name: str, *args: Size) -> Expr:
+        """The result, 0 or more, of something that is not followed but depends on `args` alone."""
+        key = (name, args)
+        known = self._atoms.get(key)
+        if known is None:
+            known = self._atoms[key] = self._make(name, 0, None, args=args)
+        return known
 
     def _choice(self, kind: str, a: Size, b: Size) -> Expr:
         args = {*_flat(kind, a), *_flat(kind, b)}

@@ -51,11 +51,10 @@ class ShapeAnalysis:
     Call `infer_types` first: `Value.type` is what the engine starts from at graph inputs, and falls back to for
     operators that it has no rule for.
 
-    A claim holds for every run that succeeds, with two provisos. No size and no integer computed from sizes
-    overflows its type, and sizes that pass through 32-bit floats are below 2**24. And where a dynamic size of 0
-    would make `Reshape` copy a dimension of its input (its 0 means that), the result is taken to have the size
-    0 there: claims about a tensor without elements may then name another of its dimensions; `zero_sizes=True`
-    makes such dimensions unknown instead.
+    A claim holds for every run that follows the standard and succeeds, with two provisos. No size and no integer
+    computed from sizes overflows its type, and sizes that pass through 32-bit floats are below 2**24. And no
+    dynamic size is 0 where that would make `Reshape` copy a dimension of its input instead (its 0 means that);
+    with `zero_sizes=True` such dimensions are unknown, and the second proviso falls.
 
     Attributes:
         symbols: the symbols that all shapes of this analysis are made of.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt.analysis.kernels import Unsupported
-from graphopt.analysis.shapes.dim import Size, divide
+from graphopt.analysis.shapes.dim import Size, at_least, divide
 from graphopt.analysis.shapes.engine import Rule, Shape, ShapeAnalysis
 from graphopt.ir import Node
 
@@ -88,30 +88,38 @@ def _windows(analysis: ShapeAnalysis, node: Node, spatial: Shape, kernel: Sequen
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         return tuple(symbols.ceil_div(dim, stride) for dim, stride in zip(spatial, strides, strict=True))
     pads = _ints(node, "pads", 2 * count, 0) if auto_pad == "NOTSET" else [0] * (2 * count)
-    if node.attr("ceil_mode", 0):
-        return _ceil_windows(spatial, kernel, strides, dilations, pads)
-    return tuple(
-        symbols.floor_div(
-            dim + (pads[i] + pads[i + count]) - (kernel[i] - 1) * dilations[i] - 1, strides[i]
-        ) + 1
-        for i, dim in enumerate(spatial)
-    )  # fmt: skip
-
-
-def _ceil_windows(
-    spatial: Shape, kernel: Sequence[Size], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
-) -> Shape:
+    ceil = bool(node.attr("ceil_mode", 0))
     result: list[Size] = []
     for i, dim in enumerate(spatial):
-        window = kernel[i]
-        if not isinstance(dim, int) or not isinstance(window, int):
-            raise Unsupported("ceil_mode on a dynamic dimension")
-        before, after = pads[i], pads[i + len(spatial)]
-        size = -(-(dim + before + after - (window - 1) * dilations[i] - 1) // strides[i]) + 1
-        if (size - 1) * strides[i] >= dim + before:
-            size -= 1  # the last window would start in the padding behind the data
-        result.append(size)
+        room = dim + pads[i] + pads[i + count] - (kernel[i] - 1) * dilations[i] - 1
+        if ceil:
+            result.append(_ceil_steps(analysis, dim + pads[i], room, strides[i]))
+        else:
+            result.append(_steps(analysis, node, room, strides[i]))
     return tuple(result)
+
+
+def _steps(analysis: ShapeAnalysis, node: Node, room: Size, stride: int) -> Size:
+    """How many windows start in `room + 1` positions.
+
+    Where the window may be larger than the padded data, runtimes round in their own ways (ONNX Runtime's
+    convolutions and pools differ): the result is then only known to depend on the same figures.
+    """
+    if "Pool" in node.op:
+        if at_least(room, 0):
+            return analysis.symbols.floor_div(room, stride) + 1
+        return analysis.symbols.function("pool", room, stride)
+    if at_least(room, -stride):
+        return analysis.symbols.floor_div(room, stride) + 1
+    return analysis.symbols.function("conv", room, stride)
+
+
+def _ceil_steps(analysis: ShapeAnalysis, end: Size, room: Size, stride: int) -> Size:
+    if not isinstance(end, int) or not isinstance(room, int) or room < 0:
+        return analysis.symbols.function("ceil", end, room, stride)
+    size = -(-room // stride) + 1
+    # A last window that would start in the padding behind the data does not count.
+    return size - 1 if (size - 1) * stride >= end else size
 
 
 def _conv_shape(analysis: ShapeAnalysis, node: Node, x: Shape, w: Shape) -> Shape:
