@@ -10,16 +10,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from graphopt.audit.machine import package_version
 from graphopt.audit.process import child_environment, ending
 from graphopt.audit.record import Status
+from graphopt.audit.settings import Manager, Settings
 from graphopt.audit.worker import MARK, Work
 from graphopt.errors import UsageError
-
-if TYPE_CHECKING:
-    from graphopt.manager import PassManager
+from graphopt.rewrite import Level
 
 UNOPTIMIZED = "raw, not optimized"
 BASELINE = "raw, ORT all"
@@ -66,13 +64,13 @@ class Contestant:
         name: name of the row.
         tool: the optimizer.
         runtime: `all`, or `none` for outputs that are complete in themselves.
-        settings: arguments of `PassManager` for graphopt.
+        settings: graphopt's choice of passes.
     """
 
     name: str
     tool: str
     runtime: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings | None = None
 
     @property
     def version(self) -> str:
@@ -89,15 +87,15 @@ class Contestant:
 
     def produce(self, source: Path, target: Path, limits: Limits) -> Produced:
         """Make the output file."""
-        if self.tool == "graphopt":
-            return _run_graphopt(source, target, dict(self.settings), limits)
+        if self.settings is not None:
+            return _run_graphopt(source, target, self.settings, limits)
         from graphopt.audit.rivals import run_peer
 
         return run_peer(self.tool, source, target, limits)
 
 
 def contestants(
-    managers: Mapping[str, PassManager] | None, levels: Sequence[str], against: Sequence[str] | None
+    managers: Mapping[str, Manager] | None, levels: Sequence[str], against: Sequence[str] | None
 ) -> list[Contestant]:
     """The rows of an audit, in order.
 
@@ -113,9 +111,9 @@ def contestants(
 
     rows = [Contestant(UNOPTIMIZED, "raw", "none"), Contestant(BASELINE, "raw", "all")]
     if managers is None:
-        rows += [_own(level, {"level": level}) for level in levels]
+        rows += [_own(level, Settings(level_of(level))) for level in levels]
     else:
-        rows += [_own(name, settings_of(manager)) for name, manager in managers.items()]
+        rows += [_own(name, Settings.of(manager)) for name, manager in managers.items()]
     known = installed()
     for peer in known if against is None else against:
         if peer not in known:
@@ -124,30 +122,25 @@ def contestants(
     return rows
 
 
-def _own(name: str, settings: dict[str, Any]) -> Contestant:
-    """graphopt's row: what needs a blocked layout is complete and runs without ONNX Runtime's optimizer."""
-    from graphopt.manager import PassManager
-    from graphopt.rewrite import Level
+def level_of(name: str) -> Level:
+    """The level of a name.
 
-    manager = PassManager(**settings)
-    complete = manager.level >= Level.LAYOUT
-    return Contestant(f"graphopt {name}", "graphopt", "none" if complete else "all", settings)
-
-
-def settings_of(manager: PassManager) -> dict[str, Any]:
-    """The arguments that make an equal manager in another process."""
-    return {
-        "level": str(manager.level),
-        "passes": str(manager.plan.pipeline),
-        "skip": sorted(manager.plan.skip),
-        "numerics": str(manager.numerics),
-        "target": str(manager.target) if manager.target is not None else None,
-        "limit": manager.limit,
-        "options": manager.options,
-    }
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        return Level[name.upper()]
+    except KeyError:
+        raise UsageError(f"unknown level {name!r}; expected one of {', '.join(map(str, Level))}") from None
 
 
-def _run_graphopt(source: Path, target: Path, settings: dict[str, Any], limits: Limits) -> Produced:
+def _own(name: str, settings: Settings) -> Contestant:
+    """Graphopt's row; an output in blocked layout is complete and runs without ONNX Runtime's optimizer."""
+    settings.plan()
+    return Contestant(f"graphopt {name}", "graphopt", "none" if settings.complete else "all", settings)
+
+
+def _run_graphopt(source: Path, target: Path, settings: Settings, limits: Limits) -> Produced:
     with tempfile.TemporaryDirectory(prefix="graphopt-audit-") as folder:
         job = Path(folder) / "work"
         job.write_bytes(pickle.dumps(Work(str(source), str(target), settings)))
@@ -159,7 +152,7 @@ def _run_graphopt(source: Path, target: Path, settings: dict[str, Any], limits: 
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return Produced("timeout", f"stopped after {limits.seconds:g} s")
-    lines = [line[1:] for line in done.stdout.splitlines() if line.startswith(MARK)]
+    lines = [line[1:] for line in done.stdout.split("\n") if line.startswith(MARK)]
     if not lines:
         how = ending(done.returncode, done.stderr)
         return Produced("crashed" if done.returncode < 0 else "failed", how)

@@ -66,28 +66,34 @@ def losses(before: onnx.ModelProto, after: onnx.ModelProto) -> Losses:
     lost_names = min(len(named_before - named_after), unnamed + new)
     found = Losses(breaking, lost_names)
     kept = _metadata(after)
-    found.metadata = sum(entry not in kept for entry in _metadata(before))
+    found.metadata = sum(entry not in kept for entry in _metadata(before, named_after))
     found.doc_strings = max(0, sum(1 for _ in _docs(before)) - sum(1 for _ in _docs(after)))
     found.other = _other_losses(before, after)
     return found
 
 
 def _other_losses(before: onnx.ModelProto, after: onnx.ModelProto) -> list[str]:
-    parts = [
-        ("training information", before.training_info, after.training_info),
-        ("quantization annotations", before.graph.quantization_annotation, after.graph.quantization_annotation),
-        ("sparse initializers", before.graph.sparse_initializer, after.graph.sparse_initializer),
-    ]
-    lost = [what for what, old, new in parts if len(new) < len(old)]
+    def sizes(model: onnx.ModelProto) -> dict[str, int]:
+        return {
+            "training information": len(model.training_info),
+            "quantization annotations": len(model.graph.quantization_annotation),
+            "sparse initializers": len(model.graph.sparse_initializer),
+        }
+
+    kept = sizes(after)
+    lost = [what for what, number in sizes(before).items() if kept[what] < number]
     if before.producer_name and before.producer_name != after.producer_name:
         lost.append("producer name")
     return lost
 
 
-def _metadata(model: onnx.ModelProto) -> set[tuple[str, str, str]]:
-    """Entries as (place, key, value); of nodes that remain they are found by name."""
+def _metadata(model: onnx.ModelProto, only: set[str] | None = None) -> set[tuple[str, str, str]]:
+    """Entries as (place, key, value): of model, graph and named nodes, of those in `only` when it is given."""
     entries = {("model", p.key, p.value) for p in model.metadata_props}
     entries |= {("graph", p.key, p.value) for p in model.graph.metadata_props}
+    for node in nodes(model):
+        if node.name and (only is None or node.name in only):
+            entries |= {(f"node {node.name}", p.key, p.value) for p in node.metadata_props}
     return entries
 
 

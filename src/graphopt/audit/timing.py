@@ -114,7 +114,7 @@ def _label(stage: str, at: str | None, message: dict[str, Any]) -> str:
 
 def _part(message: dict[str, Any], job: Job, rounds: int) -> float:
     if "left" in message and rounds == 0:
-        return 1.0 - min(1.0, message["left"] / job.budget) if job.budget else 1.0
+        return 1.0 - min(1.0, float(message["left"]) / job.budget) if job.budget else 1.0
     if "round" in message and rounds:
-        return min(1.0, message["round"] / rounds)
+        return min(1.0, int(message["round"]) / rounds)
     return 0.0

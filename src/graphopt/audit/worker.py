@@ -6,9 +6,12 @@ import json
 import pickle
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from graphopt.audit.settings import Settings
 
 MARK = "\x1e"
 
@@ -20,30 +23,29 @@ class Work:
     Attributes:
         source: the model.
         target: the file to write.
-        settings: arguments of `PassManager`, by name.
+        settings: the choice of passes.
     """
 
     source: str
     target: str
-    settings: dict[str, Any]
+    settings: Settings
 
 
 def do(work: Work) -> dict[str, Any]:
     """Run it; imports are done before the clock starts."""
-    import importlib
-
-    from graphopt.manager import PassManager
-
-    importlib.import_module("graphopt.ir.flush")
-    manager = PassManager(**work.settings)
-    for name in manager.plan.names():
-        manager.plan.rule(name)
+    plan = work.settings.plan()
+    plan.names()
     start = time.perf_counter()
-    result = manager.run(work.source)
-    result.save(work.target)
+    model, log = work.settings.run(work.source, plan=plan)
+    model.save(work.target)
     seconds = time.perf_counter() - start
-    failures = [f"{failure.rule}: {failure.error}" for failure in result.failures]
-    return {"seconds": seconds, "peak": peak_bytes(), "passes": result.hits, "failures": failures}
+    failures = [f"{failure.rule}: {failure.error}" for failure in log.failures]
+    return {
+        "seconds": seconds,
+        "peak": peak_bytes(),
+        "passes": dict(Counter(event.rule for event in log.events).most_common()),
+        "failures": failures,
+    }
 
 
 def peak_bytes() -> int:

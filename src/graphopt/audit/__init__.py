@@ -1,0 +1,27 @@
+"""Comparing optimizers: on a model, pass by pass, and event by event; finding faults; measuring where time goes."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphopt.audit.comparison import audit
+    from graphopt.audit.contestants import Limits
+    from graphopt.audit.record import Audit, Contents, Losses, Row
+    from graphopt.audit.statistics import Spread
+
+_PLACES = {
+    "audit": "graphopt.audit.comparison", "Limits": "graphopt.audit.contestants", "Audit": "graphopt.audit.record",
+    "Contents": "graphopt.audit.record", "Losses": "graphopt.audit.record", "Row": "graphopt.audit.record",
+    "Spread": "graphopt.audit.statistics",
+}  # fmt: skip
+
+__all__ = ["Audit", "Contents", "Limits", "Losses", "Row", "Spread", "audit"]
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module 'graphopt.audit' has no attribute {name!r}")
+    return getattr(importlib.import_module(place), name)

@@ -1,0 +1,257 @@
+"""The comparison of optimizers on one model, end to end."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphopt.audit import feeds, inspection
+from graphopt.audit.bench import Job, Variant
+from graphopt.audit.contestants import BASELINE, UNOPTIMIZED, Contestant, Limits, contestants
+from graphopt.audit.machine import Machine, usable_cores
+from graphopt.audit.metric import Metric, evaluate
+from graphopt.audit.record import Audit, Row
+from graphopt.audit.settings import Manager
+from graphopt.audit.statistics import Spread, speedups
+from graphopt.audit.timing import Timing, measure
+from graphopt.errors import ModelError, UsageError
+from graphopt.verify import ModelLike, compare
+from graphopt.verify.source import Source
+
+LEVELS = ("basic", "extended", "all")
+Progress = Callable[[str, float], None]
+"""Told what is being done, and which part of the whole audit is behind (0 to 1)."""
+
+_SHARE_OPTIMIZING, _SHARE_CHECKING = 0.3, 0.2
+_MEMORY_SHARE = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How to measure.
+
+    Attributes:
+        threads: intra-op thread counts.
+        rounds: interleaved rounds; as many as fit into the budget when None.
+        budget: seconds of rounds for one thread count.
+        starts: session starts of each row.
+        limits: time and memory of one optimizer.
+        verify: ask the oracle about every output.
+        seed: seed of the inputs.
+    """
+
+    threads: tuple[int, ...] = (1,)
+    rounds: int | None = None
+    budget: float = 10.0
+    starts: int = 7
+    limits: Limits = field(default_factory=Limits)
+    verify: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.threads or min(self.threads) < 1:
+            raise UsageError(f"threads: one or more counts of at least 1 expected, found {self.threads}")
+        if self.rounds is not None and self.rounds < 1:
+            raise UsageError(f"rounds: at least 1 expected, found {self.rounds}")
+
+
+def audit(
+    source: ModelLike, managers: Mapping[str, Manager] | None = None, levels: Sequence[str] = LEVELS,
+    against: Sequence[str] | None = None, *, threads: Sequence[int] = (1,), rounds: int | None = None,
+    budget: float = 10.0, starts: int = 7, shapes: feeds.Shapes | None = None, dims: Mapping[str, int] | None = None,
+    data: str | Path | Mapping[str, Any] | None = None, metric: str | Callable[..., float] | None = None,
+    verify: bool = True, seed: int = 0, limits: Limits | None = None, keep: str | Path | None = None,
+    progress: Progress = lambda what, part: None,
+) -> Audit:  # fmt: skip
+    """Run graphopt and other optimizers on a model and compare what they make, what it costs and what it is worth.
+
+    Args:
+        source: the model: a path, bytes or a `ModelProto`.
+        managers: graphopt's choices of passes by name; one for each of `levels` when None.
+        levels: graphopt's levels.
+        against: names of peers; all that are installed when None, none when empty.
+        threads: intra-op thread counts to time at.
+        rounds: interleaved rounds; as many as fit into `budget` when None.
+        budget: seconds of rounds for one thread count.
+        starts: how often each session is started.
+        shapes: shapes of inputs by name.
+        dims: sizes of symbolic dimensions by name; by default batch 1 and what such inputs usually have.
+        data: arrays for the metric, an `.npz` file or a mapping; its inputs also serve as timing inputs.
+        metric: `module:function`, or a function of (outputs, data) that gives a number.
+        verify: ask the oracle about every output.
+        seed: seed of the inputs.
+        limits: time and memory that one optimizer may take.
+        keep: a folder for the optimized files, which are deleted otherwise.
+        progress: told how far things are.
+
+    Raises:
+        ModelError: the model cannot be read, or ONNX Runtime cannot run it.
+        UsageError: an argument is wrong.
+    """
+    conditions = Conditions(tuple(threads), rounds, budget, starts, limits or Limits(), verify, seed)
+    wanted = contestants(managers, levels, against)
+    given = Source(source, str(source) if isinstance(source, (str, Path)) else "model")
+    with tempfile.TemporaryDirectory(prefix="graphopt-audit-") as temporary:
+        folder = Path(keep) if keep is not None else Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            run = _Run(given.path(), given.label, wanted, conditions, folder=folder, progress=progress)
+            run.choose_inputs(dict(shapes or {}), dict(dims or {}), Metric.of(data, metric))
+            return run.all()
+        finally:
+            given.close()
+
+
+class _Run:
+    """One audit while it is being made."""
+
+    def __init__(
+        self,
+        path: Path,
+        label: str,
+        wanted: list[Contestant],
+        conditions: Conditions,
+        *,
+        folder: Path,
+        progress: Progress,
+    ) -> None:
+        self.path, self.wanted, self.conditions, self.folder = path, wanted, conditions, folder
+        self.progress = progress
+        self.began = time.perf_counter()
+        self.proto = inspection.light_proto(path)
+        self.files: dict[str, Path] = {}
+        self.audit = Audit(Path(label).name, [], BASELINE, conditions.threads, {}, Machine.here())
+        self.feed: dict[str, Any] = {}
+        self.sizes: dict[str, int] = {}
+        self.metric: Metric | None = None
+
+    def choose_inputs(self, shapes: dict[str, Any], dims: dict[str, int], metric: Metric | None) -> None:
+        """Fix what the model is run on."""
+        self.metric = metric
+        fixed = {**feeds.sizes_from_shapes(self.proto, shapes), **dims}
+        if metric is not None:
+            self.feed = metric.first_batch(self.proto)
+        else:
+            self.feed = feeds.timing_feed(self.path, self.proto, fixed, self.conditions.seed)
+        self.audit.inputs = feeds.shapes_of(self.feed)
+        self.audit.metric = metric.name if metric is not None else ""
+        self.sizes = fixed
+
+    def all(self) -> Audit:
+        """Optimize, look, verify, time."""
+        for number, contestant in enumerate(self.wanted):
+            part = number / len(self.wanted)
+            self.progress(f"{contestant.name}: optimizing", part * _SHARE_OPTIMIZING)
+            row = self._produce(contestant)
+            self.audit.rows.append(row)
+        for number, row in enumerate(self.audit.rows):
+            part = _SHARE_OPTIMIZING + number / len(self.wanted) * _SHARE_CHECKING
+            self.progress(f"{row.name}: checking", part)
+            self._inspect(row)
+        self._time()
+        self._remarks()
+        self.audit.seconds = time.perf_counter() - self.began
+        self.audit.files = dict(self.files)
+        return self.audit
+
+    def _produce(self, contestant: Contestant) -> Row:
+        row = Row(contestant.name, contestant.tool, contestant.runtime, contestant.version)
+        if contestant.tool == "raw":
+            self.files[row.name] = self.path
+            return row
+        target = self.folder / f"{contestant.name.replace(' ', '_')}.onnx"
+        made = contestant.produce(self.path, target, self.conditions.limits)
+        row.status, row.message, row.passes = made.status, made.message, made.passes
+        row.seconds, row.peak_bytes = made.seconds, made.peak_bytes
+        if row.status == "ok" and not target.is_file():
+            row.status, row.message = "failed", "wrote no file"
+        if row.status == "ok":
+            self.files[row.name] = target
+        return row
+
+    def _inspect(self, row: Row) -> None:
+        path = self.files.get(row.name)
+        if path is None:
+            return
+        try:
+            after = self.proto if path == self.path else inspection.light_proto(path)
+        except Exception as error:  # a peer's file may be anything
+            row.status, row.message = "invalid", f"cannot be read: {error}"
+            del self.files[row.name]
+            return
+        row.contents = inspection.contents(path, after)
+        objection = inspection.check(path)
+        row.valid = not objection
+        row.message = row.message or objection
+        if path == self.path:
+            return
+        row.losses = inspection.losses(self.proto, after)
+        if self.conditions.verify:
+            self._verify(row, path)
+
+    def _verify(self, row: Row, path: Path) -> None:
+        report = compare(
+            self.path, path, numerics="rounding", seed=self.conditions.seed, dims=self.sizes,
+            timeout=self.conditions.limits.seconds,
+        )  # fmt: skip
+        row.verification = report.status
+        if not report.ok:
+            row.message = row.message or next(iter(report.summary().splitlines()[1:]), "")
+
+    def _time(self) -> None:
+        variants = [
+            Variant(row.name, str(self.files[row.name]), row.runtime) for row in self.audit if row.name in self.files
+        ]
+        conditions = self.conditions
+        job = Job(
+            variants, BASELINE, self.feed, conditions.threads, conditions.budget, conditions.rounds, conditions.starts,
+            together=self._fits(),
+        )  # fmt: skip
+        behind = _SHARE_OPTIMIZING + _SHARE_CHECKING
+        timing = measure(job, lambda what, part: self.progress(what, behind + part * (1.0 - behind)))
+        if UNOPTIMIZED in timing.failures:
+            raise ModelError(f"{self.path}: onnxruntime cannot run it: {timing.failures[UNOPTIMIZED]}")
+        for row in self.audit:
+            _fill(row, timing)
+        if self.metric is not None:
+            for row in self.audit:
+                if row.name in self.files and row.status == "ok":
+                    variant = Variant(row.name, str(self.files[row.name]), row.runtime)
+                    row.metric = evaluate(self.metric, variant)
+
+    def _fits(self) -> bool:
+        """Whether sessions of all files fit into memory at once."""
+        import psutil
+
+        total = sum(row.contents.file_bytes for row in self.audit if row.contents is not None)
+        return bool(total * 2 < psutil.virtual_memory().available * _MEMORY_SHARE)
+
+    def _remarks(self) -> None:
+        notes = self.audit.notes
+        load = self.audit.machine.load
+        if load is not None and load > 0.3 * usable_cores():
+            notes.append(f"the machine was busy (load {load:.1f} on {usable_cores()} cores) when the audit began")
+        if max(self.conditions.threads) > usable_cores():
+            notes.append(f"more threads than the {usable_cores()} cores of this machine")
+        if not self._fits():
+            notes.append("sessions did not fit into memory together and were opened one by one")
+
+
+def _fill(row: Row, timing: Timing) -> None:
+    if row.name in timing.failures:
+        row.status = "crashed" if row.name in timing.crashed else "failed"
+        row.message = timing.failures[row.name]
+        return
+    if row.name in timing.errors:
+        row.max_abs, row.max_rel = timing.errors[row.name]
+    for threads, rounds in timing.latency.items():
+        if row.name in rounds and BASELINE in rounds:
+            row.latency[threads] = Spread.of(rounds[row.name])
+            row.speedup[threads] = speedups(rounds[BASELINE], rounds[row.name])
+    if row.name in timing.start and BASELINE in timing.start:
+        row.start = Spread.of(timing.start[row.name])
+        row.start_speedup = speedups(timing.start[BASELINE], timing.start[row.name])

@@ -1,0 +1,185 @@
+"""What changed between two models: operators, nodes, interface, constants, metadata."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import onnx
+
+from graphopt.ir import Graph, Model, Node, Source, Tensor, Value
+from graphopt.verify.interface import differences, interface_of
+
+
+@dataclass(slots=True)
+class NodeChange:
+    """A node that computes the same value in both models, in another way.
+
+    Attributes:
+        value: name of its first output.
+        before: its operator and inputs in the first model.
+        after: the same in the second.
+    """
+
+    value: str
+    before: str
+    after: str
+
+
+@dataclass(slots=True)
+class Diff:
+    """The differences between two models.
+
+    Attributes:
+        ops: operators whose number changed, with both numbers.
+        removed: nodes of the first whose outputs the second has no node for.
+        added: nodes of the second whose outputs the first has no node for.
+        changed: nodes with the same first output that differ.
+        interface: differences of inputs and outputs; breaking ones are marked.
+        constants_removed: initializers that only the first has, with their type.
+        constants_added: initializers that only the second has.
+        constants_changed: initializers of the same name with other contents.
+        opsets: domains whose version changed, with both versions (0: not imported).
+        metadata: metadata keys that changed.
+        bytes: size of all initializers of both.
+    """
+
+    ops: dict[str, tuple[int, int]] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    changed: list[NodeChange] = field(default_factory=list)
+    interface: list[str] = field(default_factory=list)
+    constants_removed: dict[str, str] = field(default_factory=dict)
+    constants_added: dict[str, str] = field(default_factory=dict)
+    constants_changed: dict[str, str] = field(default_factory=dict)
+    opsets: dict[str, tuple[int, int]] = field(default_factory=dict)
+    metadata: list[str] = field(default_factory=list)
+    bytes: tuple[int, int] = (0, 0)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing changed."""
+        data = self.to_dict()
+        return not any(value for name, value in data.items() if name != "bytes")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def diff(before: Source | Model, after: Source | Model) -> Diff:
+    """Compare the text of two models; nothing is run.
+
+    Raises:
+        ModelError: one of them cannot be read.
+    """
+    old = before if isinstance(before, Model) else Model.load(before)
+    new = after if isinstance(after, Model) else Model.load(after)
+    old_proto, new_proto = old.flush() if old.changed else old.proto, new.flush() if new.changed else new.proto
+    found = Diff()
+    found.ops = _counts(old, new)
+    _compare_nodes(old, new, found)
+    _compare_constants(old, new, found)
+    found.interface = [
+        f"{d.message} (breaking)" if d.breaking else d.message
+        for d in differences(interface_of(old_proto), interface_of(new_proto))
+    ]
+    domains = sorted({o.domain for proto in (old_proto, new_proto) for o in proto.opset_import})
+    versions = {domain: (old.opset(domain), new.opset(domain)) for domain in domains}
+    found.opsets = {domain or "ai.onnx": pair for domain, pair in versions.items() if pair[0] != pair[1]}
+    keys = sorted({*old.metadata, *new.metadata})
+    found.metadata = [key for key in keys if old.metadata.get(key) != new.metadata.get(key)]
+    return found
+
+
+def _counts(old: Model, new: Model) -> dict[str, tuple[int, int]]:
+    before, after = Counter(n.op for n in old.nodes()), Counter(n.op for n in new.nodes())
+    ops = sorted({*before, *after}, key=lambda op: (-abs(before[op] - after[op]), op))
+    return {op: (before[op], after[op]) for op in ops if before[op] != after[op]}
+
+
+def _compare_nodes(old: Model, new: Model, found: Diff) -> None:
+    before, after = _by_output(old), _by_output(new)
+    found.removed = [describe(node) for key, node in before.items() if key not in after]
+    found.added = [describe(node) for key, node in after.items() if key not in before]
+    for key, node in before.items():
+        other = after.get(key)
+        if other is not None and _signature(node) != _signature(other):
+            found.changed.append(NodeChange(key[1], describe(node), describe(other)))
+
+
+def _by_output(model: Model) -> dict[tuple[str, str], Node]:
+    """Nodes by graph and first output name; inner graphs are told apart by the value that their owner computes."""
+    return {(_place(node.graph), _first(node)): node for node in model.nodes()}
+
+
+def _place(graph: Graph) -> str:
+    if graph.owner is not None:
+        key = next((k for k, g in graph.owner.subgraphs.items() if g is graph), "")
+        return f"{_place(graph.owner.graph)}/{_first(graph.owner)}.{key}"
+    return graph.name if graph.is_function else ""
+
+
+def _first(node: Node) -> str:
+    return next((v.name for v in node.outputs if v is not None), f"{node.op} {node.name}")
+
+
+def describe(node: Node) -> str:
+    """A node in one line."""
+    inputs = ", ".join(v.name if v is not None else "" for v in node.inputs)
+    outputs = ", ".join(v.name for v in node.outputs if v is not None)
+    return f"{outputs} = {node.op}({inputs})"
+
+
+def _signature(node: Node) -> Hashable:
+    inputs = tuple(v.name if v is not None else "" for v in node.inputs)
+    outputs = tuple(v.name if v is not None else "" for v in node.outputs)
+    attributes = tuple(sorted((name, _frozen(value)) for name, value in node.attrs.items() if not _graph(value)))
+    return node.op, inputs, outputs, attributes
+
+
+def _graph(value: Any) -> bool:
+    return isinstance(value, Graph) or (isinstance(value, onnx.AttributeProto) and value.type == value.GRAPH)
+
+
+def _frozen(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return repr(value.key())
+    if isinstance(value, onnx.AttributeProto):
+        return value.SerializeToString(deterministic=True).hex()
+    return repr(value)
+
+
+def _compare_constants(old: Model, new: Model, found: Diff) -> None:
+    before, after = _constants(old), _constants(new)
+    for key, value in before.items():
+        if key not in after:
+            found.constants_removed[value.name] = _type(value)
+        elif _differ(value, after[key]):
+            found.constants_changed[value.name] = f"{_type(value)} -> {_type(after[key])}"
+    found.constants_added = {value.name: _type(value) for key, value in after.items() if key not in before}
+    found.bytes = (_total(before), _total(after))
+
+
+def _constants(model: Model) -> dict[tuple[str, str], Value]:
+    return {(_place(graph), v.name): v for graph in model.graphs() for v in graph.initializers}
+
+
+def _differ(a: Value, b: Value) -> bool:
+    assert a.tensor is not None
+    assert b.tensor is not None
+    if (a.tensor.dtype, a.tensor.dims) != (b.tensor.dtype, b.tensor.dims):
+        return True
+    return a.tensor.key() != b.tensor.key()
+
+
+def _type(value: Value) -> str:
+    assert value.tensor is not None
+    name = onnx.TensorProto.DataType.Name(value.tensor.dtype).lower()
+    return f"{name}[{','.join(map(str, value.tensor.dims))}]"
+
+
+def _total(constants: dict[tuple[str, str], Value]) -> int:
+    return sum(v.tensor.nbytes for v in constants.values() if v.tensor is not None)

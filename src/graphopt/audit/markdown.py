@@ -1,0 +1,43 @@
+"""An audit as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphopt.audit import columns
+from graphopt.audit.columns import Column
+from graphopt.audit.record import Audit, Row
+
+
+def audit_to_markdown(audit: Audit) -> str:
+    """The tables of an audit."""
+    shapes = ", ".join(f"`{name}` {shape}" for name, shape in audit.inputs.items())
+    parts = [
+        f"## {audit.model}",
+        f"Inputs: {shapes}. Threads: {', '.join(map(str, audit.threads))}. {audit.machine}.",
+        "### What each did, and what it cost",
+        _table(audit.rows, columns.cost_columns(audit)),
+        "### What its output is worth",
+        _table(audit.rows, columns.worth_columns(audit)),
+        f"Base: {audit.baseline}. Medians with half the 95 % interval; ratios within 3 % are ties.",
+    ]
+    remarks = [f"- {row.name}: {text}" for row in audit.rows if (text := columns.failure(row))]
+    remarks += [f"- {note}" for note in audit.notes]
+    if remarks:
+        parts.append("\n".join(remarks))
+    names, counts = columns.operator_rows(audit)
+    parts += ["### Operators", table(["", *names], ((op, *(str(n) for n in row)) for op, row in counts))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(rows: Sequence[Row], wanted: Sequence[Column]) -> str:
+    shown = [column for column in wanted if any(column.cell(row) != columns.ABSENT for row in rows)]
+    body = ((row.name, *(column.cell(row) for column in shown)) for row in rows)
+    return table(["", *(column.title for column in shown)], body)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table, numbers to the right."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "|".join(["---", *("--:" for _ in head[1:])]) + "|"]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)

@@ -1,0 +1,116 @@
+"""A task metric on the user's own data, for every contestant."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphopt.audit.bench import Variant, open_session
+from graphopt.audit.feeds import load_data
+from graphopt.errors import UsageError
+from graphopt.verify.interface import interface_of
+
+Arrays = Mapping[str, "np.ndarray[Any, Any]"]
+_BATCH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Data, and the function that judges outputs on it.
+
+    Attributes:
+        name: how tables call it.
+        data: arrays by name, samples along the first axis; those named like model inputs are fed, the others (labels)
+            only given to the function.
+        function: takes (outputs by name, data), gives a number; None when there is only data.
+    """
+
+    name: str
+    data: Arrays
+    function: Callable[[Arrays, Arrays], float] | None
+
+    @classmethod
+    def of(cls, data: str | Path | Arrays | None, metric: str | Callable[..., float] | None) -> Metric | None:
+        """From what the user gave.
+
+        Raises:
+            UsageError: a metric without data, or one that cannot be found.
+        """
+        if data is None:
+            if metric is not None:
+                raise UsageError("a metric needs data (an .npz file with the model's inputs)")
+            return None
+        arrays = dict(data) if isinstance(data, Mapping) else load_data(Path(data))
+        if metric is None or callable(metric):
+            return cls(getattr(metric, "__name__", "metric") if metric else "", arrays, metric)
+        return cls(metric.rpartition(":")[2], arrays, _find(metric))
+
+    def inputs(self, model: onnx.ModelProto) -> dict[str, Any]:
+        """The arrays that the model takes.
+
+        Raises:
+            UsageError: one of its inputs is missing.
+        """
+        needed = [spec.name for spec in interface_of(model).inputs]
+        missing = [name for name in needed if name not in self.data]
+        if missing:
+            raise UsageError(f"data has no array {missing[0]!r}; it has {', '.join(self.data) or 'none'}")
+        return {name: self.data[name] for name in needed}
+
+    def first_batch(self, model: onnx.ModelProto) -> dict[str, Any]:
+        """Inputs for timing: as many samples as the model is fixed to, else one."""
+        size = _fixed_batch(model) or 1
+        return {name: array[:size] for name, array in self.inputs(model).items()}
+
+
+def _find(text: str) -> Callable[[Arrays, Arrays], float]:
+    module, colon, name = text.partition(":")
+    if not colon:
+        raise UsageError(f"metric {text!r}: expected module:function")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"metric {text!r} cannot be loaded: {error}") from None
+    if not callable(found):
+        raise UsageError(f"metric {text!r} is no function")
+    return found  # type: ignore[no-any-return]
+
+
+def _fixed_batch(model: onnx.ModelProto) -> int | None:
+    for spec in interface_of(model).inputs:
+        if spec.shape and isinstance(spec.shape[0], int):
+            return spec.shape[0]
+    return None
+
+
+def evaluate(metric: Metric, variant: Variant) -> float | None:
+    """The metric of one contestant over all samples; samples that do not fill a fixed batch are left out."""
+    if metric.function is None:
+        return None
+    model = onnx.load(variant.path, load_external_data=False)
+    inputs = metric.inputs(model)
+    fixed = _fixed_batch(model)
+    size = fixed or _BATCH
+    count = min(len(array) for array in inputs.values())
+    count -= count % size if fixed else 0
+    session = open_session(variant, 1)
+    names = [output.name for output in session.get_outputs()]
+    parts = [
+        session.run(None, {name: array[at : at + size] for name, array in inputs.items()})
+        for at in range(0, count, size)
+    ]
+    if not parts:
+        raise UsageError(f"data has fewer than the {size} samples of one batch")
+    outputs = {name: np.concatenate([part[i] for part in parts]) for i, name in enumerate(names)}
+    given = {name: array[:count] if len(array) >= count else array for name, array in metric.data.items()}
+    return float(metric.function(outputs, given))

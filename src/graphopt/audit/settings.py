@@ -1,0 +1,116 @@
+"""A choice of passes as plain data, which a child process or a replay can run again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from graphopt.ir import Model, Source
+from graphopt.pipeline import Pipeline, Plan, execute, pipeline_of
+from graphopt.rewrite import Level, Log, Numerics, Options, Target
+
+
+class Manager(Protocol):
+    """What the audit needs to know of a `PassManager`."""
+
+    @property
+    def level(self) -> Level:
+        """The level."""
+        ...
+
+    @property
+    def numerics(self) -> Numerics:
+        """The ceiling for passes."""
+        ...
+
+    @property
+    def target(self) -> Target | None:
+        """The machine that layout passes write for."""
+        ...
+
+    @property
+    def plan(self) -> Plan:
+        """Its passes."""
+        ...
+
+    @property
+    def options(self) -> Options:
+        """Settings of passes."""
+        ...
+
+    @property
+    def limit(self) -> int | None:
+        """The most rewrites."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Which passes run, and how.
+
+    Attributes:
+        level: the level.
+        passes: the pipeline as text; the level's when "".
+        skip: passes left out.
+        numerics: the ceiling.
+        options: settings of passes.
+        limit: stop after that many rewrites.
+    """
+
+    level: Level = Level.BASIC
+    passes: str = ""
+    skip: tuple[str, ...] = ()
+    numerics: Numerics = Numerics.ROUNDING
+    options: Options = field(default_factory=Options)
+    limit: int | None = None
+
+    @classmethod
+    def of(cls, manager: Manager) -> Settings:
+        """The settings of a manager."""
+        plan = manager.plan
+        skip = tuple(sorted(plan.skip))
+        return cls(manager.level, str(plan.pipeline), skip, manager.numerics, manager.options, manager.limit)
+
+    @property
+    def complete(self) -> bool:
+        """Whether outputs need no further optimization by ONNX Runtime, and would suffer from it."""
+        return self.level >= Level.LAYOUT
+
+    def with_limit(self, limit: int | None) -> Settings:
+        """The same, stopping after that many rewrites."""
+        return replace(self, limit=limit)
+
+    def only(self, *passes: str) -> Settings:
+        """The same, running these passes alone."""
+        return replace(self, passes=",".join(passes))
+
+    def plan(self) -> Plan:
+        """The passes, ready to run."""
+        pipeline = pipeline_of(self.passes) if self.passes else Pipeline.of_level(self.level)
+        return Plan(pipeline, self.numerics, frozenset(self.skip))
+
+    def run(self, source: Source | Model, *, explain: bool = False, plan: Plan | None = None) -> tuple[Model, Log]:
+        """Optimize a model; a given view is changed.
+
+        Args:
+            source: the model.
+            explain: collect near misses.
+            plan: the passes, when they are at hand already.
+        """
+        model = source if isinstance(source, Model) else Model.load(source)
+        log = Log(listen=explain, limit=self.limit)
+        execute(plan or self.plan(), model, log, strict=False, check=False, options=self.options)
+        return model, log
+
+    def __str__(self) -> str:
+        return self.passes or str(self.level)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "level": str(self.level),
+            "passes": str(self.plan().pipeline),
+            "skip": list(self.skip),
+            "numerics": str(self.numerics),
+            "limit": self.limit,
+        }

@@ -1,0 +1,87 @@
+"""The command line: commands, and what becomes of errors.
+
+Exit codes: 0 all is well; 1 a difference was found, or a verification failed; 2 wrong usage; 3 a model or file that
+cannot be used; 4 a pass or graphopt itself broke.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from graphopt.errors import GraphoptError, ModelError, UsageError
+
+DIFFERENT, USAGE, MODEL, BROKEN, INTERRUPTED = 1, 2, 3, 4, 130
+
+
+class _Guarded(TyperGroup):
+    """Turns what graphopt raises into one line on standard error and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except GraphoptError as error:
+            message = " ".join(str(error).split())
+            sys.stderr.write(f"graphopt: error: {message}\n")
+            raise typer.Exit(exit_code(error)) from None
+        except BrokenPipeError:
+            # Whoever read our output has gone; what Python writes while it ends must not complain again.
+            sys.stderr.close()
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            sys.stderr.write("graphopt: interrupted\n")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def exit_code(error: GraphoptError) -> int:
+    """The exit code that tells who can fix an error."""
+    if isinstance(error, UsageError):
+        return USAGE
+    if isinstance(error, ModelError):
+        return MODEL
+    return BROKEN
+
+
+app = typer.Typer(
+    cls=_Guarded,
+    help="Optimize ONNX models, prove it, and compare with every other optimizer.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from graphopt.cli.version import show
+
+        show()
+        raise typer.Exit(0)
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and end.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def _register() -> None:
+    from graphopt.cli import auditing, catalogue, comparing, demonstrating, optimizing
+
+    app.command("optimize")(optimizing.optimize)
+    app.command("audit")(auditing.audit)
+    app.command("verify")(comparing.verify)
+    app.command("diff")(comparing.diff)
+    app.command("passes")(catalogue.passes)
+    app.command("demo")(demonstrating.demo)
+
+
+_register()

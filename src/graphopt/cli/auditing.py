@@ -1,0 +1,90 @@
+"""`graphopt audit`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphopt.cli.console import progress, read_source, show, show_json
+from graphopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphopt.audit import Audit
+
+
+def audit(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL", help="A model; `-` reads standard input.")],
+    *,
+    level: Annotated[
+        list[str] | None, typer.Option(help="graphopt's levels; may be repeated. Default: basic, extended, all.")
+    ] = None,
+    against: Annotated[
+        list[str] | None, typer.Option(help="A peer to compare with; may be repeated; `none` for none. Default: all.")
+    ] = None,
+    threads: Annotated[str, typer.Option(help="Thread counts, like 1,2.")] = "1",
+    rounds: Annotated[int | None, typer.Option(help="Rounds of timing; by the budget when not given.")] = None,
+    budget: Annotated[float, typer.Option(help="Seconds of timing for each thread count.")] = 10.0,
+    shape: Annotated[list[str] | None, typer.Option(help="Shape of an input, like input=1,3,224,224.")] = None,
+    dim: Annotated[list[str] | None, typer.Option(help="Size of a symbolic dimension, like batch=1.")] = None,
+    data: Annotated[str | None, typer.Option(help="An .npz file with inputs (and labels) for the metric.")] = None,
+    metric: Annotated[str | None, typer.Option(help="module:function of (outputs, data) that gives a number.")] = None,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not ask the oracle.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds that one optimizer may take.")] = 300.0,
+    keep: Annotated[str | None, typer.Option(help="A folder for the optimized models.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Report as Markdown.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Compare optimizers on a model: what each does to it, what that costs, and what it is worth."""
+    from graphopt.audit import Limits
+    from graphopt.audit import audit as compare
+    from graphopt.audit.feeds import parse_dims, parse_shapes
+
+    if len(models) > 1:
+        raise UsageError(f"one model expected, found {len(models)}")
+    with progress(f"auditing {models[0]}", quiet=quiet) as told:
+        found = compare(
+            read_source(models[0]), levels=level or ("basic", "extended", "all"), against=peers(against),
+            threads=thread_counts(threads), rounds=rounds, budget=budget, shapes=parse_shapes(shape or []),
+            dims=parse_dims(dim or []), data=data, metric=metric, verify=not no_verify,
+            limits=Limits(timeout), keep=keep, progress=told,
+        )  # fmt: skip
+    report(found, as_json=as_json, as_markdown=as_markdown)
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def report(found: Audit, *, as_json: bool, as_markdown: bool) -> None:
+    """Print an audit in the form wanted."""
+    if as_json:
+        show_json(found.to_dict())
+    elif as_markdown:
+        sys.stdout.write(found.to_markdown())
+    else:
+        show(found)
+
+
+def peers(names: Sequence[str] | None) -> list[str] | None:
+    """Peer names as given, separated by commas too; None for all, `none` for none."""
+    if names is None:
+        return None
+    found = [part for name in names for part in name.split(",") if part]
+    return [] if found == ["none"] else found
+
+
+def thread_counts(text: str) -> tuple[int, ...]:
+    """Thread counts from text like `1,2`.
+
+    Raises:
+        UsageError: it is malformed.
+    """
+    try:
+        counts = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        counts = ()
+    if not counts or min(counts) < 1:
+        raise UsageError(f"threads {text!r}: expected counts like 1,2")
+    return counts

@@ -1,0 +1,111 @@
+"""`graphopt verify` and `graphopt diff`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphopt.cli.console import progress, read_source, show, show_json
+
+if TYPE_CHECKING:
+    from graphopt.audit.difference import Diff
+    from graphopt.verify import Report
+
+First = Annotated[str, typer.Argument(metavar="A", help="The original; `-` reads standard input.")]
+Second = Annotated[str, typer.Argument(metavar="B", help="The model to judge.")]
+Json = Annotated[bool, typer.Option("--json", help="Report as JSON.")]
+_LISTED = 20
+
+
+def verify(
+    original: First,
+    result: Second,
+    *,
+    numerics: Annotated[str, typer.Option(help="exact, rounding or fast.")] = "rounding",
+    dim: Annotated[list[str] | None, typer.Option(help="Size of a symbolic dimension, like batch=1.")] = None,
+    data: Annotated[str | None, typer.Option(help="An .npz file with inputs, by name, besides generated ones.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the generated inputs.")] = 0,
+    timeout: Annotated[float | None, typer.Option(help="Give up after that many seconds.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run two models on inputs that expose errors, all optimizations of the runtime off. Exit code 1: they differ."""
+    from pathlib import Path
+
+    from graphopt.audit.feeds import load_data, parse_dims
+    from graphopt.verify import SETS, compare
+
+    given = load_data(Path(data)) if data is not None else None
+    with progress(f"comparing {original} and {result}"):
+        report = compare(
+            read_source(original), result, numerics=numerics, seed=seed, dims=parse_dims(dim or []), timeout=timeout,
+            inputs=given, sets=None if given is None else SETS,
+        )  # fmt: skip
+    if as_json:
+        show_json(report.to_dict())
+    else:
+        show(*_verification(report))
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _verification(report: Report) -> list[Any]:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("inputs", "sizes", "output", "status", "largest error", "relative", box=None, pad_edge=False)
+    for case in report.cases:
+        sizes = ", ".join(f"{name}={size}" for name, size in case.sizes.items())
+        for output in case.outputs:
+            status = Text(output.status, style="red" if output.status == "mismatch" else "")
+            table.add_row(case.set, sizes, output.name, status, f"{output.max_abs:.3g}", f"{output.max_rel:.3g}")
+    lines: list[Any] = [table] if report.cases else []
+    return [*lines, Text(report.summary(), style="green" if report.ok else "red")]
+
+
+def diff(before: First, after: Second, as_json: Json = False) -> None:
+    """Show what changed between two models, without running them. Exit code 1: something did."""
+    from graphopt.audit.difference import diff as difference
+
+    found = difference(read_source(before), after)
+    if as_json:
+        show_json(found.to_dict())
+    else:
+        show(*_differences(found))
+    if not found.empty:
+        raise typer.Exit(1)
+
+
+def _differences(found: Diff) -> list[Any]:
+    from rich.table import Table
+    from rich.text import Text
+
+    from graphopt.audit.columns import size
+
+    if found.empty:
+        return ["no differences"]
+    lines: list[Any] = []
+    if found.ops:
+        table = Table("operator", "before", "after", "change", box=None, pad_edge=False)
+        for op, (old, new) in found.ops.items():
+            table.add_row(op, str(old), str(new), f"{new - old:+d}", style="green" if new < old else "yellow")
+        lines.append(table)
+    sections = [
+        ("interface", found.interface, "red"),
+        ("nodes removed", found.removed, "red"),
+        ("nodes added", found.added, "green"),
+        ("nodes changed", [f"{c.before}  ->  {c.after}" for c in found.changed], "yellow"),
+        ("constants removed", [f"{n}: {t}" for n, t in found.constants_removed.items()], "red"),
+        ("constants added", [f"{n}: {t}" for n, t in found.constants_added.items()], "green"),
+        ("constants changed", [f"{n}: {t}" for n, t in found.constants_changed.items()], "yellow"),
+        ("opsets", [f"{d}: {a} -> {b}" for d, (a, b) in found.opsets.items()], "yellow"),
+        ("metadata", found.metadata, "yellow"),
+    ]
+    for title, entries, style in sections:
+        if entries:
+            lines.append(Text(f"{title} ({len(entries)})", style="bold"))
+            lines += [Text(f"  {entry}", style=style) for entry in entries[:_LISTED]]
+            if len(entries) > _LISTED:
+                lines.append(Text(f"  ... and {len(entries) - _LISTED} more; see --json", style="dim"))
+    lines.append(f"constants: {size(found.bytes[0])} -> {size(found.bytes[1])}")
+    return lines

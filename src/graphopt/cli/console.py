@@ -1,0 +1,82 @@
+"""Writing to the terminal: reports to standard output, progress to standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from graphopt.errors import ModelError, UsageError
+
+Progress = Callable[[str, float], None]
+
+
+def show(*renderables: Any, stderr: bool = False) -> None:
+    """Print to standard output with rich: tables, colours where the terminal has them."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False)
+    for renderable in renderables:
+        console.print(renderable)
+
+
+def show_json(data: Any) -> None:
+    """Print data as JSON to standard output."""
+    import json
+
+    sys.stdout.write(json.dumps(data, indent=2) + "\n")
+
+
+@contextmanager
+def progress(title: str, *, quiet: bool = False) -> Iterator[Progress]:
+    """A progress bar on standard error, only where that is a terminal; gives a function to report to."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda what, part: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+    ]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=1.0)
+        yield lambda what, part: bar.update(task, description=what, completed=part)
+
+
+def read_source(name: str) -> str | bytes:
+    """A path as it is; `-` is standard input, read whole.
+
+    Raises:
+        UsageError: standard input is a terminal.
+    """
+    if name != "-":
+        return name
+    if sys.stdin.isatty():
+        raise UsageError("`-` reads a model from standard input, which is a terminal")
+    return sys.stdin.buffer.read()
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a report, atomically.
+
+    Raises:
+        ModelError: the file cannot be written.
+    """
+    import os
+    import tempfile
+
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except OSError as error:
+        raise ModelError(f"cannot write {path}: {error.strerror or error}") from None
