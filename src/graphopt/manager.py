@@ -223,7 +223,9 @@ def _member(kind: Any, value: Any, what: str) -> Any:
         raise UsageError(f"unknown {what} {value!r}; expected one of {', '.join(map(str, kind))}") from None
 
 
-def optimize(source: Source, level: str | Level = Level.BASIC, *, inplace: bool = False, **settings: Any) -> onnx.ModelProto:
+def optimize(
+    source: Source, level: str | Level = Level.BASIC, *, inplace: bool = False, **settings: Any
+) -> onnx.ModelProto:
     """Optimize a model.
 
     Args:

@@ -16,7 +16,7 @@ from graphopt.rewrite.rewriter import Rewriter
 from graphopt.rewrite.rule import GraphPass, OpRule, Outcome, PatternRule, Rule
 
 _FAILURES_ALLOWED = 3
-"""A rule that raised this often is not asked again in this run."""
+"""A rule is not asked again where it raised, and nowhere once it raised at this many nodes."""
 
 
 class RewriteLoopError(PassError):
@@ -45,7 +45,7 @@ class Driver:
         self.strict = strict
         self.check = check
         self.rewriter = Rewriter(model, self.log, options or Options())
-        self._failed: dict[str, int] = {}
+        self._failed: dict[str, set[Node | None]] = {}
 
     def infer(self) -> None:
         """Infer the types and shapes of all values."""
@@ -121,6 +121,8 @@ class Driver:
         """Ask the rules at a node in turn until one fires."""
         rewriter, log = self.rewriter, self.log
         for name, attempt, stats in attempts:
+            if self._failed and self._gave_up(name, node):
+                continue
             stats.attempts += 1
             start = perf_counter() if log.profile else 0.0
             rewriter.begin(name, node)
@@ -154,9 +156,12 @@ class Driver:
         self.rewriter.journal.undo(mark)
         del self.log.events[events:]
         self.rewriter.touched.clear()
-        count = self._failed[rule] = self._failed.get(rule, 0) + 1
-        if count <= _FAILURES_ALLOWED:
-            self.log.failures.append(Failure(rule, note, error))
+        self._failed.setdefault(rule, set()).add(node)
+        self.log.failures.append(Failure(rule, note, error))
+
+    def _gave_up(self, rule: str, node: Node) -> bool:
+        failed = self._failed.get(rule, ())
+        return node in failed or len(failed) >= _FAILURES_ALLOWED
 
     def _verify(self, rule: str, node: Node) -> None:
         try:

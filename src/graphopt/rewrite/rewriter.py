@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.analysis.purity import is_removable
 from graphopt.analysis.nodes import infer_node
+from graphopt.analysis.purity import is_removable
 from graphopt.errors import PassError
 from graphopt.ir import Graph, Model, Node, Tensor, TensorType, Value, captured_values
 from graphopt.match import Mismatch

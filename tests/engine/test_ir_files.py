@@ -1,0 +1,204 @@
+"""Reading and writing files: external data, weights that stay in the file, bad files, nothing lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt.errors import ModelError
+from graphopt.ir import ExternalData, Model, files
+
+
+def weights(count: int = 3, size: int = 1 << 12) -> onnx.ModelProto:
+    """A chain of Add with one weight each."""
+    rng = np.random.default_rng(0)
+    names = ["x", *(f"v{i}" for i in range(count - 1)), "y"]
+    nodes = [helper.make_node("Add", [names[i], f"w{i}"], [names[i + 1]]) for i in range(count)]
+    tensors = [numpy_helper.from_array(rng.standard_normal(size).astype(np.float32), f"w{i}") for i in range(count)]
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [size]) for n in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.fixture
+def lifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small files be read like large ones."""
+    monkeypatch.setattr(files, "_LIFT_FROM", 1)
+
+
+def contents(model: onnx.ModelProto) -> dict[str, tuple[int, tuple[int, ...], bytes]]:
+    """The initializers by name. (`onnx.load` leaves traces of where the data was, so protos do not compare.)"""
+    return {t.name: (t.data_type, tuple(t.dims), t.raw_data) for t in model.graph.initializer}
+
+
+def touch(model: Model) -> None:
+    """Make the view believe that it changed."""
+    model.graph.changed = True
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "empty"), (b"hello", "truncated, or no ONNX model"), (None, "not found")],
+)
+def test_bad_files_are_refused_by_name(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "bad.onnx"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelError, match=rf"bad\.onnx.*{message}"):
+        Model.load(path)
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is a folder"):
+        Model.load(tmp_path)
+
+
+@pytest.mark.usefixtures("lifted")
+def test_a_truncated_large_file_is_refused(tmp_path: Path) -> None:
+    data = weights(3, 1 << 14).SerializeToString()
+    path = tmp_path / "cut.onnx"
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(ModelError, match="truncated"):
+        Model.load(path)
+
+
+@pytest.mark.usefixtures("lifted")
+def test_large_weights_stay_in_the_file(tmp_path: Path) -> None:
+    source = weights(3, 1 << 14)
+    path = tmp_path / "m.onnx"
+    onnx.save(source, path)
+    model = Model.load(path)
+    assert model.lifted
+    assert model.proto.ByteSize() < 2000
+    assert model.flush() == source
+    assert np.array_equal(model.graph.values["w1"].const(), numpy_helper.to_array(source.graph.initializer[1]))
+
+
+@pytest.mark.usefixtures("lifted")
+def test_lifted_weights_are_written_back(tmp_path: Path) -> None:
+    source = weights(3, 1 << 14)
+    onnx.save(source, tmp_path / "m.onnx")
+    model = Model.load(tmp_path / "m.onnx")
+    touch(model)
+    model.save(tmp_path / "out.onnx")
+    written = onnx.load(tmp_path / "out.onnx")
+    onnx.checker.check_model(written, full_check=True)
+    assert {t.name: t.raw_data for t in written.graph.initializer} == {
+        t.name: t.raw_data for t in source.graph.initializer
+    }
+    assert written.graph.node == source.graph.node
+
+
+@pytest.mark.usefixtures("lifted")
+def test_a_file_can_be_written_over_itself(tmp_path: Path) -> None:
+    source = weights(3, 1 << 14)
+    path = tmp_path / "m.onnx"
+    onnx.save(source, path)
+    model = Model.load(path)
+    touch(model)
+    model.save(path)
+    assert onnx.load(path).graph.initializer[2].raw_data == source.graph.initializer[2].raw_data
+
+
+def test_without_a_change_the_file_is_copied(tmp_path: Path) -> None:
+    data = weights().SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(data)
+    Model.load(tmp_path / "m.onnx").save(tmp_path / "out.onnx")
+    assert (tmp_path / "out.onnx").read_bytes() == data
+
+
+def save_external(source: onnx.ModelProto, path: Path) -> None:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(source)
+    onnx.save(copy, path, save_as_external_data=True, all_tensors_to_one_file=True, location="w.bin", size_threshold=0)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_external_data_is_streamed(tmp_path: Path, changed: bool) -> None:
+    source = weights()
+    save_external(source, tmp_path / "m.onnx")
+    model = Model.load(tmp_path / "m.onnx")
+    if changed:
+        touch(model)
+    (tmp_path / "out").mkdir()
+    model.save(tmp_path / "out" / "n.onnx")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["n.onnx", "n.onnx.data"]
+    assert contents(onnx.load(tmp_path / "out" / "n.onnx")) == contents(source)
+    assert contents(onnx.load(tmp_path / "m.onnx")) == contents(source)
+
+
+def test_external_data_can_be_laid_out_on_request(tmp_path: Path) -> None:
+    source = weights()
+    model = Model.load(source)
+    model.save(tmp_path / "n.onnx", ExternalData("sub.bin", threshold=100, alignment=4096))
+    entries = [{e.key: e.value for e in t.external_data} for t in onnx.load(tmp_path / "n.onnx", load_external_data=False).graph.initializer]  # fmt: skip
+    assert [int(e["offset"]) % 4096 for e in entries] == [0, 0, 0]
+    assert contents(onnx.load(tmp_path / "n.onnx")) == contents(source)
+
+
+@pytest.mark.parametrize("location", ["../out.bin", "/etc/passwd", ""])
+def test_external_data_outside_of_the_folder_is_refused(tmp_path: Path, location: str) -> None:
+    source = weights(1)
+    save_external(source, tmp_path / "m.onnx")
+    model = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    model.graph.initializer[0].external_data[0].value = location
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="outside the model's folder"):
+        Model.load(tmp_path / "m.onnx")
+
+
+def test_a_missing_data_file_is_named(tmp_path: Path) -> None:
+    save_external(weights(1), tmp_path / "m.onnx")
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(ModelError, match=r"external data file 'w\.bin' not found"):
+        Model.load(tmp_path / "m.onnx")
+
+
+def test_a_short_data_file_is_named(tmp_path: Path) -> None:
+    save_external(weights(1), tmp_path / "m.onnx")
+    (tmp_path / "w.bin").write_bytes(b"abc")
+    with pytest.raises(ModelError, match="expected in 'w.bin', it has 3"):
+        Model.load(tmp_path / "m.onnx")
+
+
+def test_external_data_of_a_proto_needs_its_path(tmp_path: Path) -> None:
+    save_external(weights(1), tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="load the model from its path"):
+        Model.load(onnx.load(tmp_path / "m.onnx", load_external_data=False))
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"precious")
+    model = Model.load(weights())
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(ModelError, match="No space left"):
+        model.save(path)
+    assert path.read_bytes() == b"precious"
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_writing_into_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="folder .* not found"):
+        Model.load(weights()).save(tmp_path / "no" / "m.onnx")
+
+
+def test_the_given_proto_is_changed_only_inplace() -> None:
+    source = weights()
+    before = source.SerializeToString()
+    model = Model.load(source)
+    touch(model)
+    model.flush()
+    assert source.SerializeToString() == before
+    inplace = Model.load(source, inplace=True)
+    touch(inplace)
+    assert inplace.flush() is source
+    assert source.SerializeToString() == before

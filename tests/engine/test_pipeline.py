@@ -1,0 +1,155 @@
+"""Pipelines as text, the registry, levels, and a third party's passes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import graphopt
+from graphopt.errors import ModelError, PassError, UsageError
+from graphopt.manager import PassManager
+from graphopt.pipeline import LEVELS, Pipeline, Registry, registry
+from graphopt.rewrite import Level, Target
+
+MODEL = onnx.parser.parse_model(
+    '<ir_version: 9, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { a = Identity (x)  y = Relu (a) }'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no passes given"),
+        ("a,,b", "expected a pass name"),
+        ("repeat(a", "expected ',' or '\\)', found its end"),
+        ("{a,b", "expected ',' or '}', found its end"),
+        ("a b", "expected ',' or the end, found 'b'"),
+        ("nosuch/*", "unknown pass family 'nosuch'"),
+        ("fusion/*@nosuch", "unknown level 'nosuch'"),
+        ("eliminate_identiti", "did you mean eliminate_identity"),
+    ],
+)
+def test_malformed_pipelines_are_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        PassManager(passes=text)
+
+
+names = st.sampled_from(["eliminate_identity", "fusion/*", "folding/*@extended", "a_pass"])
+stages = st.recursive(
+    st.one_of(names, st.lists(names, min_size=1, max_size=3).map(lambda parts: "{" + ",".join(parts) + "}")),
+    lambda inner: st.lists(inner, min_size=1, max_size=3).map(lambda parts: f"repeat({','.join(parts)})"),
+)
+
+
+@given(st.lists(stages, min_size=1, max_size=4).map(",".join))
+def test_pipelines_read_back(text: str) -> None:
+    assert str(Pipeline.parse(text)) == text
+    assert Pipeline.parse(text.replace(",", " , ")) == Pipeline.parse(text)
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_levels_are_pipelines_that_exist(level: Level) -> None:
+    assert str(Pipeline.parse(LEVELS[level])) == LEVELS[level]
+    assert "eliminate_identity" in PassManager(level).plan.names()
+
+
+def test_skip_leaves_a_pass_out() -> None:
+    assert "eliminate_identity" not in PassManager(skip=["eliminate_identity"]).plan.names()
+    with pytest.raises(UsageError, match="unknown pass 'nosuch'"):
+        PassManager(skip=["nosuch"])
+
+
+@pytest.mark.parametrize(
+    "settings", [{"level": "nosuch"}, {"numerics": "nosuch"}, {"target": "nosuch"}, {"target": "avx2/nchwc16"}]
+)
+def test_unknown_settings_are_refused(settings: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="nosuch|avx2/nchwc16"):
+        PassManager(**settings)
+
+
+def test_a_name_registered_twice_names_both_owners() -> None:
+    with pytest.raises(PassError, match="'p' is registered by both one and two"):
+        Registry({"one": {"p": "m:P"}, "two": {"p": "m:P"}})
+
+
+def test_a_pass_that_cannot_be_loaded_is_named() -> None:
+    with pytest.raises(PassError, match="pass 'p' of one cannot be loaded from no.such:P"):
+        Registry({"one": {"p": "no.such:P"}}).rule_class("p")
+    with pytest.raises(PassError, match="is no pass of that name"):
+        Registry({"one": {"p": "graphopt_passes.elimination.identity:EliminateIdentity"}}).rule_class("p")
+
+
+def test_a_model_written_for_another_target_is_refused() -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(MODEL)
+    model.metadata_props.add(key="graphopt.target", value="neon/nchwc16")
+    with pytest.raises(ModelError, match="written for target neon/nchwc16"):
+        PassManager(target="avx2").run(model)
+    assert PassManager(target="neon").run(model).changed
+
+
+def test_targets_read_back() -> None:
+    for name in ("avx2", "avx512", "neon"):
+        assert Target.parse(str(Target.parse(name))) == Target.parse(name)
+
+
+def test_optimize_leaves_its_input_alone_unless_told_otherwise() -> None:
+    before = MODEL.SerializeToString()
+    result = graphopt.optimize(MODEL)
+    assert [n.op_type for n in result.graph.node] == ["Relu"]
+    assert MODEL.SerializeToString() == before
+    copy = onnx.ModelProto.FromString(before)
+    assert graphopt.optimize(copy, inplace=True) is copy
+    assert [n.op_type for n in copy.graph.node] == ["Relu"]
+
+
+def test_a_run_reports_what_it_did() -> None:
+    result = PassManager(explain=True).run(MODEL)
+    assert result.changed
+    assert result.before.nodes == 2
+    assert result.after.nodes == 1
+    assert result.hits == {"eliminate_identity": 1}
+    assert result.stats["eliminate_identity"].hits == 1
+    assert str(result.events[0]) == "eliminate_identity: Identity(a) -> nothing"
+
+
+def test_optimizing_twice_changes_nothing_more() -> None:
+    once = graphopt.optimize(MODEL)
+    assert graphopt.optimize(once).SerializeToString() == once.SerializeToString()
+
+
+def test_a_third_party_package_registers_its_pass(tmp_path: Path) -> None:
+    """A tiny package, laid out as pip would install it, on the path of a fresh interpreter."""
+    source = Path(__file__).parents[1] / "plugin"
+    info = tmp_path / "tiny_passes-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-passes\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[graphopt.passes]\ntiny = tiny_passes:catalogue\n")
+    (tmp_path / "tiny_passes.py").write_text((source / "tiny_passes.py").read_text())
+    script = (
+        "import graphopt, onnx\n"
+        "model = onnx.parser.parse_model('<ir_version: 9, opset_import: [\"\" : 18]> g (float[2] x) => (float[2] y) { a = Neg (x)  b = Neg (a)  y = Relu (b) }')\n"
+        "print(len(graphopt.optimize(model, passes='cancel_double_negation').graph.node))\n"
+        "from graphopt.pipeline import registry\n"
+        "print(registry().owner('cancel_double_negation'))\n"
+    )
+    path = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+    done = subprocess.run([sys.executable, "-c", path + script], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.split() == ["1", "tiny-passes"]
+
+
+def test_the_built_in_library_comes_in_by_entry_point() -> None:
+    assert registry().owner("eliminate_identity") == "graphopt"
+
+
+def test_importing_graphopt_imports_nothing_heavy() -> None:
+    script = "import sys, graphopt; print(sorted(m for m in ('onnx', 'numpy', 'onnxruntime', 'networkx', 'rich') if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
