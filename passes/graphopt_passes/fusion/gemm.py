@@ -1,0 +1,110 @@
+"""Matrix products of two dimensions, with a bias and with transposed operands."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from onnx import TensorProto
+
+from graphopt.ir import Dim, Node, Value
+from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+
+
+def _same(a: Dim, b: Dim) -> bool:
+    return a is not None and a == b
+
+
+class FuseMatmulAddBiasIntoGemm(OpRule):
+    """Join a `MatMul` of two matrices and the addition of a bias into one `Gemm`.
+
+    The bias need not be constant and may stand on either side; its shape must be known to broadcast into the product's.
+    """
+
+    name = "fuse_matmul_add_bias_into_gemm"
+    ops = ("Add",)
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "fuse_matmul_add_bias_into_gemm",
+        "onnxscript": "MatMulAddToGemm",
+        "onnxslim": "FusionGemm",
+        "onnxruntime": "MatMulAddFusion",
+    }
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Try the product on either side."""
+        outcome: Outcome = None
+        for product, bias in ((node.input(0), node.input(1)), (node.input(1), node.input(0))):
+            if product is None or bias is None or product.producer is None or product.producer.op != "MatMul":
+                continue
+            problem = _gemm_problem(product, bias, node)
+            if problem is None:
+                a, b = product.producer.inputs[:2]
+                return rw.replace(node, [rw.op("Gemm", a, b, bias)])
+            outcome = problem
+        return outcome
+
+
+def _gemm_problem(product: Value, bias: Value, reader: Node) -> Mismatch | None:
+    node = product.producer
+    assert node is not None
+    a, b = node.input(0), node.input(1)
+    if node.graph is not reader.graph:
+        return Mismatch("{} is computed in an outer graph", product.name)
+    if not product.one_use:
+        return Mismatch("{} has other readers", product.name)
+    if a is None or b is None or a.shape is None or b.shape is None or len(a.shape) != 2 or len(b.shape) != 2:
+        return Mismatch("{} is not known to be a product of two matrices", product.name)
+    types = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16}
+    if reader.graph.opset() >= 13:
+        types.add(TensorProto.BFLOAT16)
+    dtypes = {value.dtype for value in (a, b, bias)} - {None}
+    if not dtypes or not dtypes <= types:
+        return Mismatch("the element type of {} is none that Gemm computes", product.name)
+    return _bias_problem(bias, (a.shape[0], b.shape[1]))
+
+
+def _bias_problem(bias: Value, size: tuple[Dim, Dim]) -> Mismatch | None:
+    shape = bias.shape
+    if shape is None:
+        return Mismatch("the shape of {} is not known", bias.name)
+    if len(shape) > 2:
+        return Mismatch("{} has rank {}", bias.name, len(shape))
+    if any(dim != 1 and not _same(dim, full) for dim, full in zip(shape[::-1], size[::-1], strict=False)):
+        return Mismatch("{} of shape {} is not known to broadcast into {}", bias.name, shape, size)
+    return None
+
+
+class FuseTransposeIntoGemm(OpRule):
+    """Let a `Gemm` read an operand transposed instead of transposing it first.
+
+    The `Transpose` stays for its other readers, where it has any.
+    """
+
+    name = "fuse_transpose_into_gemm"
+    ops = ("Gemm",)
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "fuse_transpose_into_gemm",
+        "onnxscript": "TransposeMatMul",
+        "onnxruntime": "GemmTransposeFusion",
+    }
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Turn `transA` and `transB` over for each transposed operand."""
+        inputs = list(node.inputs)
+        attrs = dict(node.attrs)
+        outcome: Outcome = None
+        for index, key in enumerate(("transA", "transB")):
+            value = inputs[index]
+            transpose = value.producer if value is not None else None
+            if value is None or transpose is None or transpose.op != "Transpose":
+                continue
+            if transpose.graph is not node.graph:
+                outcome = Mismatch("{} is computed in an outer graph", value.name)
+                continue
+            if tuple(transpose.attr("perm") or (1, 0)) == (1, 0):
+                inputs[index] = transpose.inputs[0]
+                attrs[key] = int(not node.attr(key, 0))
+        if inputs == node.inputs:
+            return outcome
+        return rw.replace(node, [rw.op("Gemm", *inputs, **attrs)])

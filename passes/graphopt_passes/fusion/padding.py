@@ -1,0 +1,167 @@
+"""Zero padding taken into the operator after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt.ir import Node, Value
+from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """A `Pad` of the spatial axes with a constant.
+
+    Attributes:
+        x: what is padded.
+        before: elements added in front, for each spatial axis.
+        after: elements added behind, for each spatial axis.
+        fill: the constant.
+    """
+
+    x: Value
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    fill: float
+
+
+def read_padding(value: Value | None, reader: Node, rank: int | None) -> Padding | Mismatch | None:
+    """The `Pad` that computes `value`, in any of its opset forms.
+
+    Returns:
+        The padding; None when the value comes from something else; a `Mismatch` when windows cannot do the same.
+    """
+    node = value.producer if value is not None else None
+    if value is None or node is None or node.op != "Pad":
+        return None
+    if node.graph is not reader.graph:
+        return Mismatch("{} is computed in an outer graph", value.name)
+    if node.attr("mode", "constant") != "constant":
+        return Mismatch("the padding mode is {}", node.attr("mode"))
+    x, fill, pads = node.input(0), _fill(node), _pads(node, rank)
+    if x is None or fill is None:
+        return Mismatch("the fill value of {} is not constant", value.name)
+    if isinstance(pads, Mismatch):
+        return pads
+    half = len(pads) // 2
+    if rank is not None and half != rank:
+        return Mismatch("{} pads {} axes of {}", value.name, half, rank)
+    if min(pads, default=0) < 0:
+        return Mismatch("{} crops", value.name)
+    if any(pads[:2]) or any(pads[half : half + 2]):
+        return Mismatch("{} pads the batch or the channels", value.name)
+    return Padding(x, tuple(pads[2:half]), tuple(pads[half + 2 :]), fill)
+
+
+def _fill(node: Node) -> float | None:
+    if node.graph.opset() < 11:
+        return float(node.attr("value", 0.0))
+    value = node.input(2)
+    if value is None:
+        return 0.0
+    array = value.const()
+    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+
+def _pads(node: Node, rank: int | None) -> list[int] | Mismatch:
+    """The pads of all axes, those in front of them first."""
+    if node.graph.opset() < 11:
+        return list(node.attr("pads") or node.attr("paddings") or ())
+    given = node.input(1)
+    array = given.const() if given is not None else None
+    if given is None or array is None:
+        return Mismatch("the pads are not constant")
+    pads = [int(p) for p in array.reshape(-1)]
+    axes = node.input(3)
+    if axes is None:
+        return pads
+    chosen = axes.const()
+    if chosen is None or rank is None:
+        return Mismatch("the axes of the padding are not constant")
+    full, half = [0] * (2 * rank), len(pads) // 2
+    for position, axis in enumerate(int(a) % rank for a in chosen.reshape(-1)):
+        full[axis], full[rank + axis] = pads[position], pads[half + position]
+    return full
+
+
+class FusePadIntoConv(OpRule):
+    """Let a `Conv` pad by itself what a `Pad` with zeros pads in front of it.
+
+    The `Pad` stays for its other readers, where it has any.
+    """
+
+    name = "fuse_pad_into_conv"
+    ops = ("Conv",)
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "fuse_pad_into_conv",
+        "onnxscript": "FusePadIntoConv",
+        "onnxruntime": "Pad_Fusion",
+    }
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Add the pads to the attribute."""
+        weight = node.input(1)
+        if node.inputs[0] is None or node.inputs[0].producer is None or node.inputs[0].producer.op != "Pad":
+            return None
+        if weight is None or weight.rank is None:
+            return Mismatch("the rank of the weight is not known")
+        padding = read_padding(node.input(0), node, weight.rank)
+        if not isinstance(padding, Padding):
+            return padding
+        if padding.fill != 0:
+            return Mismatch("it pads with {}", padding.fill)
+        if node.attr("auto_pad", "NOTSET") != "NOTSET":
+            return Mismatch("auto_pad is {}", node.attr("auto_pad"))
+        own = node.attr("pads") or (0,) * (2 * len(padding.before))
+        pads = tuple(p + q for p, q in zip(own, padding.before + padding.after, strict=True))
+        return rw.replace(node, [rw.op("Conv", padding.x, *node.inputs[1:], **{**node.attrs, "pads": pads})])
+
+
+class FusePadIntoPool(OpRule):
+    """Let a pooling operator pad by itself what a `Pad` pads in front of it.
+
+    `MaxPool` pads with minus infinity, so the `Pad` must do the same. `AveragePool` counts the zeros that a `Pad`
+    added, so it gets `count_include_pad`; one that has pads of its own must count them already.
+    """
+
+    name = "fuse_pad_into_pool"
+    ops = ("MaxPool", "AveragePool")
+    opsets = "7-"
+    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_pad_into_pool", "onnxruntime": "Pad_Fusion"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Add the pads to the attribute."""
+        kernel = tuple(node.attr("kernel_shape") or ())
+        padding = read_padding(node.input(0), node, len(kernel) + 2)
+        if not isinstance(padding, Padding):
+            return padding
+        own = tuple(node.attr("pads") or (0,) * (2 * len(kernel)))
+        problem = _pool_problem(node, padding, own, kernel)
+        if problem is not None:
+            return problem
+        pads = tuple(p + q for p, q in zip(own, padding.before + padding.after, strict=True))
+        attrs = {**node.attrs, "pads": pads}
+        if node.op == "AveragePool":
+            attrs["count_include_pad"] = 1
+        return rw.replace(node, [rw.op(node.op_type, padding.x, **attrs)])
+
+
+def _pool_problem(node: Node, padding: Padding, own: tuple[int, ...], kernel: tuple[int, ...]) -> Mismatch | None:
+    if len(node.outputs) > 1 and node.outputs[1] is not None:
+        return Mismatch("the indices of the maxima are used")
+    if node.attr("auto_pad", "NOTSET") != "NOTSET":
+        return Mismatch("auto_pad is {}", node.attr("auto_pad"))
+    if node.attr("ceil_mode", 0):
+        return Mismatch("ceil_mode is set")
+    dilations = node.attr("dilations") or (1,) * len(kernel)
+    both = [p + q for p, q in zip(own, padding.before + padding.after, strict=True)]
+    if any(p >= (k - 1) * d + 1 for p, k, d in zip(both, (*kernel, *kernel), (*dilations, *dilations), strict=True)):
+        return Mismatch("a window would lie in the padding alone")
+    if node.op == "MaxPool":
+        return None if padding.fill == -float("inf") else Mismatch("it pads with {}, not -inf", padding.fill)
+    if padding.fill != 0:
+        return Mismatch("it pads with {}", padding.fill)
+    if any(own) and not node.attr("count_include_pad", 0):
+        return Mismatch("its own pads are not counted")
+    return None
