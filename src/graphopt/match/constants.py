@@ -32,11 +32,13 @@ class ConstTest:
         const: the pattern.
     """
 
-    __slots__ = ("_const", "_numbers")
+    __slots__ = ("_const", "_numbers", "_quick")
 
     def __init__(self, const: Const) -> None:
         self._const = const
-        self._numbers = _rounded_numbers(const.value)
+        self._numbers = _rounded_numbers(const)
+        plain = const.dtypes is None and const.max_bytes is None and const.shape in ("scalar", None)
+        self._quick = self._numbers if plain else {}
 
     def __call__(self, value: Value, inputs: Sequence[Value | None]) -> Mismatch | None:
         """A reason if the value does not fit.
@@ -45,9 +47,16 @@ class ConstTest:
             value: the candidate.
             inputs: the inputs of the operator that reads it.
         """
-        const, tensor = self._const, value.constant_tensor
+        tensor = value.constant_tensor
         if tensor is None:
             return not_constant(value)
+        number = self._quick.get(tensor.dtype)
+        if number is not None and not tensor.dims and abs(tensor.array().item() - number[0]) <= number[1]:
+            return None
+        return self._look_closely(value, tensor, inputs)
+
+    def _look_closely(self, value: Value, tensor: Tensor, inputs: Sequence[Value | None]) -> Mismatch | None:
+        const = self._const
         if const.dtypes is not None and tensor.dtype not in const.dtypes:
             expected = " or ".join(dtype_name(d) for d in sorted(const.dtypes))
             return Mismatch("constant {!r} is {}, expected {}", value.name, dtype_name(tensor.dtype), expected)
@@ -79,7 +88,7 @@ class ConstTest:
         const = self._const
         number = self._numbers.get(tensor.dtype)
         if number is not None and tensor.numel == 1:
-            if abs(tensor.scalar() - number) <= max(const.abs, const.rel * abs(number)):
+            if abs(tensor.scalar() - number[0]) <= number[1]:
                 return None
         elif holds(tensor, expected, const.rel, const.abs):
             return None
@@ -117,8 +126,9 @@ def _broadcasts(expected: Array, found: Array) -> bool:
         return False
 
 
-def _rounded_numbers(value: Array | None) -> dict[int, float]:
-    """What a finite number becomes in the usual types, where it stays finite: the quick way for scalars."""
+def _rounded_numbers(const: Const) -> dict[int, tuple[float, float]]:
+    """What a number becomes in the usual types, where it stays finite, and how far from it is near enough."""
+    value = const.value
     if value is None or value.shape or value.dtype.kind not in "iubf":
         return {}
     with np.errstate(over="ignore"):
@@ -127,4 +137,5 @@ def _rounded_numbers(value: Array | None) -> dict[int, float]:
             TensorProto.DOUBLE: float(value),
             TensorProto.FLOAT16: float(np.float16(value)),
         }
-    return {dtype: number for dtype, number in usual.items() if math.isfinite(number)}
+    finite = {dtype: number for dtype, number in usual.items() if math.isfinite(number)}
+    return {dtype: (number, max(const.abs, const.rel * abs(number))) for dtype, number in finite.items()}

@@ -120,7 +120,7 @@ class Guards:
         leaves = [(leaf, variable, node) for leaf, variable, node in self._leaves() if isinstance(leaf, Const)]
         for leaf, variable, _ in leaves:
             if not leaf.is_demanding:
-                self._guard_leaf(leaf, variable, f"not {variable}.is_const", f"not_constant({variable})")
+                self._guard_leaf(leaf, variable, f"{variable}.constant_tensor is None", f"not_constant({variable})")
         for leaf, variable, node in leaves:
             if leaf.is_demanding:
                 test = self._writer.constant("CONST", ConstTest(leaf))
