@@ -81,6 +81,17 @@ class TestAttributes:
         differ = graph("a = Softmax <axis = 2> (x) y = Softmax <axis = 3> (a)")
         assert reason(pattern, differ) == "attribute axis of Softmax is 2, expected 3 as before"
 
+    def test_a_compared_attribute_can_have_a_name(self):
+        pattern = lambda op, x: op.Softmax(x, axis=Attr("axis", equals=1))  # noqa: E731
+        assert found(pattern, graph("y = Softmax (x)", opset=12)).attr("axis", int) == 1
+
+    def test_infinities_have_no_literal(self):
+        pattern = lambda op, x: op.domain("my.domain").F(x, a=float("inf"), b=Attr("b", default=float("-inf")))  # noqa: E731
+        assert found(pattern, graph("y = my.domain.F <a = inf> (x)")).attr("b", float) == float("-inf")
+        assert reason(pattern, graph("y = my.domain.F <a = 1.0> (x)")).endswith(
+            "a of my.domain::F is 1.0, expected inf"
+        )
+
 
 class TestConstants:
     def test_an_overridable_initializer_is_no_constant(self):

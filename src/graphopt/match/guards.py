@@ -90,19 +90,23 @@ class Guards:
     def _attrs(self, node: NodePattern, name: str) -> None:
         for key, attr in node.attrs.items():
             if attr.equals is not UNSET:
-                self._writer.line(f"if {name}.attr({key!r}) != {attr.equals!r}:")
-                self._writer.reason(f"not_equal({name}, {key!r}, {attr.equals!r})", 2)
+                expected = self._writer.literal(attr.equals)
+                self._writer.line(f"if {name}.attr({key!r}) != {expected}:")
+                self._writer.reason(f"not_equal({name}, {key!r}, {expected})", 2)
             if attr.name is not None:
                 self._bind_attribute(attr, key, name)
 
     def _bind_attribute(self, attr: Attr, key: str, name: str) -> None:
-        variable = f"a{len(self._attributes)}"
-        found = f"{name}.attr({key!r})" if attr.default is UNSET else f"{name}.attr({key!r}, {attr.default!r})"
+        found = f"{name}.attr({key!r})"
+        if attr.equals is not UNSET:  # checked already, and an opset without the attribute has nothing to bind
+            found = self._writer.literal(attr.equals)
+        elif attr.default is not UNSET:
+            found = f"{name}.attr({key!r}, {self._writer.literal(attr.default)})"
         if attr in self._attributes:
             first = self._attributes[attr]
             self._writer.test(f"{found} != {first}", f"differs({name}, {key!r}, {found}, {first})")
             return
-        self._attributes[attr] = variable
+        variable = self._attributes[attr] = f"a{len(self._attributes)}"
         self._writer.line(f"{variable} = {found}")
         if attr.equals is UNSET and attr.default is UNSET:
             self._writer.test(f"{variable} is None", f"not_set({name}, {key!r})")

@@ -36,6 +36,11 @@ class Writer:
         self.namespace[name] = value
         return name
 
+    def literal(self, value: Any) -> str:
+        """The Python expression for numbers, strings and tuples of them; infinities have no literal."""
+        text = repr(value)
+        return self.constant("VALUE", value) if "inf" in text or "nan" in text else text
+
     def source(self) -> str:
         """The text so far."""
         return "\n".join(self._lines) + "\n"
