@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from graphopt.audit.bench import MARK, Job
 from graphopt.audit.process import child_environment, ending
@@ -61,16 +61,11 @@ def _attempt(job: Job, progress: Progress) -> tuple[Timing, str | None, str | No
     timing = Timing()
     at: str | None = None
     done = False
-    stage, rounds = "", job.rounds or 0
+    stage = ""
     with tempfile.TemporaryDirectory(prefix="graphopt-audit-") as folder:
-        file = Path(folder) / "job"
+        file, log = Path(folder) / "job", Path(folder) / "log"
         file.write_bytes(pickle.dumps(job))
-        command = [sys.executable, "-m", "graphopt.audit.bench", str(file)]
-        with (Path(folder) / "errors").open("w+b") as errors:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace",
-                env=child_environment(),
-            )  # fmt: skip
+        with log.open("wb") as errors, _start(file, errors) as process:
             assert process.stdout is not None
             try:
                 for line in process.stdout:
@@ -81,16 +76,20 @@ def _attempt(job: Job, progress: Progress) -> tuple[Timing, str | None, str | No
                     stage = message.get("stage", stage)
                     done = done or "done" in message
                     _note(timing, message)
-                    progress(_label(stage, at, message), _part(message, job, rounds))
-            finally:
-                if process.poll() is None and not done:
-                    process.kill()
-                process.wait()
-            errors.seek(0)
-            text = errors.read().decode(errors="replace")
-    if done:
-        return timing, None, None
-    return timing, at, ending(process.returncode, text)
+                    progress(_label(stage, at, message), _part(message, job, job.rounds or 0))
+            except BaseException:
+                process.kill()
+                raise
+        text = log.read_text(errors="replace")
+    return (timing, None, None) if done else (timing, at, ending(process.returncode, text))
+
+
+def _start(job: Path, errors: IO[bytes]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "graphopt.audit.bench", str(job)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace",
+        env=child_environment(),
+    )  # fmt: skip
 
 
 def _note(timing: Timing, message: dict[str, Any]) -> None:

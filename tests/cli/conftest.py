@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner, Result
+
+from graphopt.cli.app import app
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run() -> Run:
+    runner = CliRunner()
+    return lambda *args, **options: runner.invoke(app, [str(a) for a in args], **options)
+
+
+def small_model(*, weight: float = 2.0, external: bool = False) -> onnx.ModelProto:
+    """y = Relu(Identity(x * w)), with a symbolic batch."""
+    array = np.full((4, 300), weight, np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["scaled"], name="scale"),
+        helper.make_node("Identity", ["scaled"], ["same"], name="same"),
+        helper.make_node("Relu", ["same"], ["y"], name="relu"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 300])
+    graph = helper.make_graph(nodes, "small", [x], [y], [numpy_helper.from_array(array, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    if external:
+        onnx.external_data_helper.convert_model_to_external_data(model, location="small.data", size_threshold=16)
+    return model
+
+
+@pytest.fixture
+def model_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.onnx"
+    onnx.save(small_model(), path)
+    return path
+
+
+@pytest.fixture
+def existing(tmp_path: Path) -> Path:
+    """A file that must survive whatever goes wrong."""
+    path = tmp_path / "out.onnx"
+    path.write_bytes(b"precious")
+    return path
+
+
+def command(*args: object, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    """The real command in a process of its own."""
+    code = "from graphopt.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)],
+        input=stdin, capture_output=True, timeout=60, check=False, env={**os.environ, "COLUMNS": "100"},
+    )  # fmt: skip

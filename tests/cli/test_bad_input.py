@@ -1,0 +1,177 @@
+"""Every kind of bad input gives one clear line, the right exit code, and damages nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.cli.conftest import Run, command, small_model
+
+PRECIOUS = b"precious"
+
+
+def assert_one_line(result, code: int, *words: str) -> None:
+    assert result.exit_code == code, result.output
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("graphopt: error: ")
+    for word in words:
+        assert word in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", ("empty",)),
+        (b"not a model at all", ("no ONNX model",)),
+        (small_model().SerializeToString()[:-400], ("truncated",)),
+        (onnx.TensorProto(name="t", dims=[1], data_type=1).SerializeToString(), ("no ONNX model",)),
+    ],
+    ids=["empty", "text", "truncated", "tensor"],
+)
+def test_bad_file(run: Run, tmp_path: Path, existing: Path, content: bytes, words: tuple[str, ...]) -> None:
+    bad = tmp_path / "bad.onnx"
+    bad.write_bytes(content)
+    assert_one_line(run("optimize", bad, existing), 3, "bad.onnx", *words)
+    assert existing.read_bytes() == PRECIOUS
+    assert_one_line(run("audit", bad), 3, "bad.onnx")
+    assert_one_line(run("diff", bad, bad), 3, "bad.onnx")
+    assert_one_line(run("verify", bad, bad), 3)
+
+
+def test_missing_file(run: Run, tmp_path: Path, existing: Path) -> None:
+    missing = tmp_path / "missing.onnx"
+    assert_one_line(run("optimize", missing, existing), 3, "missing.onnx", "not found")
+    assert existing.read_bytes() == PRECIOUS
+    assert_one_line(run("audit", missing), 3, "missing.onnx")
+    assert_one_line(run("verify", missing, missing), 3, "missing.onnx")
+
+
+def test_folder_in_place_of_a_file(run: Run, tmp_path: Path, existing: Path) -> None:
+    assert_one_line(run("optimize", tmp_path, existing), 3, "folder")
+
+
+def test_missing_external_file(run: Run, tmp_path: Path, existing: Path) -> None:
+    path = tmp_path / "outside.onnx"
+    onnx.save(small_model(external=True), path)
+    (tmp_path / "small.data").unlink()
+    assert_one_line(run("optimize", path, existing), 3, "small.data")
+    assert existing.read_bytes() == PRECIOUS
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_truncated_external_file(run: Run, tmp_path: Path, existing: Path) -> None:
+    path = tmp_path / "outside.onnx"
+    onnx.save(small_model(external=True), path)
+    (tmp_path / "small.data").write_bytes(b"short")
+    assert_one_line(run("optimize", path, existing), 3, "small.data")
+    assert existing.read_bytes() == PRECIOUS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--passes", "eliminate_identiti"), ("unknown pass", "eliminate_identity")),
+        (("--skip", "no_such_pass"), ("unknown pass", "no_such_pass")),
+        (("--passes", "repeat({a"), ("pipeline",)),
+        (("--passes", ""), ("no passes",)),
+        (("--level", "turbo"), ("unknown level", "basic")),
+        (("--numerics", "sloppy"), ("unknown numerics", "rounding")),
+        (("--target", "z80"), ("unknown target", "host")),
+    ],
+)
+def test_wrong_settings(run: Run, model_file: Path, existing: Path, arguments: tuple[str, str], words) -> None:
+    assert_one_line(run("optimize", model_file, existing, *arguments), 2, *words)
+    assert existing.read_bytes() == PRECIOUS
+
+
+def test_model_of_another_target(run: Run, tmp_path: Path, existing: Path) -> None:
+    model = small_model()
+    model.metadata_props.add(key="graphopt.target", value="imaginary/nchwc32")
+    path = tmp_path / "other.onnx"
+    onnx.save(model, path)
+    assert_one_line(run("optimize", path, existing), 3, "imaginary/nchwc32")
+    assert existing.read_bytes() == PRECIOUS
+
+
+@pytest.mark.parametrize("target", ["no/such/folder/out.onnx", "/proc/out.onnx"])
+def test_place_that_cannot_be_written(run: Run, model_file: Path, target: str) -> None:
+    assert_one_line(run("optimize", model_file, target), 3, "cannot write", target)
+
+
+def test_output_that_is_a_folder(run: Run, model_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert_one_line(run("optimize", model_file, folder), 3, "cannot write")
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--shape", "x"), ("shape",)),
+        (("--shape", "x=a,b"), ("shape",)),
+        (("--shape", "z=1,4"), ("no input 'z'", "x")),
+        (("--shape", "x=1,5"), ("axis 1",)),
+        (("--shape", "x=1,4,1"), ("shape",)),
+        (("--dim", "batch"), ("dimension",)),
+        (("--dim", "batch=0"), ("dimension",)),
+        (("--threads", "one"), ("threads",)),
+        (("--threads", "0"), ("threads",)),
+        (("--rounds", "0"), ("rounds",)),
+        (("--against", "nobody"), ("unknown peer 'nobody'",)),
+        (("--level", "turbo"), ("unknown level",)),
+        (("--metric", "os:getcwd"), ("needs data",)),
+        (("--data", "missing.npz"), ("missing.npz",)),
+    ],
+)
+def test_wrong_audit_settings(run: Run, model_file: Path, arguments: tuple[str, str], words) -> None:
+    assert_one_line(run("audit", model_file, *arguments), 2, *words)
+
+
+def test_audit_of_a_model_that_does_not_run(run: Run, tmp_path: Path) -> None:
+    model = small_model()
+    model.graph.node[0].op_type = "NoSuchOperator"
+    path = tmp_path / "strange.onnx"
+    onnx.save(model, path)
+    assert_one_line(run("audit", path, "--against", "none"), 3, "NoSuchOperator")
+
+
+def test_unknown_pass_family_and_level(run: Run) -> None:
+    assert_one_line(run("passes", "eliminate_identiti"), 2, "did you mean")
+    assert_one_line(run("passes", "--family", "magic"), 2, "unknown family", "elimination")
+    assert_one_line(run("passes", "--level", "magic"), 2, "unknown level")
+
+
+def test_unknown_demo(run: Run) -> None:
+    assert_one_line(run("demo", "alexnet"), 2, "mobilenet_v2")
+
+
+def test_two_things_on_standard_output(run: Run, model_file: Path) -> None:
+    assert_one_line(run("optimize", model_file, "-", "--json"), 2, "standard output")
+    assert_one_line(run("optimize", model_file, "-", "--external-data", "auto"), 2, "--external-data")
+
+
+def test_unknown_option_and_command(run: Run, model_file: Path) -> None:
+    assert run("optimize", model_file, "out", "--turbo").exit_code == 2
+    assert run("optimise").exit_code == 2
+
+
+def test_nothing_but_the_line_in_a_real_process(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.onnx"
+    bad.write_bytes(b"\x08")
+    done = command("optimize", bad, tmp_path / "out.onnx")
+    assert done.returncode == 3
+    assert done.stdout == b""
+    assert done.stderr.decode().count("\n") == 1
+    assert "Traceback" not in done.stderr.decode()
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_bad_standard_input() -> None:
+    done = command("optimize", "-", "-", stdin=b"garbage")
+    assert done.returncode == 3
+    assert done.stdout == b""
+    assert b"graphopt: error: " in done.stderr

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import graphopt
+from tests.cli.conftest import Run, command, small_model
+
+
+def ops(path: Path) -> list[str]:
+    return [node.op_type for node in onnx.load(path).graph.node]
+
+
+def test_optimize(run: Run, model_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    done = run("optimize", model_file, out, "--verify", "--events")
+    assert done.exit_code == 0, done.output
+    assert ops(out) == ["MatMul", "Relu"]
+    assert "3 -> 2 nodes" in done.stdout
+    assert "eliminate_identity" in done.stdout
+    assert "verified: equal" in done.stdout
+
+
+def test_optimize_keeps_the_input(run: Run, model_file: Path, tmp_path: Path) -> None:
+    before = model_file.read_bytes()
+    run("optimize", model_file, tmp_path / "out.onnx")
+    assert model_file.read_bytes() == before
+
+
+def test_optimize_onto_itself(run: Run, model_file: Path) -> None:
+    assert run("optimize", model_file, model_file, "--quiet").output == ""
+    assert ops(model_file) == ["MatMul", "Relu"]
+
+
+def test_optimize_with_nothing_allowed(run: Run, model_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    assert (
+        run("optimize", model_file, out, "--passes", "eliminate_identity", "--skip", "eliminate_identity").exit_code
+        == 0
+    )
+    assert out.read_bytes() == model_file.read_bytes()
+
+
+def test_optimize_as_json(run: Run, model_file: Path, tmp_path: Path) -> None:
+    done = run("optimize", model_file, tmp_path / "out.onnx", "--json", "--verify")
+    report = json.loads(done.stdout)
+    assert report["before"]["nodes"] == 3
+    assert report["after"]["nodes"] == 2
+    assert report["passes"] == {"eliminate_identity": 1}
+    assert report["events"][0]["rule"] == "eliminate_identity"
+    assert report["verification"]["ok"]
+
+
+def test_a_result_that_differs_is_not_written(run: Run, model_file: Path, existing: Path, monkeypatch) -> None:
+    import graphopt.verify
+
+    monkeypatch.setattr(
+        graphopt.verify, "compare", lambda *args, **options: graphopt.verify.Report("mismatch", "exact", 0)
+    )
+    done = run("optimize", model_file, existing, "--verify")
+    assert done.exit_code == 1
+    assert "is not written" in done.stderr
+    assert existing.read_bytes() == b"precious"
+
+
+def test_external_data(run: Run, model_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    assert run("optimize", model_file, out, "--external-data", "weights.bin", "-q").exit_code == 0
+    assert (tmp_path / "weights.bin").stat().st_size == 4800
+    assert out.stat().st_size < 1000
+    assert run("verify", model_file, out, "--numerics", "exact").exit_code == 0
+
+
+def test_pipes(tmp_path: Path) -> None:
+    done = command("optimize", "-", "-", stdin=small_model().SerializeToString())
+    assert done.returncode == 0
+    assert [n.op_type for n in onnx.load_from_string(done.stdout).graph.node] == ["MatMul", "Relu"]
+    assert b"3 -> 2 nodes" in done.stderr
+
+
+def test_version_and_help(run: Run) -> None:
+    done = command("--version")
+    assert done.stdout.decode() == f"graphopt {graphopt.__version__}\n"
+    assert run("--version").stdout.startswith("graphopt ")
+    for name in ("optimize", "audit", "verify", "diff", "passes", "demo"):
+        assert run(name, "--help").exit_code == 0
+
+
+def test_starting_imports_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, graphopt.cli.app; print([m for m in ('onnx', 'numpy', 'onnxruntime', 'rich.table') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_verify_equal(run: Run, model_file: Path) -> None:
+    done = run("verify", model_file, model_file, "--dim", "batch=5")
+    assert done.exit_code == 0
+    assert "equal" in done.stdout
+    assert "batch=5" in done.stdout
+
+
+def test_verify_different(run: Run, model_file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.onnx"
+    onnx.save(small_model(weight=2.5), other)
+    done = run("verify", model_file, other)
+    assert done.exit_code == 1
+    assert "mismatch" in done.stdout
+    report = json.loads(run("verify", model_file, other, "--json").stdout)
+    assert not report["ok"]
+
+
+def test_verify_with_data(run: Run, model_file: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", x=np.ones((3, 4), np.float32))
+    done = run("verify", model_file, model_file, "--data", tmp_path / "data.npz")
+    assert done.exit_code == 0, done.output
+    assert "given" in done.stdout
+
+
+def test_diff_of_equals(run: Run, model_file: Path) -> None:
+    done = run("diff", model_file, model_file)
+    assert done.exit_code == 0
+    assert done.stdout.strip() == "no differences"
+
+
+def test_diff(run: Run, model_file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.onnx"
+    changed = small_model(weight=2.5)
+    del changed.graph.node[1]
+    changed.graph.node[1].input[0] = "scaled"
+    changed.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 5
+    changed.metadata_props.add(key="author", value="me")
+    onnx.save(changed, other)
+    report = json.loads(run("diff", model_file, other, "--json").stdout)
+    assert report["ops"] == {"Identity": [1, 0]}
+    assert report["removed"] == ["same = Identity(scaled)"]
+    assert report["changed"] == [{"value": "y", "before": "y = Relu(same)", "after": "y = Relu(scaled)"}]
+    assert "breaking" in report["interface"][0]
+    assert list(report["constants_changed"]) == ["w"]
+    assert report["metadata"] == ["author"]
+    done = run("diff", model_file, other)
+    assert done.exit_code == 1
+    assert "nodes removed (1)" in done.stdout
+
+
+def test_passes(run: Run) -> None:
+    assert "eliminate_identity" in run("passes").stdout
+    page = run("passes", "eliminate_identity").stdout
+    assert "elimination" in page
+    assert "onnxoptimizer" in page
+    record = json.loads(run("passes", "eliminate_identity", "--json").stdout)
+    assert record["family"] == "elimination"
+    families = {r["family"] for r in json.loads(run("passes", "--family", "elimination", "--json").stdout)}
+    assert families == {"elimination"}
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_audit(run: Run, model_file: Path, width: int) -> None:
+    done = run(
+        "audit", model_file, "--against", "none", "--level", "basic", "--rounds", 3, "--dim", "batch=2",
+        env={"COLUMNS": str(width)},
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "graphopt basic" in " ".join(done.stdout.split())
+    assert max(map(len, done.stdout.splitlines())) <= width
+
+
+def test_audit_as_json_and_markdown(run: Run, model_file: Path, tmp_path: Path) -> None:
+    arguments = ("audit", model_file, "--against", "none", "--level", "basic", "--rounds", 3, "--no-verify")
+    report = json.loads(run(*arguments, "--json", "--keep", tmp_path / "kept").stdout)
+    assert [row["name"] for row in report["rows"]] == ["raw, not optimized", "raw, ORT all", "graphopt basic"]
+    assert report["inputs"] == {"x": [1, 4]}
+    assert (tmp_path / "kept" / "graphopt_basic.onnx").is_file()
+    text = run(*arguments, "--markdown").stdout
+    assert text.startswith("## small.onnx")
+    assert "| graphopt basic |" in text
+
+
+def test_demo_writes_its_model(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "demo.onnx"
+    assert run("demo", "conv_maxpool", "--write", out).exit_code == 0
+    assert ops(out)[:1] == ["Conv"]
