@@ -17,6 +17,7 @@ from graphopt.verify.report import Report
 from graphopt.verify.source import ModelLike, Source
 
 REPORT, STAGE, JOB = "report", "stage", "job"
+COMMAND: tuple[str, ...] = ("-m", "graphopt.verify.worker")
 
 
 def run_isolated(original: ModelLike, result: ModelLike, request: Request, timeout: float | None) -> Report:
@@ -53,7 +54,7 @@ def _launch(folder: Path, timeout: float | None) -> str:
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "graphopt.verify.worker", str(folder)],
+            [sys.executable, *COMMAND, str(folder)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             stdin=subprocess.DEVNULL,
             capture_output=True,

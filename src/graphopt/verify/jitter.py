@@ -1,15 +1,25 @@
-"""The same inputs, changed in their last bits."""
+"""The same model with its inputs, constants and intermediate values changed in their last bits.
+
+What these changes do to the original's outputs is the error that any evaluation of it must be granted: a rewrite that
+rounds a folded weight, or adds in another order, does no worse. It is the idea of Monte Carlo arithmetic, with a few
+runs instead of many.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 
 from graphopt.verify.inputs import Feed
-from graphopt.verify.values import Array, is_float, limits
+from graphopt.verify.roles import ROLES
+from graphopt.verify.source import skeleton
+from graphopt.verify.values import Array, is_float, limits, numpy_dtype
 
-_ULPS = 4.0
+_ULPS = 2.0
+_SUFFIX = ".graphopt_unscaled"
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -20,6 +30,94 @@ def jittered(feed: Feed, number: int) -> Feed | None:
     """
     changed = {name: _change(value, number) for name, value in feed.items()}
     return changed if any(changed[n] is not feed[n] for n in feed) else None
+
+
+def jittered_model(model: onnx.ModelProto, number: int) -> onnx.ModelProto:
+    """A copy whose floating-point constants and intermediate values are moved by a few ulps."""
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    for graph in _graphs(copy):
+        for tensor in graph.initializer:
+            _move_tensor(tensor, number)
+        _move_constants(graph.node, number)
+    for function in copy.functions:
+        _move_constants(function.node, number)
+    _scale_intermediates(copy, number)
+    return copy
+
+
+def _scale_intermediates(model: onnx.ModelProto, number: int) -> None:
+    """Multiply what each node of the main graph computes by one plus or minus an ulp.
+
+    One factor for a whole tensor, so that equal elements stay equal.
+    """
+    types = _float_types(model)
+    exact = {n.input[slot] for n in model.graph.node for slot in range(len(n.input)) if (n.op_type, slot) in ROLES}
+    rng = np.random.default_rng(number)
+    nodes: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        nodes.append(node)
+        if node.op_type == "Constant":
+            continue
+        for i, name in enumerate(node.output):
+            if name not in types or name in exact:
+                continue
+            dtype = types[name]
+            factor = 1.0 + limits(dtype).eps * (1.0 if rng.random() < 0.5 else -1.0)
+            scale = onnx.numpy_helper.from_array(np.array(factor, np.float64).astype(dtype), f"{name}{_SUFFIX}.scale")
+            model.graph.initializer.append(scale)
+            node.output[i] = f"{name}{_SUFFIX}"
+            nodes.append(onnx.helper.make_node("Mul", [node.output[i], scale.name], [name]))
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+
+
+def _float_types(model: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
+    """The values of the main graph that are float tensors, as far as inference can tell."""
+    light = skeleton(model)
+    try:
+        light = onnx.shape_inference.infer_shapes(light)
+    except Exception:  # inference is a help, not a need: its failures on odd models are theirs
+        return {}
+    found = {}
+    for value in (*light.graph.value_info, *light.graph.output):
+        dtype = numpy_dtype(value.type.tensor_type.elem_type) if value.type.HasField("tensor_type") else None
+        if dtype is not None and is_float(dtype) and dtype.itemsize > 1:
+            found[value.name] = dtype
+    return found
+
+
+def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    waiting = [model.graph]
+    while waiting:
+        graph = waiting.pop()
+        yield graph
+        waiting.extend(a.g for n in graph.node for a in n.attribute if a.type == onnx.AttributeProto.GRAPH)
+
+
+def _move_constants(nodes: Iterable[onnx.NodeProto], number: int) -> None:
+    for node in nodes:
+        if node.op_type != "Constant":
+            continue
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                _move_tensor(attribute.t, number)
+            elif attribute.type == onnx.AttributeProto.FLOAT:
+                attribute.f = float(_move(np.array(attribute.f, np.float32), number))
+            elif attribute.type == onnx.AttributeProto.FLOATS:
+                attribute.floats[:] = _move(np.array(attribute.floats, np.float32), number).tolist()
+
+
+def _move_tensor(tensor: onnx.TensorProto, number: int) -> None:
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return
+    try:
+        array = onnx.numpy_helper.to_array(tensor)
+    except (TypeError, ValueError):  # a type without an array form holds no float that could be moved
+        return
+    moved = _change(array, number)
+    if moved is not array:
+        tensor.CopyFrom(onnx.numpy_helper.from_array(moved, tensor.name))
 
 
 def _change(value: Any, number: int) -> Any:

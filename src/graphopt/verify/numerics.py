@@ -41,7 +41,7 @@ class Noise:
     Attributes:
         amplitude: Per element, the largest change seen; infinite where the element is unstable (it moved between
             a number, an infinity and NaN, or a discrete value changed).
-        typical: Root mean square of the finite amplitudes.
+        typical: Median of the finite amplitudes: with few runs, an element may keep still by chance.
     """
 
     amplitude: np.ndarray[Any, np.dtype[np.float64]]
@@ -65,7 +65,7 @@ def measure_noise(base: np.ndarray[Any, Any], others: list[np.ndarray[Any, Any]]
         step[np.isnan(step)] = np.inf
         np.maximum(amplitude, step, out=amplitude)
     finite = amplitude[np.isfinite(amplitude)]
-    return Noise(amplitude, float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0)
+    return Noise(amplitude, float(np.median(finite)) if finite.size else 0.0)
 
 
 def compare_arrays(name: str, expected: Any, actual: Any, level: str, noise: Noise | None = None) -> OutputReport:

@@ -14,7 +14,7 @@ from graphopt.verify import numerics as levels
 from graphopt.verify.determinism import random_outputs
 from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator, Plan
 from graphopt.verify.interface import differences, interface_of
-from graphopt.verify.jitter import jittered
+from graphopt.verify.jitter import jittered, jittered_model
 from graphopt.verify.report import CaseReport, OutputReport, Report, Status, worst
 from graphopt.verify.runners import CannotLoadError, RunError, Runner, open_runner
 from graphopt.verify.source import ModelLike, Source
@@ -25,6 +25,7 @@ _MAX_ATTEMPTS = 48
 _ATTEMPTS_ONCE_RUNNING = 12
 _SLOW_SECONDS = 10.0
 _JITTERS = 3
+_MAX_JITTERED_BYTES = 1 << 28  # beyond, only the inputs are moved
 GIVEN = "given"
 
 
@@ -232,30 +233,38 @@ class _Comparison:
 
     def _with_noise(self, cases: Sequence[_Case], reports: list[CaseReport], backend: str) -> list[CaseReport]:
         """Judge mismatches again, with the tolerance widened by what one-ulp input changes do to the original."""
-        doubtful = [
-            i for i, r in enumerate(reports) if r.outputs and r.status == "mismatch" and jittered(cases[i].feed, 0)
-        ]
+        doubtful = [i for i, r in enumerate(reports) if r.outputs and r.status == "mismatch"]
         if self.request.numerics == "exact" or not doubtful:
             return reports
         self.progress("measuring the original's sensitivity")
-        before, after = open_runner(self.before, (backend,)), None
-        again = [(i, self._noise(before, cases[i])) for i in doubtful]
-        del before
-        after = open_runner(self.after, (backend,) if backend == "onnxruntime" else ("reference", "onnxruntime"))
+        moved = self._noisy_runs([cases[i] for i in doubtful], backend)
+        runner = open_runner(self.after, (backend,) if backend == "onnxruntime" else ("reference", "onnxruntime"))
         taken = {s.name for s in (*self.new.inputs, *self.new.overridable)}
-        for i, noise in again:
-            actual = after.run({n: v for n, v in cases[i].feed.items() if n in taken})
-            outputs = self._compare_outputs(cases[i].outputs or (), actual, noise)
+        for i, runs in zip(doubtful, moved, strict=True):
+            try:
+                actual = runner.run({n: v for n, v in cases[i].feed.items() if n in taken})
+            except RunError:  # it ran before: then it is as wrong as it was
+                continue
+            outputs = self._compare_outputs(cases[i].outputs or (), actual, self._noise(cases[i], runs))
             reports[i] = replace(reports[i], outputs=tuple(outputs), status=_of(outputs))
         return reports
 
-    def _noise(self, runner: Runner, case: _Case) -> dict[str, list[levels.Noise | None]]:
-        runs: list[list[Any]] = []
+    def _noisy_runs(self, cases: Sequence[_Case], backend: str) -> list[list[list[Any]]]:
+        """Per case, the outputs of the original with its inputs and constants moved in their last bits."""
+        light = self.before.weight_bytes() <= _MAX_JITTERED_BYTES
+        full = self.before.full_proto() if light else None
+        gathered: list[list[list[Any]]] = [[] for _ in cases]
         for number in range(_JITTERS):
+            source = Source(jittered_model(full, number), "original") if full is not None else self.before
             try:
-                runs.append(runner.run(jittered(case.feed, number) or {}))
-            except RunError:
-                return {}
+                runner = open_runner(source, (backend,))
+                for case, runs in zip(cases, gathered, strict=True):
+                    runs.append(runner.run(jittered(case.feed, number) or case.feed))
+            except (RunError, CannotLoadError):
+                continue
+        return gathered
+
+    def _noise(self, case: _Case, runs: Sequence[Sequence[Any]]) -> dict[str, list[levels.Noise | None]]:
         noise: dict[str, list[levels.Noise | None]] = {}
         for i, spec in enumerate(self.old.outputs):
             base = leaves((case.outputs or [])[i])

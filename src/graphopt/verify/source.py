@@ -60,6 +60,17 @@ class Source:
             return onnx.load(self._given)
         return self.proto
 
+    def weight_bytes(self) -> int:
+        """Bytes of the model's weights, external ones included, without reading them."""
+        if isinstance(self._given, Path):
+            given = self._given.stat().st_size
+        elif isinstance(self._given, bytes):
+            given = len(self._given)
+        else:
+            given = sum(len(t.raw_data) + 8 * len(t.float_data) for t in self._given.graph.initializer)
+        elsewhere = [e.value for t in self.proto.graph.initializer for e in t.external_data if e.key == "length"]
+        return given + sum(int(length) for length in elsewhere)
+
     def path(self) -> Path:
         """A file that holds the model; written to a temporary directory when it was given in memory."""
         if isinstance(self._given, Path):

@@ -16,6 +16,7 @@ _WORDS = ("", "a", "b", "ab", "A", "The quick brown fox", "naïve", "1", "-2.5",
 _NUMERALS = ("0", "1", "2", "-3", "1.5", "10")
 _ORDINARY_INT = 10
 _EXTREME_INT = 100_000
+_ROOM_FOR_TIES = 4
 _FEW = 8  # integers as few as this may be sizes in disguise: 100 000 of something is too many
 _EDGE_BITS = 16  # integers up to this width use their whole range in the extreme set
 
@@ -113,11 +114,13 @@ def _floats(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ..
     values = _plain(rng, shape)
     if flavour == "extreme":
         values = _spread(rng, values, min(1e4, top**0.5), tiny)
+    _tie(rng, values)
     # Types without infinity turn what is too large into NaN, which belongs to the special sets only.
     with np.errstate(all="ignore"):
         array = np.asarray(np.clip(values, -top, top).astype(dtype))
+    # No huge finite numbers beside the infinities: whether a sum of those overflows depends on its order.
     if flavour in {"infinite", "nan"}:
-        _sprinkle(rng, array, [np.nan] if flavour == "nan" else [np.inf, -np.inf, top, -top])
+        _sprinkle(rng, array, [np.nan] if flavour == "nan" else [np.inf, -np.inf])
     return array
 
 
@@ -134,6 +137,19 @@ def _spread(
     values = np.where((lot >= 0.30) & (lot < 0.35), sign * tiny * rng.random(values.shape), values)
     values = np.where((lot >= 0.35) & (lot < 0.45), sign * 0.0, values)
     return np.asarray(values)
+
+
+def _tie(rng: np.random.Generator, values: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+    """In half of the rows along the last axis and along axis 1, let the largest and the smallest value occur twice."""
+    for axis in {values.ndim - 1, min(1, values.ndim - 1)} - {-1}:
+        if values.shape[axis] < _ROOM_FOR_TIES or not values.size:
+            continue
+        rows = list(values.shape)
+        rows[axis] = 1
+        for best in (values.argmax(axis=axis, keepdims=True), values.argmin(axis=axis, keepdims=True)):
+            other = rng.integers(0, values.shape[axis], rows)
+            other = np.where(rng.random(rows) < 0.5, other, best)
+            np.put_along_axis(values, other, np.take_along_axis(values, best, axis), axis)
 
 
 def _sprinkle(rng: np.random.Generator, array: Array, specials: list[float]) -> None:
