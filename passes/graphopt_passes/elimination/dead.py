@@ -1,0 +1,57 @@
+"""Nodes, initializers and functions that nothing reads."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from graphopt.analysis.purity import is_removable
+from graphopt.ir import Graph
+from graphopt.rewrite import GraphPass, Rewriter
+from graphopt_passes.elimination.facts import spoken_for
+
+
+class EliminateDeadend(GraphPass):
+    """Remove nodes whose outputs nothing reads, with all that only they read.
+
+    A node that may do more than compute its outputs stays: an unknown operator, or a body that has one.
+    """
+
+    name = "eliminate_deadend"
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_deadend",
+        "onnxscript": "RemoveUnusedNodesPass",
+    }
+
+    def run(self, graph: Graph, rw: Rewriter) -> None:
+        """Go through the graph from its end, so that one sweep is enough."""
+        for node in reversed(graph):
+            if any(value is not None and value.uses for value in node.outputs):
+                continue
+            if is_removable(node):
+                rw.erase(node)
+            else:
+                rw.decline("{} may do more than compute its outputs", node.op, node=node)
+
+
+class EliminateUnusedInitializer(GraphPass):
+    """Remove initializers that nothing reads.
+
+    Those that a caller can override stay, as part of the interface, and so do those that quantization notes mention,
+    and all where the model carries training information, which may read any of them.
+    """
+
+    name = "eliminate_unused_initializer"
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_unused_initializer",
+        "onnxscript": "RemoveUnusedNodesPass",
+    }
+
+    def run(self, graph: Graph, rw: Rewriter) -> None:
+        """Drop what has no reader."""
+        unused = [v for v in graph.initializers if not v.users and not v.output_count and not v.is_input]
+        if not unused or graph.model.proto.training_info:
+            return
+        kept = spoken_for(graph)
+        for value in unused:
+            if value.name not in kept:
+                rw.drop_constant(value)

@@ -1,0 +1,91 @@
+"""Initializers that hold the same."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import ClassVar
+
+from graphopt.ir import Graph, Model, Value
+from graphopt.rewrite import GraphPass, Rewriter
+from graphopt_passes.elimination.facts import is_visible, spoken_for
+
+Layout = tuple[int, tuple[int, ...]]
+
+_SMALL = 1 << 12
+"""Tensors up to this many bytes are compared as a whole at once."""
+
+
+class EliminateDuplicateInitializer(GraphPass):
+    """Let equal initializers be one; bodies read those of the graphs around them.
+
+    Equal means the same element type, dimensions and bytes, so 0.0 and -0.0 differ and every element type works. Only
+    initializers that share type and dimensions with another are read. Those that a caller can override and those that
+    are outputs stay.
+    """
+
+    name = "eliminate_duplicate_initializer"
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_duplicate_initializer",
+        "onnxruntime": "ConstantSharing",
+        "onnxscript": "DeduplicateInitializersPass",
+    }
+
+    def run_model(self, model: Model, rw: Rewriter) -> None:
+        """Go through the graphs from the outermost to the innermost."""
+        if model.proto.training_info:
+            return
+        scopes: dict[Graph, dict[Layout, list[Value]]] = {}
+        for graph in list(model.graphs()):
+            rw.enter(graph)
+            scopes[graph] = _by_layout(graph)
+            if scopes[graph]:
+                _merge(graph, scopes, rw)
+
+
+def _by_layout(graph: Graph) -> dict[Layout, list[Value]]:
+    """The initializers of a graph that may be merged, those that must stay first."""
+    kept = spoken_for(graph)
+    groups: dict[Layout, list[Value]] = {}
+    for value in graph.initializers:
+        if not value.is_input and value.name not in kept and value.tensor is not None:
+            groups.setdefault((value.tensor.dtype, value.tensor.dims), []).append(value)
+    for group in groups.values():
+        group.sort(key=lambda value: not value.output_count)
+    return groups
+
+
+def _merge(graph: Graph, scopes: dict[Graph, dict[Layout, list[Value]]], rw: Rewriter) -> None:
+    outer = []
+    scope = graph.parent
+    while scope is not None:
+        outer.append(scopes[scope])
+        scope = scope.parent
+    for layout, own in scopes[graph].items():
+        above = [value for groups in outer for value in groups.get(layout, ()) if is_visible(value, graph)]
+        if len(own) + len(above) > 1:
+            scopes[graph][layout] = _distinct(own, above, rw)
+
+
+def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]:
+    """Merge initializers of one layout into equal ones; returns those that are left."""
+    probes: dict[Hashable, list[Value]] = {}
+    for value in (*above, *own):
+        probes.setdefault(_probe(value), []).append(value)
+    merged: set[Value] = set()
+    for alike in probes.values():
+        first: dict[Hashable, Value] = {}
+        for value in alike if len(alike) > 1 else ():
+            assert value.tensor is not None
+            kept = first.setdefault(value.tensor.key(), value)
+            if kept is not value and value.graph is rw.graph and rw.merge_constant(value, kept):
+                merged.add(value)
+    return [value for value in own if value not in merged]
+
+
+def _probe(value: Value) -> Hashable:
+    """A few bytes of a large tensor: weights of one layer seldom begin and end as those of another do."""
+    tensor = value.tensor
+    if tensor is None or tensor.nbytes <= _SMALL:
+        return b""
+    flat = tensor.array().reshape(-1)
+    return b"".join(flat[at : at + 16].tobytes() for at in (0, flat.size // 2, flat.size - 16))

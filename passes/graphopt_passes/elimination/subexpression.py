@@ -1,0 +1,136 @@
+"""Nodes that compute the same."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable
+from typing import Any, ClassVar
+
+import onnx
+
+from graphopt.analysis.purity import is_deterministic
+from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, Value
+from graphopt.rewrite import GraphPass, Mismatch, Rewriter
+from graphopt_passes.elimination.facts import is_visible
+
+_SWAPPABLE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
+"""Operators whose two inputs may trade places bit for bit. Max and Min may not: the sign of zero tells them apart."""
+
+Scope = dict[Hashable, "Node | dict[Hashable, Node]"]
+"""Nodes by operator and inputs; where several share these, by attributes too."""
+
+
+class EliminateCommonSubexpression(GraphPass):
+    """Let nodes that compute the same be one: equal operator, inputs, attributes and outputs taken.
+
+    Left-out attributes equal their defaults, and the operands of commutative operators may stand either way. A node of
+    a body gives way to an equal one that the graph around computed before. Random operators, unknown operators and
+    control flow stay.
+    """
+
+    name = "eliminate_common_subexpression"
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_common_subexpression",
+        "onnxruntime": "CommonSubexpressionElimination",
+        "onnxscript": "CommonSubexpressionEliminationPass",
+        "onnxslim": "subexpression_elimination",
+    }
+
+    def run_model(self, model: Model, rw: Rewriter) -> None:
+        """Treat the main graph and each function, with the bodies inside them."""
+        for top in (model.graph, *model.functions):
+            _visit(top, [], rw)
+
+
+def _visit(graph: Graph, outer: list[Scope], rw: Rewriter) -> None:
+    """Go through a graph in order; its nodes see those before them, bodies also those of the graphs around."""
+    own: Scope = {}
+    scopes = [own, *outer]
+    rw.enter(graph)
+    for node in graph:
+        if node.subgraphs:
+            for body in node.subgraphs.values():
+                _visit(body, scopes, rw)
+            rw.enter(graph)
+        elif node.outputs:
+            _merge(node, scopes, rw)
+
+
+def _merge(node: Node, scopes: list[Scope], rw: Rewriter) -> None:
+    place = _place(node)
+    for scope in scopes:
+        found = scope.get(place)
+        if found is None:
+            continue
+        if isinstance(found, Node):
+            found = scope[place] = {_attributes(found): found}
+        twin = found.get(_attributes(node))
+        if twin is not None and not twin.removed and _replaced(node, twin, rw):
+            return
+    here = scopes[0].setdefault(place, node)
+    if here is not node and isinstance(here, dict):
+        here.setdefault(_attributes(node), node)
+
+
+def _replaced(node: Node, twin: Node, rw: Rewriter) -> bool:
+    if not is_deterministic(node):
+        rw.decline("{} need not give the same twice", node.op, node=node)
+        return False
+    if not all(value is None or is_visible(value, node.graph) for value in twin.outputs):
+        rw.decline("a name of an outer graph is hidden", node=node)
+        return False
+    outcome = rw.replace(node, twin.outputs)
+    if isinstance(outcome, Mismatch):
+        rw.decline(str(outcome).replace("{", "{{").replace("}", "}}"), node=node)
+    return bool(outcome)
+
+
+def _place(node: Node) -> Hashable:
+    """What two equal nodes surely share and most others do not, without a look at attributes."""
+    inputs: tuple[Value | None, ...] = tuple(node.inputs)
+    if node.op in _SWAPPABLE and len(inputs) == 2:
+        inputs = tuple(sorted(inputs, key=id))
+    while inputs and inputs[-1] is None:
+        inputs = inputs[:-1]
+    taken = tuple(value is not None for value in node.outputs)
+    if node.op == "Constant":
+        tensor = node.constant_tensor()
+        if tensor is not None:
+            return "Constant", tensor.dtype, tensor.dims
+    return node.op, inputs, taken
+
+
+def _attributes(node: Node) -> Hashable:
+    if node.op == "Constant":
+        tensor = node.constant_tensor()
+        if tensor is not None:
+            return tensor.key()
+    given = {name: _key(value) for name, value in node.attrs.items()}
+    schema = node.schema if not node.op.startswith("call ") else None
+    return frozenset({**_defaults(schema), **given}.items())
+
+
+_known_defaults: dict[int, tuple[OpInfo, dict[str, Hashable]]] = {}
+
+
+def _defaults(schema: OpInfo | None) -> dict[str, Hashable]:
+    if schema is None or not schema.defaults:
+        return {}
+    found = _known_defaults.get(id(schema))
+    if found is None or found[0] is not schema:
+        found = schema, {name: _key(value) for name, value in schema.defaults.items()}
+        _known_defaults[id(schema)] = found
+    return found[1]
+
+
+def _key(value: Any) -> Hashable:
+    """Equal for attributes that are equal bit by bit and of one type."""
+    if isinstance(value, float):
+        return "f", struct.pack("<d", value)
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_key, value))
+    if isinstance(value, Tensor):
+        return value.key()
+    if isinstance(value, (onnx.AttributeProto, onnx.TypeProto)):
+        return value.SerializeToString(deterministic=True)
+    return type(value).__name__, value
