@@ -72,7 +72,7 @@ class Case:
         before, divider, after = path.read_text().partition(_DIVIDER)
         head: dict[str, str] = {}
         comments = []
-        body = []
+        body: list[str] = []
         for line in before.splitlines():
             match = _HEAD.fullmatch(line)
             if match:

@@ -91,16 +91,19 @@ class Skeleton:
         target.type.CopyFrom(encode_type(value_type))
 
     def _nodes(self, graph: Graph, target: onnx.GraphProto | onnx.FunctionProto) -> None:
-        append = target.node.append
+        protos: list[onnx.NodeProto] = []
         for node in graph:
-            if node.subgraphs:
-                self._owner(node, target.node.add())
-            elif node.op == "Constant":
-                _constant(node, target.node.add())
+            if node.subgraphs or node.op == "Constant":
+                protos.append(onnx.NodeProto())
+                if node.subgraphs:
+                    self._owner(node, protos[-1])
+                else:
+                    _constant(node, protos[-1])
             else:
-                append(emit(node))
+                protos.append(emit(node))
             if (node.domain or node.schema is None) and isinstance(target, onnx.GraphProto):
                 self._seed(node, target)
+        target.node.extend(protos)
 
     def _seed(self, node: Node, target: onnx.GraphProto) -> None:
         if node.op.startswith("call ") or (node.domain == "ai.onnx.ml" and node.schema is not None):

@@ -117,18 +117,23 @@ class _Writer:
                     self.graph(subgraph, graphs.get(name))
 
     def _set(self, value: Value, proto: onnx.TypeProto | None, *, trusted: bool) -> None:
-        tensor = value.constant_tensor
-        if tensor is not None:
-            value.type = TensorType(tensor.dtype, tensor.dims)
+        if value.constant_tensor is not None:
             return
-        inferred = decode_type(proto) if proto is not None else None
+        if proto is not None:
+            value.defer_type(self._decode, proto)
+        elif not trusted:
+            value.type = None
+
+    def _decode(self, proto: onnx.TypeProto) -> ValueType | None:
+        """Most types are never asked for, so each is decoded when it is."""
+        inferred = decode_type(proto)
         if isinstance(inferred, TensorType):
             shape = inferred.shape
             if shape is not None and any(type(dim) is str for dim in shape):
-                inferred = TensorType(inferred.dtype, tuple(map(self._dim, shape)))
+                return TensorType(inferred.dtype, tuple(map(self._dim, shape)))
         elif inferred is not None:
-            inferred = onnx.TypeProto.FromString(inferred.SerializeToString())
-        value.type = inferred if inferred is not None or not trusted else value.type
+            return onnx.TypeProto.FromString(inferred.SerializeToString())
+        return inferred
 
     def _dim(self, dim: Dim) -> Dim:
         if not isinstance(dim, str) or not dim.startswith(_GENERATED) or dim in self.taken:

@@ -38,6 +38,8 @@ def append(graph: Graph, node: Node) -> None:
 def insert_before(node: Node, anchor: Node | None) -> None:
     """Put a node before `anchor`, or at the end of its graph when that is None; its inputs become uses."""
     _link(node, anchor)
+    if node.subgraphs:
+        node.graph.owners[node] = None
     for value in node.inputs:
         if value is not None:
             value.users[node] = value.users.get(node, 0) + 1
@@ -117,6 +119,7 @@ def remove(node: Node) -> None:
     else:
         after.prev = before
     node.removed = True
+    graph.owners.pop(node, None)
     graph._count -= 1
     mark_changed(graph)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +35,8 @@ class Value:
     """
 
     __slots__ = (
-        "_type", "graph", "index", "info", "is_input", "is_sparse", "name", "output_count", "producer", "tensor",
+        "_deferred", "_type", "graph", "index", "info",
+        "is_input", "is_sparse", "name", "output_count", "producer", "tensor",
         "users",
     )  # fmt: skip
 
@@ -51,17 +52,24 @@ class Value:
         self.is_sparse = False
         self.info: onnx.ValueInfoProto | None = None
         self._type: ValueType | None = _UNREAD
+        self._deferred: tuple[Callable[[onnx.TypeProto], ValueType | None], onnx.TypeProto] | None = None
 
     @property
     def type(self) -> ValueType | None:
         """The declared or inferred type, None when unknown."""
         if self._type is _UNREAD:
-            self._type = self._read_type()
+            deferred, self._deferred = self._deferred, None
+            self._type = self._read_type() if deferred is None else deferred[0](deferred[1])
         return self._type
 
     @type.setter
     def type(self, value_type: ValueType | None) -> None:
         self._type = value_type
+
+    def defer_type(self, decode: Callable[[onnx.TypeProto], ValueType | None], proto: onnx.TypeProto) -> None:
+        """Set the type to what `decode` makes of `proto`, when it is first asked for."""
+        self._type = _UNREAD
+        self._deferred = (decode, proto)
 
     def _read_type(self) -> ValueType | None:
         if self.tensor is not None and not self.is_input:
@@ -266,12 +274,13 @@ class Graph:
         inputs: its inputs.
         outputs: its outputs.
         values: every value of this scope by name; values of outer scopes are not in it.
+        owners: the nodes that have subgraphs.
         is_function: whether it is a model-local function, which has no initializers and untyped inputs.
         changed: whether it must be written anew.
     """
 
     __slots__ = (
-        "_count", "changed", "first", "inputs", "is_function", "last", "model", "name", "opsets", "outputs", "owner",
+        "_count", "changed", "first", "inputs", "is_function", "last", "model", "name", "opsets", "outputs", "owner", "owners",
         "parent", "proto", "values",
     )  # fmt: skip
 
@@ -288,6 +297,7 @@ class Graph:
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.values: dict[str, Value] = {}
+        self.owners: dict[Node, None] = {}
         self.is_function = isinstance(proto, onnx.FunctionProto)
         self.first: Node | None = None
         self.last: Node | None = None

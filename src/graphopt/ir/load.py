@@ -178,7 +178,7 @@ class _Loader:
                 inputs.append(value)
             if node.domain or node.op_type in _GRAPH_OPS or look_deeper:
                 self._subgraphs(node)
-        if not sorted_so_far or any(_reads_ahead(node) for node in graph if node.subgraphs):
+        if not sorted_so_far or any(_reads_ahead(node) for node in graph.owners):
             sort(graph)
 
     def _subgraphs(self, node: Node) -> None:
@@ -197,6 +197,7 @@ class _Loader:
         graph = Graph(self.model, proto.name, proto, outer.opsets, parent=outer, owner=node)
         if not node.subgraphs:
             node.subgraphs = {}
+            outer.owners[node] = None
         node.subgraphs[key] = graph
         self._fill(graph, {})
 

@@ -157,6 +157,6 @@ class Model:
 
 def _with_subgraphs(graph: Graph) -> Iterator[Graph]:
     yield graph
-    for node in graph:
+    for node in list(graph.owners):
         for subgraph in node.subgraphs.values():
             yield from _with_subgraphs(subgraph)

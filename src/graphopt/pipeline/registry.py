@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
@@ -38,9 +38,6 @@ class Registry:
 
     def __contains__(self, name: object) -> bool:
         return name in self._places
-
-    def __iter__(self) -> Iterable[str]:  # type: ignore[override]
-        return iter(self._places)
 
     def names(self) -> tuple[str, ...]:
         """All pass names, in the order of registration."""

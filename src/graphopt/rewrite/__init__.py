@@ -21,5 +21,6 @@ from graphopt.rewrite.target import Target
 
 __all__ = [
     "FAMILIES", "FIRED", "Driver", "Event", "Failure", "Fired", "GraphPass", "Level", "Log", "Mismatch", "NearMiss",
-    "NodeNote", "Numerics", "OpRule", "Options", "Outcome", "PatternRule", "RewriteLoopError", "Rewriter", "Rule", "RuleStats", "Target",
+    "NodeNote", "Numerics", "OpRule", "Options", "Outcome", "PatternRule", "RewriteLoopError", "Rewriter", "Rule",
+    "RuleStats", "Target",
 ]  # fmt: skip
