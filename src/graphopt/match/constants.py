@@ -72,7 +72,7 @@ class ConstTest:
     def _shape(self, value: Value, found: tuple[int, ...], inputs: Sequence[Value | None]) -> Mismatch | None:
         wanted = self._const.shape
         if wanted == "scalar":
-            if any(dim != 1 for dim in found):
+            if found.count(1) != len(found):
                 return Mismatch("constant {!r} has shape {}, expected a scalar", value.name, list(found))
             if found and not any(len(found) <= (v.rank or 0) for v in inputs if v is not None and v is not value):
                 return Mismatch("constant {!r} has shape {}, which may add axes to the result", value.name, list(found))
