@@ -1,0 +1,335 @@
+"""Building blocked nodes: each group of a plan becomes one, with the reorders that its neighbours need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir import Value
+from graphopt.match import Mismatch
+from graphopt.rewrite import Outcome, Rewriter
+from graphopt_passes.layout import weights
+from graphopt_passes.layout.plan import Group
+from graphopt_passes.layout.weights import Array, Layout
+
+DOMAIN = "com.microsoft.nchwc"
+_WINDOW = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+_CONV = (*_WINDOW, "activation", "activation_params")
+_POOL = (*_WINDOW, "ceil_mode", "storage_order", "count_include_pad")
+
+Blocked = tuple[Value, Layout]
+"""A blocked value and where its channels lie."""
+
+Built = list[Blocked] | Mismatch
+
+
+class Builder:
+    """Builds the blocked nodes of one graph.
+
+    Values are named by what they were when the plan was made. A replaced value lives on as the output of a
+    ReorderOutput, which goes again when the last reader of it is blocked too.
+
+    Args:
+        rw: the gate.
+        rule: name of the pass.
+        block: channels per block.
+    """
+
+    def __init__(self, rw: Rewriter, rule: str, block: int) -> None:
+        self.rw = rw
+        self.rule = rule
+        self.block = block
+        self._blocked: dict[Value, Blocked] = {}
+        self._plain: dict[Value, Value] = {}
+        self._constants: dict[tuple[Any, ...], Value] = {}
+        self._entered: dict[Value, Blocked] = {}
+        self._made: dict[tuple[Any, ...], Value] = {}
+
+    def build(self, group: Group) -> Outcome:
+        """Replace a group; a `Mismatch` when it cannot be built as things are."""
+        node = group.last
+        self.rw.begin(self.rule, node)
+        self._entered, self._made = {}, {}
+        results = _BUILDERS[group.form.kind](self, group)
+        if isinstance(results, Mismatch):
+            return results
+        olds = [v for v in node.outputs if v is not None][: len(results)]
+        plain = [self._leave(value, layout) for value, layout in results]
+        outcome = self.rw.replace(node, plain, detail=_detail(group))
+        if outcome:
+            self._blocked.update(self._entered)
+            self._blocked.update(zip(olds, results, strict=True))
+            self._plain.update(zip(olds, plain, strict=True))
+            self._constants.update(self._made)
+        return outcome
+
+    # ------------------------------------------------------------------ moving between forms
+
+    def now(self, value: Value) -> Value:
+        """The value as it is now in NCHW."""
+        return self._plain.get(value, value)
+
+    def enter(self, value: Value, wanted: Layout | None = None) -> Blocked | Mismatch:
+        """The blocked form of a value, in a wanted layout."""
+        found = self._blocked.get(value) or self._entered.get(value)
+        if found is not None and (wanted is None or found[1] == wanted):
+            return found
+        plain = self.now(value)
+        shape = plain.shape
+        channels = shape[1] if shape is not None and len(shape) == 4 else sum(wanted or (0,))
+        if not isinstance(channels, int) or channels % 4 or wanted not in (None, (channels,)) or not channels:
+            return Mismatch("{} cannot be reordered to blocks", plain.name)
+        made: Blocked = (self.rw.op("ReorderInput", plain, domain=DOMAIN), (channels,))
+        if found is None:
+            self._entered[value] = made
+        return made
+
+    def _leave(self, value: Value, layout: Layout) -> Value:
+        """The value in NCHW; channels that lie apart are gathered."""
+        result: Value
+        if len(layout) == 1:
+            result = self.rw.op("ReorderOutput", value, domain=DOMAIN, channels=layout[0])
+            return result
+        wide = self.rw.op("ReorderOutput", value, domain=DOMAIN, channels=weights.lanes(layout, self.block))
+        result = self.rw.op("Gather", wide, weights.positions(layout, self.block).astype(np.int64), axis=1)
+        return result
+
+    def constant(self, like: Value, key: tuple[Any, ...], make: Callable[[], Array]) -> Value:
+        """A transformed constant, made once for all that share it."""
+        key = (like, *key)
+        found = self._constants.get(key) or self._made.get(key)
+        if found is None or (found.name and found.graph.values.get(found.name) is not found):
+            array = make()
+            whole = like.const()
+            if array is whole and like.tensor is not None:
+                return like
+            found = self._made[key] = self.rw.constant(array, like=like)
+        return found
+
+    def convolution(
+        self, group: Group, x: Value, weight: Value, layout: Layout, *, count: int = 1, bias: Value | None = None
+    ) -> Built:
+        """The blocked Conv of a group, with the residual and the activation that it takes in."""
+        node = group.form.node
+        residual = None
+        if group.residual is not None:
+            entered = self.enter(group.residual, layout)
+            if isinstance(entered, Mismatch):
+                return entered
+            residual = entered[0]
+        attrs: dict[str, Any] = {}
+        if node.op_type in ("Conv", "FusedConv"):
+            attrs = {name: node.attrs.get(name) for name in _CONV}
+            bias = self._bias(node.input(2), layout)
+        if group.activation is not None:
+            name, params = group.activation
+            attrs |= {"activation": name, "activation_params": params or None}
+        out = self.rw.op("Conv", x, weight, bias, residual, domain=DOMAIN, group=count, **attrs)
+        return [(out, layout)]
+
+    def _bias(self, bias: Value | None, layout: Layout) -> Value | None:
+        if bias is None:
+            return None
+        array = _contents(bias)
+        return self.constant(bias, (layout,), lambda: weights.vector(array, layout, self.block))
+
+
+def _contents(value: Value | None) -> Array:
+    array = value.const() if value is not None else None
+    assert array is not None
+    return array
+
+
+def _detail(group: Group) -> str:
+    parts = [group.form.note or group.form.kind.replace("_", " ")]
+    if group.residual is not None:
+        parts.append("with residual")
+    if group.activation is not None:
+        parts.append(f"with {group.activation[0]}")
+    return f"{' '.join(parts)}; saves about {group.gain:.1f} us"
+
+
+def _weight(group: Group) -> tuple[Value, Array, int, int]:
+    """Weight, its contents (with groups merged as the form wants), groups left, and groups merged."""
+    form = group.form
+    value = form.node.inputs[1]
+    array = _contents(value)
+    assert value is not None
+    count, merge = int(form.data["group"]), int(form.data["merge"])  # type: ignore[call-overload]
+    if merge > 1:
+        array = weights.block_diagonal(array, count, merge)
+    return value, array, count // merge, merge
+
+
+def _conv(build: Builder, group: Group) -> Built:
+    x, layout = group.form.operands[0], group.form.layouts[0]
+    weight, array, _, merge = _weight(group)
+    block = build.block
+    if group.form.plain and x not in build._blocked:
+        made = build.constant(weight, ("Bo", merge), lambda: weights.outputs_blocked(array, layout, block))
+        return build.convolution(group, build.now(x), made, layout)
+    entered = build.enter(x, None if x.shape is not None or x in build._blocked else (array.shape[1],))
+    if isinstance(entered, Mismatch):
+        return entered
+    source, inputs = entered
+    made = build.constant(weight, ("BiBo", merge, inputs), lambda: weights.both_blocked(array, inputs, layout, block))
+    return build.convolution(group, source, made, layout)
+
+
+def _grouped(build: Builder, group: Group) -> Built:
+    weight, array, count, merge = _weight(group)
+    entered = build.enter(group.form.operands[0], (array.shape[1] * count,))
+    if isinstance(entered, Mismatch):
+        return entered
+    made = build.constant(weight, ("groups", merge), lambda: weights.grouped_blocked(array, build.block))
+    return build.convolution(group, entered[0], made, group.form.layouts[0], count=count)
+
+
+def _depthwise(build: Builder, group: Group) -> Built:
+    x = group.form.operands[0]
+    weight, array, _, _ = _weight(group)
+    entered = build.enter(x, None if x.shape is not None or x in build._blocked else (array.shape[0],))
+    if isinstance(entered, Mismatch):
+        return entered
+    source, layout = entered
+    made = build.constant(weight, ("depthwise", layout), lambda: weights.outputs_blocked(array, layout, build.block))
+    return build.convolution(group, source, made, layout, count=weights.lanes(layout, build.block))
+
+
+def _affine(build: Builder, group: Group) -> Built:
+    form = group.form
+    entered = build.enter(form.operands[0])
+    if isinstance(entered, Mismatch):
+        return entered
+    source, layout = entered
+    scale, shift = form.data["scale"], form.data["shift"]
+    assert isinstance(scale, np.ndarray)
+    wide = np.ascontiguousarray(weights.vector(scale, layout, build.block))
+    weight = build.rw.constant(wide.reshape(-1, 1, 1, 1))
+    bias = None
+    if isinstance(shift, np.ndarray):
+        bias = build.rw.constant(np.ascontiguousarray(weights.vector(shift, layout, build.block)))
+    return build.convolution(group, source, weight, layout, count=len(wide), bias=bias)
+
+
+def _operands(build: Builder, group: Group) -> list[Blocked] | Mismatch:
+    """All operands blocked, in one layout."""
+    found = []
+    wanted: Layout | None = None
+    for value in group.form.operands:
+        entered = build.enter(value, wanted)
+        if isinstance(entered, Mismatch):
+            return entered
+        wanted = entered[1]
+        found.append(entered)
+    return found
+
+
+def _gate(build: Builder, group: Group) -> Built:
+    operands = _operands(build, group)
+    if isinstance(operands, Mismatch):
+        return operands
+    (image, layout), (gate, _) = operands
+    width = weights.lanes(layout, build.block)
+    weight = build.rw.op("Reshape", gate, np.array([width, 1, 1, 1], np.int64))
+    return build.convolution(group, image, weight, layout, count=width)
+
+
+def _spread_gate(build: Builder, group: Group) -> Built:
+    operands = _operands(build, group)
+    if isinstance(operands, Mismatch):
+        return operands
+    (image, layout), (gate, _) = operands
+    _, height, width = group.form.extents
+    spread = build.rw.op("Upsample", gate, domain=DOMAIN, scales=(1, 1, height, width), mode="nearest")
+    return [(build.rw.op("Mul", image, spread), layout)]
+
+
+def _elementwise(build: Builder, group: Group) -> Built:
+    operands = _operands(build, group)
+    if isinstance(operands, Mismatch):
+        return operands
+    node = group.form.node
+    blocked = {value: entered[0] for value, entered in zip(group.form.operands, operands, strict=True)}
+    by_current = {build.now(value): made for value, made in blocked.items()}
+    inputs = [by_current.get(v, v) if v is not None else None for v in node.inputs]
+    out = build.rw.op(node.op_type, *inputs, domain=node.domain, **node.attrs)
+    return [(out, operands[0][1])]
+
+
+def _pool(build: Builder, group: Group) -> Built:
+    node = group.form.node
+    entered = build.enter(group.form.operands[0])
+    if isinstance(entered, Mismatch):
+        return entered
+    attrs: dict[str, Any] = {name: node.attrs.get(name) for name in _POOL}
+    return [(build.rw.op(node.op_type, entered[0], domain=DOMAIN, **attrs), entered[1])]
+
+
+def _global_pool(build: Builder, group: Group) -> Built:
+    entered = build.enter(group.form.operands[0])
+    if isinstance(entered, Mismatch):
+        return entered
+    op = "GlobalMaxPool" if group.form.node.op == "GlobalMaxPool" else "GlobalAveragePool"
+    return [(build.rw.op(op, entered[0], domain=DOMAIN), entered[1])]
+
+
+def _upsample(build: Builder, group: Group) -> Built:
+    entered = build.enter(group.form.operands[0])
+    if isinstance(entered, Mismatch):
+        return entered
+    data = group.form.data
+    out = build.rw.op(
+        "Upsample", entered[0], domain=DOMAIN, scales=tuple(data["scales"]), mode=data["mode"],  # type: ignore[arg-type]
+        coordinate_transformation_mode=data["coordinates"],
+    )  # fmt: skip
+    return [(out, entered[1])]
+
+
+def _concat(build: Builder, group: Group) -> Built:
+    found: list[Blocked] = []
+    for value in group.form.operands:
+        entered = build.enter(value)
+        if isinstance(entered, Mismatch):
+            return entered
+        found.append(entered)
+    layout = weights.canonical([s for _, segments in found for s in segments], build.block)
+    return [(build.rw.op("Concat", *(value for value, _ in found), axis=1), layout)]
+
+
+def _split(build: Builder, group: Group) -> Built:
+    form = group.form
+    entered = build.enter(form.operands[0], (sum(sum(layout) for layout in form.layouts),))
+    if isinstance(entered, Mismatch):
+        return entered
+    sizes = tuple(weights.padded(layout[0], build.block) for layout in form.layouts)
+    count = len(sizes)
+    if build.rw.graph.opset() < 13:
+        made = build.rw.op("Split", entered[0], outputs=count, axis=1, split=sizes)
+    else:
+        made = build.rw.op("Split", entered[0], np.array(sizes, np.int64), outputs=count, axis=1)
+    outs = [made] if count == 1 else list(made)
+    return list(zip(outs, form.layouts, strict=True))
+
+
+def _slice(build: Builder, group: Group) -> Built:
+    form = group.form
+    x = form.operands[0]
+    entered = build.enter(x)
+    if isinstance(entered, Mismatch):
+        return entered
+    source, layout = entered
+    if len(layout) != 1:
+        return Mismatch("channels of {} lie apart", x.name)
+    start, end = int(form.data["start"]), weights.padded(int(form.data["end"]), build.block)  # type: ignore[call-overload]
+    bounds = (np.array([n], np.int64) for n in (start, end, 1))
+    return [(build.rw.op("Slice", source, *bounds), form.layouts[0])]
+
+
+_BUILDERS: dict[str, Callable[[Builder, Group], Built]] = {
+    "conv": _conv, "grouped": _grouped, "depthwise": _depthwise, "affine": _affine, "gate": _gate,
+    "spread_gate": _spread_gate, "elementwise": _elementwise, "pool": _pool, "global_pool": _global_pool,
+    "upsample": _upsample, "concat": _concat, "split": _split, "slice": _slice,
+}  # fmt: skip

@@ -1,0 +1,317 @@
+"""Which nodes can run on blocked values, and how: one function for each family of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from graphopt.ir import Node, Value
+from graphopt.match import Mismatch
+from graphopt_passes.layout.activations import ALIGNED_ONLY, UNARY, lane_bound
+from graphopt_passes.layout.extents import sliding
+from graphopt_passes.layout.facts import (
+    FLOAT,
+    TOO_LARGE,
+    Facts,
+    Form,
+    channel_vector,
+    integers,
+    scalar,
+)
+from graphopt_passes.layout.resize import resize_form
+from graphopt_passes.layout.weights import canonical
+
+Answer = Form | Mismatch | None
+
+
+def form_of(node: Node, facts: Facts) -> Answer:
+    """The blocked form of a node.
+
+    Args:
+        node: a node whose inputs `facts` knows.
+        facts: what is known of values.
+
+    Returns:
+        The form; a `Mismatch` with the reason of a near miss; None for nodes that are no business of this pass.
+    """
+    maker = _MAKERS.get(node.op)
+    if maker is None or not node.inputs or not node.outputs or node.outputs[0] is None:
+        return None
+    answer = maker(node, facts)
+    if isinstance(answer, Form) and answer.lane > TOO_LARGE:
+        return Mismatch("padding lanes of {} may overflow", node.outputs[0].name)
+    return answer
+
+
+# ---------------------------------------------------------------------- convolutions
+
+
+def _conv(node: Node, facts: Facts) -> Answer:
+    x, w, b = node.input(0), node.input(1), node.input(2)
+    tensor = w.constant_tensor if w is not None else None
+    if x is None or w is None:
+        return None
+    if tensor is None:
+        return Mismatch("weight {} is not constant", w.name) if w.rank == 4 else None
+    if len(tensor.dims) != 4 or 0 in tensor.dims:
+        return None
+    if tensor.dtype != FLOAT:
+        return Mismatch("weight {} is not float32", w.name)
+    bias = b.constant_tensor if b is not None else None
+    if b is not None and (bias is None or bias.dims != tensor.dims[:1]):
+        return Mismatch("bias {} is not constant", b.name)
+    outputs, per_group = tensor.dims[:2]
+    group = int(node.attr("group", 1))
+    layout = facts.layout(x) or ((per_group * group,) if x.shape is None else None)
+    if layout is None or sum(layout) != per_group * group or outputs % group:
+        return Mismatch("channels of {} do not fit its weight", x.name)
+    merge = 1 if group == 1 or (per_group == 1 and outputs == group) else _merge(facts.block, group, per_group, outputs)
+    source = facts.extents(x)
+    extents = facts.refined(sliding(node, source, tensor.dims[2:]), node)
+    form = Form(node, "conv", [x], [(outputs,)], extents, head=True, data={"merge": merge, "group": group})
+    if group > 1 and merge == 1 and per_group == 1 and outputs == group:
+        form.kind, form.layouts, form.note = "depthwise", [layout], "depthwise"
+    elif group > merge:
+        if not facts.aligned(layout) or len(layout) != 1:
+            return Mismatch("groups of {} do not lie in whole blocks", x.name)
+        form.kind, form.note = "grouped", f"{group // merge} groups"
+    else:
+        form.plain = per_group * group < facts.block
+    return _with_residual(form, facts)
+
+
+def _merge(block: int, group: int, per_group: int, outputs: int) -> int:
+    """How many groups to make one so that each has whole blocks; all of them when nothing less does."""
+    for merge in range(1, group):
+        if group % merge == 0 and per_group * merge % block == 0 and outputs // group * merge % block == 0:
+            return merge
+    return group
+
+
+def _with_residual(form: Form, facts: Facts) -> Answer:
+    """For com.microsoft::FusedConv: the residual input that it already adds."""
+    node = form.node
+    residual = node.input(3) if node.domain else None
+    if residual is not None:
+        layout = facts.layout(residual)
+        if layout != form.layouts[0]:
+            return Mismatch("{} is not known to have the shape of the convolution", residual.name)
+        form.operands.append(residual)
+        form.lane = facts.lane(residual)
+    return form
+
+
+# ---------------------------------------------------------------------- pools
+
+
+def _pool(node: Node, facts: Facts) -> Answer:
+    x = node.inputs[0]
+    layout = facts.layout(x)
+    kernel = node.attr("kernel_shape")
+    if x is None or layout is None or kernel is None or len(kernel) != 2:
+        return None
+    if node.output(1) is not None and node.outputs[1].uses:  # type: ignore[union-attr]
+        return Mismatch("indices of {} are used", node.outputs[0].name)  # type: ignore[union-attr]
+    ceil = node.attr("ceil_mode", 0)
+    if node.op == "AveragePool" and ceil and node.attr("count_include_pad", 0):
+        return Mismatch("with ceil_mode the padding that counts depends on the version")
+    extents = facts.refined(sliding(node, facts.extents(x), kernel), node)
+    return Form(node, "pool", [x], [layout], extents, lane=facts.lane(x))
+
+
+def _global_pool(node: Node, facts: Facts) -> Answer:
+    x = node.inputs[0]
+    layout = facts.layout(x)
+    if x is None or layout is None:
+        return None
+    return Form(node, "global_pool", [x], [layout], (facts.extents(x)[0], 1, 1), lane=facts.lane(x))
+
+
+def _reduce_mean(node: Node, facts: Facts) -> Answer:
+    axes = node.attrs.get("axes")
+    if axes is None and len(node.inputs) > 1:
+        axes = integers(node.inputs[1])
+    if axes is None or not node.attr("keepdims", 1) or sorted(int(a) % 4 for a in axes) != [2, 3]:
+        return None
+    return _global_pool(node, facts)
+
+
+# ---------------------------------------------------------------------- elementwise
+
+
+def _unary(node: Node, facts: Facts) -> Answer:
+    x = node.inputs[0]
+    layout = facts.layout(x)
+    if x is None or layout is None:
+        return None
+    if any(v is not None and not _is_number(v) for v in node.inputs[1:]):
+        return None
+    if node.op in ALIGNED_ONLY:
+        if not facts.aligned(layout):
+            return Mismatch("{} may give infinities in padding lanes", node.op)
+        return Form(node, "elementwise", [x], [layout], facts.extents(x))
+    bound = lane_bound(node, facts.lane(x))
+    return Form(node, "elementwise", [x], [layout], facts.extents(x), lane=bound)
+
+
+def _is_number(value: Value) -> bool:
+    tensor = value.constant_tensor
+    if tensor is not None:
+        return tensor.numel == 1 and len(tensor.dims) <= 4
+    return value.shape == ()
+
+
+def _elementwise(node: Node, facts: Facts) -> Answer:
+    images = [v for v in node.inputs if v is not None and not _is_number(v)]
+    layouts = [facts.layout(v) for v in images]
+    if not images or None in layouts:
+        return _per_channel(node, facts, images)
+    if len(images) == 2 and layouts[0] == layouts[1]:
+        gate = _gate(node, facts, images)
+        if gate is not None:
+            return gate
+    first = images[0]
+    if any(layout != layouts[0] for layout in layouts) or any(
+        facts.extents(v) != facts.extents(first) for v in images[1:]
+    ):
+        return Mismatch("operands of {} are not known to be of one shape", node.outputs[0].name)  # type: ignore[union-attr]
+    layout = layouts[0]
+    assert layout is not None
+    if node.op in ("Div", "Pow") and not facts.aligned(layout):
+        return Mismatch("{} may give infinities in padding lanes", node.op)
+    lanes = [facts.lane(v) for v in images] + [abs(scalar(v) or 0.0) for v in node.inputs if v not in images]
+    bound = float(np.prod(np.maximum(lanes, 0))) if node.op == "Mul" else sum(lanes)
+    return Form(node, "elementwise", images, [layout], facts.extents(first), lane=bound)
+
+
+def _gate(node: Node, facts: Facts, images: list[Value]) -> Answer:
+    """Mul of an image by one number for each of its channels, as squeeze-and-excitation has it."""
+    if node.op != "Mul":
+        return None
+    sizes = [facts.extents(v) for v in images]
+    gates = [i for i in (0, 1) if sizes[i][1:] == (1, 1) and sizes[1 - i][1:] != (1, 1)]
+    if not gates or sizes[0][0] != sizes[1][0]:
+        return None
+    gate, image = images[gates[0]], images[1 - gates[0]]
+    extents = facts.extents(image)
+    layout = facts.layout(image)
+    assert layout is not None
+    lane = facts.lane(image) * facts.lane(gate)
+    if extents[0] == 1:
+        return Form(node, "gate", [image, gate], [layout], extents, head=True, lane=lane, note="gate as weight")
+    if isinstance(extents[1], int) and isinstance(extents[2], int):
+        return Form(node, "spread_gate", [image, gate], [layout], extents, lane=lane, note="gate spread out")
+    return Mismatch("batch and size of {} are dynamic, so its gate stays in NCHW", image.name)
+
+
+def _per_channel(node: Node, facts: Facts, images: list[Value]) -> Answer:
+    """Mul or Add of a constant for each channel: a depthwise 1x1 convolution."""
+    if node.op not in ("Mul", "Add", "Sub", "Div") or len(node.inputs) != 2:
+        return None
+    for index, (image, other) in enumerate((node.inputs, node.inputs[::-1])):
+        layout = facts.layout(image)
+        if image is None or other is None or layout is None or (index == 1 and node.op in ("Sub", "Div")):
+            continue
+        numbers = channel_vector(other, sum(layout))
+        if numbers is None:
+            continue
+        scale, shift = np.ones_like(numbers), None
+        if node.op in ("Mul", "Div"):
+            scale = numbers if node.op == "Mul" else (1 / numbers.astype(np.float64)).astype(np.float32)
+        else:
+            shift = numbers if node.op == "Add" else -numbers
+        return _affine(node, facts, image, scale, shift)
+    return None
+
+
+def _affine(node: Node, facts: Facts, x: Value, scale: np.ndarray, shift: np.ndarray | None) -> Answer:
+    layout = facts.layout(x)
+    assert layout is not None
+    if not np.isfinite(scale).all():
+        return Mismatch("the factors of {} are not finite", node.outputs[0].name)  # type: ignore[union-attr]
+    data: dict[str, object] = {"scale": scale, "shift": shift}
+    return Form(node, "affine", [x], [layout], facts.extents(x), head=True, note="1x1 depthwise", data=data)
+
+
+def _batch_normalization(node: Node, facts: Facts) -> Answer:
+    x = node.inputs[0]
+    layout = facts.layout(x)
+    if x is None or layout is None:
+        return None
+    arrays = [v.const() if v is not None else None for v in node.inputs[1:5]]
+    if len(arrays) < 4 or any(a is None or a.dtype != np.float32 or a.size != sum(layout) for a in arrays):
+        return Mismatch("statistics of {} are not constant", node.outputs[0].name)  # type: ignore[union-attr]
+    if node.attr("training_mode", 0) or any(v is not None and v.uses for v in node.outputs[1:]):
+        return Mismatch("{} is in training mode", node.outputs[0].name)  # type: ignore[union-attr]
+    gamma, beta, mean, variance = (a.astype(np.float64) for a in arrays if a is not None)
+    scale = gamma / np.sqrt(variance + float(node.attr("epsilon", 1e-5)))
+    shift = beta - mean * scale
+    return _affine(node, facts, x, scale.astype(np.float32), shift.astype(np.float32))
+
+
+# ---------------------------------------------------------------------- channels joined and divided
+
+
+def _concat(node: Node, facts: Facts) -> Answer:
+    inputs = [v for v in node.inputs if v is not None]
+    layouts = [facts.layout(v) for v in inputs]
+    if node.attr("axis") not in (1, -3) or any(layout is None for layout in layouts):
+        return None
+    segments = canonical([s for layout in layouts for s in layout or ()], facts.block)
+    lane = max(facts.lane(v) for v in inputs)
+    return Form(node, "concat", inputs, [segments], facts.extents(inputs[0]), lane=lane)
+
+
+def _split(node: Node, facts: Facts) -> Answer:
+    x = node.inputs[0]
+    layout = facts.layout(x)
+    if x is None or layout is None or node.attr("axis", 0) not in (1, -3) or None in node.outputs:
+        return None
+    count = len(node.outputs)
+    sizes = list(node.attrs.get("split") or ()) or integers(node.input(1))
+    if sizes is None and node.input(1) is None:
+        each = -(-sum(layout) // count)
+        sizes = [min(each, sum(layout) - each * i) for i in range(count)]
+    if sizes is None or len(layout) != 1 or sum(sizes) != layout[0] or min(sizes) < 1:
+        return Mismatch("{} is not split at known channels", x.name)
+    if any(size % facts.block for size in sizes[:-1]):
+        return Mismatch("{} is not split at block boundaries", x.name)
+    return Form(node, "split", [x], [(s,) for s in sizes], facts.extents(x), lane=facts.lane(x), data={"sizes": sizes})
+
+
+def _slice(node: Node, facts: Facts) -> Answer:
+    x = node.inputs[0]
+    layout = facts.layout(x)
+    if x is None or layout is None or node.graph.opset() < 10:
+        return None
+    starts, ends = integers(node.input(1)), integers(node.input(2))
+    axes = integers(node.input(3)) if node.input(3) is not None else [0]
+    steps = integers(node.input(4)) if node.input(4) is not None else [1]
+    if starts is None or ends is None or steps != [1] or len(starts) != 1 or axes not in ([1], [-3]):
+        return None
+    total = sum(layout)
+    start, end = (min(max(i + total if i < 0 else i, 0), total) for i in (starts[0], ends[0]))
+    if len(layout) != 1 or start % facts.block or (end % facts.block and end != total) or end <= start:
+        return Mismatch("{} is not sliced at block boundaries", x.name)
+    data: dict[str, object] = {"start": start, "end": end}
+    return Form(node, "slice", [x], [(end - start,)], facts.extents(x), lane=facts.lane(x), data=data)
+
+
+_MAKERS: dict[str, Callable[[Node, Facts], Answer]] = {
+    "Conv": _conv,
+    "com.microsoft::FusedConv": _conv,
+    "MaxPool": _pool,
+    "AveragePool": _pool,
+    "GlobalMaxPool": _global_pool,
+    "GlobalAveragePool": _global_pool,
+    "ReduceMean": _reduce_mean,
+    "BatchNormalization": _batch_normalization,
+    "Concat": _concat,
+    "Split": _split,
+    "Slice": _slice,
+    "Resize": resize_form,
+    "Upsample": resize_form,
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min", "Mean"), _elementwise),
+    **dict.fromkeys(UNARY, _unary),
+}

@@ -1,0 +1,234 @@
+"""The choice of a form for every node of a graph, made at once, and the groups that become one blocked node each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from graphopt.ir import Graph, Node, Value
+from graphopt.match import Mismatch
+from graphopt_passes.layout.activations import Activation, fusible, hard_swish
+from graphopt_passes.layout.cost import Costs
+from graphopt_passes.layout.extents import sliding
+from graphopt_passes.layout.facts import FLOAT, Facts, Form
+from graphopt_passes.layout.forms import form_of
+from graphopt_passes.layout.mincut import INFINITE, Cut
+
+
+@dataclass(slots=True)
+class Group:
+    """Nodes that become one blocked node.
+
+    Attributes:
+        form: the form of the first of them.
+        last: the last of them; its outputs are replaced.
+        residual: what a residual sum adds.
+        activation: what the convolution applies at the end.
+        gain: microseconds that the blocked form saves, reorders not counted.
+    """
+
+    form: Form
+    last: Node
+    residual: Value | None = None
+    activation: Activation | None = None
+    gain: float = 0.0
+
+
+@dataclass(slots=True)
+class Plan:
+    """What becomes of a graph.
+
+    Attributes:
+        groups: what is built, by the node at whose place it is built.
+        kept: nodes that could be blocked but are cheaper in NCHW: the costs of the node in either form.
+        declined: nodes that cannot be blocked, and why.
+        seconds: estimated time of all nodes that could be blocked: as they are, and by the plan.
+    """
+
+    groups: dict[Node, Group] = field(default_factory=dict)
+    kept: dict[Node, tuple[float, float]] = field(default_factory=dict)
+    declined: dict[Node, Mismatch] = field(default_factory=dict)
+
+
+def make_plan(graph: Graph, block: int) -> Plan:
+    """Choose what of a graph is to be blocked.
+
+    Args:
+        graph: the graph; it is not changed.
+        block: channels per block.
+    """
+    plan = Plan()
+    facts = Facts(block)
+    forms = _forms(graph, facts, plan)
+    if not any(form.head for form in forms.values()):
+        return plan
+    _mark_fusions(forms)
+    costs = Costs(facts)
+    prices = {node: costs.form(form) for node, form in forms.items()}
+    chosen = _choose(forms, prices, costs)
+    plan.kept = {node: prices[node] for node in forms if node not in chosen}
+    plan.groups = _groups({node: forms[node] for node in chosen}, prices)
+    return plan
+
+
+def _forms(graph: Graph, facts: Facts, plan: Plan) -> dict[Node, Form]:
+    found: dict[Node, Form] = {}
+    for node in graph:
+        answer = form_of(node, facts)
+        if isinstance(answer, Form):
+            found[node] = answer
+            facts.learn(answer)
+            continue
+        if isinstance(answer, Mismatch):
+            plan.declined[node] = answer
+        if node.op == "Conv":
+            _follow(node, facts)
+    return found
+
+
+def _follow(node: Node, facts: Facts) -> None:
+    """The extents behind a convolution that stays as it is."""
+    x, weight, out = node.input(0), node.input(1), node.output(0)
+    tensor = weight.constant_tensor if weight is not None else None
+    if x is not None and out is not None and tensor is not None and len(tensor.dims) == 4 and tensor.dtype == FLOAT:
+        facts.derive(out, facts.refined(sliding(node, facts.extents(x), tensor.dims[2:]), node))
+
+
+def _mark_fusions(forms: dict[Node, Form]) -> None:
+    """Note which elementwise forms would go into a convolution, for the cost model."""
+    for form in forms.values():
+        if not form.head:
+            continue
+        value = form.node.outputs[0]
+        if _has_residual(form) is None:
+            total = _sum_of(value, forms)
+            if total is not None and "fuses" not in forms[total].data:
+                forms[total].data["fuses"] = "residual"
+                value = total.outputs[0]
+        if form.node.attr("activation") is None:
+            for node in _activation_nodes(value, forms):
+                forms[node].data["fuses"] = "activation"
+
+
+def _has_residual(form: Form) -> Value | None:
+    return form.operands[1] if form.kind != "gate" and len(form.operands) > 1 else None
+
+
+def _sum_of(value: Value | None, forms: dict[Node, Form]) -> Node | None:
+    """The Add of two images that alone reads a value, if it has a blocked form."""
+    if value is None or not value.one_use:
+        return None
+    user = next(iter(value.users))
+    form = forms.get(user)
+    if form is None or form.kind != "elementwise" or user.op not in ("Add", "Sum"):
+        return None
+    return user if len(form.operands) == 2 and len(user.inputs) == 2 else None
+
+
+def _activation_nodes(value: Value | None, forms: dict[Node, Form]) -> list[Node]:
+    """The nodes of an activation that the convolution behind `value` can take in; the last one's output stays."""
+    if value is None:
+        return []
+    if value.one_use:
+        user = next(iter(value.users))
+        fits = user in forms and forms[user].kind == "elementwise" and fusible(user) is not None
+        return [user] if fits else []
+    product = hard_swish(value)
+    if product is None or product not in forms:
+        return []
+    gates = [node for node in value.users if node is not product]
+    return [*gates, product] if all(gate in forms for gate in gates) else []
+
+
+# ---------------------------------------------------------------------- choosing
+
+
+def _choose(forms: dict[Node, Form], prices: dict[Node, tuple[float, float]], costs: Costs) -> set[Node]:
+    """The nodes whose blocked form makes the whole cheapest: a minimum cut, blocked nodes on the source side."""
+    cut = Cut()
+    place = {node: cut.thing() for node in forms}
+    for node, (plain, blocked) in prices.items():
+        cut.price(cut.SOURCE, place[node], plain)
+        cut.price(place[node], cut.SINK, blocked)
+    wanted: dict[Value, list[Form]] = {}
+    for form in forms.values():
+        for value in dict.fromkeys(form.operands):
+            wanted.setdefault(value, []).append(form)
+    values = dict.fromkeys(v for form in forms.values() for v in form.node.outputs if v is not None)
+    for value in dict.fromkeys([*wanted, *values]):
+        _price_value(cut, value, wanted.get(value, []), place, costs)
+    side = cut.solve()
+    return {node for node in forms if place[node] in side}
+
+
+def _price_value(cut: Cut, value: Value, readers: list[Form], place: dict[Node, int], costs: Costs) -> None:
+    """The price of a value in two forms: a reorder for each direction in which somebody wants it."""
+    layout = costs.facts.layout(value)
+    if layout is None:
+        # Nothing is known of a convolution's input but its number of channels; it comes as it is.
+        layout = (costs.block,)
+    price = costs.reorder(value, layout)
+    producer = value.producer if value.producer in place else None
+    source = place[producer] if producer is not None else cut.SINK
+    blocked_readers = [form for form in readers if not form.plain or form.operands[0] is not value]
+    plain_readers = [form for form in readers if form.plain and form.operands[0] is value]
+    if blocked_readers and source != cut.SOURCE:
+        enter = cut.thing()
+        cut.price(enter, source, price if _can_enter(value, layout) else INFINITE)
+        for form in blocked_readers:
+            cut.price(place[form.node], enter, INFINITE)
+    if producer is None:
+        return
+    leave = cut.thing()
+    cut.price(source, leave, price)
+    for form in blocked_readers:
+        cut.price(leave, place[form.node], INFINITE)
+    if _read_elsewhere(value, {form.node for form in readers}):
+        cut.price(leave, cut.SINK, INFINITE)
+    for form in plain_readers:
+        extra = min(costs.plain_input(form), price)
+        cut.price(source, cut.SINK, extra)
+        cut.price(source, place[form.node], price - extra)
+
+
+def _can_enter(value: Value, layout: tuple[int, ...]) -> bool:
+    """Whether ReorderInput takes the value: it wants a multiple of four channels."""
+    return sum(layout) % 4 == 0
+
+
+def _read_elsewhere(value: Value, readers: set[Node]) -> bool:
+    return bool(value.output_count) or any(user not in readers for user in value.users)
+
+
+# ---------------------------------------------------------------------- grouping
+
+
+def _groups(forms: dict[Node, Form], prices: dict[Node, tuple[float, float]]) -> dict[Node, Group]:
+    """Group each convolution with the sum and the activation that it takes in; later ones choose first."""
+    groups: dict[Node, Group] = {}
+    taken: set[Node] = set()
+    for node in reversed(forms):
+        form = forms[node]
+        if not form.head:
+            continue
+        group = Group(form, node, residual=_has_residual(form))
+        members = [node]
+        active = node.attr("activation") is not None and bool(node.domain)
+        value = node.outputs[0]
+        total = _sum_of(value, forms) if not active and group.residual is None else None
+        if total is not None and total not in taken:
+            members.append(total)
+            group.residual = next(v for v in forms[total].operands if v is not value)
+            value = total.outputs[0]
+        if not active:
+            nodes = _activation_nodes(value, forms)
+            if nodes and not taken.intersection(nodes):
+                members += nodes
+                group.activation = fusible(nodes[-1]) if len(nodes) == 1 else ("HardSwish", ())
+        group.last = members[-1]
+        group.gain = sum(prices[n][0] - prices[n][1] for n in members)
+        taken.update(members)
+        groups[group.last] = group
+    for node, form in forms.items():
+        if node not in taken:
+            groups[node] = Group(form, node, gain=prices[node][0] - prices[node][1])
+    return groups

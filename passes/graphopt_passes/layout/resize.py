@@ -1,0 +1,96 @@
+"""Resize and Upsample by whole factors on blocked values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.ir import Node, Value
+from graphopt.match import Mismatch
+from graphopt_passes.layout.facts import Facts, Form, integers
+
+_NEAREST = frozenset(
+    {("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("pytorch_half_pixel", "round_prefer_floor")}
+)
+"""Coordinates and rounding that pick the same pixels as asymmetric and floor when the factors are whole."""
+
+_LINEAR = {
+    "asymmetric": "asymmetric",
+    "align_corners": "align_corners",
+    "half_pixel": "half_pixel",
+    "pytorch_half_pixel": "half_pixel",
+}
+
+
+def resize_form(node: Node, facts: Facts) -> Form | Mismatch | None:
+    """The blocked form of a Resize or Upsample."""
+    x = node.inputs[0]
+    layout = facts.layout(x)
+    if x is None or layout is None:
+        return None
+    factors = _factors(node, x)
+    if factors is None:
+        return Mismatch("factors of {} are not whole and constant", node.outputs[0].name)  # type: ignore[union-attr]
+    mode = str(node.attr("mode", "nearest"))
+    how = _coordinates(node, mode, x, factors)
+    if how is None:
+        return Mismatch("blocked Upsample has no mode {} with these coordinates", mode)
+    batch, height, width = facts.extents(x)
+    grown = tuple(
+        s * f if isinstance(s, int) else (s, "times", f) for s, f in zip((height, width), factors, strict=True)
+    )
+    known = facts.refined(None, node)
+    sizes = tuple(g if isinstance(g, int) else k for g, k in zip(grown, known[1:], strict=True))
+    data: dict[str, object] = {"scales": [1, 1, *factors], "mode": mode, "coordinates": how}
+    return Form(node, "upsample", [x], [layout], (batch, sizes[0], sizes[1]), lane=facts.lane(x), data=data)
+
+
+def _factors(node: Node, x: Value) -> tuple[int, int] | None:
+    """Whole factors of height and width, from scales or from sizes."""
+    if node.op == "Resize" and (node.attrs.get("axes") or node.attr("antialias", 0)):
+        return None
+    if node.graph.opset() >= 11 and str(node.attr("keep_aspect_ratio_policy", "stretch")) != "stretch":
+        return None
+    scales = _scales(node)
+    if scales is None and node.op == "Resize" and node.graph.opset() >= 11:
+        sizes, shape = integers(node.input(3)), x.shape
+        if sizes is None or shape is None or len(sizes) != 4:
+            return None
+        if not all(isinstance(d, int) and d > 0 and s % d == 0 for s, d in zip(sizes, shape, strict=True)):
+            return None
+        scales = [s / d for s, d in zip(sizes, shape, strict=True) if isinstance(d, int)]
+    if scales is None or len(scales) != 4 or scales[:2] != [1.0, 1.0]:
+        return None
+    if any(s < 1 or s != int(s) for s in scales[2:]):
+        return None
+    return int(scales[2]), int(scales[3])
+
+
+def _scales(node: Node) -> list[float] | None:
+    stated = node.attrs.get("scales")
+    if stated is not None:
+        return [float(s) for s in stated]
+    index = 1 if node.op == "Upsample" or node.graph.opset() < 11 else 2
+    value = node.input(index)
+    array = value.const(max_bytes=64) if value is not None else None
+    if array is None or array.dtype == object or array.size == 0:
+        return None
+    return [float(s) for s in np.asarray(array).reshape(-1)]
+
+
+def _coordinates(node: Node, mode: str, x: Value, factors: tuple[int, int]) -> str | None:
+    """How the blocked operator is to map coordinates, None when it cannot give the same."""
+    old = node.op == "Upsample" or node.graph.opset() < 11
+    transform = "asymmetric" if old else str(node.attr("coordinate_transformation_mode", "half_pixel"))
+    if mode == "nearest":
+        rounding = "floor" if old else str(node.attr("nearest_mode", "round_prefer_floor"))
+        fits = (transform, rounding) in _NEAREST
+        return "asymmetric" if fits else None
+    if mode != "linear":
+        return None
+    if transform == "pytorch_half_pixel":
+        # Equal to half_pixel unless an output side is 1.
+        sizes = [
+            d * f if isinstance(d, int) else f for d, f in zip((x.shape or (0, 0, 0, 0))[2:], factors, strict=True)
+        ]
+        return "half_pixel" if all(size > 1 for size in sizes) else None
+    return _LINEAR.get(transform)

@@ -1,0 +1,106 @@
+"""Blocked weights: where each channel of a value lies when channels are stored in blocks, and weights to match.
+
+A blocked value has the dims [N, Cp, H, W], Cp a multiple of the block size b; its memory runs n, c // b, h, w, c % b.
+Its channels come in *segments*, each padded to whole blocks: a plain value has one, a Concat of pieces that do not end
+at a block boundary has several. `Layout` holds the channels of each segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+import numpy as np
+
+Layout = tuple[int, ...]
+"""Channels of each segment."""
+
+Array = np.ndarray
+
+
+def padded(channels: int, block: int) -> int:
+    """The channels rounded up to whole blocks."""
+    return -(-channels // block) * block
+
+
+def canonical(segments: Iterable[int], block: int) -> Layout:
+    """Segments with those joined that follow one another without a gap."""
+    found: list[int] = []
+    for channels in segments:
+        if found and found[-1] % block == 0:
+            found[-1] += channels
+        else:
+            found.append(channels)
+    return tuple(found)
+
+
+def lanes(layout: Layout, block: int) -> int:
+    """Physical channels of a layout."""
+    return sum(padded(channels, block) for channels in layout)
+
+
+@lru_cache(maxsize=256)
+def positions(layout: Layout, block: int) -> Array:
+    """The physical channel of each logical one."""
+    found = []
+    start = 0
+    for channels in layout:
+        found.append(np.arange(start, start + channels))
+        start += padded(channels, block)
+    return np.concatenate(found)
+
+
+def block_diagonal(weight: Array, group: int, merge: int) -> Array:
+    """Weights [O, I/group, ...] of a grouped convolution with each `merge` groups made one, zeros between them."""
+    outputs, inputs = weight.shape[:2]
+    per_group = outputs // group
+    wide = np.zeros((group // merge, merge, per_group, merge, inputs, *weight.shape[2:]), weight.dtype)
+    parts = weight.reshape(group // merge, merge, per_group, inputs, *weight.shape[2:])
+    for index in range(merge):
+        wide[:, index, :, index] = parts[:, index]
+    return wide.reshape(outputs, merge * inputs, *weight.shape[2:])
+
+
+def both_blocked(weight: Array, inputs: Layout, outputs: Layout, block: int) -> Array:
+    """OIHWBiBo: input and output channels blocked, spread over the layouts of input and output.
+
+    The flat index is (((o // b * Ip / b + i // b) * KH + kh) * KW + kw) * b * b + i % b * b + o % b.
+    """
+    shape = (lanes(outputs, block), lanes(inputs, block), *weight.shape[2:])
+    wide = weight
+    if shape != weight.shape:
+        wide = np.zeros(shape, weight.dtype)
+        wide[np.ix_(positions(outputs, block), positions(inputs, block))] = weight
+    split = wide.reshape(shape[0] // block, block, shape[1] // block, block, *shape[2:])
+    return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1)).reshape(shape)
+
+
+def grouped_blocked(weight: Array, block: int) -> Array:
+    """OIHWBiBo of groups whose inputs and outputs are whole blocks."""
+    outputs, inputs, height, width = weight.shape
+    split = weight.reshape(outputs // block, block, inputs // block, block, height, width)
+    return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1)).reshape(weight.shape)
+
+
+def outputs_blocked(weight: Array, outputs: Layout, block: int) -> Array:
+    """OIHWBo: output channels blocked; for inputs in plain NCHW, and for depthwise convolutions.
+
+    The flat index is ((o // b * I + i) * KH + kh) * KW * b + kw * b + o % b.
+    """
+    shape = (lanes(outputs, block), *weight.shape[1:])
+    wide = weight
+    if shape != weight.shape:
+        wide = np.zeros(shape, weight.dtype)
+        wide[positions(outputs, block)] = weight
+    split = wide.reshape(shape[0] // block, block, *shape[1:])
+    return np.ascontiguousarray(split.transpose(0, 2, 3, 4, 1)).reshape(shape)
+
+
+def vector(values: Array, layout: Layout, block: int, fill: float = 0.0) -> Array:
+    """A number for each channel, spread over a layout."""
+    width = lanes(layout, block)
+    if width == len(values):
+        return values
+    wide = np.full(width, fill, values.dtype)
+    wide[positions(layout, block)] = values
+    return wide
