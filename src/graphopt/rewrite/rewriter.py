@@ -280,15 +280,17 @@ class Rewriter:
     def _name_outputs(self, node: Node, heirs: dict[Value, Value]) -> None:
         origin = self._origin
         base = next((v.name for v in (origin.outputs if origin is not None else ()) if v is not None), node.op_type)
+        first = next(iter(heirs), None)
         inherits = False
         for value in node.outputs:
             assert value is not None
-            if value in heirs:
+            if value is first:
                 inherits = True
             if not value.name:
                 value.name = self.model.fresh_name(f"{base}_{node.op_type.lower()}")
         if not node.name and origin is not None and origin.name:
-            node.name = origin.name if inherits else f"{origin.name}_{node.op_type.lower()}"
+            # Runtimes refuse two nodes of one name: one node inherits it, the others are named like their outputs.
+            node.name = origin.name if inherits else next(v.name for v in node.outputs if v is not None)
 
     def _adopt_names(self, heirs: dict[Value, Value]) -> None:
         """A new value that stands for an old one keeps its name, so that tools still find it."""
