@@ -74,13 +74,15 @@ def _root(
 
 
 def _register() -> None:
-    from graphopt.cli import auditing, catalogue, comparing, demonstrating, optimizing
+    from graphopt.cli import auditing, catalogue, comparing, demonstrating, explaining, optimizing
 
     app.command("optimize")(optimizing.optimize)
     app.command("audit")(auditing.audit)
     app.command("verify")(comparing.verify)
     app.command("diff")(comparing.diff)
     app.command("passes")(catalogue.passes)
+    app.command("explain")(explaining.explain)
+    app.command("bisect")(explaining.bisect)
     app.command("demo")(demonstrating.demo)
 
 

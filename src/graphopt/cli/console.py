@@ -16,10 +16,12 @@ Progress = Callable[[str, float], None]
 def show(*renderables: Any, stderr: bool = False) -> None:
     """Print to standard output with rich: tables, colours where the terminal has them."""
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(stderr=stderr, highlight=False)
     for renderable in renderables:
-        console.print(renderable)
+        # Lines of a list are for grep: they are not broken where the terminal ends.
+        console.print(renderable, soft_wrap=isinstance(renderable, Text))
 
 
 def show_json(data: Any) -> None:

@@ -1,0 +1,218 @@
+"""Finding the one rewrite that makes a model compute something else, and the smallest model that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import onnx
+
+from graphopt.audit.extraction import around, extract, typed, upstream
+from graphopt.audit.settings import Manager, Settings
+from graphopt.errors import GraphoptError, ModelError
+from graphopt.ir import Model, Node
+from graphopt.verify import Feed, Report, compare
+
+Progress = Callable[[str, float], None]
+Judge = Callable[[onnx.ModelProto, onnx.ModelProto], Report]
+"""Compares an original and a result."""
+
+_STEPS = 4
+"""How far around the replaced nodes a reproduction may reach before all they depend on is taken."""
+
+
+@dataclass(slots=True)
+class Fault:
+    """The step that makes a result differ.
+
+    Attributes:
+        tool: whose step it is.
+        step: name of the pass.
+        number: its place among all steps, from 1; `of` is how many there were.
+        of: number of steps.
+        event: graphopt's event, in words; for other tools what the step changed.
+        report: the oracle on the model before and after that step alone.
+        reproduction: the smallest model found that shows it, None when even the whole one does not (the step is
+            only wrong together with others).
+        nodes: number of nodes of the reproduction.
+        tests: how many comparisons it took.
+    """
+
+    tool: str
+    step: str
+    number: int
+    of: int
+    event: str
+    report: Report
+    reproduction: onnx.ModelProto | None = None
+    nodes: int = 0
+    tests: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, without the model."""
+        data = asdict(replace(self, reproduction=None, report=Report("inconclusive", "", 0)))
+        return {**data, "reproduction": None, "report": self.report.to_dict()}
+
+    def __str__(self) -> str:
+        return f"{self.tool}: step {self.number} of {self.of} makes the result differ: {self.event}"
+
+
+@dataclass(slots=True)
+class Oracle:
+    """Judges results, and counts how often.
+
+    Attributes:
+        numerics: tolerance.
+        seed: seed of the inputs.
+        dims: sizes of symbolic dimensions.
+        feed: the user's own inputs of the whole model.
+        timeout: seconds for one comparison, which is then made in a process of its own.
+        tests: comparisons so far.
+    """
+
+    numerics: str = "rounding"
+    seed: int = 0
+    dims: Mapping[str, int] = field(default_factory=dict)
+    feed: Feed | None = None
+    timeout: float | None = None
+    tests: int = 0
+
+    def __call__(self, original: onnx.ModelProto, result: onnx.ModelProto) -> Report:
+        """The oracle's report; an interface that changed does not count, only numbers do."""
+        self.tests += 1
+        names = {value.name for value in original.graph.input}
+        fits = self.feed is not None and set(self.feed) <= names
+        return compare(
+            original, result, numerics=self.numerics, seed=self.seed, dims=self.dims,
+            inputs=self.feed if fits else None, timeout=self.timeout,
+        )  # fmt: skip
+
+
+def first_bad(count: int, bad: Callable[[int], bool]) -> int:
+    """The smallest number of steps, from 1 to `count`, after which the result is bad; `bad(count)` is known to hold."""
+    low, high = 0, count
+    while high - low > 1:
+        middle = (low + high) // 2
+        if bad(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def bisect(
+    source: onnx.ModelProto | bytes | str, manager: Manager | Settings | None = None, *, numerics: str = "rounding",
+    seed: int = 0, dims: Mapping[str, int] | None = None, feed: Feed | None = None,
+    progress: Progress = lambda what, part: None,
+) -> Fault | None:  # fmt: skip
+    """Find the rewrite of graphopt's that makes a model's result differ.
+
+    The run is replayed up to a number of rewrites, and that number is halved in on. Runs are deterministic, so the
+    first n rewrites are always the same.
+
+    Args:
+        source: the model.
+        manager: the passes; level basic when None.
+        numerics: how exact the results must be.
+        seed: seed of the generated inputs.
+        dims: sizes of symbolic dimensions.
+        feed: inputs of the user's own, on which the difference shows.
+        progress: told how far things are.
+
+    Returns:
+        The fault, or None when the results agree.
+
+    Raises:
+        ModelError: the model cannot be read.
+    """
+    settings = manager if isinstance(manager, Settings) else Settings() if manager is None else Settings.of(manager)
+    oracle = Oracle(numerics, seed, dict(dims or {}), feed)
+    original = Model.load(source).flush()
+    result, log = settings.run(original)
+    count = len(log.events)
+    if not count or not _differs(oracle(original, result.flush())):
+        return None
+
+    def bad(limit: int) -> bool:
+        progress(f"replaying {limit} of {count} rewrites", 0.0)
+        return _differs(oracle(original, settings.with_limit(limit).run(original)[0].flush()))
+
+    number = first_bad(count, bad)
+    before = settings.with_limit(number - 1).run(original)[0].flush()
+    after, log = settings.with_limit(number).run(original)
+    event = log.events[number - 1]
+    fault = Fault("graphopt", event.rule, number, count, str(event), oracle(before, after.flush()))
+    progress(f"cutting out {event.rule}", 0.5)
+    alone = replace(settings.only(event.rule), limit=None)
+    names = {name for note in (*event.removed, *event.changed) for name in note.outputs}
+    found = reproduce(before, names, lambda model: alone.run(model)[0].flush(), oracle)
+    if found is not None:
+        fault.reproduction, fault.report = found
+        fault.nodes = len(fault.reproduction.graph.node)
+    fault.tests = oracle.tests
+    return fault
+
+
+def _differs(report: Report) -> bool:
+    return report.status == "mismatch"
+
+
+def reproduce(
+    model: onnx.ModelProto, names: set[str], step: Callable[[onnx.ModelProto], onnx.ModelProto], judge: Judge
+) -> tuple[onnx.ModelProto, Report] | None:
+    """The smallest cut of a model around some values that a step miscompiles.
+
+    Args:
+        model: the model before the step.
+        names: values computed where the step takes place.
+        step: the optimization.
+        judge: the oracle.
+
+    Returns:
+        The cut and the oracle's report on it, None when not even the whole model shows a difference.
+    """
+    for candidate in _cuts(model, names):
+        try:
+            report = judge(candidate, step(candidate))
+        except GraphoptError:
+            continue  # the cut cannot be run, or the step does not take it
+        if _differs(report):
+            return candidate, report
+    return None
+
+
+def _cuts(model: onnx.ModelProto, names: set[str]) -> Iterator[onnx.ModelProto]:
+    view = typed(Model.load(model))
+    seeds = _nodes_of(view, names)
+    seen: set[frozenset[Node]] = set()
+    for nodes in _selections(view, seeds):
+        key = frozenset(nodes)
+        if not nodes or key in seen or len(nodes) == len(view.graph):
+            continue
+        seen.add(key)
+        try:
+            yield extract(view, nodes)
+        except ModelError:
+            continue
+    yield model
+
+
+def _selections(view: Model, seeds: Sequence[Node]) -> Iterator[list[Node]]:
+    yield list(seeds)
+    for steps in range(1, _STEPS + 1):
+        yield around(view.graph, seeds, steps)
+    if seeds:
+        yield upstream(max(seeds, key=lambda node: node.order))
+
+
+def _nodes_of(view: Model, names: set[str]) -> list[Node]:
+    found: dict[Node, None] = {}
+    for node in view.nodes():
+        if any(v is not None and v.name in names for v in node.outputs):
+            top = node
+            while top.graph.owner is not None:
+                top = top.graph.owner
+            if top.graph is view.graph:
+                found[top] = None
+    return sorted(found, key=lambda node: node.order)

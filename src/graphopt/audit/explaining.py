@@ -1,0 +1,249 @@
+"""What a run did and did not do: events in order, near misses with their reasons, the story of one node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from graphopt.analysis.types import infer_types
+from graphopt.audit.settings import Manager, Settings
+from graphopt.errors import UsageError
+from graphopt.ir import Model, Source, TensorType
+from graphopt.rewrite import Event, Failure, NearMiss, OpRule, PatternRule
+from graphopt.rewrite.events import NodeNote
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+
+@dataclass(slots=True)
+class Step:
+    """One event, and what it saves.
+
+    Attributes:
+        event: the event.
+        traffic: bytes of intermediate results that need not be written any more (an estimate of the gain: most of
+            these operators wait for memory), unfixed dimensions taken as 1; None when a rank is not known.
+    """
+
+    event: Event
+    traffic: int | None
+
+
+@dataclass(slots=True)
+class Gain:
+    """What one pass is worth.
+
+    Attributes:
+        rule: the pass.
+        hits: how often it fired.
+        bytes: constants added minus dropped.
+        traffic: bytes of intermediate results saved, as far as shapes are known.
+        speedup: time without this pass over time with it, median; None when not measured.
+        low: lower end of its interval.
+        high: upper end.
+    """
+
+    rule: str
+    hits: int
+    bytes: int
+    traffic: int
+    speedup: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(slots=True)
+class Explanation:
+    """A run, explained.
+
+    Attributes:
+        pipeline: what ran.
+        nodes: nodes before and after.
+        steps: the events in order.
+        near_misses: places that still stand, where a pass looked closely and declined.
+        moot: near misses at nodes that went later all the same.
+        failures: passes that raised and were undone.
+        gains: by pass.
+        looked: for each operator, the passes that look at it.
+    """
+
+    pipeline: str
+    nodes: tuple[int, int]
+    steps: list[Step]
+    near_misses: list[NearMiss]
+    moot: list[NearMiss]
+    failures: list[Failure]
+    gains: list[Gain]
+    looked: dict[str, list[str]]
+    before: list[NodeNote] = field(default_factory=list)
+    after: list[NodeNote] = field(default_factory=list)
+
+    def story(self, name: str) -> Story:
+        """What became of one node, found by its name or the name of a value that it computes.
+
+        Raises:
+            UsageError: there is no such node, neither before nor after nor in between.
+        """
+        return _tell(self, name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "schema": 1,
+            "pipeline": self.pipeline,
+            "nodes": list(self.nodes),
+            "steps": [{**asdict(step.event), "traffic": step.traffic} for step in self.steps],
+            "near_misses": [asdict(miss) for miss in self.near_misses],
+            "moot": [asdict(miss) for miss in self.moot],
+            "failures": [{"pass": f.rule, "node": str(f.node), "error": str(f.error)} for f in self.failures],
+            "gains": [asdict(gain) for gain in self.gains],
+        }
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from graphopt.audit.storytelling import render_explanation
+
+        yield from render_explanation(self)
+
+
+@dataclass(slots=True)
+class Story:
+    """What became of one node.
+
+    Attributes:
+        name: as it was asked for.
+        start: the node in the original, None when a rewrite made it.
+        events: what happened to it and to what came of it, in order.
+        end: the nodes of the result that came of it.
+        near_misses: passes that declined there, with their reasons.
+        silent: passes that look at such nodes and were not interested, for each operator at the end.
+    """
+
+    name: str
+    start: NodeNote | None
+    events: list[Event]
+    end: list[NodeNote]
+    near_misses: list[NearMiss]
+    silent: dict[str, list[str]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from graphopt.audit.storytelling import render_story
+
+        yield from render_story(self)
+
+
+def explain(source: Source, manager: Manager | Settings | None = None) -> Explanation:
+    """Run passes over a model and tell what they did, and where they declined and why.
+
+    Args:
+        source: the model.
+        manager: the passes; level basic when None.
+
+    Raises:
+        ModelError: the model cannot be read.
+    """
+    settings = manager if isinstance(manager, Settings) else Settings() if manager is None else Settings.of(manager)
+    plan = settings.plan()
+    model = Model.load(source)
+    infer_types(model)
+    sizes = _sizes(model)
+    before = [NodeNote.of(node) for node in model.nodes()]
+    model, log = settings.run(model, explain=True, plan=plan)
+    infer_types(model)
+    sizes.update(_sizes(model))
+    after = [NodeNote.of(node) for node in model.nodes()]
+    steps = [Step(event, _traffic(event, sizes)) for event in log.events]
+    standing = {name for note in after for name in note.outputs}
+    declined = [miss for miss in log.near_misses.values() if not _fired_later(miss, log.events)]
+    looked: dict[str, list[str]] = {}
+    for name in plan.names():
+        rule = plan.rule(name)
+        for op in rule.ops if isinstance(rule, (OpRule, PatternRule)) else ():
+            looked.setdefault(op, []).append(name)
+    return Explanation(
+        str(plan.pipeline), (len(before), len(after)), steps,
+        [miss for miss in declined if standing & set(miss.node.outputs)],
+        [miss for miss in declined if not standing & set(miss.node.outputs)],
+        log.failures, _gains(steps), looked, before, after,
+    )  # fmt: skip
+
+
+def _sizes(model: Model) -> dict[str, int]:
+    """Bytes of computed values by name, with dimensions that are not fixed taken as 1."""
+    return {
+        value.name: size
+        for graph in model.graphs()
+        for value in graph.values.values()
+        if value.tensor is None and isinstance(value.type, TensorType) and (size := _size(value.type)) is not None
+    }
+
+
+def _size(value_type: TensorType) -> int | None:
+    if value_type.shape is None:
+        return None
+    return TensorType(value_type.dtype, tuple(d if isinstance(d, int) else 1 for d in value_type.shape)).nbytes
+
+
+def _traffic(event: Event, sizes: dict[str, int]) -> int | None:
+    removed = [name for note in event.removed if note.op != "Constant" for name in note.outputs if name]
+    added = [name for note in event.added if note.op != "Constant" for name in note.outputs if name]
+    if any(name not in sizes for name in {*removed, *added}):
+        return None
+    return sum(sizes[name] for name in removed) - sum(sizes[name] for name in added)
+
+
+def _fired_later(miss: NearMiss, events: Iterable[Event]) -> bool:
+    outputs = set(miss.node.outputs)
+    return any(
+        event.rule == miss.rule and outputs & {name for note in event.removed for name in note.outputs}
+        for event in events
+    )
+
+
+def _gains(steps: list[Step]) -> list[Gain]:
+    hits = Counter(step.event.rule for step in steps)
+    return [
+        Gain(
+            rule,
+            count,
+            sum(step.event.bytes for step in steps if step.event.rule == rule),
+            sum(step.traffic or 0 for step in steps if step.event.rule == rule),
+        )
+        for rule, count in hits.most_common()
+    ]
+
+
+def _tell(explanation: Explanation, name: str) -> Story:
+    start = next((note for note in explanation.before if _is(note, name)), None)
+    watched = set(start.outputs) if start is not None else {name}
+    names = {name}
+    events = []
+    for step in explanation.steps:
+        event = step.event
+        touched = [note for note in (*event.removed, *event.changed) if _about(note, watched, names)]
+        made = [note for note in event.added if _about(note, watched, names)]
+        if not touched and not made:
+            continue
+        events.append(event)
+        watched |= {output for note in event.added for output in note.outputs if output}
+    end = [note for note in explanation.after if _about(note, watched, names)]
+    misses = [m for m in (*explanation.near_misses, *explanation.moot) if _about(m.node, watched, names)]
+    if start is None and not events and not end and not misses:
+        raise UsageError(f"no node or value {name!r}, neither in the model nor made on the way")
+    spoke = {miss.rule for miss in misses} | {event.rule for event in events}
+    silent = {note.op: [r for r in explanation.looked.get(note.op, ()) if r not in spoke] for note in end}
+    return Story(name, start, events, end, misses, silent)
+
+
+def _is(note: NodeNote, name: str) -> bool:
+    return note.name == name or name in note.outputs
+
+
+def _about(note: NodeNote, watched: set[str], names: set[str]) -> bool:
+    return bool(watched & set(note.outputs)) or (bool(note.name) and note.name in names)

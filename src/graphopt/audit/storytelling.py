@@ -1,0 +1,117 @@
+"""Explanations on the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from graphopt.audit.columns import size
+from graphopt.audit.explaining import Explanation, Gain, Step, Story
+from graphopt.rewrite import NearMiss
+
+_PLACES = 3
+
+
+def render_explanation(found: Explanation) -> Iterator[Any]:
+    """The whole: summary, events, near misses."""
+    yield Text(f"{found.nodes[0]} -> {found.nodes[1]} nodes in {len(found.steps)} rewrites", style="bold")
+    yield Text(found.pipeline, style="dim")
+    if found.gains:
+        yield _gains(found.gains)
+    if found.steps:
+        yield Text("\nevents", style="bold")
+        yield from (_step(step) for step in found.steps)
+    if found.near_misses:
+        yield Text("\nnear misses: where a pass looked closely and declined", style="bold")
+        yield from _misses(found.near_misses)
+    if found.moot:
+        yield Text(f"({len(found.moot)} more at nodes that went later all the same)", style="dim")
+    for failure in found.failures:
+        yield Text(f"pass {failure.rule} failed at {failure.node} and was undone: {failure.error}", style="red")
+
+
+def render_story(story: Story) -> Iterator[Any]:
+    """One node."""
+    if story.start is not None:
+        yield Text(f"{story.name}: {story.start}", style="bold")
+    else:
+        yield Text(f"{story.name}: made by a rewrite", style="bold")
+    if story.events:
+        yield from (Text(f"{event.index + 1:>5}  {event}") for event in story.events)
+    else:
+        yield Text("no pass changed it")
+    if story.end:
+        yield Text("now: " + ", ".join(map(str, story.end)))
+    else:
+        yield Text("now: nothing of it is left")
+    if story.near_misses:
+        yield Text("\nwhy not more", style="bold")
+        yield from (Text(f"  {miss.rule}: {miss.reason}") for miss in story.near_misses)
+    for op, rules in story.silent.items():
+        if rules:
+            yield Text(f"  these look at {op} and found nothing to do here: {', '.join(rules)}", style="dim")
+
+
+def _gains(gains: list[Gain]) -> Table:
+    table = Table("pass", "fired", "constants", "traffic", box=None, pad_edge=False)
+    measured = any(gain.speedup is not None for gain in gains)
+    if measured:
+        table.add_column("measured")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for gain in gains:
+        cells = [gain.rule, str(gain.hits), signed(gain.bytes), signed(-gain.traffic)]
+        if measured:
+            cells.append(_measured(gain))
+        table.add_row(*cells)
+    return table
+
+
+def _measured(gain: Gain) -> str:
+    if gain.speedup is None or gain.low is None or gain.high is None:
+        return "-"
+    tie = abs(gain.speedup - 1) <= 0.03 or gain.low <= 1 <= gain.high
+    return f"{gain.speedup:.2f}x" + (" tie" if tie else "")
+
+
+def _step(step: Step) -> Text:
+    text = Text(f"{step.event.index + 1:>5}  {step.event}")
+    remarks = []
+    if step.event.bytes:
+        remarks.append(f"constants {signed(step.event.bytes)}")
+    if step.traffic:
+        remarks.append(f"traffic {signed(-step.traffic)}")
+    if remarks:
+        text.append(f"  [{', '.join(remarks)}]", style="dim")
+    return text
+
+
+def _misses(misses: list[NearMiss]) -> Iterator[Text]:
+    """Near misses by pass and reason, each with the first places."""
+    grouped: dict[tuple[str, str], list[NearMiss]] = defaultdict(list)
+    for miss in misses:
+        grouped[miss.rule, _without_names(miss)].append(miss)
+    order = Counter({key: len(places) for key, places in grouped.items()})
+    for (rule, _), count in order.most_common():
+        places = grouped[rule, _]
+        where = ", ".join(str(miss.node) for miss in places[:_PLACES])
+        more = f" and {count - _PLACES} more" if count > _PLACES else ""
+        yield Text(f"  {rule}: {places[0].reason}")
+        yield Text(f"      at {where}{more}", style="dim")
+
+
+def _without_names(miss: NearMiss) -> str:
+    reason = miss.reason
+    for name in (*miss.node.outputs, miss.node.name):
+        if name:
+            reason = reason.replace(name, "*")
+    return reason
+
+
+def signed(value: int) -> str:
+    """Bytes with their sign."""
+    return f"{'-' if value < 0 else '+'}{size(abs(value))}" if value else "0"

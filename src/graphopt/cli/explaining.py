@@ -1,0 +1,128 @@
+"""`graphopt explain` and `graphopt bisect`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphopt.cli.console import progress, read_source, show, show_json
+from graphopt.errors import ModelError
+
+if TYPE_CHECKING:
+    from graphopt.audit.bisection import Fault
+    from graphopt.audit.settings import Settings
+
+Source = Annotated[str, typer.Argument(metavar="MODEL", help="The model; `-` reads standard input.")]
+Level = Annotated[str, typer.Option(help="basic, extended, layout or all.")]
+Passes = Annotated[str | None, typer.Option(help="A pipeline, or pass names, in place of the level's.")]
+Skip = Annotated[list[str] | None, typer.Option(help="A pass to leave out; may be repeated.")]
+Numerics = Annotated[str, typer.Option(help="exact, rounding or fast.")]
+Json = Annotated[bool, typer.Option("--json", help="Report as JSON.")]
+
+
+def explain(
+    model: Source,
+    *,
+    node: Annotated[
+        list[str] | None, typer.Option(help="Tell the story of this node or value; may be repeated.")
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure what each pass is worth, by leaving it out.")
+    ] = False,
+    level: Level = "basic",
+    passes: Passes = None,
+    skip: Skip = None,
+    numerics: Numerics = "rounding",
+    as_json: Json = False,
+) -> None:
+    """Tell what was done to a model, in order, and why not more: near misses with their reasons."""
+    from graphopt.audit.explaining import explain as explained
+    from graphopt.audit.gains import measure_gains
+    from graphopt.audit.storytelling import render_explanation, render_story
+
+    settings = _settings(level, passes, skip, numerics)
+    given = read_source(model)
+    found = explained(given, settings)
+    if measure:
+        with progress("measuring what each pass is worth") as told:
+            measure_gains(found, given, settings, progress=told)
+    if node:
+        stories = [found.story(name) for name in node]
+        if as_json:
+            show_json([story.to_dict() for story in stories])
+        else:
+            show(*(part for story in stories for part in render_story(story)))
+    elif as_json:
+        show_json(found.to_dict())
+    else:
+        show(*render_explanation(found))
+
+
+def _settings(level: str, passes: str | None, skip: list[str] | None, numerics: str) -> Settings:
+    from graphopt.audit.settings import Settings
+    from graphopt.manager import PassManager
+
+    return Settings.of(PassManager(level, passes=passes, skip=skip or [], numerics=numerics))
+
+
+def bisect(
+    model: Source,
+    *,
+    level: Level = "basic",
+    passes: Passes = None,
+    skip: Skip = None,
+    numerics: Numerics = "rounding",
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="Where to write the smallest model that shows it.")
+    ] = "fault.onnx",
+    data: Annotated[str | None, typer.Option(help="An .npz file with inputs on which the difference shows.")] = None,
+    dim: Annotated[list[str] | None, typer.Option(help="Size of a symbolic dimension, like batch=1.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the generated inputs.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Find the one rewrite that makes the result differ, and the smallest model that shows it. Exit code 1: found."""
+    from graphopt.audit.bisection import bisect as search
+    from graphopt.audit.feeds import load_data, parse_dims
+
+    settings = _settings(level, passes, skip, numerics)
+    feed = load_data(Path(data)) if data is not None else None
+    given = read_source(model)
+    with progress(f"bisecting {model}") as told:
+        fault = search(
+            given, settings, numerics=numerics, seed=seed, dims=parse_dims(dim or []), feed=feed, progress=told
+        )
+    if fault is None:
+        show_json({"fault": None}) if as_json else show("the result agrees with the original: nothing to find")
+        return
+    _write(fault, output)
+    if as_json:
+        written = output if fault.reproduction is not None else None
+        show_json({"fault": {**fault.to_dict(), "reproduction": written}})
+    else:
+        _show(fault, output)
+    raise typer.Exit(1)
+
+
+def _write(fault: Fault, output: str) -> None:
+    import onnx
+
+    if fault.reproduction is None:
+        return
+    try:
+        onnx.save(fault.reproduction, output)
+    except OSError as error:
+        raise ModelError(f"cannot write {output}: {error.strerror or error}") from None
+
+
+def _show(fault: Fault, output: str) -> None:
+    from rich.text import Text
+
+    show(Text(str(fault), style="bold red"))
+    for line in fault.report.summary().splitlines():
+        show(Text(f"  {line}"))
+    if fault.reproduction is None:
+        show("the step alone computes the same; it is only wrong together with later ones")
+    else:
+        show(f"{output}: {fault.nodes} nodes that show it; found with {fault.tests} comparisons")
