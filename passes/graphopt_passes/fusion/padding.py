@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,49 +119,66 @@ class FusePadIntoConv(OpRule):
 
 
 class FusePadIntoPool(OpRule):
-    """Let a pooling operator pad by itself what a `Pad` pads in front of it.
+    """Let an `AveragePool` pad by itself what a `Pad` with zeros pads in front of it.
 
-    `MaxPool` pads with minus infinity, so the `Pad` must do the same. `AveragePool` counts the zeros that a `Pad`
-    added, so it gets `count_include_pad`; one that has pads of its own must count them already.
+    A `Pad` adds zeros that count, so the pooling gets `count_include_pad`; one that has pads of its own must count
+    them already. For `MaxPool` see `fuse_pad_into_max_pool`.
     """
 
     name = "fuse_pad_into_pool"
-    ops = ("MaxPool", "AveragePool")
+    ops = ("AveragePool",)
     opsets = "7-"
+    numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_pad_into_pool", "onnxruntime": "Pad_Fusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Add the pads to the attribute."""
-        kernel = tuple(node.attr("kernel_shape") or ())
-        padding = read_padding(node.input(0), node, len(kernel) + 2)
-        if not isinstance(padding, Padding):
-            return padding
-        own = tuple(node.attr("pads") or (0,) * (2 * len(kernel)))
-        problem = _pool_problem(node, padding, own, kernel)
-        if problem is not None:
-            return problem
-        pads = tuple(p + q for p, q in zip(own, padding.before + padding.after, strict=True))
-        attrs = {**node.attrs, "pads": pads}
-        if node.op == "AveragePool":
-            attrs["count_include_pad"] = 1
-        return rw.replace(node, [rw.op(node.op_type, padding.x, **attrs)])
+        return _into_pool(node, 0.0, rw)
 
 
-def _pool_problem(node: Node, padding: Padding, own: tuple[int, ...], kernel: tuple[int, ...]) -> Mismatch | None:
+class FusePadIntoMaxPool(OpRule):
+    """Let a `MaxPool` pad by itself what a `Pad` with minus infinity pads in front of it.
+
+    A pad of zeros is not what `MaxPool` does. It takes `numerics="fast"`, since ONNX Runtime's `MaxPool` gives the
+    lowest finite number for a window of nothing but minus infinities once it has pads.
+    """
+
+    name = "fuse_pad_into_max_pool"
+    ops = ("MaxPool",)
+    opsets = "7-"
+    numerics = Numerics.FAST
+    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_pad_into_pool", "onnxruntime": "Pad_Fusion"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Add the pads to the attribute."""
+        return _into_pool(node, -float("inf"), rw)
+
+
+def _into_pool(node: Node, fill: float, rw: Rewriter) -> Outcome:
+    kernel = tuple(node.attr("kernel_shape") or ())
+    padding = read_padding(node.input(0), node, len(kernel) + 2)
+    if not isinstance(padding, Padding):
+        return padding
+    if padding.fill != fill:
+        return Mismatch("it pads with {}, not {}", padding.fill, fill)
+    own = tuple(node.attr("pads") or (0,) * (2 * len(kernel)))
+    pads = tuple(p + q for p, q in zip(own, padding.before + padding.after, strict=True))
+    problem = _pool_problem(node, own, pads, kernel)
+    if problem is not None:
+        return problem
+    counts = {"count_include_pad": 1} if node.op == "AveragePool" else {}
+    return rw.replace(node, [rw.op(node.op_type, padding.x, **{**node.attrs, **counts, "pads": pads})])
+
+
+def _pool_problem(node: Node, own: tuple[int, ...], pads: tuple[int, ...], kernel: tuple[int, ...]) -> Mismatch | None:
     if len(node.outputs) > 1 and node.outputs[1] is not None:
         return Mismatch("the indices of the maxima are used")
     if node.attr("auto_pad", "NOTSET") != "NOTSET":
         return Mismatch("auto_pad is {}", node.attr("auto_pad"))
     if node.attr("ceil_mode", 0):
         return Mismatch("ceil_mode is set")
-    dilations = node.attr("dilations") or (1,) * len(kernel)
-    both = [p + q for p, q in zip(own, padding.before + padding.after, strict=True)]
-    if any(p >= (k - 1) * d + 1 for p, k, d in zip(both, (*kernel, *kernel), (*dilations, *dilations), strict=True)):
-        return Mismatch("a window would lie in the padding alone")
-    if node.op == "MaxPool":
-        return None if padding.fill == -float("inf") else Mismatch("it pads with {}, not -inf", padding.fill)
-    if padding.fill != 0:
-        return Mismatch("it pads with {}", padding.fill)
-    if any(own) and not node.attr("count_include_pad", 0):
+    if any(pad >= size for pad, size in zip(pads, kernel * 2, strict=True)):
+        return Mismatch("the pads would be as large as the window")
+    if node.op == "AveragePool" and any(own) and not node.attr("count_include_pad", 0):
         return Mismatch("its own pads are not counted")
     return None

@@ -1,0 +1,96 @@
+"""Concatenations that meet."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from graphopt.ir import Node, Value
+from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+
+
+class FuseConsecutiveConcats(OpRule):
+    """Let a `Concat` read the parts of a `Concat` along the same axis that only it reads."""
+
+    name = "fuse_consecutive_concats"
+    ops = ("Concat",)
+    opsets = "4-"
+    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_consecutive_concats"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Put the parts in place of each inner result."""
+        parts: list[Value | None] = []
+        outcome: Outcome = None
+        for value in node.inputs:
+            inner = value.producer if value is not None else None
+            if value is None or inner is None or inner.op != "Concat":
+                parts.append(value)
+                continue
+            problem = self._problem(value, inner, node)
+            if problem is not None:
+                outcome = problem
+                parts.append(value)
+            else:
+                parts.extend(inner.inputs)
+        if parts == node.inputs:
+            return outcome
+        return rw.replace(node, [rw.op("Concat", *parts, axis=node.attr("axis"))])
+
+    def _problem(self, value: Value, inner: Node, node: Node) -> Mismatch | None:
+        if inner.graph is not node.graph:
+            return Mismatch("{} is computed in an outer graph", value.name)
+        if not value.one_use:
+            return Mismatch("{} has other readers", value.name)
+        a, b = inner.attr("axis"), node.attr("axis")
+        rank = value.rank
+        if a != b and (rank is None or a % rank != b % rank):
+            return Mismatch("{} is joined along axis {}, not {}", value.name, a, b)
+        return None
+
+
+class FuseConcatIntoReshape(OpRule):
+    """Make the shape of a `Reshape` constant where all but one of its dimensions are.
+
+    The one that is computed follows from the number of elements, so it becomes -1. A constant 0 copies a dimension,
+    which must be known not to be empty.
+    """
+
+    name = "fuse_concat_into_reshape"
+    ops = ("Reshape",)
+    opsets = "5-"
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "fuse_concat_into_reshape",
+        "onnxslim": "ConcatReshapeMatcher",
+        "onnxruntime": "ReshapeFusion",
+    }
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Write the shape as a constant."""
+        x, shape = node.input(0), node.input(1)
+        concat = shape.producer if shape is not None else None
+        if x is None or shape is None or concat is None or concat.op != "Concat":
+            return None
+        if concat.graph is not node.graph:
+            return Mismatch("{} is computed in an outer graph", shape.name)
+        dims: list[int] = []
+        for part in concat.inputs:
+            array = part.const() if part is not None else None
+            if array is not None:
+                dims.extend(int(d) for d in array)
+            elif part is None or part.shape != (1,):
+                return Mismatch("{} is not known to be one number", part.name if part is not None else "a part")
+            else:
+                dims.append(-1)
+        if dims.count(-1) > 1:
+            return Mismatch("{} dimensions are not constant", dims.count(-1))
+        for axis, dim in enumerate(dims):
+            if dim == 0 and -1 in dims and (node.attr("allowzero", 0) or not _is_positive(x, axis)):
+                return Mismatch("dimension {} may be empty", axis)
+        constant = rw.constant(np.array(dims, dtype=np.int64), like=shape)
+        return rw.replace(node, [rw.op("Reshape", x, constant, **node.attrs)])
+
+
+def _is_positive(x: Value, axis: int) -> bool:
+    dim = x.shape[axis] if x.shape is not None and axis < len(x.shape) else None
+    return isinstance(dim, int) and dim > 0
