@@ -73,10 +73,9 @@ def extract(model: Model, nodes: Collection[Node]) -> onnx.ModelProto:
         assert node.proto is not None
         graph.node.add().CopyFrom(node.proto)
     for node in ordered:
-        for value in node.outputs:
-            outside = value is not None and (value.output_count or any(_top(u) not in kept for u in value.users))
-            if value is not None and (outside or not value.users):
-                graph.output.add().CopyFrom(_info(value))
+        for result in node.outputs:
+            if result is not None and (result.output_count or any(_top(u) not in kept for u in result.users)):
+                graph.output.add().CopyFrom(_info(result))
     return proto
 
 

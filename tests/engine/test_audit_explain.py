@@ -1,0 +1,122 @@
+"""Explanations and bisection, with faults planted on purpose."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt.audit.bisection import Oracle, bisect, first_bad, reproduce
+from graphopt.audit.explaining import explain
+from graphopt.audit.settings import Settings
+from graphopt.errors import UsageError
+from graphopt.match import Mismatch
+
+
+def chain(*ops: str) -> onnx.ModelProto:
+    """A chain of unary operators from x to y, with a Conv in front."""
+    rng = np.random.default_rng(0)
+    weight = numpy_helper.from_array(rng.standard_normal((4, 3, 3, 3)).astype(np.float32), "w")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["v0"], name="conv")]
+    names = [f"v{i}" for i in range(len(ops))] + ["y"]
+    nodes += [helper.make_node(op, [names[i]], [names[i + 1]], name=f"{op.lower()}{i}") for i, op in enumerate(ops)]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "chain", [x], [y], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.fixture
+def broken_identity(monkeypatch):
+    """Eliminates Identity rightly but for the one named `identity3`, where it drops the Neg in front too."""
+    from graphopt_passes.elimination.identity import EliminateIdentity
+
+    right = EliminateIdentity.rewrite
+
+    def rewrite(self, node, rw):
+        if node.name == "identity3":
+            return rw.replace(node, [node.inputs[0].producer.inputs[0]])
+        return right(self, node, rw)
+
+    monkeypatch.setattr(EliminateIdentity, "rewrite", rewrite)
+
+
+def test_first_bad_asks_no_more_than_needed() -> None:
+    for count in range(1, 40):
+        for place in range(1, count + 1):
+            asked: list[int] = []
+
+            def bad(n: int, place: int = place, asked: list[int] = asked) -> bool:
+                asked.append(n)
+                return n >= place
+
+            assert first_bad(count, bad) == place
+            assert len(asked) <= max(1, count - 1).bit_length()
+
+
+def test_nothing_to_bisect() -> None:
+    assert bisect(chain("Relu", "Identity", "Neg")) is None
+    assert bisect(chain("Relu", "Neg")) is None
+
+
+def test_bisect_names_the_planted_fault(broken_identity) -> None:
+    model = chain("Identity", "Relu", "Neg", "Identity", "Sin", "Identity", "Exp", "Identity")
+    fault = bisect(model)
+    assert fault is not None
+    assert fault.step == "eliminate_identity"
+    assert fault.event.startswith("eliminate_identity: ")
+    assert "v4" in fault.event
+    assert fault.of > 1
+    assert fault.reproduction is not None
+    assert {n.op_type for n in fault.reproduction.graph.node} >= {"Neg", "Identity"}
+    assert fault.nodes <= 4
+    onnx.checker.check_model(fault.reproduction, full_check=True)
+    again = bisect(fault.reproduction)
+    assert again is not None
+    assert again.step == "eliminate_identity"
+
+
+def test_reproduce_without_a_difference() -> None:
+    assert reproduce(chain("Relu", "Identity"), {"y"}, lambda model: model, Oracle()) is None
+
+
+def test_explanation_lists_events_and_passes() -> None:
+    found = explain(chain("Identity", "Relu", "Identity"))
+    assert [step.event.rule for step in found.steps] == ["eliminate_identity"] * 2
+    assert found.nodes == (4, 2)
+    assert found.steps[0].traffic == 4 * 6 * 6 * 4
+    assert found.gains[0].hits == 2
+    assert found.to_dict()["steps"][0]["rule"] == "eliminate_identity"
+
+
+def test_story_of_a_node() -> None:
+    found = explain(chain("Identity", "Relu"))
+    story = found.story("identity0")
+    assert story.start is not None
+    assert story.start.op == "Identity"
+    assert [event.rule for event in story.events] == ["eliminate_identity"]
+    assert found.story("y").end[0].op == "Relu"
+    assert found.story("relu1").events == []
+    with pytest.raises(UsageError, match="no node or value 'nothing'"):
+        found.story("nothing")
+
+
+def test_near_misses_tell_why(monkeypatch) -> None:
+    from graphopt_passes.elimination.identity import EliminateIdentity
+
+    monkeypatch.setattr(EliminateIdentity, "rewrite", lambda self, node, rw: Mismatch("{} is dear to me", node.name))
+    found = explain(chain("Identity", "Relu"), Settings().only("eliminate_identity"))
+    assert [miss.reason for miss in found.near_misses] == ["identity0 is dear to me"]
+    assert found.story("identity0").near_misses[0].rule == "eliminate_identity"
+    assert found.steps == []
+
+
+def test_measured_gains() -> None:
+    from graphopt.audit.gains import measure_gains
+
+    model = chain("Identity", "Relu", "Identity")
+    found = explain(model)
+    measure_gains(found, model, Settings(), budget=0.05)
+    assert found.gains[0].speedup is not None
+    assert found.gains[0].low <= found.gains[0].speedup <= found.gains[0].high
