@@ -1,0 +1,47 @@
+"""Computing ahead what depends on constants only."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from graphopt.analysis.evaluate import Policy, evaluate, plan
+from graphopt.ir import Graph, Node, Tensor, Value
+from graphopt.rewrite import GraphPass, Rewriter
+
+
+class FoldConstants(GraphPass):
+    """Compute nodes whose inputs are all constant, and store their results.
+
+    What would make the model grow is left alone: the size of every result is known before it is computed, and a result
+    above 64 KiB is stored only if it takes at most `max_growth` times the constants that it makes superfluous. Random
+    and custom operators, control flow and quantize/dequantize pairs are never computed; in the bodies of control flow,
+    which may never run, only small results are. Floating-point results are those of ONNX Runtime's kernels.
+    """
+
+    name = "fold_constants"
+    peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConstantFolding", "onnxsim": "constant folding"}
+
+    def run(self, graph: Graph, rw: Rewriter) -> None:
+        """Fold one graph: all its constant regions at once."""
+        options = rw.options
+        region = plan(graph, Policy(options.max_folded_bytes, options.max_growth, options.fold_qdq))
+        results = evaluate(region) if region.roots else {}
+        for node, reason in region.declined.items():
+            rw.decline(reason, node=node)
+        for node in reversed(region.roots):
+            if not node.removed and all(v is None or v in results for v in node.outputs):
+                self._store(node, results, rw)
+
+    def _store(self, node: Node, results: dict[Value, Tensor], rw: Rewriter) -> None:
+        rw.begin(self.name, node)
+        values: list[Value | None] = []
+        for value in node.outputs:
+            if value is None or not (value.users or value.output_count):
+                values.append(None)
+            elif value.output_count:
+                values.append(rw.op("Constant", value=results[value]))
+            else:
+                values.append(rw.constant(results[value]))
+        outcome = rw.replace(node, values)
+        if not outcome:
+            rw.decline(str(outcome), node=node)
