@@ -238,8 +238,9 @@ def reduce_tensor(p: Program) -> None:
 
 
 def matmul(p: Program) -> None:
-    x = p.tensor()
-    p.tensors.append(p.op("MatMul", x, p.rng.choice([p.tensor(), p.op("Transpose", x), p.const(np.ones((4, 3)), np.float32)])))
+    x, weight = p.tensor(), p.const(np.ones((4, 3)), np.float32)
+    # Beside the standard, ONNX Runtime does not broadcast the batch of a product over no elements.
+    p.tensors.append(p.op("MatMul", x, weight if p.empty else p.rng.choice([p.tensor(), p.op("Transpose", x), weight])))
 
 
 def split_tensor(p: Program) -> None:
@@ -311,13 +312,9 @@ def where_tensor(p: Program) -> None:
 
 
 def nonzero(p: Program) -> None:
-    found = p.op("Cast", p.op("NonZero", p.tensor()), to=FLOAT)
+    # Beside the standard, ONNX Runtime gives one row for a scalar.
+    found = p.op("Cast", p.op("NonZero", p.op("Unsqueeze", p.tensor(), p.const([0]))), to=FLOAT)
     p.tensors += [found, p.op("Neg", found)]
-
-
-def einsum(p: Program) -> None:
-    x = p.op("Flatten", p.tensor())
-    p.tensors.append(p.op("Einsum", x, x, equation=p.rng.choice(["ij,kj->ik", "ij,ij->j", "ij,kj", "ij,ik->jk"])))
 
 
 def top_k(p: Program) -> None:
@@ -333,18 +330,13 @@ STEPS = [
     squeeze_vector, concat_vectors, concat_vectors, arithmetic, arithmetic, unary, through_int32, through_float, choose,
     reduce_vector, ranges, constant_vector, split_vector, reshape, reshape, reshape_back, expand, add_tensors, fill, tile,
     transpose, concat_tensors, slice_tensor, slice_tensor, pad, reduce_tensor, matmul, split_tensor, squeeze_tensor,
-    unsqueeze_tensor, flatten, gather_tensor, convolve, convolve_transposed, pool, resize, where_tensor, nonzero, einsum,
-    top_k, layer_norm,
+    unsqueeze_tensor, flatten, gather_tensor, convolve, convolve_transposed, pool, resize, where_tensor, nonzero, top_k,
+    layer_norm,
 ]  # fmt: skip
-
-
-DEADLY_WHEN_EMPTY = {einsum}
-"""Operators that end the process when an operand has no elements."""
 
 
 def build(seed: int, length: int, *, empty: bool = False) -> onnx.ModelProto:
     rng = random.Random(seed)
-    steps = [step for step in STEPS if not (empty and step in DEADLY_WHEN_EMPTY)]
     shapes = {
         "x": ["N", "S", 4], "y": [rng.choice(["N", 1]), rng.choice(["S", "H", 1]), 4], "z": [rng.choice(["H", "N"]), 3],
         "w": ["N", 2, "H", "S"],
@@ -354,7 +346,7 @@ def build(seed: int, length: int, *, empty: bool = False) -> onnx.ModelProto:
     p.vectors.append(p.op("Shape", "w", start=1))
     p.scalars.append(p.op("Gather", p.vectors[0], p.const(rng.randint(0, 1))))
     for _ in range(length):
-        rng.choice(steps)(p)
+        rng.choice(STEPS)(p)
     made = [name for node in p.nodes for name in node.output]
     return helper.make_model(
         helper.make_graph(
@@ -363,6 +355,10 @@ def build(seed: int, length: int, *, empty: bool = False) -> onnx.ModelProto:
         ),
         opset_imports=[helper.make_opsetid("", 18)], ir_version=9,
     )  # fmt: skip
+
+
+FREE = ("name", "new", "pool", "conv", "ceil")
+"""Kinds of symbols of which the engine only says that they stay the same; names that inference gave out among them."""
 
 
 class Sizes:
@@ -386,9 +382,9 @@ class Sizes:
         return None if isinstance(size, Part) else int(size)
 
     def atom(self, atom) -> int | None:
-        if atom.name is not None:
+        if atom.name in self.names:
             return self.names[atom.name]
-        if atom.kind in ("new", "pool", "conv", "ceil"):
+        if atom.kind in FREE:
             return self.unknown.get(atom)
         args = [self.value(a) for a in atom.args]
         if None in args:
@@ -403,7 +399,7 @@ class Sizes:
 
     def check(self, claim, found: int, where: str) -> None:
         symbol = claim.symbol if isinstance(claim, Expr) else None
-        if symbol is not None and symbol.kind in ("new", "pool", "conv", "ceil"):
+        if symbol is not None and symbol.kind in FREE and symbol.name not in self.names:
             found_before = self.unknown.setdefault(symbol, found)
             assert found_before == found, f"{where}: {claim} was {found_before}, is {found}"
             assert symbol.low is None or found >= symbol.low
@@ -434,6 +430,8 @@ def check_program(seed: int, length: int, sizes: list[dict[str, int]], *, zero_s
         try:
             results = session.run(None, feeds)
         except Exception:
+            continue
+        if not zero_sizes and any(found.size == 0 for found in results):
             continue
         succeeded += 1
         check_run(model, analysis, names, dict(zip([o.name for o in session.get_outputs()], results, strict=True)))

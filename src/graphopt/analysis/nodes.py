@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import onnx
-from onnx import defs, shape_inference
+from collections.abc import Callable
 
-from graphopt.ir import Node, Value, ValueType
+import onnx
+from onnx import TensorProto, defs, shape_inference
+
+from graphopt.analysis.shapes import ShapeAnalysis
+from graphopt.analysis.shapes.engine import BROKEN, DECLINED, SHAPE_RULES
+from graphopt.analysis.shapes.reduce import REDUCTIONS
+from graphopt.ir import Node, Tensor, TensorType, Value, ValueType
 from graphopt.ir.flush import emit
 from graphopt.ir.types import decode_type, encode_type
 
@@ -14,7 +19,10 @@ _DATA_LIMIT = 1 << 12
 
 
 def infer_node(node: Node) -> list[ValueType | None]:
-    """The type of each output of a node, as far as the standard's inference tells from the types of its inputs.
+    """The type of each output of a node, as far as it follows from the types of its inputs.
+
+    Common operators have rules of their own, which take a tenth of the time; the others are put to the standard's
+    inference, with the contents of small constant inputs.
 
     Args:
         node: a node whose inputs have their types set as far as they are known.
@@ -22,6 +30,37 @@ def infer_node(node: Node) -> list[ValueType | None]:
     Returns:
         One entry for each output; None where it is not known.
     """
+    dtype_rule = _DTYPES.get(node.op)
+    if dtype_rule is not None:
+        types = _own(node, dtype_rule)
+        if types is not None:
+            return types
+    return _standard(node)
+
+
+def _own(node: Node, dtype_rule: Callable[[Node, int], int | None]) -> list[ValueType | None] | None:
+    analysis = ShapeAnalysis()
+    try:
+        result = SHAPE_RULES[node.op](analysis, node)
+        if result is None:
+            return None
+        shapes = result if isinstance(result, list) else [result]
+        types: list[ValueType | None] = []
+        for index, value in enumerate(node.outputs):
+            shape = shapes[index] if index < len(shapes) else None
+            dtype = dtype_rule(node, index)
+            if value is None:
+                types.append(None)
+            elif shape is None or not dtype:
+                return None
+            else:
+                types.append(TensorType(dtype, analysis.to_dims(shape)))
+    except (*DECLINED, *BROKEN):
+        return None
+    return types
+
+
+def _standard(node: Node) -> list[ValueType | None]:
     unknown: list[ValueType | None] = [None] * len(node.outputs)
     opset = node.graph.opset(node.domain)
     if not opset or node.subgraphs or not defs.has(node.op_type, opset, node.domain):
@@ -51,3 +90,78 @@ def _show_contents(value: Value, data: dict[str, onnx.TensorProto]) -> None:
         proto = onnx.TensorProto()
         tensor.fill(proto, value.name)
         data[value.name] = proto
+
+
+# Element types
+
+
+def _like(index: int) -> Callable[[Node, int], int | None]:
+    def rule(node: Node, output: int) -> int | None:
+        value = node.input(index)
+        return value.dtype if value is not None else None
+
+    return rule
+
+
+def _always(*dtypes: int) -> Callable[[Node, int], int | None]:
+    return lambda node, output: dtypes[output]
+
+
+def _then(others: int | None) -> Callable[[Node, int], int | None]:
+    """The first output like the first input, the others of a fixed type."""
+    first = _like(0)
+    return lambda node, output: first(node, output) if output == 0 else others
+
+
+def _dequantize(node: Node, output: int) -> int | None:
+    return node.attr("output_dtype") or _like(1)(node, output)
+
+
+def _layer_normalization(node: Node, output: int) -> int | None:
+    return int(node.attr("stash_type", 1)) if output else _like(0)(node, output)
+
+
+def _cast(node: Node, output: int) -> int | None:
+    return int(node.attr("to"))
+
+
+def _constant_of_shape(node: Node, output: int) -> int | None:
+    value = node.attr("value")
+    return value.dtype if isinstance(value, Tensor) else int(TensorProto.FLOAT)
+
+
+_LIKE_FIRST = (
+    "Abs", "Add", "AveragePool", "Ceil", "Clip", "Concat", "Conv", "ConvTranspose", "Cos", "CumSum", "DepthToSpace",
+    "Div", "Elu", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gelu", "Gemm",
+    "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish", "Identity", "InstanceNormalization", "LeakyRelu",
+    "Log", "LogSoftmax", "MatMul", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "PRelu", "Pad", "Pow",
+    "Range", "Reciprocal", "Relu", "Reshape", "Resize", "Round", "ScatterElements", "ScatterND", "Selu", "Sigmoid",
+    "Sign", "Sin", "Slice", "Softmax", "Softplus", "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Swish",
+    "Tanh", "Tile", "Transpose", "Trilu", "Unsqueeze", *REDUCTIONS,
+    "com.microsoft.nchwc::AveragePool", "com.microsoft.nchwc::Conv", "com.microsoft.nchwc::GlobalAveragePool",
+    "com.microsoft.nchwc::GlobalMaxPool", "com.microsoft.nchwc::MaxPool", "com.microsoft.nchwc::ReorderInput",
+    "com.microsoft.nchwc::ReorderOutput", "com.microsoft::BiasGelu", "com.microsoft::FastGelu",
+    "com.microsoft::FusedConv", "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul", "com.microsoft::Gelu",
+    "com.microsoft::QuickGelu",
+)  # fmt: skip
+
+_BOOLEAN = (
+    "And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Or", "Xor",
+)  # fmt: skip
+
+_DTYPES: dict[str, Callable[[Node, int], int | None]] = {
+    **dict.fromkeys(_LIKE_FIRST, _like(0)),
+    **dict.fromkeys(_BOOLEAN, _always(TensorProto.BOOL)),
+    **dict.fromkeys(("ArgMax", "ArgMin", "NonZero", "Shape", "Size"), _always(TensorProto.INT64)),
+    **dict.fromkeys(("CastLike", "Where"), _like(1)),
+    "BatchNormalization": _then(None),
+    "Cast": _cast,
+    "ConstantOfShape": _constant_of_shape,
+    "DequantizeLinear": _dequantize,
+    "Dropout": _then(TensorProto.BOOL),
+    "LayerNormalization": _layer_normalization,
+    "MaxPool": _then(TensorProto.INT64),
+    "OneHot": _like(2),
+    "TopK": _then(TensorProto.INT64),
+}
+"""Element types of outputs by operator; each of these has a shape rule."""

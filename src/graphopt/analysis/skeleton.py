@@ -48,6 +48,9 @@ class Skeleton:
         for function in model.functions:
             self._function(function)
         self._graph(model.graph, self.proto.graph)
+        for domain in {node.domain for node in model.nodes()} - model.graph.opsets.keys():
+            # Inference refuses the whole model for an operator of a domain that is not imported.
+            self.proto.opset_import.add(domain=domain, version=1)
 
     def _function(self, graph: Graph) -> None:
         source = graph.proto

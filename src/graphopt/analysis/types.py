@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import onnx
 from onnx import shape_inference
 
+from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.skeleton import Skeleton
 from graphopt.ir import Dim, Graph, Model, TensorType, Value, ValueType
 from graphopt.ir.types import decode_type
@@ -45,9 +46,11 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     if result is None:
         result = _infer(skeleton := Skeleton(model, output_types=False), data_prop)
     if result is not None and skeleton.seeds and _stale(model.graph, result.graph):
-        retry = Skeleton(model, output_types=False, seed_dims=False)
-        result = _infer(retry, data_prop)
-    _Writer(model).write(result)
+        skeleton = Skeleton(model, output_types=False, seed_dims=False)
+        result = _infer(skeleton, data_prop)
+    _Writer(model, skeleton.seeds).write(result)
+    if result is None:
+        _infer_each(model.graph)
 
 
 def _infer(skeleton: Skeleton, data_prop: bool) -> onnx.ModelProto | None:
@@ -57,6 +60,16 @@ def _infer(skeleton: Skeleton, data_prop: bool) -> onnx.ModelProto | None:
     except Exception:
         # The C++ side raises whatever it likes: InferenceError, RuntimeError, ValidationError, IndexError.
         return None
+
+
+def _infer_each(graph: Graph) -> None:
+    """Node by node, where inference gave up on the model because of a single malformed node."""
+    for node in graph:
+        for value, value_type in zip(node.outputs, infer_node(node), strict=True):
+            if value is not None and value_type is not None:
+                value.type = value_type
+        for subgraph in node.subgraphs.values():
+            _infer_each(subgraph)
 
 
 def _stale(graph: Graph, result: onnx.GraphProto) -> bool:
@@ -83,16 +96,11 @@ def _differ(a: TensorType, b: TensorType) -> bool:
 class _Writer:
     """Brings inferred types back to the values, under dimension names that no earlier run gave out."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, seeds: Iterable[Value]) -> None:
         self.model = model
         self.names: dict[str, str] = {}
-        self.taken = {
-            dim
-            for graph in model.graphs()
-            for value in graph.inputs
-            for dim in value.shape or ()
-            if isinstance(dim, str)
-        }
+        declared = (value.shape or () for value in (*model.graph.inputs, *seeds))
+        self.taken = {dim for shape in declared for dim in shape if isinstance(dim, str)}
 
     def write(self, result: onnx.ModelProto | None) -> None:
         self.graph(self.model.graph, None if result is None else result.graph)
@@ -117,9 +125,11 @@ class _Writer:
                     self.graph(subgraph, graphs.get(name))
 
     def _set(self, value: Value, proto: onnx.TypeProto | None, *, trusted: bool) -> None:
-        if value.constant_tensor is not None:
-            return
-        if proto is not None:
+        tensor = value.constant_tensor
+        if tensor is not None:
+            if value.producer is not None:
+                value.type = TensorType(tensor.dtype, tensor.dims)
+        elif proto is not None:
             value.defer_type(self._decode, proto)
         elif not trusted:
             value.type = None
@@ -158,6 +168,3 @@ def _infos(graph: onnx.GraphProto, *, inner: bool) -> Iterable[onnx.ValueInfoPro
 def _opaque(value: Value) -> bool:
     node = value.producer
     return node is not None and not node.op.startswith("call ") and (node.schema is None or bool(node.domain))
-
-
-__all__ = ["ValueType", "infer_types"]

@@ -107,7 +107,8 @@ def _compare(ufunc: Ufunc) -> Kernel:
 
 def _logic(ufunc: Ufunc) -> Kernel:
     def kernel(node: Node, args: Args) -> Array:
-        _modern(node)
+        if len(args) > 1:
+            _modern(node)
         operands = [need(args, i) for i in range(len(args))]
         if any(a.dtype != np.bool_ for a in operands):
             raise Unsupported("only booleans")

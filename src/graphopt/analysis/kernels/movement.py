@@ -318,7 +318,8 @@ def _space_to_depth(node: Node, args: Args) -> Array:
     n, c, h, w = data.shape
     if block < 1 or h % block or w % block:
         raise Unsupported(f"blocksize {block}")
-    parts = data.reshape(n, c, h // block, block, w // block, block).transpose(0, 3, 5, 1, 2, 4)
+    order = (0, 3, 5, 1, 2, 4) if node.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    parts = data.reshape(n, c, h // block, block, w // block, block).transpose(order)
     return parts.reshape(n, c * block * block, h // block, w // block)
 
 

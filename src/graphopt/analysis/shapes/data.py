@@ -382,9 +382,13 @@ def _where(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
 def _cast(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
     target = node.attr("to")
     to_float = target in _FLOATS
+    source = node.input(0)
+    narrow = target != TensorProto.BOOL and source is not None and source.dtype != target
 
     def convert(element: Element) -> Element:
         element = _whole(_bit(element))
+        if narrow and isinstance(element, Expr) and not _is_from_sizes(element):
+            return analysis.symbols.fresh(None)
         if to_float or (isinstance(element, (int, Expr)) and target != TensorProto.BOOL):
             return element
         if target == TensorProto.BOOL:
@@ -395,6 +399,15 @@ def _cast(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
     if not to_float and target not in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL):
         raise Unsupported("element type")
     return _map(convert, need(args, 0))
+
+
+def _is_from_sizes(element: Expr) -> bool:
+    """Whether it is made of sizes, which fit every type; what a tensor holds besides might not."""
+    return all(
+        atom.low is not None or (atom.kind == "div" and isinstance(atom.args[0], Expr) and _is_from_sizes(atom.args[0]))
+        for product, _ in element.terms
+        for atom in product
+    )
 
 
 def _truth(analysis: ShapeAnalysis, element: Element) -> Size:
