@@ -108,10 +108,7 @@ def _limit(graph: Graph, policy: Policy) -> int:
 def _constant_inputs(node: Node, chosen: dict[Node, int]) -> bool:
     if not node.inputs:
         return False
-    for value in node.inputs:
-        if value is not None and value.producer not in chosen and not value.is_const:
-            return False
-    return True
+    return all(v is None or v.producer in chosen or v.is_const for v in node.inputs)
 
 
 def _bytes(node: Node) -> int | None:

@@ -1,0 +1,33 @@
+"""Every model of onnx's backend tests gives the same results after every level."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from tests.backend_models import backend_models
+
+from graphopt.manager import PassManager
+from graphopt.verify import compare
+
+
+@pytest.mark.parametrize("level", ["basic", "extended", "all"])
+def test_backend_models_stay_what_they_are(level: str) -> None:
+    """Compared on generated inputs wherever a pass fired; inconclusive is only what fails before and after alike."""
+    manager = PassManager(level)
+    found: Counter[str] = Counter()
+    wrong = []
+    for name, model in backend_models().items():
+        result = manager.run(model)
+        wrong += [f"{name}: {failure.rule} raised {failure.error!r}" for failure in result.failures]
+        if not result.changed:
+            found["unchanged"] += 1
+            continue
+        report = compare(model, result.model, numerics="rounding")
+        found[str(report.status)] += 1
+        alike = all(case.status != "inconclusive" or "in the same way" in case.detail for case in report.cases)
+        if not report.ok and not (report.status == "inconclusive" and alike):
+            wrong.append(f"{name}: {report}")
+    assert not wrong, "\n".join(wrong)
+    assert found["equal"] > 300
+    assert found["inconclusive"] < 30, found
