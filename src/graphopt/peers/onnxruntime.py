@@ -1,0 +1,159 @@
+"""ONNX Runtime's own graph optimizers, run offline."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from graphopt.peers import files
+from graphopt.peers.base import Peer, data_file
+from graphopt.peers.counterparts import ONNXRUNTIME
+
+# Rewrite rules run inside one transformer per level. They can be switched off by name like transformers can, but no
+# log and no API names them.
+RULES: Mapping[int, tuple[str, ...]] = {
+    1: (
+        "EliminateIdentity", "EliminateSlice", "UnsqueezeElimination", "EliminateDropout", "ExpandElimination",
+        "CastElimination", "CastChainElimination", "PreShapeNodeElimination", "NoopElimination", "DivMulFusion",
+        "FuseReluClip", "GemmSumFusion", "GemmTransposeFusion", "NotWhereFusion", "ConvAddFusion", "ConvMulFusion",
+        "ConvBNFusion", "Pad_Fusion", "MatMul_BatchNormalization_Fusion", "LabelEncoderFusion",
+    ),
+    2: ("ClipQuantRewrite", "ReluQuantRewrite", "GemmTransposeFusion"),
+}  # fmt: skip
+_LEVEL = re.compile(r"Applying \d+ graph transformer\(s\) for level (\d)")
+_TRANSFORMER = re.compile(r"Applying graph transformer (\S+) on step 1\.")
+_EXTERNAL_FILE = "session.optimized_model_external_initializers_file_name"
+_EXTERNAL_MINIMUM = "session.optimized_model_external_initializers_min_size_in_bytes"
+_CAST_CHAINS = "optimization.enable_cast_chain_elimination"
+_SMALL = "1024"
+_LARGE = 1_500_000_000  # bytes beyond which the optimized model might not fit in one file
+# A model of one Relu, so that a session can be made without building a proto.
+_ONE_RELU = base64.b64decode("CAg6MwoMCgF4EgF5IgRSZWx1EgFnWg8KAXgSCgoICAESBAoCCAFiDwoBeRIKCggIARIECgIIAUIECgAQEQ==")
+
+
+class OnnxRuntimeLevel(Peer):
+    """ONNX Runtime up to one level, its optimized model saved to a file."""
+
+    distribution = "onnxruntime"
+    counterparts: ClassVar[Mapping[str, str]] = ONNXRUNTIME
+    level: ClassVar[int]
+    option: ClassVar[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: tuple[tuple[int, str], ...] = ()
+
+    def load(self) -> None:
+        """Import the peer."""
+        import onnxruntime as ort
+
+        if not hasattr(ort.GraphOptimizationLevel, self.option):
+            raise RuntimeError(f"onnxruntime {ort.__version__} has no level {self.option}")
+
+    def optimize(self, src: str, dst: str) -> None:
+        """Make a session that saves its optimized model."""
+        self._session(src, dst, [])
+
+    def list_passes(self) -> list[str]:
+        """Transformers up to this level, in the order in which they run, with their rules in place of rule sets."""
+        found: list[str] = []
+        for level, name in _transformers():
+            if level <= self.level:
+                found.extend(RULES.get(level, ()) if name == _rule_set(level) else [name])
+        return list(dict.fromkeys(found))
+
+    def prepare(self, pass_name: str) -> None:
+        """Ask onnxruntime for the names of its transformers."""
+        self._known = _transformers()
+
+    def run_one(self, src: str, dst: str, pass_name: str) -> None:
+        """Switch off everything but one transformer or rule."""
+        known = self._known or _transformers()
+        kept = {pass_name} | {_rule_set(level) for level, rules in RULES.items() if pass_name in rules}
+        names = [name for _, name in known] + [rule for rules in RULES.values() for rule in rules]
+        config = {_CAST_CHAINS: "1"} if pass_name == "CastChainElimination" else {}
+        self._session(src, dst, [name for name in dict.fromkeys(names) if name not in kept], config)
+
+    def _session(self, src: str, dst: str, disabled: list[str], config: Mapping[str, str] | None = None) -> None:
+        import onnxruntime as ort
+
+        options = _options(getattr(ort.GraphOptimizationLevel, self.option))
+        options.optimized_model_filepath = dst
+        for key, value in (config or {}).items():
+            options.add_session_config_entry(key, value)
+        if os.path.getsize(src) > _LARGE or files.has_external_data(src):
+            options.add_session_config_entry(_EXTERNAL_FILE, data_file(Path(dst)).name)
+            options.add_session_config_entry(_EXTERNAL_MINIMUM, _SMALL)
+        ort.InferenceSession(src, options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled)
+
+
+class OrtBasic(OnnxRuntimeLevel):
+    """ORT_ENABLE_BASIC."""
+
+    name, level, option = "ort-basic", 1, "ORT_ENABLE_BASIC"
+
+
+class OrtExtended(OnnxRuntimeLevel):
+    """ORT_ENABLE_EXTENDED."""
+
+    name, level, option = "ort-extended", 2, "ORT_ENABLE_EXTENDED"
+
+
+class OrtLayout(OnnxRuntimeLevel):
+    """ORT_ENABLE_LAYOUT: its output is for machines like this one."""
+
+    name, level, option = "ort-layout", 3, "ORT_ENABLE_LAYOUT"
+
+
+class OrtAll(OnnxRuntimeLevel):
+    """ORT_ENABLE_ALL: its output is for machines like this one."""
+
+    name, level, option = "ort-all", 4, "ORT_ENABLE_ALL"
+
+
+def _rule_set(level: int) -> str:
+    return f"Level{level}_RuleBasedTransformer"
+
+
+def _options(level: Any) -> Any:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return options
+
+
+def _transformers() -> tuple[tuple[int, str], ...]:
+    """(level, name) of every registered transformer, read from the verbose log of a session; worker process only."""
+    import onnxruntime as ort
+
+    options = _options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
+    options.log_severity_level, options.log_verbosity_level = 0, 4
+    with tempfile.TemporaryFile() as log:
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            ort.InferenceSession(_ONE_RELU, options, providers=["CPUExecutionProvider"])
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        log.seek(0)
+        return tuple(_parse_log(log.read().decode(errors="replace")))
+
+
+def _parse_log(text: str) -> Iterator[tuple[int, str]]:
+    level = 0
+    for line in text.splitlines():
+        if found := _LEVEL.search(line):
+            level = int(found[1])
+        if found := _TRANSFORMER.search(line):
+            yield level, found[1]

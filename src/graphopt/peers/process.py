@@ -1,0 +1,116 @@
+"""Running a command under a time limit and a memory limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+_POLL_SECONDS = 0.02
+_ROOM_FOR_CHECK = 120.0  # seconds for judging the output, once the work itself is done
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a supervised process came to its end.
+
+    Attributes:
+        cause: `exited` by itself, or stopped for `timeout` or `memory`.
+        returncode: Its exit code; negative for a signal.
+        peak_memory_bytes: Largest resident memory seen, the process's children included.
+        seconds: Wall time.
+    """
+
+    cause: Literal["exited", "timeout", "memory"]
+    returncode: int
+    peak_memory_bytes: int
+    seconds: float
+
+    @property
+    def signal_name(self) -> str | None:
+        """The signal that ended the process, if one did."""
+        if self.returncode >= 0:
+            return None
+        try:
+            return signal.Signals(-self.returncode).name
+        except ValueError:
+            return f"signal {-self.returncode}"
+
+
+def supervise(
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    timeout: float | None = None,
+    memory_limit: int | None = None,
+    work_done: Path | None = None,
+) -> Ending:
+    """Run a command in `folder` until it ends or goes over a limit; its output goes to `stdout` and `stderr` there.
+
+    Memory is what is resident, not the address space: onnxruntime reserves far more of that than it uses.
+
+    Args:
+        command: What to run.
+        folder: Working directory.
+        environment: Environment variables.
+        timeout: Seconds of wall time.
+        memory_limit: Bytes of resident memory, of the process and its children.
+        work_done: A file whose existence says that the limits have been kept and no longer count.
+    """
+    started = time.perf_counter()
+    deadline = None if timeout is None else started + timeout
+    peak = 0
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        child = subprocess.Popen(
+            list(command), cwd=folder, env=dict(environment), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            start_new_session=True,
+        )  # fmt: skip
+    cause: Literal["exited", "timeout", "memory"] = "exited"
+    try:
+        watched = psutil.Process(child.pid)
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_POLL_SECONDS)
+                break
+            if work_done is not None and work_done.exists():
+                deadline, memory_limit, work_done = time.perf_counter() + _ROOM_FOR_CHECK, None, None
+            resident = _resident(watched)
+            peak = max(peak, resident)
+            if memory_limit is not None and resident > memory_limit:
+                cause = "memory"
+            elif deadline is not None and time.perf_counter() > deadline:
+                cause = "timeout"
+            else:
+                continue
+            break
+    finally:
+        _stop(child)
+    return Ending(cause, child.returncode, peak, time.perf_counter() - started)
+
+
+def _resident(process: psutil.Process) -> int:
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        for member in (process, *process.children(recursive=True)):
+            total += member.memory_info().rss
+    return total
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    """Kill the process and whatever it started, which share a session of their own."""
+    if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            if hasattr(os, "killpg"):
+                os.killpg(child.pid, signal.SIGKILL)
+            else:
+                child.kill()
+    child.wait()
