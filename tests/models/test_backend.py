@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from tests.backend_models import backend_models
 
 from graphopt.manager import PassManager
 from graphopt.verify import compare
+from tests.backend_models import backend_models
 
 
 @pytest.mark.parametrize("level", ["basic", "extended", "all"])
