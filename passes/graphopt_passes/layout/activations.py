@@ -78,6 +78,19 @@ def fusible(node: Node) -> Activation | None:
     return None
 
 
+def gated_by_sigmoid(node: Node) -> tuple[Value, Node] | None:
+    """For a Mul that computes x * Sigmoid(x): x, and the Sigmoid, which nothing else reads."""
+    if node.op != "Mul" or len(node.inputs) != 2:
+        return None
+    for gate, x in (node.inputs, node.inputs[::-1]):
+        producer = gate.producer if gate is not None else None
+        if producer is None or producer.op != "Sigmoid" or producer.graph is not node.graph:
+            continue
+        if gate is not None and x is not None and gate.one_use and producer.inputs[0] is x:
+            return x, producer
+    return None
+
+
 def hard_swish(value: Value) -> Node | None:
     """The Mul of x * HardSigmoid(x) with alpha 1/6 and beta 1/2, when `value` is read by nothing else."""
     if value.output_count or len(value.users) != 2 or sum(value.users.values()) != 2:

@@ -92,7 +92,15 @@ class Costs:
             elements = self._elements_of(form)
             slow = elements * 4 / (self.rates.memory / 8)
             return slow + self.rates.start, slow / 5 + self.rates.start
+        if form.kind in ("to_nhwc", "from_nhwc"):
+            return self._transpose(form)
         return self._elementwise(form)
+
+    def _transpose(self, form: Form) -> tuple[float, float]:
+        """To and from NHWC: the reorder costs as much as the transpose, but for the padding."""
+        layout = form.layouts[0] if form.layouts else self.facts.layout(form.operands[0]) or (self.block,)
+        elements = sum(layout) * pixels(form.extents, sum(layout))
+        return self._pass_over(elements, elements * lanes(layout, self.block) / sum(layout), 3)
 
     def _elementwise(self, form: Form) -> tuple[float, float]:
         """Elementwise nodes cost as much in either form, but for the padding and but for what fuses."""

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir import Value
+from graphopt.ir import TensorType, Value
 from graphopt.match import Mismatch
 from graphopt.rewrite import Outcome, Rewriter
 from graphopt_passes.layout import weights
+from graphopt_passes.layout.extents import Extents, declared
+from graphopt_passes.layout.facts import FLOAT
 from graphopt_passes.layout.plan import Group
 from graphopt_passes.layout.weights import Array, Layout
 
@@ -22,7 +24,7 @@ _POOL = (*_WINDOW, "ceil_mode", "storage_order", "count_include_pad")
 Blocked = tuple[Value, Layout]
 """A blocked value and where its channels lie."""
 
-Built = list[Blocked] | Mismatch
+Built = list[Blocked] | Value | Mismatch
 
 
 class Builder:
@@ -55,7 +57,11 @@ class Builder:
         results = _BUILDERS[group.form.kind](self, group)
         if isinstance(results, Mismatch):
             return results
+        if isinstance(results, Value):
+            return self.rw.replace(node, [results], detail=_detail(group))
         olds = [v for v in node.outputs if v is not None][: len(results)]
+        for value, layout in results:
+            self._state_type(value, layout, group.form.extents)
         plain = [self._leave(value, layout) for value, layout in results]
         outcome = self.rw.replace(node, plain, detail=_detail(group))
         if outcome:
@@ -65,7 +71,16 @@ class Builder:
             self._constants.update(self._made)
         return outcome
 
+    def _state_type(self, value: Value, layout: Layout, extents: Extents) -> None:
+        """Tell the type of a blocked value: inference does not know the blocked operators."""
+        dims = [dim if isinstance(dim, int) else None for dim in extents]
+        value.type = TensorType(FLOAT, (dims[0], weights.lanes(layout, self.block), dims[1], dims[2]))
+
     # ------------------------------------------------------------------ moving between forms
+
+    def blocked(self, value: Value) -> Blocked | None:
+        """The blocked form of a value, if there is one yet."""
+        return self._blocked.get(value)
 
     def now(self, value: Value) -> Value:
         """The value as it is now in NCHW."""
@@ -79,12 +94,25 @@ class Builder:
         plain = self.now(value)
         shape = plain.shape
         channels = shape[1] if shape is not None and len(shape) == 4 else sum(wanted or (0,))
-        if not isinstance(channels, int) or channels % 4 or wanted not in (None, (channels,)) or not channels:
+        if not isinstance(channels, int) or wanted not in (None, (channels,)) or not channels:
             return Mismatch("{} cannot be reordered to blocks", plain.name)
-        made: Blocked = (self.rw.op("ReorderInput", plain, domain=DOMAIN), (channels,))
+        made: Blocked = (self.rw.op("ReorderInput", self._in_fours(plain, channels), domain=DOMAIN), (channels,))
+        self._state_type(*made, declared(plain) or (None, None, None))
         if found is None:
             self._entered[value] = made
         return made
+
+    def _in_fours(self, plain: Value, channels: int) -> Value:
+        """The value with channels of zero added up to a multiple of four, which ReorderInput demands."""
+        missing = -channels % 4
+        if not missing:
+            return plain
+        pads = (0, 0, 0, 0, 0, missing, 0, 0)
+        if self.rw.graph.opset() < 11:
+            wide: Value = self.rw.op("Pad", plain, pads=pads)
+        else:
+            wide = self.rw.op("Pad", plain, np.array(pads, np.int64))
+        return wide
 
     def _leave(self, value: Value, layout: Layout) -> Value:
         """The value in NCHW; channels that lie apart are gathered."""
@@ -167,10 +195,10 @@ def _conv(build: Builder, group: Group) -> Built:
     x, layout = group.form.operands[0], group.form.layouts[0]
     weight, array, _, merge = _weight(group)
     block = build.block
-    if group.form.plain and x not in build._blocked:
+    if group.form.plain and build.blocked(x) is None:
         made = build.constant(weight, ("Bo", merge), lambda: weights.outputs_blocked(array, layout, block))
         return build.convolution(group, build.now(x), made, layout)
-    entered = build.enter(x, None if x.shape is not None or x in build._blocked else (array.shape[1],))
+    entered = build.enter(x, None if x.shape is not None or build.blocked(x) is not None else (array.shape[1],))
     if isinstance(entered, Mismatch):
         return entered
     source, inputs = entered
@@ -190,7 +218,7 @@ def _grouped(build: Builder, group: Group) -> Built:
 def _depthwise(build: Builder, group: Group) -> Built:
     x = group.form.operands[0]
     weight, array, _, _ = _weight(group)
-    entered = build.enter(x, None if x.shape is not None or x in build._blocked else (array.shape[0],))
+    entered = build.enter(x, None if x.shape is not None or build.blocked(x) is not None else (array.shape[0],))
     if isinstance(entered, Mismatch):
         return entered
     source, layout = entered
@@ -328,8 +356,32 @@ def _slice(build: Builder, group: Group) -> Built:
     return [(build.rw.op("Slice", source, *bounds), form.layouts[0])]
 
 
+def _silu(build: Builder, group: Group) -> Built:
+    entered = build.enter(group.form.operands[0])
+    if isinstance(entered, Mismatch):
+        return entered
+    return [(build.rw.op("QuickGelu", entered[0], domain="com.microsoft", alpha=1.0), entered[1])]
+
+
+def _to_nhwc(build: Builder, group: Group) -> Built:
+    form = group.form
+    x = form.operands[0]
+    found = build.blocked(x)
+    if found is None or len(found[1]) != 1:
+        return Mismatch("{} is not blocked", x.name)
+    made: Value = build.rw.op("ReorderOutput", found[0], domain=DOMAIN, channels=found[1][0], channels_last=1)
+    return made
+
+
+def _from_nhwc(build: Builder, group: Group) -> Built:
+    node = group.form.node
+    made = build.rw.op("ReorderInput", node.inputs[0], domain=DOMAIN, channels_last=1)
+    return [(made, group.form.layouts[0])]
+
+
 _BUILDERS: dict[str, Callable[[Builder, Group], Built]] = {
     "conv": _conv, "grouped": _grouped, "depthwise": _depthwise, "affine": _affine, "gate": _gate,
     "spread_gate": _spread_gate, "elementwise": _elementwise, "pool": _pool, "global_pool": _global_pool,
-    "upsample": _upsample, "concat": _concat, "split": _split, "slice": _slice,
+    "upsample": _upsample, "concat": _concat, "split": _split, "slice": _slice, "silu": _silu,
+    "to_nhwc": _to_nhwc, "from_nhwc": _from_nhwc,
 }  # fmt: skip

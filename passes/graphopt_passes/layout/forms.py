@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.ir import Node, Value
 from graphopt.match import Mismatch
-from graphopt_passes.layout.activations import ALIGNED_ONLY, UNARY, lane_bound
+from graphopt_passes.layout.activations import ALIGNED_ONLY, UNARY, gated_by_sigmoid, lane_bound
 from graphopt_passes.layout.extents import sliding
 from graphopt_passes.layout.facts import (
     FLOAT,
@@ -163,6 +163,9 @@ def _is_number(value: Value) -> bool:
 
 
 def _elementwise(node: Node, facts: Facts) -> Answer:
+    gated = gated_by_sigmoid(node)
+    if gated is not None:
+        return _silu(node, facts, *gated)
     images = [v for v in node.inputs if v is not None and not _is_number(v)]
     layouts = [facts.layout(v) for v in images]
     if not images or None in layouts:
@@ -183,6 +186,14 @@ def _elementwise(node: Node, facts: Facts) -> Answer:
     lanes = [facts.lane(v) for v in images] + [abs(scalar(v) or 0.0) for v in node.inputs if v not in images]
     bound = float(np.prod(np.maximum(lanes, 0))) if node.op == "Mul" else sum(lanes)
     return Form(node, "elementwise", images, [layout], facts.extents(first), lane=bound)
+
+
+def _silu(node: Node, facts: Facts, x: Value, sigmoid: Node) -> Answer:
+    layout = facts.layout(x)
+    if layout is None:
+        return None
+    data: dict[str, object] = {"sigmoid": sigmoid}
+    return Form(node, "silu", [x], [layout], facts.extents(x), lane=facts.lane(x), data=data)
 
 
 def _gate(node: Node, facts: Facts, images: list[Value]) -> Answer:
@@ -298,6 +309,22 @@ def _slice(node: Node, facts: Facts) -> Answer:
     return Form(node, "slice", [x], [(end - start,)], facts.extents(x), lane=facts.lane(x), data=data)
 
 
+def _transpose(node: Node, facts: Facts) -> Answer:
+    """From and to NHWC: reorders do that as well."""
+    x, perm = node.inputs[0], tuple(node.attr("perm") or ())
+    if x is None or perm not in ((0, 2, 3, 1), (0, 3, 1, 2)):
+        return None
+    if perm == (0, 2, 3, 1):
+        layout = facts.layout(x)
+        if layout is None or len(layout) != 1:
+            return None
+        return Form(node, "to_nhwc", [x], [], facts.extents(x), data={"channels": layout[0]})
+    shape = x.shape
+    if x.dtype != FLOAT or shape is None or not isinstance(shape[3], int) or shape[3] % 4 or not shape[3]:
+        return None
+    return Form(node, "from_nhwc", [], [(shape[3],)], facts.refined(None, node))
+
+
 _MAKERS: dict[str, Callable[[Node, Facts], Answer]] = {
     "Conv": _conv,
     "com.microsoft::FusedConv": _conv,
@@ -312,6 +339,7 @@ _MAKERS: dict[str, Callable[[Node, Facts], Answer]] = {
     "Slice": _slice,
     "Resize": resize_form,
     "Upsample": resize_form,
+    "Transpose": _transpose,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min", "Mean"), _elementwise),
     **dict.fromkeys(UNARY, _unary),
 }

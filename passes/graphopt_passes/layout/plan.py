@@ -96,6 +96,9 @@ def _follow(node: Node, facts: Facts) -> None:
 def _mark_fusions(forms: dict[Node, Form]) -> None:
     """Note which elementwise forms would go into a convolution, for the cost model."""
     for form in forms.values():
+        sigmoid = form.data.get("sigmoid")
+        if isinstance(sigmoid, Node) and sigmoid in forms:
+            forms[sigmoid].data["fuses"] = "activation"
         if not form.head:
             continue
         value = form.node.outputs[0]
@@ -173,7 +176,7 @@ def _price_value(cut: Cut, value: Value, readers: list[Form], place: dict[Node, 
     plain_readers = [form for form in readers if form.plain and form.operands[0] is value]
     if blocked_readers and source != cut.SOURCE:
         enter = cut.thing()
-        cut.price(enter, source, price if _can_enter(value, layout) else INFINITE)
+        cut.price(enter, source, price * (1 if sum(layout) % 4 == 0 else 2))
         for form in blocked_readers:
             cut.price(place[form.node], enter, INFINITE)
     if producer is None:
@@ -188,11 +191,6 @@ def _price_value(cut: Cut, value: Value, readers: list[Form], place: dict[Node, 
         extra = min(costs.plain_input(form), price)
         cut.price(source, cut.SINK, extra)
         cut.price(source, place[form.node], price - extra)
-
-
-def _can_enter(value: Value, layout: tuple[int, ...]) -> bool:
-    """Whether ReorderInput takes the value: it wants a multiple of four channels."""
-    return sum(layout) % 4 == 0
 
 
 def _read_elsewhere(value: Value, readers: set[Node]) -> bool:
@@ -228,6 +226,7 @@ def _groups(forms: dict[Node, Form], prices: dict[Node, tuple[float, float]]) ->
         group.gain = sum(prices[n][0] - prices[n][1] for n in members)
         taken.update(members)
         groups[group.last] = group
+    taken.update(form.data["sigmoid"] for form in forms.values() if "sigmoid" in form.data)  # type: ignore[misc]
     for node, form in forms.items():
         if node not in taken:
             groups[node] = Group(form, node, gain=prices[node][0] - prices[node][1])
