@@ -16,6 +16,7 @@ PASSES: dict[str, str] = {
     "fuse_pad_into_conv": "fusion.padding:FusePadIntoConv",
     "fuse_pad_into_max_pool": "fusion.padding:FusePadIntoMaxPool",
     "fuse_pad_into_pool": "fusion.padding:FusePadIntoPool",
+    "fuse_parallel_convs": "fusion.parallel_convs:FuseParallelConvs",
     "fuse_qkv": "fusion.qkv:FuseQkv",
     "fuse_transpose_into_gemm": "fusion.gemm:FuseTransposeIntoGemm",
     "rewrite_where": "fusion.where:RewriteWhere",

@@ -1,0 +1,171 @@
+"""Linear branches of a network, as convolutions that can be added up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd, prod
+
+import numpy as np
+
+from graphopt.ir import Node, Value
+from graphopt.rewrite import Mismatch
+from graphopt_passes.fusion.batchnorm import read_batchnorm
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A convolution with everything spelled out.
+
+    Attributes:
+        kernel: weights in float64, `[out, in / group, *size]`.
+        bias: one number per output channel, in float64.
+        group: the number of groups.
+        strides: one for each spatial axis.
+        dilations: one for each spatial axis; 1 where the kernel has size 1.
+        before: padding in front of each spatial axis.
+        after: padding behind each spatial axis.
+    """
+
+    kernel: np.ndarray
+    bias: np.ndarray
+    group: int
+    strides: Sizes
+    dilations: Sizes
+    before: Sizes
+    after: Sizes
+
+    @property
+    def size(self) -> Sizes:
+        """The size of the kernel."""
+        return tuple(self.kernel.shape[2:])
+
+    @property
+    def cost(self) -> int:
+        """Multiplications for one element of the output."""
+        return prod(self.kernel.shape[1:])
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        """Input and output channels."""
+        return self.kernel.shape[1] * self.group, self.kernel.shape[0]
+
+    def negated(self) -> Branch:
+        """The branch that gives the opposite numbers."""
+        return replace(self, kernel=-self.kernel, bias=-self.bias)
+
+    def with_group(self, group: int) -> np.ndarray:
+        """The kernel for fewer groups, with zeros between the blocks."""
+        ratio = self.group // group
+        if ratio == 1:
+            return self.kernel
+        outputs, inputs = self.kernel.shape[0] // self.group, self.kernel.shape[1]
+        blocks = self.kernel.reshape(group, ratio, outputs, inputs, *self.size)
+        wide = np.zeros((group, ratio, outputs, ratio, inputs, *self.size))
+        for index in range(ratio):
+            wide[:, index, :, index] = blocks[:, index]
+        return wide.reshape(self.kernel.shape[0], ratio * inputs, *self.size)
+
+
+def read_convolution_branch(node: Node) -> Branch | Mismatch:
+    """A `Conv` with constant weights as a branch."""
+    weight, bias = node.input(1), node.input(2)
+    kernel = weight.const() if weight is not None else None
+    if weight is None or kernel is None or kernel.ndim < 3:
+        return Mismatch("the weight of {} is not constant", node.name or "a convolution")
+    shift = bias.const() if bias is not None else None
+    if bias is not None and shift is None:
+        return Mismatch("the bias {} is not constant", bias.name)
+    axes = kernel.ndim - 2
+    strides = tuple(node.attr("strides") or (1,) * axes)
+    dilations = tuple(
+        1 if size == 1 else step
+        for size, step in zip(kernel.shape[2:], node.attr("dilations") or (1,) * axes, strict=True)
+    )
+    pads = _pads(node, kernel.shape[2:], strides, dilations)
+    if pads is None:
+        return Mismatch("auto_pad is {}", node.attr("auto_pad"))
+    wide = shift.astype(np.float64) if shift is not None else np.zeros(kernel.shape[0])
+    group = node.attr("group", 1)
+    return Branch(kernel.astype(np.float64), wide, group, strides, dilations, pads[:axes], pads[axes:])
+
+
+def _pads(node: Node, size: Sizes, strides: Sizes, dilations: Sizes) -> Sizes | None:
+    mode = node.attr("auto_pad", "NOTSET")
+    if mode == "NOTSET":
+        return tuple(node.attr("pads") or (0,) * (2 * len(size)))
+    if mode == "VALID":
+        return (0,) * (2 * len(size))
+    if any(step != 1 for step in strides):
+        return None
+    total = [step * (length - 1) for length, step in zip(size, dilations, strict=True)]
+    less, more = tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
+    return less + more if mode == "SAME_UPPER" else more + less
+
+
+def identity_branch(like: Branch, normalization: Node | None) -> Branch | Mismatch:
+    """What passes a value on, or only normalizes it, as a convolution of one channel each beside `like`."""
+    inputs, outputs = like.channels
+    axes = len(like.size)
+    scale, shift = np.ones(outputs), np.zeros(outputs)
+    if normalization is not None:
+        affine = read_batchnorm(normalization)
+        if isinstance(affine, Mismatch):
+            return affine
+        scale, shift = affine
+    if inputs != outputs or len(scale) != outputs:
+        return Mismatch("{} channels come in, {} go out", inputs, outputs)
+    one, zero = (1,) * axes, (0,) * axes
+    return Branch(scale.reshape(-1, 1, *one), shift, outputs, one, one, zero, zero)
+
+
+def add_branches(a: Branch, b: Branch) -> Branch | Mismatch:
+    """One convolution that computes the sum of two of the same input, or why there is none that costs no more."""
+    if a.strides != b.strides:
+        return Mismatch("the branches have strides {} and {}", a.strides, b.strides)
+    if a.channels != b.channels:
+        return Mismatch("the branches have channels {} and {}", a.channels, b.channels)
+    spans = [_join_axis(a, b, axis) for axis in range(len(a.size))]
+    known = [span for span in spans if span is not None]
+    if len(known) < len(spans):
+        return Mismatch("the windows of the branches do not line up")
+    group = gcd(a.group, b.group)
+    size = tuple((last - first) // step + 1 for first, last, step, _ in known)
+    cost = a.channels[0] // group * prod(size)
+    if cost > a.cost + b.cost:
+        return Mismatch("one convolution would take {} multiplications, {} and {} do", cost, a.cost, b.cost)
+    kernel = np.zeros((a.kernel.shape[0], a.channels[0] // group, *size))
+    for branch in (a, b):
+        place = tuple(
+            slice((-pad - first) // step, (-pad - first) // step + length)
+            for pad, length, (first, _, step, _) in zip(branch.before, branch.size, known, strict=True)
+        )
+        kernel[(slice(None), slice(None), *place)] += branch.with_group(group)
+    before = tuple(-first for first, _, _, _ in known)
+    after = tuple(last + rest for _, last, _, rest in known)
+    steps = tuple(step for _, _, step, _ in known)
+    return Branch(kernel, a.bias + b.bias, group, a.strides, steps, before, after)
+
+
+def _join_axis(a: Branch, b: Branch, axis: int) -> tuple[int, int, int, int] | None:
+    """First and last tap, their distance, and the padding beyond the last, of windows that cover both."""
+    lengths = (a.size[axis], b.size[axis])
+    steps = {branch.dilations[axis] for branch, n in zip((a, b), lengths, strict=True) if n > 1} or {1}
+    if len(steps) > 1:
+        return None
+    step = steps.pop()
+    firsts = [-branch.before[axis] for branch in (a, b)]
+    lasts = [first + step * (n - 1) for first, n in zip(firsts, lengths, strict=True)]
+    rests = [branch.after[axis] - last for branch, last in zip((a, b), lasts, strict=True)]
+    if (firsts[0] - firsts[1]) % step or rests[0] != rests[1]:
+        return None
+    return min(firsts), max(lasts), step, rests[0]
+
+
+def branch_input(value: Value, reader: Node) -> Value | None:
+    """What the linear branch that ends in `value` reads; the value itself where it is no branch of its own."""
+    node = value.producer
+    if node is None or node.op not in ("Conv", "BatchNormalization"):
+        return value
+    return node.input(0) if value.one_use and node.graph is reader.graph else value
