@@ -89,6 +89,13 @@ class Journal:
         edit.remove_initializer(value)
         self._inverses.append(partial(edit.restore_initializer, value, tensor))
 
+    def remove_function(self, function: Graph) -> None:
+        """Drop a model-local function."""
+        functions = function.model.functions
+        position = functions.index(function)
+        del functions[position]
+        self._inverses.append(partial(functions.insert, position, function))
+
     def set_type(self, value: Value, value_type: Any) -> None:
         """Note what is known of a value's type."""
         self._inverses.append(partial(setattr, value, "type", value.type))

@@ -409,6 +409,13 @@ class Rewriter:
         self._emit([], [], -size, f"initializer {value.name}")
         return FIRED
 
+    def drop_function(self, function: Graph) -> Outcome:
+        """Drop a model-local function that nothing calls."""
+        removed = [NodeNote.of(node) for node in function]
+        self.journal.remove_function(function)
+        self._emit(removed, [], 0, f"function {function.name}")
+        return FIRED
+
     def decline(self, reason: str, *args: object, node: Node | None = None) -> Mismatch:
         """Note a near miss; for passes over whole graphs, which return nothing."""
         mismatch = Mismatch(reason, *args)
