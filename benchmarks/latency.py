@@ -120,7 +120,7 @@ class Bench:
         return found
 
     def latency(self, threads: int, budget: float) -> dict[str, Any]:
-        """Milliseconds of each variant and its ratio to BASE (above 1: faster), in interleaved rounds."""
+        """Milliseconds of each variant, and how much faster it is than BASE and than our better one, round by round."""
         sessions = self.sessions(threads)
         burst = {name: self._burst(session) for name, session in sessions.items()}
         times: dict[str, list[float]] = {name: [] for name in sessions}
@@ -131,10 +131,13 @@ class Bench:
             shuffle.shuffle(order)
             for name in order:
                 times[name].append(self._time(sessions[name], burst[name]))
+        ours = [name for name in times if name.startswith("graphopt")]
+        best = min(ours, key=lambda name: results.spread(times[name])["median"], default=BASE)
         return {
             name: {
                 "ms": results.spread(values),
                 "ratio": results.spread([base / own for base, own in zip(times[BASE], values, strict=True)]),
+                "to_ours": results.spread([own / it for own, it in zip(times[best], values, strict=True)]),
                 "rounds": len(values),
             }
             for name, values in times.items()

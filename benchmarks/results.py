@@ -89,8 +89,11 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": middle, "low": low, "high": high}
 
 
-def verdict(ratio: float) -> str:
-    """What a ratio of times (theirs by ours) says: faster, slower, or a tie."""
-    if abs(ratio - 1) <= TIE:
+def verdict(ratio: float, low: float | None = None, high: float | None = None) -> str:
+    """What a ratio of times (theirs by ours) says: faster, slower, or a tie.
+
+    With quartiles given, a difference that they do not agree on is a tie as well.
+    """
+    if abs(ratio - 1) <= TIE or (low is not None and high is not None and low <= 1 <= high):
         return "tie"
     return "faster" if ratio > 1 else "slower"

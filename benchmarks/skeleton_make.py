@@ -1,14 +1,16 @@
 """Make skeletons of exported models: `python -m benchmarks skeletons`.
 
 Replacing each weight by noise of the same mean and spread keeps a layer's scale only on average; over fifty layers
-the answers would vanish or overflow, and comparing them would mean nothing. So the graph is walked node by node with
-the true and with the drawn weights, and each drawn matrix gets the gain that gives its layer the true spread.
+the answers would vanish, overflow, or no longer depend on the input, and comparing them would mean nothing. So the
+graph is walked node by node, once with the true weights and once with the drawn ones, and each drawn layer gets the
+gain and the biases that give every channel the true mean and the layer its true variation. Gains go into the recipes;
+biases are kept, rounded to eight bits of mantissa.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,29 +32,38 @@ from benchmarks.skeleton import (
 )
 
 SMALL = 64  # elements: what is smaller is kept as it is
-_LINEAR = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1, "BatchNormalization": 1}
+FEEDS = 3
+_LINEAR = {"Conv": 1, "ConvTranspose": 1, "BatchNormalization": 1, "Gemm": -1, "MatMul": -1, "Add": -1}  # channel axis
+_BIAS = {"Conv": 2, "ConvTranspose": 2, "BatchNormalization": 2, "Gemm": 2, "MatMul": -1, "Add": 1}
 _THROUGH = {"Transpose", "Reshape", "Identity", "Cast", "Unsqueeze", "Squeeze"}
 Env = dict[str, Any]
+Moments = tuple[np.ndarray, float]
 
 
 def make_skeleton(key: str, source: Path, target: Path) -> dict[str, Any]:
     """Write the skeleton of the model at `source`, and check that its answers are sane; what was written."""
     original = onnx.load(source)
-    feed = sample_inputs(key, original, batch=1)
+    feeds = [sample_inputs(key, original, batch=1, seed=seed) for seed in range(FEEDS)]
     drawn = ModelProto()
     drawn.CopyFrom(original)
     for seed, tensor in enumerate(tensors(drawn)):
         describe(tensor, seed)
-    wanted: dict[int, float] = {}
-    reference = walk(original, feed, lambda at, env: _note(original, at, env, wanted))
-    _tune(drawn, feed, wanted)
+    reference, wanted = observe(original, feeds)
+    Tuner(drawn, wanted).tune(feeds)
     size = save_skeleton(drawn, target)
-    answers = _run(refill(drawn), feed)
-    ratios = [_spread(got) / max(_spread(want), 1e-12) for got, want in zip(answers, reference, strict=True)]
-    if not all(np.isfinite(got).all() for got in answers) or not all(0.02 < ratio < 50 for ratio in ratios):
+    refill(drawn)
+    answers = [run_once(drawn, feed) for feed in feeds]
+    got, want = ([_variation(column) for column in zip(*rows, strict=True)] for rows in (answers, reference))
+    ratio = [one / max(two, 1e-12) for one, two in zip(got, want, strict=True)]
+    if not all(np.isfinite(ratio)) or not all(0.1 < one < 10 for one in ratio):
         target.unlink()
-        raise ValueError(f"{key}: the refilled model answers with {ratios} times the true spread")
-    return {"name": key, "bytes": size, "spread": [round(ratio, 2) for ratio in ratios]}
+        raise ValueError(f"the answers of the refilled model vary {ratio} times as much as the true ones")
+    return {"name": key, "bytes": size, "variation": [round(one, 2) for one in ratio]}
+
+
+def _variation(answers: Sequence[np.ndarray]) -> float:
+    """How much the answers to different inputs differ."""
+    return float(np.std(np.stack(answers).astype(np.float64), axis=0).mean())
 
 
 def make_all(keys: list[str] | None, *, force: bool) -> None:
@@ -96,20 +107,56 @@ def _write(tensor: TensorProto, recipe: dict[str, str]) -> None:
         tensor.external_data.add(key=key, value=value)
 
 
-def walk(model: ModelProto, feed: dict[str, np.ndarray], visit: Callable[[int, Env], None]) -> list[np.ndarray]:
-    """Evaluate the outer graph node by node, calling `visit` before each node; the outputs of the model."""
-    graph = model.graph
-    env: Env = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    env.update(feed)
-    keep = {value.name for value in graph.output}
-    last = {name: at for at, node in enumerate(graph.node) for name in _reads(node)}
-    for at, node in enumerate(graph.node):
-        visit(at, env)
-        env.update(evaluate(model, node, env))
-        for name in _reads(node):
-            if last[name] == at and name not in keep and name in env:
-                del env[name]
-    return [env[value.name] for value in graph.output]
+class Walker:
+    """Evaluates the outer graph of a model node by node, for several inputs side by side."""
+
+    def __init__(self, model: ModelProto, feeds: list[dict[str, np.ndarray]]) -> None:
+        self.model = model
+        self.consts: Env = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+        self.envs: list[Env] = [dict(feed) for feed in feeds]
+
+    def run(self, visit: Callable[[int, NodeProto], list[Env] | None]) -> list[list[np.ndarray]]:
+        """Evaluate all nodes; `visit` may give a node's outputs itself. The outputs of the model for each feed."""
+        graph = self.model.graph
+        keep = {value.name for value in graph.output}
+        last = {name: at for at, node in enumerate(graph.node) for name in _reads(node)}
+        for at, node in enumerate(graph.node):
+            answers = visit(at, node)
+            if answers is None:
+                answers = self.evaluate(node)
+            if len(answers) == 1:
+                self.consts.update(answers[0])
+            else:
+                for env, answer in zip(self.envs, answers, strict=True):
+                    env.update(answer)
+            for name in _reads(node):
+                if last[name] == at and name not in keep:
+                    for env in self.envs:
+                        env.pop(name, None)
+        return [[env.get(value.name, self.consts.get(value.name)) for value in graph.output] for env in self.envs]
+
+    def evaluate(self, node: NodeProto) -> list[Env]:
+        """The outputs of one node for each feed, or once when none of its inputs depends on them."""
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            return [{node.output[0]: numpy_helper.to_array(node.attribute[0].t)}]
+        reads = sorted(name for name in _reads(node) if name in self.envs[0] or name in self.consts)
+        envs = self.envs if any(name in self.envs[0] for name in reads) else [{}]
+        feeds = [{name: env[name] if name in env else self.consts[name] for name in reads} for env in envs]
+        outputs = [name for name in node.output if name]
+        graph = helper.make_graph(
+            [node],
+            "one",
+            [_value_info(name, feeds[0][name]) for name in reads],
+            [helper.make_empty_tensor_value_info(name) for name in outputs],
+        )
+        single = helper.make_model(
+            graph,
+            opset_imports=list(self.model.opset_import),
+            ir_version=self.model.ir_version,
+            functions=list(self.model.functions),
+        )
+        session = _session(single)
+        return [dict(zip(outputs, session.run(None, feed), strict=True)) for feed in feeds]
 
 
 def _reads(node: NodeProto) -> set[str]:
@@ -122,25 +169,6 @@ def _reads(node: NodeProto) -> set[str]:
     return found
 
 
-def evaluate(model: ModelProto, node: NodeProto, env: Env) -> Env:
-    """The outputs of one node, by onnxruntime."""
-    if node.op_type == "Constant" and node.attribute[0].name == "value":
-        return {node.output[0]: numpy_helper.to_array(node.attribute[0].t)}
-    reads = sorted(name for name in _reads(node) if name in env)
-    outputs = [name for name in node.output if name]
-    graph = helper.make_graph(
-        [node],
-        "one",
-        [_value_info(name, env[name]) for name in reads],
-        [helper.make_empty_tensor_value_info(name) for name in outputs],
-    )
-    single = helper.make_model(
-        graph, opset_imports=list(model.opset_import), ir_version=model.ir_version, functions=list(model.functions)
-    )
-    answers = _run(single, {name: env[name] for name in reads})
-    return dict(zip(outputs, answers, strict=True))
-
-
 def _value_info(name: str, value: Any) -> Any:
     if isinstance(value, list):
         item = helper.np_dtype_to_tensor_dtype(value[0].dtype)
@@ -148,71 +176,113 @@ def _value_info(name: str, value: Any) -> Any:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
 
 
-def _run(model: ModelProto, feed: dict[str, Any]) -> list[Any]:
+def _session(model: ModelProto) -> ort.InferenceSession:
     settings = ort.SessionOptions()
     settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     settings.log_severity_level = 3
     settings.intra_op_num_threads = 1
-    session = ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
-    return session.run(None, feed)
+    return ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
 
 
-def _spread(array: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(np.square(array.astype(np.float64)))))
+def run_once(model: ModelProto, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs of the whole model."""
+    return _session(model).run(None, feed)
 
 
-def _note(model: ModelProto, at: int, env: Env, wanted: dict[int, float]) -> None:
-    node = model.graph.node[at]
-    if node.op_type in _LINEAR and node.input[_LINEAR[node.op_type]] in env:
-        answer = evaluate(model, node, env)[node.output[0]]
-        wanted[at] = _spread(answer)
+def _moments(answers: list[Env], node: NodeProto) -> Moments:
+    """The mean of each channel, and how much a value varies around it, over all feeds."""
+    arrays = [next(iter(answer.values())).astype(np.float64) for answer in answers]
+    axis = _LINEAR[node.op_type]
+    columns = [np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1) for array in arrays]
+    merged = np.concatenate(columns, 1)
+    return merged.mean(1), float(merged.var(1).mean())
 
 
-def _tune(drawn: ModelProto, feed: dict[str, np.ndarray], wanted: dict[int, float]) -> None:
-    """Give each drawn matrix of `drawn` the gain that restores the spread its layer has in the original."""
-    recipes = {tensor.name: tensor for tensor in drawn.graph.initializer if is_recipe(tensor)}
-    makers: dict[str, NodeProto] = {}
-    for node in drawn.graph.node:
-        makers.update(dict.fromkeys(node.output, node))
-        if node.op_type == "Constant" and node.attribute[0].name == "value" and is_recipe(node.attribute[0].t):
-            recipes[node.output[0]] = node.attribute[0].t
-    filled = ModelProto()
-    filled.CopyFrom(drawn)
-    refill(filled)
-    done: set[str] = set()
+def observe(model: ModelProto, feeds: list[dict[str, np.ndarray]]) -> tuple[list[list[np.ndarray]], dict[int, Moments]]:
+    """The true answers, and the true moments behind each linear node."""
+    wanted: dict[int, Moments] = {}
+    walker = Walker(model, feeds)
 
-    def visit(at: int, env: Env) -> None:
-        node = filled.graph.node[at]
-        if at not in wanted or wanted[at] == 0.0:
-            return
-        operand = node.input[_LINEAR[node.op_type]]
-        root = _root(operand, makers, recipes)
-        if root is None or root in done:
-            return
-        done.add(root)
-        gain = 1.0
-        true_weight = env[operand]
-        for _ in range(3):  # the bias does not scale along, so one step may fall short
-            env[operand] = (true_weight * gain).astype(true_weight.dtype)
-            got = _spread(evaluate(filled, node, env)[node.output[0]])
-            if not np.isfinite(got) or got == 0.0:
-                break
-            gain *= float(np.clip(wanted[at] / got, 0.1, 10.0))
-        gain = float(np.clip(gain, 0.05, 20.0))
-        env[operand] = (true_weight * gain).astype(true_weight.dtype)
-        _scale(recipes[root], gain)
+    def visit(at: int, node: NodeProto) -> list[Env] | None:
+        answers = walker.evaluate(node)
+        if node.op_type in _LINEAR and len(answers) > 1 and next(iter(answers[0].values())).ndim > 1:
+            wanted[at] = _moments(answers, node)
+        return answers
 
-    walk(filled, feed, visit)
+    return walker.run(visit), wanted
 
 
-def _root(name: str, makers: dict[str, NodeProto], recipes: Iterable[str]) -> str | None:
-    """The recipe that `name` is a reshaped or transposed copy of."""
-    while name not in recipes:
-        node = makers.get(name)
-        if node is None or node.op_type not in _THROUGH:
+class Tuner:
+    """Gives the recipes of a model the gains, and its layers the biases, that restore the true moments."""
+
+    def __init__(self, drawn: ModelProto, wanted: dict[int, Moments]) -> None:
+        self.wanted = wanted
+        self.recipes = {tensor.name: tensor for tensor in drawn.graph.initializer if is_recipe(tensor)}
+        self.makers: dict[str, NodeProto] = {}
+        for node in drawn.graph.node:
+            self.makers.update(dict.fromkeys(node.output, node))
+            if node.op_type == "Constant" and node.attribute[0].name == "value" and is_recipe(node.attribute[0].t):
+                self.recipes[node.output[0]] = node.attribute[0].t
+        self.filled = ModelProto()
+        self.filled.CopyFrom(drawn)
+        refill(self.filled)
+        self.done: set[str] = set()
+
+    def tune(self, feeds: list[dict[str, np.ndarray]]) -> None:
+        """Walk the drawn model and put each layer right before what follows is evaluated."""
+        self.walker = Walker(self.filled, feeds)
+        self.walker.run(self._visit)
+
+    def _visit(self, at: int, node: NodeProto) -> list[Env] | None:
+        if at not in self.wanted:
             return None
-        name = node.input[0]
-    return name
+        if node.op_type != "Add":
+            self._gain(at, node)
+        slot = _BIAS[node.op_type]
+        for place in (0, 1) if node.op_type == "Add" else (slot,):
+            if len(node.input) > place >= 0:
+                self._shift(at, node, node.input[place])
+        return None
+
+    def _take(self, name: str) -> TensorProto | None:
+        """The recipe that `name` is a reshaped or transposed copy of, once."""
+        while name not in self.recipes:
+            node = self.makers.get(name)
+            if node is None or node.op_type not in _THROUGH:
+                return None
+            name = node.input[0]
+        if name in self.done:
+            return None
+        self.done.add(name)
+        return self.recipes[name]
+
+    def _gain(self, at: int, node: NodeProto) -> None:
+        weight = self._take(node.input[1])
+        if weight is None:
+            return
+        got = _moments(self.walker.evaluate(node), node)[1]
+        want = self.wanted[at][1]
+        if got > 0 and want > 0:
+            gain = float(np.clip((want / got) ** 0.5, 0.02, 50.0))
+            consts = self.walker.consts
+            consts[node.input[1]] = (consts[node.input[1]] * gain).astype(consts[node.input[1]].dtype)
+            _scale(weight, gain)
+
+    def _shift(self, at: int, node: NodeProto, name: str) -> None:
+        consts = self.walker.consts
+        mean = self.wanted[at][0]
+        if name not in consts or consts[name].size != mean.size or consts[name].dtype != np.float32:
+            return
+        bias = self._take(name)
+        if bias is None:
+            return
+        missing = mean - _moments(self.walker.evaluate(node), node)[0]
+        exact = consts[name].reshape(-1) + missing.astype(np.float32)
+        short = (exact.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+        consts[name] = short.reshape(consts[name].shape)
+        bias.ClearField("external_data")
+        bias.ClearField("data_location")
+        bias.raw_data = short.tobytes()
 
 
 def _scale(tensor: TensorProto, gain: float) -> None:

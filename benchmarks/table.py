@@ -143,12 +143,15 @@ def _ahead(data: list[dict[str, Any]], threads: str) -> dict[tuple[str, str], fl
     """(model, peer variant) -> how much faster that variant runs than graphopt's better one, where it does."""
     found = {}
     for row in data:
-        variants = row.get("latency", {}).get(threads, {})
-        ours = [v["ratio"]["median"] for name, v in variants.items() if name.startswith("graphopt")]
-        for name, got in variants.items():
-            if ours and not name.startswith("graphopt") and got["ratio"]["median"] > max(ours) * (1 + TIE):
-                found[row["model"], name] = got["ratio"]["median"] / max(ours)
+        for name, got in row.get("latency", {}).get(threads, {}).items():
+            ratio = got["to_ours"]
+            if not name.startswith("graphopt") and _judge(ratio) == "faster":
+                found[row["model"], name] = ratio["median"]
     return found
+
+
+def _judge(ratio: dict[str, float]) -> str:
+    return verdict(ratio["median"], ratio["low"], ratio["high"])
 
 
 def _latency() -> str:
@@ -158,19 +161,20 @@ def _latency() -> str:
     data = [row for row in found["data"] if "latency" in row]
     text = [
         "## Latency of the deployed model",
-        f"Speed relative to `{BASE}`: the export, optimized by onnxruntime at session start. Above 1 is faster; figures "
-        "are medians of the ratios of interleaved rounds. `x@all` is the output of `x` under ORT_ENABLE_ALL, `x@none` "
-        "under ORT_DISABLE_ALL.",
+        f"Speed relative to `{BASE}`: the export, optimized by onnxruntime at session start. Above 1 is faster. "
+        "Figures are medians of the ratios of interleaved rounds. `x@all` is what `x` wrote, run under "
+        "ORT_ENABLE_ALL; `x@none` the same under ORT_DISABLE_ALL. A difference whose quartiles do not agree is a tie.",
     ]
     for threads in sorted({count for row in data for count in row["latency"]}):
         names = list(dict.fromkeys(name for row in data for name in row["latency"].get(threads, {})))
         rows = []
         for name in names:
             by_dress: Row = []
-            ratios = _ratios(data, threads, name)
+            spreads = _ratios(data, threads, name)
+            ratios = {model: ratio["median"] for model, ratio in spreads.items()}
             for dress in DRESSES:
                 by_dress.append(figure(geometric_mean(r for m, r in ratios.items() if m.startswith(dress + "/"))))
-            verdicts = [verdict(ratio) for ratio in ratios.values()]
+            verdicts = [_judge(ratio) for ratio in spreads.values()]
             worst = min(ratios.items(), key=lambda item: item[1])
             rows.append([
                 name, figure(geometric_mean(ratios.values())), *by_dress, str(verdicts.count("faster")),
@@ -186,11 +190,9 @@ def _latency() -> str:
     return "\n\n".join(text)
 
 
-def _ratios(data: list[dict[str, Any]], threads: str, name: str) -> dict[str, float]:
+def _ratios(data: list[dict[str, Any]], threads: str, name: str) -> dict[str, dict[str, float]]:
     return {
-        row["model"]: row["latency"][threads][name]["ratio"]["median"]
-        for row in data
-        if name in row["latency"].get(threads, {})
+        row["model"]: row["latency"][threads][name]["ratio"] for row in data if name in row["latency"].get(threads, {})
     }
 
 

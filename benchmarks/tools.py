@@ -23,7 +23,8 @@ def _plain() -> Job:
     import onnx
 
     def job(source: str, target: str) -> None:
-        onnx.save(onnx.load(source), target)
+        beside = bool(_weights(source))
+        onnx.save(onnx.load(source), target, save_as_external_data=beside, location=Path(target).name + ".data")
 
     return job
 
