@@ -165,3 +165,12 @@ _DTYPES: dict[str, Callable[[Node, int], int | None]] = {
     "TopK": _then(TensorProto.INT64),
 }
 """Element types of outputs by operator; each of these has a shape rule."""
+
+
+def dtype_of_output(node: Node, index: int) -> int | None:
+    """The element type of an output, set or following from the inputs; None when unknown."""
+    value = node.output(index)
+    if value is not None and value.dtype is not None:
+        return value.dtype
+    rule = _DTYPES.get(node.op)
+    return rule(node, index) if rule is not None else None

@@ -1,0 +1,106 @@
+"""What computing a node would cost in bytes and in work, known before it is computed."""
+
+from __future__ import annotations
+
+import math
+
+from onnx import TensorProto
+
+from graphopt.analysis.nodes import dtype_of_output
+from graphopt.analysis.shapes import ShapeAnalysis
+from graphopt.ir import Node, Value
+from graphopt.ir.types import tensor_nbytes
+
+_STRING_BYTES = 64
+"""What a string is taken to need."""
+
+_AT_MOST_FIRST = frozenset({
+    "Abs", "Cast", "Ceil", "Compress", "Cos", "Erf", "Exp", "Floor", "Identity", "Log", "Neg", "Not", "Reciprocal",
+    "Relu", "Round", "Sigmoid", "Sign", "Sin", "Slice", "Sqrt", "Squeeze", "Tanh", "Transpose", "Unique", "Unsqueeze",
+})  # fmt: skip
+"""Operators whose results have no more elements than their first input, whatever it holds."""
+
+_WINDOWS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+
+
+def dims(analysis: ShapeAnalysis, value: Value) -> tuple[int, ...] | None:
+    """The shape of a value when all of it is known."""
+    shape = analysis.shape(value)
+    if shape is None:
+        return None
+    known = tuple(d for d in shape if isinstance(d, int) and d >= 0)
+    return known if len(known) == len(shape) else None
+
+
+def output_bytes(analysis: ShapeAnalysis, node: Node) -> int | None:
+    """Bytes of all outputs of a node, or an upper bound; None when nothing bounds them."""
+    total = 0
+    for index, value in enumerate(node.outputs):
+        if value is None:
+            continue
+        count = _count(analysis, node, value)
+        dtype = dtype_of_output(node, index)
+        if count is None or dtype is None:
+            return None
+        size = count * _STRING_BYTES if dtype == TensorProto.STRING else tensor_nbytes(dtype, count)
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def _count(analysis: ShapeAnalysis, node: Node, value: Value) -> int | None:
+    known = dims(analysis, value)
+    if known is not None:
+        return math.prod(known)
+    source = node.input(0)
+    given = dims(analysis, source) if source is not None else None
+    if given is None:
+        return None
+    if node.op in _AT_MOST_FIRST:
+        return math.prod(given)
+    return max(len(given), 1) * math.prod(given) if node.op == "NonZero" else None
+
+
+def has_no_elements(analysis: ShapeAnalysis, node: Node) -> bool:
+    """Whether an operand may be an empty tensor: some runtime kernels end the process on one."""
+    for value in node.inputs:
+        if value is not None:
+            known = dims(analysis, value)
+            if known is None or 0 in known:
+                return True
+    return False
+
+
+def work(analysis: ShapeAnalysis, node: Node) -> int:
+    """Roughly how many elementary steps a node takes; its outputs must be bounded already."""
+    reads = [_elements(analysis, v) for v in node.inputs if v is not None]
+    writes = sum(_elements(analysis, v) for v in node.outputs if v is not None)
+    return sum(reads) + writes * _steps_per_element(analysis, node)
+
+
+def _elements(analysis: ShapeAnalysis, value: Value) -> int:
+    known = dims(analysis, value)
+    return math.prod(known) if known is not None else 0
+
+
+def _steps_per_element(analysis: ShapeAnalysis, node: Node) -> int:
+    first, second = (_known(analysis, node, i) for i in (0, 1))
+    if node.op in ("MatMul", "MatMulInteger", "QLinearMatMul"):
+        return first[-1] if first else 1
+    if node.op == "Gemm":
+        return max(first, default=1)
+    if node.op in ("Conv", "ConvInteger"):
+        return math.prod(second[1:])
+    if node.op == "ConvTranspose":
+        return max(1, second[0] * math.prod(second[2:])) if second else 1
+    if node.op in _WINDOWS:
+        return math.prod(node.attr("kernel_shape") or ())
+    if node.op == "Einsum":
+        return math.prod(math.prod(_known(analysis, node, i)) for i in range(1, len(node.inputs)))
+    return 16
+
+
+def _known(analysis: ShapeAnalysis, node: Node, index: int) -> tuple[int, ...]:
+    value = node.input(index)
+    return (dims(analysis, value) if value is not None else None) or ()

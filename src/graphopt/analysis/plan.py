@@ -1,0 +1,203 @@
+"""Which constant regions of a graph to compute: decided from shapes alone, before anything is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from graphopt.analysis.budget import has_no_elements, output_bytes, work
+from graphopt.analysis.purity import why_not_fold
+from graphopt.analysis.shapes import ShapeAnalysis
+from graphopt.ir import Graph, Node, Value
+
+SMALL = 1 << 16
+"""Results up to this many bytes are always worth storing: shapes, scales, biases."""
+
+_ALLOWANCE = 1 << 20
+"""A graph may grow by this many bytes in all, whatever its size."""
+
+_NODE_BYTES = 64
+"""What a node takes in a file, at least."""
+
+_MAX_CONE = 512
+"""How many nodes behind a result are looked at to see which constants it makes superfluous."""
+
+_BODY_WORK = 1 << 24
+
+_POSITIVE = ("blocksize", "dilations", "group", "kernel_shape", "num_groups", "num_heads", "num_outputs", "strides")
+"""Attributes that a runtime divides by without looking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What may be computed and stored.
+
+    Attributes:
+        max_bytes: the largest result, intermediate ones included.
+        max_growth: how many times the constants that it makes superfluous a result above 64 KiB may take.
+        fold_qdq: whether quantize and dequantize operators are computed too.
+        max_work: how many elementary steps may be spent on one node.
+    """
+
+    max_bytes: int = 1 << 28
+    max_growth: float = 1.5
+    fold_qdq: bool = False
+    max_work: int = 1 << 34
+
+
+@dataclass(slots=True)
+class Region:
+    """Nodes to compute and the results to keep.
+
+    Attributes:
+        nodes: every node to compute, in order.
+        roots: those whose results are read outside of the region.
+        declined: nodes with constant inputs that are left alone, with the reason.
+        no_runtime: nodes that NumPy must compute or nothing: a runtime might end the process on them.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    roots: list[Node] = field(default_factory=list)
+    declined: dict[Node, str] = field(default_factory=dict)
+    no_runtime: set[Node] = field(default_factory=set)
+
+
+def plan(graph: Graph, policy: Policy) -> Region:
+    """What to compute of a graph; only small integer tensors (shapes, axes) are computed meanwhile.
+
+    The size of every result is known, or bounded by that of an input, before it is chosen. A body of control flow may
+    never run, so only small results are computed in one; nothing is in a branch that is known not to run.
+
+    Args:
+        graph: the graph. Better types make for better plans.
+        policy: the limits.
+    """
+    region = Region()
+    if _never_runs(graph):
+        return region
+    chosen: dict[Node, int] = {}
+    analysis = ShapeAnalysis()
+    for node in graph:
+        if node.op == "Constant" or not _has_constant_inputs(node, chosen):
+            continue
+        reason = why_not_fold(node, qdq=policy.fold_qdq)
+        if reason is None:
+            analysis.update(node)
+            size = output_bytes(analysis, node)
+            reason = _too_much(graph, node, size, analysis, policy)
+        if reason is not None:
+            region.declined[node] = reason
+            continue
+        chosen[node] = size or 0
+        if _is_dangerous(node) or has_no_elements(analysis, node):
+            region.no_runtime.add(node)
+    _keep_what_pays(chosen, policy, region)
+    region.nodes = _needed(chosen, region.roots)
+    return region
+
+
+def _never_runs(graph: Graph) -> bool:
+    """Whether the graph is a branch that a constant condition rules out, or lies inside of one."""
+    while graph.owner is not None:
+        owner = graph.owner
+        condition = owner.input(0) if owner.op == "If" else None
+        value = condition.const(max_bytes=64) if condition is not None else None
+        if value is not None and value.size == 1:
+            taken = owner.subgraphs.get("then_branch" if value.reshape(-1)[0] else "else_branch")
+            if taken is not graph:
+                return True
+        graph = owner.graph
+    return False
+
+
+def _has_constant_inputs(node: Node, chosen: dict[Node, int]) -> bool:
+    if not node.inputs:
+        return False
+    return all(value is None or value.producer in chosen or value.is_const for value in node.inputs)
+
+
+def _too_much(graph: Graph, node: Node, size: int | None, analysis: ShapeAnalysis, policy: Policy) -> str | None:
+    if size is None:
+        return "the size of its result is not known"
+    inner = graph.owner is not None
+    limit = SMALL if inner else policy.max_bytes
+    if size > limit:
+        return f"its result has {size} bytes, more than {limit}"
+    steps = work(analysis, node)
+    if steps > (_BODY_WORK if inner else policy.max_work):
+        return f"it takes about {steps} steps to compute"
+    return None
+
+
+def _is_dangerous(node: Node) -> bool:
+    """Whether a runtime might end the process instead of reporting an error."""
+    if node.op in ("Div", "Mod"):
+        dtype = node.inputs[0].dtype if node.inputs and node.inputs[0] is not None else None
+        return dtype not in (1, 10, 11, 16)
+    for name in _POSITIVE:
+        value = node.attrs.get(name)
+        if value is not None and (min(value, default=1) if isinstance(value, tuple) else value) < 1:
+            return True
+    return False
+
+
+def _keep_what_pays(chosen: dict[Node, int], policy: Policy, region: Region) -> None:
+    """Walk up from the results: one that would make the model grow too much is left to the runtime."""
+    allowance = _ALLOWANCE
+    for node in reversed(list(chosen)):
+        if not _read_outside(node, chosen):
+            allowance += _NODE_BYTES
+            continue
+        size = chosen[node]
+        freed = _freed(node, chosen)
+        if size > SMALL and size > policy.max_growth * freed:
+            region.declined[node] = f"its result has {size} bytes and frees {freed}"
+            del chosen[node]
+        elif size - freed > allowance:
+            region.declined[node] = f"the model would grow by more than {_ALLOWANCE} bytes"
+            del chosen[node]
+        else:
+            allowance -= max(size - freed - _NODE_BYTES, 0)
+            region.roots.append(node)
+    region.roots.reverse()
+
+
+def _read_outside(node: Node, chosen: dict[Node, int]) -> bool:
+    return any(v is not None and (v.output_count or any(u not in chosen for u in v.users)) for v in node.outputs)
+
+
+def _freed(root: Node, chosen: dict[Node, int]) -> int:
+    """Bytes of the constants that only the computation of `root` reads."""
+    depth = _MAX_CONE if chosen[root] > SMALL else 8
+    seen: set[Node] = set()
+    constants: dict[Value, None] = {}
+    stack = [root]
+    while stack and len(seen) < depth:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for value in node.inputs:
+            if value is None:
+                continue
+            producer = value.producer
+            if producer is not None and producer in chosen:
+                stack.append(producer)
+            else:
+                constants[value] = None
+    return sum(
+        value.constant_tensor.nbytes
+        for value in constants
+        if value.constant_tensor is not None and not value.output_count and all(u in seen for u in value.users)
+    )
+
+
+def _needed(chosen: dict[Node, int], roots: list[Node]) -> list[Node]:
+    needed: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in needed:
+            needed.add(node)
+            producers = (v.producer for v in node.inputs if v is not None)
+            stack.extend(p for p in producers if p is not None and p in chosen)
+    return [node for node in chosen if node in needed]

@@ -1,0 +1,68 @@
+"""Running a handful of nodes on constants in ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphopt.errors import ModelError
+from graphopt.ir import Node, Tensor, Value
+from graphopt.ir.flush import emit
+
+_FED_FROM = 1 << 16
+"""Operands from this size on are fed as they are instead of being copied into the session's model."""
+
+_FEEDABLE = frozenset("fiub")
+
+
+def run(nodes: Sequence[Node], wanted: Sequence[Value], known: Mapping[Value, Tensor]) -> dict[Value, Tensor]:
+    """Compute nodes of one graph in one session, unoptimized, on one thread.
+
+    Args:
+        nodes: the nodes, in order.
+        wanted: which of their outputs to return.
+        known: every value that they read and do not compute.
+
+    Raises:
+        Exception: of whatever kind the runtime raises.
+    """
+    import onnxruntime as ort
+
+    model, feeds = _model(nodes, wanted, known)
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    arrays = session.run([value.name for value in wanted], feeds)
+    return {v: Tensor.from_array(np.asarray(a), v.dtype) for v, a in zip(wanted, arrays, strict=True)}
+
+
+def _model(
+    nodes: Sequence[Node], wanted: Sequence[Value], known: Mapping[Value, Tensor]
+) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    source = nodes[0].graph
+    model = onnx.ModelProto(ir_version=max(4, min(source.model.ir_version, 10)))
+    for domain, version in source.opsets.items():
+        model.opset_import.add(domain=domain, version=version)
+    graph = model.graph
+    graph.name = "region"
+    graph.node.extend(emit(node) for node in nodes)
+    made = {v for node in nodes for v in node.outputs}
+    feeds: dict[str, Any] = {}
+    for value in dict.fromkeys(v for node in nodes for v in node.inputs if v is not None and v not in made):
+        tensor = known.get(value)
+        if tensor is None:
+            raise ModelError(f"{value.name} is not known")
+        array = tensor.array() if tensor.nbytes >= _FED_FROM else None
+        if array is not None and array.dtype.kind in _FEEDABLE and array.dtype.isbuiltin == 1:
+            feeds[value.name] = np.ascontiguousarray(array)
+            graph.input.append(onnx.helper.make_tensor_value_info(value.name, tensor.dtype, tensor.dims))
+        else:
+            tensor.fill(graph.initializer.add(), value.name)
+    for value in wanted:
+        graph.output.add(name=value.name)
+    return model, feeds
