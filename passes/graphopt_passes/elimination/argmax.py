@@ -21,7 +21,10 @@ class EliminateNopMonotoneArgmax(OpRule):
     name = "eliminate_nop_monotone_argmax"
     ops = ("ArgMax",)
     numerics = Numerics.FAST
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "eliminate_nop_monotone_argmax"}
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_nop_monotone_argmax",
+        "onnxsim": "eliminate_nop_monotone_argmax",
+    }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look one step up and compare the axes."""

@@ -17,7 +17,8 @@ class EliminateNopCast(OpRule):
     ops = ("Cast", "CastLike")
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_nop_cast",
-        "onnxruntime": "EliminateIdentity",
+        "onnxsim": "eliminate_nop_cast",
+        "onnxruntime": "CastElimination",
         "onnxscript": "CastIdentity",
     }
 

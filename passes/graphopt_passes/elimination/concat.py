@@ -16,7 +16,7 @@ class EliminateNopConcat(OpRule):
     ops = ("Concat",)
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_nop_concat",
-        "onnxslim": "ConcatPattern",
+        "onnxsim": "eliminate_nop_concat",
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -32,7 +32,10 @@ class EliminateEmptyConcatInputs(OpRule):
 
     name = "eliminate_empty_concat_inputs"
     ops = ("Concat",)
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "eliminate_nop_with_unit"}
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_nop_with_unit",
+        "onnxsim": "eliminate_nop_with_unit",
+    }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look at the sizes along the axis."""
@@ -61,7 +64,7 @@ class EliminateNopSplit(OpRule):
     ops = ("Split",)
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_nop_split",
-        "onnxscript": "SplitToIdentity",
+        "onnxsim": "eliminate_nop_split",
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from graphopt.analysis.purity import is_removable
-from graphopt.ir import Graph
+from graphopt.ir import Graph, Model
 from graphopt.rewrite import GraphPass, Rewriter
 from graphopt_passes.elimination.facts import spoken_for
 
@@ -19,6 +19,8 @@ class EliminateDeadend(GraphPass):
     name = "eliminate_deadend"
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_deadend",
+        "onnxsim": "eliminate_deadend",
+        "onnxslim": "dead_node_elimination",
         "onnxscript": "RemoveUnusedNodesPass",
     }
 
@@ -43,6 +45,7 @@ class EliminateUnusedInitializer(GraphPass):
     name = "eliminate_unused_initializer"
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_unused_initializer",
+        "onnxsim": "eliminate_unused_initializer",
         "onnxscript": "RemoveUnusedNodesPass",
     }
 
@@ -55,3 +58,32 @@ class EliminateUnusedInitializer(GraphPass):
         for value in unused:
             if value.name not in kept:
                 rw.drop_constant(value)
+
+
+class EliminateUnusedFunction(GraphPass):
+    """Remove model-local functions that nothing calls, neither the graphs nor a function that is called."""
+
+    name = "eliminate_unused_function"
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "RemoveUnusedFunctionsPass"}
+
+    def run_model(self, model: Model, rw: Rewriter) -> None:
+        """Follow the calls from the main graph."""
+        if not model.functions or model.proto.training_info:
+            return
+        unused = {function.name: function for function in model.functions}
+        stack = [model.graph]
+        while stack:
+            graph = stack.pop()
+            for node in graph:
+                stack.extend(node.subgraphs.values())
+                called = unused.pop(_called(node.op), None)
+                if called is not None:
+                    stack.append(called)
+        for function in unused.values():
+            rw.drop_function(function)
+
+
+def _called(op: str) -> str:
+    """The name of the function that a node with this dispatch key calls."""
+    kind, _, name = op.removeprefix("referring ").partition(" ")
+    return name.removesuffix(":") if kind == "call" else ""

@@ -22,7 +22,8 @@ class EliminateNopDropout(OpRule):
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_nop_dropout",
         "onnxruntime": "EliminateDropout",
-        "onnxslim": "DropoutPattern",
+        "onnxscript": "dropout_inference_rule",
+        "onnxsim": "eliminate_nop_dropout",
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

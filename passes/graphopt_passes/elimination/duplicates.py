@@ -26,6 +26,8 @@ class EliminateDuplicateInitializer(GraphPass):
     name = "eliminate_duplicate_initializer"
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_duplicate_initializer",
+        "onnxsim": "eliminate_duplicate_initializer",
+        "onnxslim": "weight_tying",
         "onnxruntime": "ConstantSharing",
         "onnxscript": "DeduplicateInitializersPass",
     }

@@ -16,7 +16,10 @@ class EliminateNopFlatten(OpRule):
 
     name = "eliminate_nop_flatten"
     ops = ("Flatten",)
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "eliminate_nop_flatten"}
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_nop_flatten",
+        "onnxsim": "eliminate_nop_flatten",
+    }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look at the rank, then at where it cuts."""

@@ -26,9 +26,9 @@ class EliminateConsecutiveIdempotentOps(OpRule):
     ops = ("Abs", "Ceil", "Floor", "Relu", "Round", "Sign", "Reshape")
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_consecutive_idempotent_ops",
-        "onnxruntime": "ReshapeFusion",
+        "onnxsim": "eliminate_consecutive_idempotent_ops",
         "onnxscript": "ReshapeReshape",
-        "onnxslim": "ReshapePattern",
+        "onnxslim": "EliminationReshape",
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

@@ -16,8 +16,7 @@ class EliminateNopPad(OpRule):
     ops = ("Pad",)
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_nop_pad",
-        "onnxruntime": "NoopElimination",
-        "onnxslim": "PadPattern",
+        "onnxsim": "eliminate_nop_pad",
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

@@ -22,7 +22,7 @@ class EliminateNopExpand(OpRule):
         "onnxoptimizer": "eliminate_nop_expand",
         "onnxruntime": "ExpandElimination",
         "onnxscript": "ExpandIdentity",
-        "onnxslim": "ExpandPattern",
+        "onnxsim": "eliminate_nop_expand",
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -51,7 +51,6 @@ class EliminateNopTile(OpRule):
 
     name = "eliminate_nop_tile"
     ops = ("Tile",)
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "TileIdentity"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Read the repeats, or compare the shapes before and after."""

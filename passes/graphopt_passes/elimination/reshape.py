@@ -20,8 +20,7 @@ class EliminateNopReshape(OpRule):
     ops = ("Reshape",)
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_nop_reshape",
-        "onnxruntime": "ReshapeFusion",
-        "onnxscript": "ReshapeIdentity",
+        "onnxsim": "eliminate_nop_reshape",
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

@@ -31,6 +31,7 @@ class EliminateCommonSubexpression(GraphPass):
     name = "eliminate_common_subexpression"
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_common_subexpression",
+        "onnxsim": "eliminate_common_subexpression",
         "onnxruntime": "CommonSubexpressionElimination",
         "onnxscript": "CommonSubexpressionEliminationPass",
         "onnxslim": "subexpression_elimination",

@@ -18,6 +18,7 @@ class EliminateNopTranspose(OpRule):
     ops = ("Transpose",)
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_nop_transpose",
+        "onnxsim": "eliminate_nop_transpose",
         "onnxscript": "TransposeIdentity",
     }
 

@@ -34,7 +34,8 @@ class EliminateNopWithUnit(OpRule):
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_nop_with_unit",
         "onnxruntime": "NoopElimination",
-        "onnxscript": "MulByOne",
+        "onnxscript": "mul_by_1_rule",
+        "onnxsim": "eliminate_nop_with_unit",
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -59,7 +60,8 @@ class EliminateAdditionOfZero(OpRule):
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_nop_with_unit",
         "onnxruntime": "NoopElimination",
-        "onnxscript": "AddZero",
+        "onnxscript": "add_0_rule",
+        "onnxsim": "eliminate_nop_with_unit",
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

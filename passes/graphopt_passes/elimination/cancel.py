@@ -1,0 +1,82 @@
+"""Pairs of operators that undo each other."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from graphopt.ir import Node, Value
+from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import int_list, normal_axes, same_shape
+
+
+class EliminateDoubleNegation(OpRule):
+    """Remove both of two `Neg`, `Not` or `BitwiseNot` in a row."""
+
+    name = "eliminate_double_negation"
+    ops = ("BitwiseNot", "Neg", "Not")
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look one step up."""
+        found = _before(node, (node.op,))
+        return found if found is None or isinstance(found, Mismatch) else rw.replace(node, [found.inputs[0]])
+
+
+class EliminateSqueezeUnsqueeze(OpRule):
+    """Remove `Squeeze` and `Unsqueeze` that undo each other, or that have nothing to do.
+
+    The first of a pair stays for its other readers, where it has any.
+    """
+
+    name = "eliminate_squeeze_unsqueeze"
+    ops = ("Squeeze", "Unsqueeze")
+    peers: ClassVar[dict[str, str]] = {
+        "onnxruntime": "UnsqueezeElimination",
+        "onnxsim": "fuse_consecutive_squeeze_unsqueeze",
+    }
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Compare the axes of both, counted in the longer shape."""
+        value, y = node.inputs[0], node.outputs[0]
+        if value is None or y is None:
+            return None
+        if same_shape(value, y):
+            return rw.replace(node, [value])
+        first = _before(node, ("Squeeze",) if node.op == "Unsqueeze" else ("Unsqueeze",))
+        if first is None or isinstance(first, Mismatch):
+            return first
+        x = first.inputs[0]
+        if x is None:
+            return None
+        if same_shape(x, y):
+            return rw.replace(node, [x])
+        problem = _differ(first, node, x, value)
+        return rw.replace(node, [x]) if problem is None else problem
+
+
+def _before(node: Node, ops: tuple[str, ...]) -> Node | Mismatch | None:
+    """The producer of the first input when it is one of certain operators of the same graph."""
+    value = node.inputs[0]
+    first = value.producer if value is not None else None
+    if value is None or first is None or first.op not in ops:
+        return None
+    if first.graph is not node.graph:
+        return Mismatch("{} is computed in an outer graph", value.name)
+    return first
+
+
+def _differ(first: Node, second: Node, x: Value, middle: Value) -> Mismatch | None:
+    """Why the axes taken away may not be those put in."""
+    a, b = int_list(first, "axes", 1, 13), int_list(second, "axes", 1, 13)
+    for axes in (a, b):
+        if isinstance(axes, Mismatch):
+            return axes
+    if not a or not b or isinstance(a, Mismatch) or isinstance(b, Mismatch):  # no axes: all that happen to be 1
+        return Mismatch("the axes of size 1 are not known")
+    if all(axis >= 0 for axis in (*a, *b)):
+        return None if sorted(a) == sorted(b) else Mismatch("axes {} against {}", list(a), list(b))
+    rank = x.rank if first.op == "Squeeze" else middle.rank
+    if rank is None:
+        return Mismatch("the rank of {} is not known", x.name)
+    if normal_axes(a, rank) is None or normal_axes(a, rank) != normal_axes(b, rank):
+        return Mismatch("axes {} against {}", list(a), list(b))
+    return None
