@@ -174,7 +174,7 @@ def test_audit(run: Run, model_file: Path, width: int) -> None:
 def test_audit_as_json_and_markdown(run: Run, model_file: Path, tmp_path: Path) -> None:
     arguments = ("audit", model_file, "--against", "none", "--level", "basic", "--rounds", 3, "--no-verify")
     report = json.loads(run(*arguments, "--json", "--keep", tmp_path / "kept").stdout)
-    assert [row["name"] for row in report["rows"]] == ["raw, not optimized", "raw, ORT all", "graphopt basic"]
+    assert [row["name"] for row in report["rows"]] == ["raw, ORT off", "raw, ORT all", "graphopt basic"]
     assert report["inputs"] == {"x": [1, 4]}
     assert (tmp_path / "kept" / "graphopt_basic.onnx").is_file()
     text = run(*arguments, "--markdown").stdout

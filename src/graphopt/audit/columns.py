@@ -131,7 +131,7 @@ def failure(row: Row) -> str:
     """Why a row has no result, or what is wrong with it; "" when nothing is."""
     if row.status != "ok":
         return f"{row.status}: {row.message}" if row.message else row.status
-    if row.verification not in ("", "equal", "close"):
+    if row.verification in ("mismatch", "inconclusive"):
         return f"{row.verification}: {row.message}"
     return row.message
 
@@ -144,6 +144,7 @@ def operator_rows(audit: Audit) -> tuple[list[str], list[tuple[str, list[int]]]]
         assert row.contents is not None
         for op, times in row.contents.ops.items():
             total[op] = max(total.get(op, 0), times)
-    ops = sorted(total, key=lambda op: (-total[op], op))
+    first = shown[0].contents.ops if shown and shown[0].contents is not None else {}
+    ops = sorted(total, key=lambda op: (-first.get(op, 0), -total[op], op))
     counts = [(op, [row.contents.ops.get(op, 0) if row.contents else 0 for row in shown]) for op in ops]
     return [row.name for row in shown], counts

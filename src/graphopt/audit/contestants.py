@@ -19,7 +19,8 @@ from graphopt.audit.worker import MARK, Work
 from graphopt.errors import UsageError
 from graphopt.rewrite import Level
 
-UNOPTIMIZED = "raw, not optimized"
+UNOPTIMIZED = "raw, ORT off"
+_ORT = "onnxruntime"
 BASELINE = "raw, ORT all"
 """What one gets who does nothing: ONNX Runtime optimizes at session start."""
 
@@ -80,7 +81,7 @@ class Contestant:
         if self.tool == "graphopt":
             return __version__
         if self.tool == "raw":
-            return package_version("onnxruntime") or ""
+            return package_version(_ORT) or ""
         from graphopt.audit.rivals import version_of
 
         return version_of(self.tool)

@@ -19,7 +19,7 @@ def audit_to_markdown(audit: Audit) -> str:
         _table(audit.rows, columns.cost_columns(audit)),
         "### What its output is worth",
         _table(audit.rows, columns.worth_columns(audit)),
-        f"Base: {audit.baseline}. Medians with half the 95 % interval; ratios within 3 % are ties.",
+        f"Base: {audit.baseline}. Medians with half the 99 % interval; ratios within 3 % are ties.",
     ]
     remarks = [f"- {row.name}: {text}" for row in audit.rows if (text := columns.failure(row))]
     remarks += [f"- {note}" for note in audit.notes]

@@ -19,7 +19,7 @@ class Spread:
 
     Attributes:
         median: its median.
-        low: lower end of the 95 % confidence interval of the median.
+        low: lower end of the 99 % confidence interval of the median.
         high: upper end.
         rounds: size of the sample.
     """
@@ -33,16 +33,16 @@ class Spread:
     def of(cls, sample: Sequence[float]) -> Spread:
         """The spread of a sample that is not empty.
 
-        The interval is the one between two order statistics, which assumes nothing of the distribution. Below six
-        values no such interval reaches 95 %: then it is the whole range.
+        The interval is the one between two order statistics, which assumes nothing of the distribution. Below eight
+        values no such interval reaches 99 %: then it is the whole range.
         """
         values = sorted(sample)
         count = len(values)
         middle = count // 2
         median = values[middle] if count % 2 else (values[middle - 1] + values[middle]) / 2
-        half = 0.98 * math.sqrt(count)
-        low = max(0, math.floor(count / 2 - half) - 1) if count > 5 else 0
-        high = min(count - 1, math.ceil(count / 2 + half)) if count > 5 else count - 1
+        half = 1.288 * math.sqrt(count)
+        low = max(0, math.floor(count / 2 - half) - 1) if count > 7 else 0
+        high = min(count - 1, math.ceil(count / 2 + half)) if count > 7 else count - 1
         return cls(median, values[low], values[high], count)
 
     @property

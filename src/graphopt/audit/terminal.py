@@ -31,7 +31,7 @@ def render_audit(audit: Audit, width: int) -> Iterator[Any]:
     if operators is not None:
         yield operators
     yield Text(
-        f"base: {audit.baseline}. Times are medians with half the 95 % interval; within 3 %, or where the interval "
+        f"base: {audit.baseline}. Times are medians with half the 99 % interval; within 3 %, or where the interval "
         "of the ratio reaches across 1, it is a tie. error: as run here; oracle: without ONNX Runtime's optimizer.",
         style="dim",
     )

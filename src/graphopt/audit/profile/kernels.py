@@ -1,0 +1,150 @@
+"""Kernel times as ONNX Runtime's own profiler tells them, of several sessions in interleaved rounds."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphopt.audit.bench import LEVELS, Variant
+
+_SUFFIX = "_kernel_time"
+
+
+@dataclass(slots=True)
+class Kernel:
+    """One node of a running session.
+
+    Attributes:
+        name: node name.
+        op: operator.
+        ms: median time of a run.
+        calls: how often it ran in one run of the model.
+    """
+
+    name: str
+    op: str
+    ms: float
+    calls: float = 1.0
+
+
+@dataclass(slots=True)
+class Kernels:
+    """All nodes of a running session.
+
+    Attributes:
+        variant: name of the session's variant.
+        kernels: its nodes in the order they ran.
+        total: median of the sum of all kernels of a run, in milliseconds.
+        run: median time of a whole run as the caller sees it, profiler included.
+    """
+
+    variant: str
+    kernels: list[Kernel]
+    total: float
+    run: float
+    saved: str = ""
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelJob:
+    """What to profile.
+
+    Attributes:
+        variants: sessions; the graph that each runs is saved beside the first one's file when `save` names a folder.
+        feed: inputs.
+        threads: intra-op threads.
+        rounds: interleaved rounds.
+        save: folder for the graphs as they run, or "".
+    """
+
+    variants: list[Variant]
+    feed: dict[str, Any]
+    threads: int = 1
+    rounds: int = 15
+    save: str = ""
+    order_seed: int = field(default=0)
+
+
+def measure_kernels(job: KernelJob) -> list[Kernels]:
+    """Profile all variants; runs in a process of its own."""
+    import time
+
+    with tempfile.TemporaryDirectory(prefix="graphopt-profile-") as name:
+        folder = Path(name)
+        sessions: dict[str, Any] = {}
+        failures: dict[str, str] = {}
+        saved = {
+            v.name: str(Path(job.save) / f"{v.name.replace(' ', '_')}.onnx") if job.save else "" for v in job.variants
+        }
+        for number, variant in enumerate(job.variants):
+            try:
+                session = _open(variant, job.threads, str(folder / f"p{number}"), saved[variant.name])
+                session.run(None, job.feed)
+                sessions[variant.name] = session
+            except Exception as error:  # a native library's exceptions share no base class
+                failures[variant.name] = str(error).splitlines()[0][:300]
+        runs: dict[str, list[float]] = {each: [] for each in sessions}
+        order = list(sessions)
+        shuffle = random.Random(job.order_seed)
+        for _ in range(job.rounds):
+            shuffle.shuffle(order)
+            for each in order:
+                sessions[each].run(None, job.feed)
+                begin = time.perf_counter()
+                sessions[each].run(None, job.feed)
+                runs[each].append((time.perf_counter() - begin) * 1e3)
+        found = []
+        for variant in job.variants:
+            if variant.name in failures:
+                found.append(Kernels(variant.name, [], 0.0, 0.0, "", failures[variant.name]))
+                continue
+            events = json.loads(Path(sessions[variant.name].end_profiling()).read_text())
+            kernels, total = _read(events, 1 + 2 * job.rounds)
+            run = statistics.median(runs[variant.name])
+            found.append(Kernels(variant.name, kernels, total, run, saved[variant.name]))
+    return found
+
+
+def _open(variant: Variant, threads: int, prefix: str, saved: str) -> Any:
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[variant.runtime])
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    settings.add_session_config_entry("session.force_spinning_stop", "1")
+    for key, value in variant.config.items():
+        settings.add_session_config_entry(key, value)
+    settings.enable_profiling = True
+    settings.profile_file_prefix = prefix
+    if saved:
+        settings.optimized_model_filepath = saved
+    return ort.InferenceSession(variant.path, settings, providers=["CPUExecutionProvider"])
+
+
+def _read(events: list[dict[str, Any]], runs: int) -> tuple[list[Kernel], float]:
+    """Median time of each node over the timed runs (every second one: those before it warmed the cache)."""
+    series: dict[tuple[str, str], list[float]] = {}
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith(_SUFFIX):
+            key = (event["name"].removesuffix(_SUFFIX), event["args"]["op_name"])
+            series.setdefault(key, []).append(event["dur"] / 1e3)
+    kernels = []
+    sums = [0.0] * runs
+    for (name, op), times in series.items():
+        if len(times) == runs:
+            timed = times[2::2]
+            kernels.append(Kernel(name, op, statistics.median(timed)))
+            for number, ms in enumerate(times):
+                sums[number] += ms
+        else:  # in a loop body: another number of times in each run
+            kernels.append(Kernel(name, op, sum(times) / runs, len(times) / runs))
+            sums = [total + sum(times) / runs for total in sums]
+    return kernels, statistics.median(sums[2::2]) if runs > 2 else sums[-1]
