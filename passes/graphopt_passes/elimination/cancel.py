@@ -8,6 +8,8 @@ from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
 from graphopt_passes.elimination.facts import int_list, normal_axes, same_shape
 
+_EMPTY = Mismatch("the list of axes is empty, which the standard and runtimes read differently")
+
 
 class EliminateDoubleNegation(OpRule):
     """Remove both of two `Neg`, `Not` or `BitwiseNot` in a row."""
@@ -39,6 +41,8 @@ class EliminateSqueezeUnsqueeze(OpRule):
         value, y = node.inputs[0], node.outputs[0]
         if value is None or y is None:
             return None
+        if int_list(node, "axes", 1, 13) == ():
+            return _EMPTY
         if same_shape(value, y):
             return rw.replace(node, [value])
         first = _before(node, ("Squeeze",) if node.op == "Unsqueeze" else ("Unsqueeze",))
@@ -47,6 +51,8 @@ class EliminateSqueezeUnsqueeze(OpRule):
         x = first.inputs[0]
         if x is None:
             return None
+        if int_list(first, "axes", 1, 13) == ():
+            return _EMPTY
         if same_shape(x, y):
             return rw.replace(node, [x])
         problem = _differ(first, node, x, value)
@@ -70,7 +76,7 @@ def _differ(first: Node, second: Node, x: Value, middle: Value) -> Mismatch | No
     for axes in (a, b):
         if isinstance(axes, Mismatch):
             return axes
-    if not a or not b or isinstance(a, Mismatch) or isinstance(b, Mismatch):  # no axes: all that happen to be 1
+    if a is None or b is None or isinstance(a, Mismatch) or isinstance(b, Mismatch):
         return Mismatch("the axes of size 1 are not known")
     if all(axis >= 0 for axis in (*a, *b)):
         return None if sorted(a) == sorted(b) else Mismatch("axes {} against {}", list(a), list(b))
