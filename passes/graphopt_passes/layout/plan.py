@@ -156,30 +156,30 @@ def _choose(forms: dict[Node, Form], prices: dict[Node, tuple[float, float]], co
     for form in forms.values():
         for value in dict.fromkeys(form.operands):
             wanted.setdefault(value, []).append(form)
-    values = dict.fromkeys(v for form in forms.values() for v in form.node.outputs if v is not None)
-    for value in dict.fromkeys([*wanted, *values]):
-        _price_value(cut, value, wanted.get(value, []), place, costs)
+    makers = {v: place[f.node] for f in forms.values() if f.layouts for v in f.node.outputs if v is not None}
+    for value in dict.fromkeys([*wanted, *makers]):
+        _price_value(cut, value, makers.get(value, cut.SINK), wanted.get(value, []), place=place, costs=costs)
     side = cut.solve()
     return {node for node in forms if place[node] in side}
 
 
-def _price_value(cut: Cut, value: Value, readers: list[Form], place: dict[Node, int], costs: Costs) -> None:
+def _price_value(
+    cut: Cut, value: Value, source: int, readers: list[Form], *, place: dict[Node, int], costs: Costs
+) -> None:
     """The price of a value in two forms: a reorder for each direction in which somebody wants it."""
     layout = costs.facts.layout(value)
     if layout is None:
         # Nothing is known of a convolution's input but its number of channels; it comes as it is.
         layout = (costs.block,)
     price = costs.reorder(value, layout)
-    producer = value.producer if value.producer in place else None
-    source = place[producer] if producer is not None else cut.SINK
     blocked_readers = [form for form in readers if not form.plain or form.operands[0] is not value]
     plain_readers = [form for form in readers if form.plain and form.operands[0] is value]
-    if blocked_readers and source != cut.SOURCE:
+    if blocked_readers:
         enter = cut.thing()
         cut.price(enter, source, price * (1 if sum(layout) % 4 == 0 else 2))
         for form in blocked_readers:
             cut.price(place[form.node], enter, INFINITE)
-    if producer is None:
+    if source == cut.SINK:
         return
     leave = cut.thing()
     cut.price(source, leave, price)
