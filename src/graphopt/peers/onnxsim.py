@@ -68,5 +68,6 @@ def _lists() -> tuple[list[str], list[str]]:
     """The default and the opt-in passes, as far as this version can list them."""
     from onnxsim import onnxsim_cpp2py_export as native
 
-    default, others = (getattr(native, name, list)() for name in ("_list_optimizers", "_list_other_optimizers"))
-    return list(default), list(others)
+    default: list[str] = list(getattr(native, "_list_optimizers", list)())
+    others: list[str] = list(getattr(native, "_list_other_optimizers", list)())
+    return default, others
