@@ -2,5 +2,10 @@
 
 PASSES: dict[str, str] = {
     "fold_constants": "folding.constants:FoldConstants",
+    "eliminate_shape_op": "folding.shape_ops:EliminateShapeOp",
+    "eliminate_shape_gather": "folding.shape_ops:EliminateShapeGather",
+    "eliminate_slice_after_shape": "folding.shape_ops:EliminateSliceAfterShape",
+    "eliminate_nop_size": "folding.shape_ops:EliminateNopSize",
+    "fold_cast_like": "folding.types:FoldCastLike",
     "extract_constant_to_initializer": "folding.constant:ExtractConstantToInitializer",
 }
