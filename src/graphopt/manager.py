@@ -14,6 +14,7 @@ import onnx
 
 from graphopt.errors import ModelError, UsageError
 from graphopt.ir import ExternalData, Model, Source
+from graphopt.ir.interface import fix_shapes
 from graphopt.pipeline import Pipeline, Plan, execute, pipeline_of
 from graphopt.rewrite import Event, Failure, Level, Log, NearMiss, Numerics, Options, RuleStats, Target
 from graphopt.rewrite.target import METADATA_KEY
@@ -128,6 +129,8 @@ class PassManager:
         profile: time every attempt of every rule.
         check: verify the view after every rewrite (slow).
         limit: stop after that many rewrites.
+        shapes: fixed shapes for inputs, by name; outputs and symbols follow.
+        dims: fixed sizes for symbolic dimensions, by name.
         options: further settings for passes; its `target` is replaced when `target` is given.
 
     Raises:
@@ -138,13 +141,15 @@ class PassManager:
         self, level: str | Level = Level.BASIC, *, passes: str | Iterable[str] | None = None,
         skip: Iterable[str] = (), numerics: str | Numerics = Numerics.ROUNDING, target: str | Target | None = None,
         verify: bool = False, strict: bool = False, explain: bool = False, profile: bool = False, check: bool = False,
-        limit: int | None = None, options: Options | None = None,
+        limit: int | None = None, options: Options | None = None, shapes: Mapping[str, Sequence[int]] | None = None,
+        dims: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
         self.level = _member(Level, level, "level")
         self.numerics = _member(Numerics, numerics, "numerics")
         self.target = Target.parse(target) if isinstance(target, str) else target
         self.verify, self.strict, self.explain = verify, strict, explain
         self.profile, self.check, self.limit = profile, check, limit
+        self.shapes, self.dims = dict(shapes or {}), dict(dims or {})
         self.options = _with_target(options or Options(), self.target)
         pipeline = Pipeline.of_level(self.level) if passes is None else pipeline_of(passes)
         skipped = [skip] if isinstance(skip, str) else list(skip)
@@ -165,7 +170,7 @@ class PassManager:
             VerificationError: with `verify=True`, the result differs from the original.
         """
         start = perf_counter()
-        model = source if isinstance(source, Model) else Model.load(source, inplace=inplace and not self.verify)
+        model = source if isinstance(source, Model) else self._load(source, inplace=inplace and not self.verify)
         self._check_target(model)
         before = Census.of(model)
         log = Log(listen=self.explain, profile=self.profile, limit=self.limit)
@@ -176,6 +181,17 @@ class PassManager:
             if inplace and isinstance(source, onnx.ModelProto):
                 source.CopyFrom(result.model)
         return result
+
+    def _load(self, source: Source, *, inplace: bool) -> Model:
+        if not (self.shapes or self.dims):
+            return Model.load(source, inplace=inplace)
+        if isinstance(source, onnx.ModelProto) and not inplace:
+            copy = onnx.ModelProto()
+            copy.CopyFrom(source)
+            source, inplace = copy, True
+        model = Model.load(source, inplace=inplace)
+        fix_shapes(model, self.shapes, self.dims)
+        return model
 
     def _check_target(self, model: Model) -> None:
         written_for = model.metadata.get(METADATA_KEY)
@@ -188,7 +204,8 @@ class PassManager:
     def _verify(self, source: Source, result: Result) -> None:
         from graphopt.verify import assert_equivalent
 
-        result.verification = assert_equivalent(source, result.model, numerics=str(self._numerics_used(result)))
+        before = self._load(source, inplace=False).flush() if self.shapes or self.dims else source
+        result.verification = assert_equivalent(before, result.model, numerics=str(self._numerics_used(result)))
 
     def _numerics_used(self, result: Result) -> Numerics:
         """The loosest numerics among the passes that fired."""

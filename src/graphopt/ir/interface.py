@@ -1,0 +1,59 @@
+"""Fixing shapes of the interface, when the user asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from graphopt.errors import UsageError
+from graphopt.ir.edit import mark_changed
+from graphopt.ir.model import Model
+
+
+def fix_shapes(
+    model: Model, shapes: Mapping[str, Sequence[int]] | None = None, dims: Mapping[str, int] | None = None
+) -> None:
+    """Give inputs fixed shapes, and symbolic dimensions fixed sizes, wherever their names occur in the interface.
+
+    Args:
+        model: a model that owns its proto.
+        shapes: from the name of an input to its shape.
+        dims: from the name of a symbolic dimension (`dim_param`) to its size.
+
+    Raises:
+        UsageError: there is no such input or symbol, the rank differs, or a fixed size would be changed.
+    """
+    proto = model.proto.graph
+    inputs = {info.name: info.type.tensor_type for info in proto.input if info.type.HasField("tensor_type")}
+    sizes = dict(dims or {})
+    for name, shape in (shapes or {}).items():
+        if name not in inputs:
+            raise UsageError(f"no input {name!r} to give a shape; inputs are {', '.join(inputs) or 'none'}")
+        _fix_input(name, inputs[name], shape, sizes)
+    known = {d.dim_param for t in inputs.values() for d in t.shape.dim if d.dim_param}
+    for symbol in dims or {}:
+        if symbol not in known:
+            raise UsageError(f"no symbolic dimension {symbol!r}; the inputs have {', '.join(sorted(known)) or 'none'}")
+    for info in (*proto.input, *proto.output):
+        for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
+            if dim.dim_param in sizes:
+                dim.dim_value = sizes[dim.dim_param]
+    mark_changed(model.graph)
+
+
+def _fix_input(name: str, tensor: onnx.TypeProto.Tensor, shape: Sequence[int], sizes: dict[str, int]) -> None:
+    if not tensor.HasField("shape"):
+        for size in shape:
+            tensor.shape.dim.add(dim_value=size)
+        return
+    if len(tensor.shape.dim) != len(shape):
+        raise UsageError(f"input {name!r} has rank {len(tensor.shape.dim)}, the shape {list(shape)} has {len(shape)}")
+    for dim, size in zip(tensor.shape.dim, shape, strict=True):
+        if size < 0 or (dim.HasField("dim_value") and dim.dim_value != size):
+            raise UsageError(f"input {name!r}: dimension {dim.dim_value} cannot become {size}")
+        if dim.dim_param:
+            if sizes.setdefault(dim.dim_param, size) != size:
+                raise UsageError(f"dimension {dim.dim_param!r} cannot be both {sizes[dim.dim_param]} and {size}")
+        else:
+            dim.dim_value = size

@@ -1,0 +1,48 @@
+"""Shapes that the user gives: refused where they contradict the model, followed everywhere else."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+
+from graphopt.errors import UsageError
+from graphopt.manager import PassManager, optimize
+
+MODEL = onnx.parser.parse_model(
+    '<ir_version: 9, opset_import: ["" : 18]> g (float[n,3] x, float[n,m] z) => (float[n,3] y, float[n,m] w)'
+    "{ a = Identity (x)  y = Relu (a)  w = Neg (z) }"
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"shapes": {"q": [1]}}, "no input 'q' to give a shape; inputs are x, z"),
+        ({"shapes": {"x": [1]}}, "input 'x' has rank 2, the shape \\[1\\] has 1"),
+        ({"shapes": {"x": [1, 4]}}, "input 'x': dimension 3 cannot become 4"),
+        ({"shapes": {"x": [1, 3], "z": [2, 2]}}, "dimension 'n' cannot be both 1 and 2"),
+        ({"dims": {"k": 1}}, "no symbolic dimension 'k'; the inputs have m, n"),
+    ],
+)
+def test_contradictions_are_refused(settings: dict[str, dict[str, list[int]]], message: str) -> None:
+    before = MODEL.SerializeToString()
+    with pytest.raises(UsageError, match=message):
+        optimize(MODEL, **settings)
+    assert MODEL.SerializeToString() == before
+
+
+def shape(info: onnx.ValueInfoProto) -> list[int | str]:
+    return [d.dim_value or d.dim_param for d in info.type.tensor_type.shape.dim]
+
+
+@pytest.mark.parametrize("settings", [{"shapes": {"x": [5, 3]}}, {"dims": {"n": 5}}])
+def test_sizes_reach_the_whole_interface(settings: dict[str, dict[str, list[int]]]) -> None:
+    before = MODEL.SerializeToString()
+    result = PassManager(verify=True, **settings).run(MODEL)
+    assert [shape(v) for v in (*result.model.graph.input, *result.model.graph.output)] == [
+        [5, 3],
+        [5, "m"],
+        [5, 3],
+        [5, "m"],
+    ]
+    assert MODEL.SerializeToString() == before
