@@ -241,7 +241,7 @@ def _rename(graph: onnx.GraphProto, outer: dict[str, str], numbers: Iterator[int
         node.name = ""
         for index, name in enumerate(node.input):
             node.input[index] = names.get(name, name)
-        for attribute in node.attribute:
+        for attribute in sorted(node.attribute, key=lambda a: a.name):
             if attribute.type == onnx.AttributeProto.GRAPH:
                 _rename(attribute.g, names, numbers)
         for index, name in enumerate(node.output):
