@@ -157,7 +157,7 @@ def _vector_slice(node: Node) -> slice | Mismatch:
     steps = (1,) if step is None else constant_ints(step)
     if isinstance(steps, Mismatch):
         return steps
-    return _python_slice(*bounds, steps[0] if steps else 0)
+    return _python_slice(bounds[0], bounds[1], steps[0] if steps else 0)
 
 
 def _python_slice(start: int, end: int, step: int) -> slice | Mismatch:
