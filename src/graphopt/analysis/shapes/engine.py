@@ -121,6 +121,28 @@ class ShapeAnalysis:
         """A shape as the view writes it."""
         return None if shape is None else tuple(map(self.to_dim, shape))
 
+    def refine(self) -> int:
+        """Write what is known better than `Value.type` tells to `Value.type`; element types stay as they are.
+
+        Returns:
+            The number of types that became better.
+        """
+        count = 0
+        for value, shape in self._shapes.items():
+            value_type = value.type
+            if shape is None or not isinstance(value_type, TensorType):
+                continue
+            dims = self.to_dims(shape)
+            if dims == value_type.shape or dims is None:
+                continue
+            if value_type.shape is not None and len(value_type.shape) == len(dims):
+                dims = tuple(a if a is not None else b for a, b in zip(dims, value_type.shape, strict=True))
+                if dims == value_type.shape:
+                    continue
+            value.type = TensorType(value_type.dtype, dims)
+            count += 1
+        return count
+
     # Walking
 
     def visit(self, graph: Graph) -> None:
