@@ -57,17 +57,20 @@ class Builder:
         results = _BUILDERS[group.form.kind](self, group)
         if isinstance(results, Mismatch):
             return results
+        olds = [v for v in node.outputs if v is not None]
         if isinstance(results, Value):
-            return self.rw.replace(node, [results], detail=_detail(group))
-        olds = [v for v in node.outputs if v is not None][: len(results)]
+            outcome = self.rw.replace(node, [results], detail=_detail(group))
+            if outcome:
+                self._plain[olds[0]] = results
+            return outcome
         for value, layout in results:
             self._state_type(value, layout, group.form.extents)
         plain = [self._leave(value, layout) for value, layout in results]
         outcome = self.rw.replace(node, plain, detail=_detail(group))
         if outcome:
             self._blocked.update(self._entered)
-            self._blocked.update(zip(olds, results, strict=True))
-            self._plain.update(zip(olds, plain, strict=True))
+            self._blocked.update(zip(olds, results, strict=False))
+            self._plain.update(zip(olds, plain, strict=False))
             self._constants.update(self._made)
         return outcome
 

@@ -18,6 +18,8 @@ class ConvertLayoutNchwc(GraphPass):
     All nodes of a graph are looked at together: each gets a form, NCHW or blocked, such that kernels and reorders
     take the least time by the cost model. Activations and residual sums go into the convolutions. The model then runs
     on machines with the same block size only, and says so in its metadata.
+
+    `Options(extra={"convert_layout_nchwc": {"force": True}})` blocks all that can be, whatever the cost model says.
     """
 
     name = "convert_layout_nchwc"
@@ -43,7 +45,8 @@ class ConvertLayoutNchwc(GraphPass):
         self._convert(graph, rw, target)
 
     def _convert(self, graph: Graph, rw: Rewriter, target: Target) -> None:
-        plan = make_plan(graph, target.block)
+        settings = rw.options.extra.get(self.name, {})
+        plan = make_plan(graph, target.block, force=bool(settings.get("force")))
         for node, reason in plan.declined.items():
             rw.note(self.name, node, reason) if rw.log.listen else None
         for node, (plain, blocked) in plan.kept.items():

@@ -49,12 +49,17 @@ class Plan:
     declined: dict[Node, Mismatch] = field(default_factory=dict)
 
 
-def make_plan(graph: Graph, block: int) -> Plan:
+_FORCED = 1e9
+"""A price in NCHW that no blocked form reaches."""
+
+
+def make_plan(graph: Graph, block: int, *, force: bool = False) -> Plan:
     """Choose what of a graph is to be blocked.
 
     Args:
         graph: the graph; it is not changed.
         block: channels per block.
+        force: block all that can be, whatever it costs.
     """
     plan = Plan()
     facts = Facts(block)
@@ -64,7 +69,7 @@ def make_plan(graph: Graph, block: int) -> Plan:
     _mark_fusions(forms)
     costs = Costs(facts)
     prices = {node: costs.form(form) for node, form in forms.items()}
-    chosen = _choose(forms, prices, costs)
+    chosen = _choose(forms, {node: (_FORCED, b) for node, (_, b) in prices.items()} if force else prices, costs)
     plan.kept = {node: prices[node] for node in forms if node not in chosen}
     plan.groups = _groups({node: forms[node] for node in chosen}, prices)
     return plan

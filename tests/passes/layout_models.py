@@ -1,0 +1,227 @@
+"""Random convolutional graphs, and the pass run over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt import Options, PassManager
+from graphopt.manager import Result
+
+PASS = "convert_layout_nchwc"
+ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "HardSwish", "LeakyRelu", "HardSigmoid", "Elu", "Softplus", "Neg", "Exp")
+
+
+def convert(model: onnx.ModelProto, target: str | None = None, *, force: bool = True) -> Result:
+    options = Options(extra={PASS: {"force": force}})
+    manager = PassManager(passes=PASS, target=target, strict=True, check=True, explain=True, options=options)
+    return manager.run(model)
+
+
+def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, feeds))
+
+
+def assert_close(expected: list[np.ndarray], found: list[np.ndarray]) -> None:
+    assert len(expected) == len(found)
+    for a, b in zip(expected, found, strict=True):
+        assert a.shape == b.shape
+        scale = max(float(np.abs(a).max(initial=0)), 1e-3)
+        np.testing.assert_allclose(b, a, rtol=1e-3, atol=2e-4 * scale)
+
+
+def blocked_ops(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node if node.domain == "com.microsoft.nchwc"]
+
+
+@dataclass
+class Image:
+    name: str
+    channels: int
+    height: int
+    width: int
+
+
+@dataclass
+class Builder:
+    seed: int
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    images: list[Image] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+
+    def weight(self, array: np.ndarray) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights[name] = array
+        return name
+
+    def random(self, *shape: int, scale: float = 1.0) -> str:
+        return self.weight((self.rng.standard_normal(shape) * scale).astype(np.float32))
+
+    def op(self, op: str, *inputs: str, outputs: int = 1, **attrs: object) -> list[str]:
+        names = [f"v{len(self.nodes)}_{i}" for i in range(outputs)]
+        self.nodes.append(helper.make_node(op, list(inputs), names, **attrs))
+        return names
+
+    def image(self, name: str, channels: int, height: int, width: int) -> Image:
+        made = Image(name, channels, height, width)
+        self.images.append(made)
+        return made
+
+    def model(self, outputs: list[Image], batch: int, *, dynamic: bool, opset: int = 17) -> onnx.ModelProto:
+        first = self.images[0]
+        dims = ["N", first.channels, "H", "W"] if dynamic else [batch, first.channels, first.height, first.width]
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
+        outs = [helper.make_tensor_value_info(o.name, TensorProto.FLOAT, [None] * 4) for o in outputs]
+        tensors = [numpy_helper.from_array(array, name) for name, array in self.weights.items()]
+        graph = helper.make_graph(self.nodes, "g", [x], outs, tensors)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def _conv(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    kind = draw(st.sampled_from(["dense", "depthwise", "grouped", "multiplier"]))
+    outputs, group = draw(st.integers(1, 70)), 1
+    if kind == "depthwise":
+        outputs = group = x.channels
+    elif kind == "multiplier":
+        group, outputs = x.channels, x.channels * 2
+    elif kind == "grouped":
+        group = draw(st.sampled_from([g for g in (2, 3, 4, 8, 16) if x.channels % g == 0] or [1]))
+        outputs = group * draw(st.integers(1, 16))
+    kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    strides, dilations = draw(st.tuples(st.integers(1, 2), st.integers(1, 2))), draw(st.integers(1, 2))
+    pads = draw(st.lists(st.integers(0, 2), min_size=4, max_size=4))
+    sides = [
+        (size + pads[i] + pads[i + 2] - (kernel[i] - 1) * dilations - 1) // strides[i] + 1
+        for i, size in enumerate((x.height, x.width))
+    ]
+    if min(sides) < 1:
+        return x
+    fan = x.channels // group * kernel[0] * kernel[1]
+    inputs = [x.name, b.random(outputs, x.channels // group, *kernel, scale=fan**-0.5)]
+    if draw(st.booleans()):
+        inputs.append(b.random(outputs))
+    (name,) = b.op("Conv", *inputs, group=group, strides=strides, dilations=[dilations] * 2, pads=pads)
+    return b.image(name, outputs, *sides)
+
+
+def _activation(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    op = draw(st.sampled_from([*ACTIVATIONS, "Clip", "silu"]))
+    if op == "Clip":
+        names = b.op("Clip", x.name, b.weight(np.float32(-0.5)), b.weight(np.float32(2)))
+    elif op == "silu":
+        names = b.op("Mul", x.name, *b.op("Sigmoid", x.name))
+    elif op == "Exp":
+        names = b.op("Exp", *b.op("Clip", x.name, "", b.weight(np.float32(2))))
+    else:
+        names = b.op(op, x.name)
+    return b.image(names[0], x.channels, x.height, x.width)
+
+
+def _combine(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    alike = [i for i in b.images if (i.channels, i.height, i.width) == (x.channels, x.height, x.width)]
+    other = draw(st.sampled_from(alike))
+    (name,) = b.op(draw(st.sampled_from(["Add", "Add", "Sum", "Mul", "Sub", "Max", "Min"])), x.name, other.name)
+    if draw(st.booleans()):
+        (name,) = b.op("Tanh", name)
+    return b.image(name, x.channels, x.height, x.width)
+
+
+def _concat(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    alike = [i for i in b.images if (i.height, i.width) == (x.height, x.width)]
+    others = draw(st.lists(st.sampled_from(alike), min_size=1, max_size=2))
+    channels = x.channels + sum(o.channels for o in others)
+    if channels > 160:
+        return x
+    (name,) = b.op("Concat", x.name, *(o.name for o in others), axis=1)
+    return b.image(name, channels, x.height, x.width)
+
+
+def _split(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    if x.channels < 2:
+        return x
+    at = draw(st.sampled_from([c for c in (8, 16, 32) if c < x.channels] or [1]))
+    sizes = [at, x.channels - at]
+    names = b.op("Split", x.name, b.weight(np.array(sizes, np.int64)), outputs=2, axis=1)
+    b.image(names[0], sizes[0], x.height, x.width)
+    return b.image(names[1], sizes[1], x.height, x.width)
+
+
+def _pool(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    op = draw(st.sampled_from(["MaxPool", "AveragePool"]))
+    if min(x.height, x.width) < 2:
+        return x
+    attrs = {} if op == "MaxPool" else {"count_include_pad": draw(st.integers(0, 1))}
+    (name,) = b.op(op, x.name, kernel_shape=[2, 2], strides=[1, 2], pads=[1, 0, 0, 1], **attrs)
+    return b.image(name, x.channels, x.height, (x.width + 1 - 2) // 2 + 1)
+
+
+def _gate(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    (pooled,) = b.op("GlobalAveragePool", x.name)
+    (squeezed,) = b.op("Conv", pooled, b.random(4, x.channels, 1, 1, scale=0.2))
+    (gate,) = b.op("Sigmoid", *b.op("Conv", *b.op("Relu", squeezed), b.random(x.channels, 4, 1, 1)))
+    (name,) = b.op("Mul", *draw(st.permutations([x.name, gate])))
+    return b.image(name, x.channels, x.height, x.width)
+
+
+def _affine(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    if draw(st.booleans()):
+        variance = b.weight(np.abs(b.rng.standard_normal(x.channels)).astype(np.float32) + 0.5)
+        c = x.channels
+        (name,) = b.op("BatchNormalization", x.name, b.random(c), b.random(c), b.random(c), variance)
+    else:
+        op = draw(st.sampled_from(["Mul", "Add", "Sub"]))
+        (name,) = b.op(op, x.name, b.random(1, x.channels, 1, 1))
+    return b.image(name, x.channels, x.height, x.width)
+
+
+def _resize(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    if x.height * x.width > 100:
+        return x
+    scales = b.weight(np.array([1, 1, 2, 3], np.float32))
+    how = draw(
+        st.sampled_from([{}, {"mode": "linear"}, {"mode": "linear", "coordinate_transformation_mode": "align_corners"}])
+    )
+    (name,) = b.op("Resize", x.name, "", scales, **how)
+    return b.image(name, x.channels, x.height * 2, x.width * 3)
+
+
+def _nhwc(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    (last,) = b.op("Neg", *b.op("Transpose", x.name, perm=[0, 2, 3, 1]))
+    (name,) = b.op("Transpose", last, perm=[0, 3, 1, 2])
+    return b.image(name, x.channels, x.height, x.width)
+
+
+STEPS = (_conv, _conv, _conv, _activation, _combine, _concat, _split, _pool, _gate, _affine, _resize, _nhwc)
+
+
+@st.composite
+def graphs(draw: st.DrawFn, steps: tuple = STEPS) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A model, and inputs for it."""
+    b = Builder(draw(st.integers(0, 2**16)))
+    batch = draw(st.integers(1, 2))
+    x = b.image("x", draw(st.integers(1, 70)), draw(st.integers(4, 9)), draw(st.integers(4, 9)))
+    x = _conv(draw, b, x)
+    for _ in range(draw(st.integers(1, 6))):
+        x = draw(st.sampled_from(steps))(draw, b, draw(st.sampled_from(b.images[-3:])) if draw(st.booleans()) else x)
+    made = b.images[1:]
+    outputs = {i.name: i for i in (made[-1], draw(st.sampled_from(made)))} if made else {}
+    if not outputs:
+        (name,) = b.op("Conv", "x", b.random(3, x.channels, 1, 1))
+        outputs = {name: b.image(name, 3, x.height, x.width)}
+    model = b.model(list(outputs.values()), batch, dynamic=draw(st.booleans()))
+    first = b.images[0]
+    feed = b.rng.standard_normal((batch, first.channels, first.height, first.width)).astype(np.float32)
+    return model, {"x": feed}
