@@ -1,6 +1,7 @@
 """Passes that join operators."""
 
 PASSES: dict[str, str] = {
+    "adjust_add": "fusion.canonical:AdjustAdd",
     "fuse_add_bias_into_conv": "fusion.conv_affine:FuseAddBiasIntoConv",
     "fuse_bn_into_conv": "fusion.conv_batchnorm:FuseBnIntoConv",
     "fuse_concat_into_reshape": "fusion.concat:FuseConcatIntoReshape",

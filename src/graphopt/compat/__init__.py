@@ -1,0 +1,1 @@
+"""Drop-in replacements: change `import onnxoptimizer` to `from graphopt.compat import onnxoptimizer`, and so on."""

@@ -1,0 +1,83 @@
+"""onnxoptimizer's interface, carried out by graphopt's passes of the same names.
+
+Differences: results are right where onnxoptimizer's are not (see the passes), models above 2 GiB and everything that
+its representation cannot hold (metadata, sparse tensors, functions, training information) come through, and
+`fixed_point` reaches a true fixed point. Its passes that change the interface or only served Caffe2 do not exist here;
+asking for one says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+from graphopt.errors import UsageError
+from graphopt.manager import PassManager
+from graphopt.pipeline import registry
+
+_DEFAULT = (
+    "nop", "eliminate_nop_cast", "eliminate_nop_dropout", "eliminate_nop_flatten", "extract_constant_to_initializer",
+    "eliminate_consecutive_idempotent_ops", "eliminate_if_with_const_cond", "eliminate_nop_monotone_argmax",
+    "eliminate_nop_pad", "eliminate_nop_concat", "eliminate_nop_split", "eliminate_nop_expand",
+    "eliminate_shape_gather", "eliminate_slice_after_shape", "eliminate_nop_transpose", "fuse_add_bias_into_conv",
+    "fuse_bn_into_conv", "fuse_consecutive_concats", "fuse_consecutive_log_softmax",
+    "fuse_consecutive_reduce_unsqueeze", "fuse_consecutive_squeezes", "fuse_consecutive_transposes",
+    "fuse_matmul_add_bias_into_gemm", "fuse_pad_into_conv", "fuse_pad_into_pool", "fuse_transpose_into_gemm",
+    "fuse_concat_into_reshape", "eliminate_nop_reshape", "eliminate_nop_with_unit", "eliminate_common_subexpression",
+    "fuse_qkv", "fuse_consecutive_unsqueezes", "eliminate_deadend", "eliminate_identity", "eliminate_shape_op",
+    "fuse_consecutive_slices", "eliminate_unused_initializer", "eliminate_duplicate_initializer", "rewrite_where",
+)  # fmt: skip
+"""onnxoptimizer's default set, in its order."""
+
+NOT_OFFERED = {
+    "rename_input_output": "it changes the interface of the model",
+    "rewrite_input_dtype": "it changes the interface of the model",
+    "lift_lexical_references": "it adds attributes that only Caffe2 reads",
+    "split_init": "it splits models for Caffe2",
+    "split_predict": "it splits models for Caffe2",
+}
+"""onnxoptimizer's passes that graphopt does not offer on purpose, with the reason."""
+
+
+def get_available_passes() -> list[str]:
+    """Names that `optimize` takes: those of onnxoptimizer that graphopt has, then graphopt's own."""
+    own = [name for name in registry().names() if name not in _DEFAULT]
+    return [*(name for name in _DEFAULT if name == "nop" or name in registry()), *own]
+
+
+def get_fuse_and_elimination_passes() -> list[str]:
+    """The default set of `optimize`."""
+    return [name for name in _DEFAULT if name == "nop" or name in registry()]
+
+
+def optimize(model: onnx.ModelProto, passes: Sequence[str] | None = None, fixed_point: bool = False) -> onnx.ModelProto:
+    """Apply passes to a model.
+
+    Args:
+        model: the model; it is not changed.
+        passes: names, in order; `get_fuse_and_elimination_passes()` when None.
+        fixed_point: repeat the whole list until nothing changes.
+
+    Raises:
+        UsageError: a name is not known, or not offered.
+        ModelError: the model is broken.
+    """
+    if not isinstance(model, onnx.ModelProto):
+        raise UsageError(f"optimize expects a ModelProto, found {type(model).__name__}")
+    names = get_fuse_and_elimination_passes() if passes is None else list(passes)
+    for name in names:
+        if name in NOT_OFFERED:
+            raise UsageError(f"pass {name!r} is not offered: {NOT_OFFERED[name]}")
+    wanted = [name for name in names if name != "nop"]
+    if not wanted:
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        return copy
+    text = ",".join(wanted)
+    return PassManager(passes=f"repeat({text})" if fixed_point else text).run(model).model
+
+
+def check(model: onnx.ModelProto) -> None:
+    """Check a model as onnxoptimizer's command does."""
+    onnx.checker.check_model(model)

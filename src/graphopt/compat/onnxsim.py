@@ -1,0 +1,97 @@
+"""onnxsim's `simplify`, carried out by graphopt.
+
+Differences: with `check_n` the comparison runs with ONNX Runtime's optimizations off and on inputs with negatives,
+zeros and extremes instead of numbers from 0 to 1; initializers that are inputs stay overridable; metadata is kept.
+Options that graphopt has no counterpart for raise a `UsageError` when they are given, and are never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from graphopt.errors import UsageError
+from graphopt.manager import PassManager
+from graphopt.pipeline import registry
+from graphopt.rewrite import Options
+
+_FOLDING = ("fold_constants", "fold_shapes")
+_BN = ("fuse_bn_into_conv",)
+
+
+def simplify(
+    model: str | Path | onnx.ModelProto, check_n: int = 0, perform_optimization: bool = True,
+    skip_fuse_bn: bool = False, overwrite_input_shapes: Mapping[str, Sequence[int]] | None = None,
+    test_input_shapes: Mapping[str, Sequence[int]] | None = None, skipped_optimizers: Sequence[str] | None = None,
+    skip_constant_folding: bool = False, skip_shape_inference: bool = False,
+    input_data: Mapping[str, Any] | None = None, dynamic_input_shape: bool = False, *,
+    inline_functions: bool = False, input_shapes: Mapping[str, Sequence[int]] | None = None,
+    include_subgraph: bool = True, mutable_initializer: bool = True, **unsupported: Any,
+) -> tuple[onnx.ModelProto, bool]:  # fmt: skip
+    """Simplify a model.
+
+    Args:
+        model: a path or a `ModelProto`, which is not changed.
+        check_n: how many times to compare original and result; 0 for not at all.
+        perform_optimization: run eliminations and fusions, not folding alone.
+        skip_fuse_bn: leave BatchNormalization after Conv alone.
+        overwrite_input_shapes: fixed shapes for inputs.
+        test_input_shapes: shapes to test with, for symbolic dimensions.
+        skipped_optimizers: names of passes to leave out.
+        skip_constant_folding: leave constant regions alone.
+        skip_shape_inference: accepted; graphopt's inference cannot fail the run, so there is no need to skip it.
+        input_data: inputs to test with.
+        dynamic_input_shape: accepted; symbolic shapes always stay symbolic.
+        inline_functions: replace calls of model-local functions by their bodies.
+        input_shapes: the same as `overwrite_input_shapes`.
+        include_subgraph: accepted; subgraphs are always optimized.
+        mutable_initializer: accepted when true; initializers that are inputs always stay overridable.
+        **unsupported: onnxsim's other options.
+
+    Returns:
+        The simplified model, and whether the comparison agreed (True when none was asked for).
+
+    Raises:
+        UsageError: an option that graphopt has no counterpart for.
+    """
+    given = sorted(unsupported)
+    if given or not include_subgraph or not mutable_initializer:
+        wrong = ", ".join(given) or ("include_subgraph=False" if not include_subgraph else "mutable_initializer=False")
+        raise UsageError(f"simplify: {wrong} is not supported")
+    skip = [*(skipped_optimizers or ()), *(_BN if skip_fuse_bn else ()), *(_FOLDING if skip_constant_folding else ())]
+    known = [name for name in dict.fromkeys(skip) if name in registry()]
+    passes = None if perform_optimization else "repeat({folding/*})"
+    manager = PassManager(
+        passes=passes, skip=known, shapes=overwrite_input_shapes or input_shapes,
+        options=Options(inline_functions=inline_functions),
+    )  # fmt: skip
+    result = manager.run(model)
+    if not check_n:
+        return result.model, True
+    return result.model, _agrees(model, result.model, check_n, input_data, test_input_shapes)
+
+
+def _agrees(
+    model: str | Path | onnx.ModelProto, simplified: onnx.ModelProto, check_n: int,
+    input_data: Mapping[str, Any] | None, test_input_shapes: Mapping[str, Sequence[int]] | None,
+) -> bool:  # fmt: skip
+    from graphopt.verify import compare
+
+    source = onnx.load(model) if isinstance(model, (str, Path)) else model
+    dims = _sizes(source, test_input_shapes or {})
+    return all(
+        compare(model, simplified, seed=seed, inputs=dict(input_data) if input_data else None, dims=dims).ok
+        for seed in range(check_n)
+    )
+
+
+def _sizes(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for info in model.graph.input:
+        for dim, size in zip(info.type.tensor_type.shape.dim, shapes.get(info.name, ()), strict=False):
+            if dim.dim_param:
+                sizes[dim.dim_param] = size
+    return sizes
