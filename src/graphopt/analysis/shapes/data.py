@@ -15,7 +15,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from graphopt.analysis.kernels import KERNELS, MOVEMENT, Array, Unsupported, run_kernel
-from graphopt.analysis.kernels.arithmetic import reduced_axes
+from graphopt.analysis.kernels.arithmetic import convert, reduced_axes
 from graphopt.analysis.kernels.base import box, need
 from graphopt.analysis.kernels.movement import shape_slice
 from graphopt.analysis.shapes.dim import Expr, Size, at_least, divide, equal, less
@@ -91,10 +91,16 @@ def _numbers(node: Node, args: Args) -> list[Array | None] | None:
             _require(all(a is not None and a.dtype == first.dtype for a in args), "element types")
             with np.errstate(all="ignore"):
                 return [np.asarray(function(*args), first.dtype)]
-        if node.op == "Cast" and node.attr("to") in (TensorProto.INT64, TensorProto.INT32):
-            _require(bool(np.all(np.abs(first) < 1 << 31)), "a number does not fit its type")
-            return [first.astype(helper.tensor_dtype_to_np_dtype(node.attr("to")))]
+        if node.op == "Cast":
+            return [_number_cast(first, node.attr("to"))]
     return list(run_kernel(node, args)) if node.op in KERNELS else None
+
+
+def _number_cast(data: Array, target: int) -> Array:
+    if data.dtype.kind == "f" and target in (TensorProto.INT64, TensorProto.INT32):
+        _require(bool(np.all(np.abs(data) < 1 << 31)), "a number does not fit its type")
+        return data.astype(helper.tensor_dtype_to_np_dtype(target))
+    return convert(data, target)
 
 
 def _require(condition: bool, message: str) -> None:
@@ -126,7 +132,6 @@ def _settled(node: Node, index: int, array: Array) -> Array | None:
 
 
 _BOOLEAN = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Xor"})
-_SECOND = frozenset({"Where", "CastLike"})
 
 
 def output_dtype(node: Node, index: int) -> int | None:
@@ -141,7 +146,7 @@ def output_dtype(node: Node, index: int) -> int | None:
         return int(TensorProto.INT64)
     if node.op == "Cast":
         return int(node.attr("to"))
-    source = node.input(1 if node.op in _SECOND else 0)
+    source = node.input(1 if node.op in ("CastLike", "Where") else 0)
     return source.dtype if source is not None else None
 
 
@@ -380,12 +385,27 @@ def _where(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
 
 
 def _cast(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
-    target = node.attr("to")
+    return _converted(analysis, node, need(args, 0), node.attr("to"))
+
+
+def cast_like_contents(analysis: ShapeAnalysis, node: Node) -> list[Array | None] | None:
+    """`CastLike`: of its second operand only the type counts."""
+    source, like = node.input(0), node.input(1)
+    target = like.dtype if like is not None else None
+    data = analysis.data(source) if source is not None else None
+    if data is None or target is None:
+        return None
+    if data.dtype.kind != "O":
+        return [_number_cast(data, target)]
+    return [_settled(node, 0, _converted(analysis, node, data, target))]
+
+
+def _converted(analysis: ShapeAnalysis, node: Node, data: Array, target: int) -> Array:
     to_float = target in _FLOATS
     source = node.input(0)
     narrow = target != TensorProto.BOOL and source is not None and source.dtype != target
 
-    def convert(element: Element) -> Element:
+    def one(element: Element) -> Element:
         element = _whole(_bit(element))
         if narrow and isinstance(element, Expr) and not _is_from_sizes(element):
             return analysis.symbols.fresh(None)
@@ -398,7 +418,7 @@ def _cast(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
 
     if not to_float and target not in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL):
         raise Unsupported("element type")
-    return _map(convert, need(args, 0))
+    return _map(one, data)
 
 
 def _is_from_sizes(element: Expr) -> bool:
@@ -504,6 +524,7 @@ SYMBOLIC: dict[str, Symbolic] = {
 
 RULES: dict[str, Callable[[ShapeAnalysis, Node], list[Array | None] | None]] = {
     **dict.fromkeys((*KERNELS, *SYMBOLIC, *_IEEE), follow),
+    "CastLike": cast_like_contents,
     "Shape": shape_contents,
     "Size": size_contents,
 }

@@ -386,9 +386,9 @@ class Symbols:
             return a if not isinstance(b, int) else None
         if isinstance(b, int):
             return b
-        if at_least(a, 2):
+        if at_least(a, 2) or _clipped(b, a):
             return a
-        return b if at_least(b, 2) else self._choice("broadcast", a, b)
+        return b if at_least(b, 2) or _clipped(a, b) else self._choice("broadcast", a, b)
 
     def function(self, name: str, *args: Size) -> Expr:
         """The result, 0 or more, of something that is not followed but depends on `args` alone."""
@@ -408,6 +408,17 @@ class Symbols:
             low, high = _choice_bounds(kind, [bounds(x) for x in args])
             known = self._atoms[key] = self._make(kind, low, high, args=tuple(args))
         return known
+
+
+def _clipped(part: Expr, whole: Expr) -> bool:
+    """Whether `part` is `min(whole, k)` with `k` of 2 or more: where they differ, they do not broadcast at all.
+
+    Tables of positions are cut like this to the length of the sequence.
+    """
+    atom = part.symbol
+    if atom is None or atom.kind != "min" or whole not in atom.args:
+        return False
+    return all(arg == whole or at_least(arg, 2) for arg in atom.args)
 
 
 def _flat(kind: str, size: Size) -> tuple[Size, ...]:
