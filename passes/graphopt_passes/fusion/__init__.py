@@ -21,4 +21,12 @@ PASSES: dict[str, str] = {
     "fuse_qkv": "fusion.qkv:FuseQkv",
     "fuse_transpose_into_gemm": "fusion.gemm:FuseTransposeIntoGemm",
     "rewrite_where": "fusion.where:RewriteWhere",
+    "fuse_consecutive_add": "fusion.constants:FuseConsecutiveAdd",
+    "fuse_consecutive_casts": "fusion.casts:FuseConsecutiveCasts",
+    "fuse_consecutive_clips": "fusion.clips:FuseConsecutiveClips",
+    "fuse_consecutive_mul": "fusion.constants:FuseConsecutiveMul",
+    "fuse_consecutive_reshapes": "fusion.reshapes:FuseConsecutiveReshapes",
+    "fuse_div_mul": "fusion.constants:FuseDivMul",
+    "fuse_min_max_into_clip": "fusion.clips:FuseMinMaxIntoClip",
+    "fuse_relu_into_clip": "fusion.clips:FuseReluIntoClip",
 }

@@ -1,0 +1,163 @@
+"""Lower and upper bounds that follow each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What limits a value: it is raised to `low`, then lowered to `high`; None where there is no limit."""
+
+    x: Value
+    low: Any = None
+    high: Any = None
+
+    def clip(self, number: Any) -> Any:
+        """A number within the bounds, None standing for one without limit."""
+        if number is None:
+            return None
+        raised = number if self.low is None else max(number, self.low)
+        return raised if self.high is None else min(raised, self.high)
+
+    def after(self, inner: Bounds) -> Bounds:
+        """Both bounds as one, these applied last."""
+        low = self.low if inner.low is None else self.clip(inner.low)
+        high = self.high if inner.high is None else self.clip(inner.high)
+        return Bounds(inner.x, low, high)
+
+
+def read_bounds(node: Node) -> Bounds | Mismatch | None:
+    """The bounds that a `Relu`, a `Clip`, or a `Min` or `Max` with one constant sets."""
+    if node.op in ("Min", "Max"):
+        return _read_extremum(node)
+    x = node.input(0)
+    if x is None or x.dtype is None:
+        return Mismatch("the element type is not known")
+    if node.op == "Relu":
+        return Bounds(x, low=0)
+    limits: list[Any] = []
+    for index, key in ((1, "min"), (2, "max")):
+        limit: Any = node.attr(key) if node.graph.opset() < 11 else None
+        value = node.input(index)
+        if value is not None:
+            array = value.const()
+            if array is None or array.size != 1:
+                return Mismatch("the bound {} is not constant", value.name)
+            limit = array.reshape(-1)[0].item()
+        limits.append(limit)
+    return _checked(Bounds(x, *limits))
+
+
+def _read_extremum(node: Node) -> Bounds | Mismatch | None:
+    if len(node.inputs) != 2:
+        return None
+    for x, other in (node.inputs, node.inputs[::-1]):
+        array = other.const() if other is not None else None
+        if x is None or array is None or array.size != 1 or x.is_const:
+            continue
+        if array.ndim and (x.rank is None or array.ndim > x.rank):
+            return Mismatch("the constant may add axes to {}", x.name)
+        number = array.reshape(-1)[0].item()
+        return _checked(Bounds(x, low=number) if node.op == "Max" else Bounds(x, high=number))
+    return None
+
+
+def _checked(bounds: Bounds) -> Bounds | Mismatch:
+    limits = [n for n in (bounds.low, bounds.high) if n is not None]
+    if any(np.isnan(n) for n in limits):
+        return Mismatch("a bound is NaN")
+    if len(limits) == 2 and limits[0] > limits[1]:
+        return Mismatch("the lower bound {} is above the upper bound {}", *limits)
+    return bounds
+
+
+def _written(bounds: Bounds, rw: Rewriter) -> Value | Mismatch:
+    """The bounds as one operator."""
+    x, opset = bounds.x, rw.graph.opset()
+    dtype = x.dtype
+    if dtype is None or (opset < 12 and dtype not in FLOAT_TYPES):
+        return Mismatch("Clip has no such element type at opset {}", opset)
+    if bounds.low == 0 and bounds.high is None and dtype in FLOAT_TYPES:
+        relu: Value = rw.op("Relu", x)
+        return relu
+    if opset < 11:
+        clip: Value = rw.op("Clip", x, min=bounds.low, max=bounds.high)
+        return clip
+    kind = np.dtype(tensor_dtype_to_np_dtype(dtype))
+    limits = [None if n is None else np.array(n, dtype=kind) for n in (bounds.low, bounds.high)]
+    result: Value = rw.op("Clip", x, *limits)
+    return result
+
+
+def _fuse(node: Node, inner_ops: tuple[str, ...], rw: Rewriter) -> Outcome:
+    outer = read_bounds(node) if node.op != "Relu" or node.inputs[0] is not None else None
+    if not isinstance(outer, Bounds):
+        return outer
+    value = outer.x
+    first = value.producer
+    if first is None or first.op not in inner_ops:
+        return None
+    if first.graph is not node.graph:
+        return Mismatch("{} is computed in an outer graph", value.name)
+    if not value.one_use:
+        return Mismatch("{} has other readers", value.name)
+    inner = read_bounds(first)
+    if not isinstance(inner, Bounds):
+        return inner
+    fused = _written(outer.after(inner), rw)
+    return fused if isinstance(fused, Mismatch) else rw.replace(node, [fused])
+
+
+def _reads(node: Node, ops: tuple[str, ...]) -> bool:
+    return any(v is not None and v.producer is not None and v.producer.op in ops for v in node.inputs)
+
+
+class FuseConsecutiveClips(OpRule):
+    """Join two `Clip` with constant bounds into one."""
+
+    name = "fuse_consecutive_clips"
+    ops = ("Clip",)
+    opsets = "6-"
+    numerics = Numerics.ROUNDING
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "FuseSuccessiveClip"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Take the bounds of the first one into those of the second."""
+        return _fuse(node, ("Clip",), rw) if _reads(node, ("Clip",)) else None
+
+
+class FuseReluIntoClip(OpRule):
+    """Join `Relu` and `Clip` with constant bounds, in either order, into one `Clip`."""
+
+    name = "fuse_relu_into_clip"
+    ops = ("Clip", "Relu")
+    opsets = "6-"
+    numerics = Numerics.ROUNDING
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "FuseSuccessiveReluClip", "onnxruntime": "FuseReluClip"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """A `Relu` is a lower bound of zero."""
+        other = ("Relu",) if node.op == "Clip" else ("Clip",)
+        return _fuse(node, other, rw) if _reads(node, other) else None
+
+
+class FuseMinMaxIntoClip(OpRule):
+    """Join `Min` and `Max` with one constant number each, in either order, into one `Clip`."""
+
+    name = "fuse_min_max_into_clip"
+    ops = ("Min", "Max")
+    opsets = "8-"
+    numerics = Numerics.ROUNDING
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "MinMaxToClip"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Take the bound of the first one into that of the second."""
+        return _fuse(node, ("Min", "Max"), rw) if _reads(node, ("Min", "Max")) else None
