@@ -29,4 +29,10 @@ PASSES: dict[str, str] = {
     "fuse_div_mul": "fusion.constants:FuseDivMul",
     "fuse_min_max_into_clip": "fusion.clips:FuseMinMaxIntoClip",
     "fuse_relu_into_clip": "fusion.clips:FuseReluIntoClip",
+    "fuse_add_bias_into_gemm": "fusion.gemm_affine:FuseAddBiasIntoGemm",
+    "fuse_bn_into_gemm": "fusion.gemm_affine:FuseBnIntoGemm",
+    "fuse_bn_into_matmul": "fusion.gemm_affine:FuseBnIntoMatmul",
+    "fuse_mul_into_gemm": "fusion.gemm_affine:FuseMulIntoGemm",
+    "fuse_preceding_add_into_conv": "fusion.conv_input:FusePrecedingAddIntoConv",
+    "fuse_preceding_mul_into_conv": "fusion.conv_input:FusePrecedingMulIntoConv",
 }
