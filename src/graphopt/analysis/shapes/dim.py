@@ -411,14 +411,14 @@ class Symbols:
 
 
 def _clipped(part: Expr, whole: Expr) -> bool:
-    """Whether `part` is `min(whole, k)` with `k` of 2 or more: where they differ, they do not broadcast at all.
+    """Whether `part` is `min(whole, k)` with `k` of 1 or more: where they differ, it is 1 or they do not broadcast.
 
     Tables of positions are cut like this to the length of the sequence.
     """
     atom = part.symbol
     if atom is None or atom.kind != "min" or whole not in atom.args:
         return False
-    return all(arg == whole or at_least(arg, 2) for arg in atom.args)
+    return all(arg == whole or at_least(arg, 1) for arg in atom.args)
 
 
 def _flat(kind: str, size: Size) -> tuple[Size, ...]:
