@@ -8,7 +8,7 @@ import pytest
 
 from graphopt.manager import PassManager
 from graphopt.verify import compare
-from tests.backend_models import backend_models
+from tests.backend_models import backend_inputs, backend_models
 
 
 @pytest.mark.parametrize("level", ["basic", "extended", "all"])
@@ -24,6 +24,9 @@ def test_backend_models_stay_what_they_are(level: str) -> None:
             found["unchanged"] += 1
             continue
         report = compare(model, result.model, numerics="rounding")
+        if str(report.status) == "inconclusive" and name in backend_inputs():
+            # Generated inputs meant nothing to the model; the case's own do.
+            report = compare(model, result.model, numerics="rounding", inputs=backend_inputs()[name])
         found[str(report.status)] += 1
         alike = all(case.status != "inconclusive" or "in the same way" in case.detail for case in report.cases)
         if not report.ok and not (report.status == "inconclusive" and alike):
