@@ -35,4 +35,7 @@ PASSES: dict[str, str] = {
     "fuse_mul_into_gemm": "fusion.gemm_affine:FuseMulIntoGemm",
     "fuse_preceding_add_into_conv": "fusion.conv_input:FusePrecedingAddIntoConv",
     "fuse_preceding_mul_into_conv": "fusion.conv_input:FusePrecedingMulIntoConv",
+    "fuse_gelu": "fusion.gelu:FuseGelu",
+    "fuse_layer_normalization": "fusion.normalization:FuseLayerNormalization",
+    "fuse_rms_normalization": "fusion.normalization:FuseRmsNormalization",
 }

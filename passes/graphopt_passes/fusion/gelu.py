@@ -1,0 +1,109 @@
+"""The Gaussian error linear unit, written out."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from onnx import TensorProto
+
+from graphopt.ir import Graph, Node, Value
+from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.fusion.factors import Factors, close, factors, factors_of, number
+
+
+class FuseGelu(OpRule):
+    """Recognize `Gelu`, with `Erf` or in the approximation with `Tanh`, in whatever order its factors are multiplied.
+
+    `0.5 * x * (1 + erf(x / sqrt(2)))` and `0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`, for float32.
+    """
+
+    name = "fuse_gelu"
+    ops = ("Mul", "Div")
+    opsets = "20-"
+    numerics = Numerics.ROUNDING
+    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_gelu", "onnxslim": "FusionGelu", "onnxruntime": "GeluFusionL1"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Take the product apart."""
+        if not any(v is not None and _gate(v) is not None for v in _near(node)):
+            return None
+        product = factors_of(node)
+        if len(product.values) != 2:
+            return None
+        for x, gate in (product.values, product.values[::-1]):
+            curve = _gate(gate)
+            if curve is None:
+                continue
+            if not close(product.scale, 0.5):
+                return None
+            problem = _problem(node, x, gate, curve, product)
+            if problem is not None:
+                return problem
+            approximate = "tanh" if curve.op == "Tanh" else None
+            return rw.replace(node, [rw.op("Gelu", x, approximate=approximate)])
+        return None
+
+
+def _near(node: Node) -> list[Value | None]:
+    """What a node reads, and what the products before it read."""
+    found = list(node.inputs)
+    for value in node.inputs:
+        if value is not None and value.producer is not None and value.producer.op in ("Mul", "Div"):
+            found.extend(value.producer.inputs)
+    return found
+
+
+def _gate(value: Value) -> Node | None:
+    """The `Erf` or `Tanh` that 1 is added to."""
+    node = value.producer
+    if node is None or node.op != "Add":
+        return None
+    for one, other in (node.inputs, node.inputs[::-1]):
+        if other is None or other.producer is None or other.producer.op not in ("Erf", "Tanh"):
+            continue
+        if number(one) == 1.0:
+            return other.producer
+    return None
+
+
+def _problem(node: Node, x: Value, gate: Value, curve: Node, product: Factors) -> Mismatch | None:
+    argument, bend = curve.input(0), curve.output(0)
+    if argument is None or bend is None or gate.producer is None:
+        return Mismatch("the gate has no argument")
+    if curve.graph is not node.graph or gate.producer.graph is not node.graph:
+        return Mismatch("{} is computed in an outer graph", gate.name)
+    if not gate.one_use or not bend.one_use:
+        return Mismatch("{} has other readers", gate.name)
+    if x.dtype != TensorProto.FLOAT:
+        return Mismatch("the element type of {} is not float32", x.name)
+    ranks = [product.rank, *(v.rank or 0 for v in gate.producer.inputs if v is not None and v.is_const)]
+    if max(ranks) and (x.rank is None or max(ranks) > x.rank):
+        return Mismatch("the constants may add axes to {}", x.name)
+    inner = factors(argument, node.graph)
+    if inner.rank and (x.rank is None or inner.rank > x.rank):
+        return Mismatch("the constants may add axes to {}", x.name)
+    if curve.op == "Erf":
+        fits = inner.is_of(x, 1, math.sqrt(0.5))
+    else:
+        fits = close(inner.scale, math.sqrt(2 / math.pi)) and _is_cubic(inner.values, x, node.graph)
+    return None if fits else Mismatch("the argument of {} is not that of Gelu", curve.op)
+
+
+def _is_cubic(values: list[Value], x: Value, graph: Graph) -> bool:
+    """Whether the product is `x + 0.044715 * x ** 3`, or `x * (1 + 0.044715 * x ** 2)`."""
+    rest = [value for value in values if value is not x]
+    if len(rest) != 1 or len(values) > 2:
+        return False
+    node = rest[0].producer
+    if node is None or node.op != "Add" or not rest[0].one_use or node.graph is not graph:
+        return False
+    whole = len(values) == 1
+    for first, second in (node.inputs, node.inputs[::-1]):
+        if first is None or second is None:
+            continue
+        starts = first is x if whole else number(first) == 1.0 and not first.rank
+        term = factors(second, graph) if starts else None
+        if term is not None and not term.rank and term.is_of(x, 3 if whole else 2, 0.044715):
+            return True
+    return False
