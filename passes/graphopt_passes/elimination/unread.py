@@ -1,0 +1,68 @@
+"""Work whose result nobody looks at."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from graphopt.ir import Node
+from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+
+_SHAPE_KEEPING = frozenset({
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "Ceil", "Celu", "Clip", "Cos",
+    "Cosh", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log",
+    "LogSoftmax", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Sinh",
+    "Softmax", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "ThresholdedRelu",
+})  # fmt: skip
+"""Operators whose result has the shape of their first input, and that never fail on account of its contents."""
+
+
+class EliminateCastBeforeShape(OpRule):
+    """Take `Shape` and `Size` of the input of a `Cast` or another operator that keeps the shape.
+
+    Only where nothing but the measuring reads its result, so that the operator goes away.
+    """
+
+    name = "eliminate_cast_before_shape"
+    ops = ("Shape", "Size")
+    peers: ClassVar[dict[str, str]] = {"onnxruntime": "PreShapeNodeElimination"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look one step up."""
+        value = node.inputs[0]
+        first = value.producer if value is not None else None
+        if value is None or first is None or first.op not in _SHAPE_KEEPING:
+            return None
+        if first.graph is not node.graph:
+            return Mismatch("{} is computed in an outer graph", value.name)
+        if value.output_count or any(user.op not in self.ops for user in value.users):
+            return Mismatch("{} is not only measured", value.name)
+        return rw.set_input(node, 0, first.inputs[0])
+
+
+_OPTIONAL_FROM = {"Dropout": 1, "GRU": 1, "LSTM": 1, "LayerNormalization": 1, "RNN": 1}
+"""The first output that may be left out. MaxPool is not here: without indices, runtimes treat NaN in another way."""
+
+
+class EliminateUnusedOptionalOutputs(OpRule):
+    """Leave out optional outputs at the end that nothing reads, such as the last states of `LSTM`.
+
+    A runtime then need not compute and keep them.
+    """
+
+    name = "eliminate_unused_optional_outputs"
+    ops = tuple(_OPTIONAL_FROM)
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look at the outputs from the last one on."""
+        needed = len(node.outputs)
+        while needed > _OPTIONAL_FROM[node.op] and not _is_read(node, needed - 1):
+            needed -= 1
+        if needed == len(node.outputs):
+            return None
+        made = rw.op(node.op_type, *node.inputs, outputs=needed, **node.attrs)
+        return rw.replace(node, [made] if needed == 1 else list(made))
+
+
+def _is_read(node: Node, index: int) -> bool:
+    value = node.outputs[index]
+    return value is not None and value.uses > 0
