@@ -111,7 +111,7 @@ def test_every_way_to_die_is_a_row(monkeypatch, tmp_path, source, way):
     assert re.search(message, result.message), result.message
     assert not result.ok
     assert result.output is None
-    assert not target.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.onnx"], "nothing is left behind"
     assert "\n" not in result.message
 
 
@@ -126,7 +126,7 @@ def test_too_much_memory_is_a_row(monkeypatch, tmp_path, source):
 def test_the_limits_end_with_the_work(monkeypatch, tmp_path, source):
     record = "{'finished': True, 'status': 'ok', 'seconds': 0.1}"
     fake_worker(monkeypatch, "(folder / 'work-done').touch(); time.sleep(0.6); " + STAGE.format(record=record))
-    assert peers.by_name("onnxsim").optimize_file(source, tmp_path / "out.onnx", timeout=0.5).ok
+    assert peers.by_name("onnxsim").optimize_file(source, tmp_path / "out.onnx", timeout=0.5).ok, "not stopped"
 
 
 def test_children_of_a_stopped_process_are_stopped_too(tmp_path):
@@ -302,8 +302,32 @@ def test_no_pass_at_all(name, tmp_path, source):
 def test_stale_outputs_are_replaced(tmp_path, source):
     (tmp_path / "out.onnx").write_bytes(b"old")
     (tmp_path / "out.onnx.data").write_bytes(b"old")
-    assert peers.by_name("ort-basic").optimize_file(source, tmp_path / "out.onnx").ok
+    result = peers.by_name("ort-basic").optimize_file(source, tmp_path / "out.onnx")
+    assert result.files == (tmp_path / "out.onnx",)
     assert not (tmp_path / "out.onnx.data").exists()
+    assert onnx.load(tmp_path / "out.onnx").graph.node
+
+
+def test_a_failure_leaves_what_was_there(monkeypatch, tmp_path, source):
+    (tmp_path / "out.onnx").write_bytes(b"old")
+    fake_worker(monkeypatch, "os.abort()")
+    assert peers.by_name("ort-basic").optimize_file(source, tmp_path / "out.onnx").status == "crashed"
+    assert (tmp_path / "out.onnx").read_bytes() == b"old"
+
+
+def test_data_files_of_any_name_come_along(monkeypatch, tmp_path, source):
+    write = "job = json.loads((folder / 'job.json').read_text()); target = pathlib.Path(job['dst']); "
+    write += "target.write_bytes(b'm'); (target.parent / 'some-uuid').write_bytes(b'd'); "
+    fake_worker(monkeypatch, write + STAGE.format(record="{'finished': True, 'status': 'ok'}"))
+    result = peers.by_name("onnxsim").optimize_file(source, tmp_path / "out.onnx")
+    assert result.files == (tmp_path / "out.onnx", tmp_path / "some-uuid")
+    assert all(path.exists() for path in result.files)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.onnx", "out.onnx", "some-uuid"]
+
+
+def test_the_folder_of_the_output_must_exist(tmp_path, source):
+    with pytest.raises(UsageError, match="does not exist"):
+        peers.by_name("onnxsim").optimize_file(source, tmp_path / "nowhere" / "out.onnx")
 
 
 # -- names

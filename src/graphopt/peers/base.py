@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib.metadata
 import importlib.util
@@ -88,7 +89,7 @@ class Peer(ABC):
 
         Args:
             src: The model; external data is found beside it.
-            dst: Where the result goes. What was there is replaced; nothing is left there when the peer fails.
+            dst: Where the result goes. What was there is replaced when the peer succeeds, and left alone when not.
             timeout: Seconds for import and work.
             memory_limit: Bytes of resident memory.
             check: Load the result in onnxruntime afterwards; a result that does not load is `invalid`.
@@ -131,14 +132,16 @@ class Peer(ABC):
             raise UsageError(f"the output must be another file than the input: {dst}")
         if not self.available():
             return self._result("failed", pass_name, f"{self.name} is not installed (pip install {self.distribution})")
-        for stale in outputs_of(dst):
-            stale.unlink(missing_ok=True)
-        job = {"action": "work", "src": str(src), "dst": str(dst), "pass": pass_name, "check": check}
-        result, _ = self._launch(job, timeout, memory_limit)
-        if not result.ok:
-            for left_over in outputs_of(dst):
-                left_over.unlink(missing_ok=True)
-        return result
+        if not dst.parent.is_dir():
+            raise UsageError(f"the folder of the output does not exist: {dst.parent}")
+        # A folder beside the target: peers name their data files as they like, and a failure must leave no trace.
+        with tempfile.TemporaryDirectory(prefix=".graphopt-", dir=dst.parent) as staging:
+            made = str(Path(staging) / dst.name)
+            job = {"action": "work", "src": str(src), "dst": made, "pass": pass_name, "check": check}
+            result, _ = self._launch(job, timeout, memory_limit)
+            if not result.ok:
+                return result
+            return dataclasses.replace(result, output=dst, files=_put_in_place(Path(staging), dst))
 
     def _launch(
         self, job: dict[str, Any], timeout: float | None, memory_limit: int | None
@@ -162,7 +165,6 @@ class Peer(ABC):
             seconds=record.get("seconds"),
             import_seconds=record.get("import_seconds"),
             peak_memory_bytes=record.get("peak_memory_bytes") or ending.peak_memory_bytes or None,
-            output=Path(job["dst"]) if status == "ok" and "dst" in job else None,
         )
         return result, record
 
@@ -194,9 +196,13 @@ class Peer(ABC):
 COMMAND = ("-P", "-m", "graphopt.peers.worker")
 
 
-def outputs_of(dst: Path) -> tuple[Path, ...]:
-    """The files that make up an output: the model and its external data."""
-    return dst, data_file(dst)
+def _put_in_place(staging: Path, dst: Path) -> tuple[Path, ...]:
+    """Move an output and its data files to where they belong, the model last; what they replace is removed."""
+    made = sorted(staging.iterdir(), key=lambda path: path.name == dst.name)
+    data_file(dst).unlink(missing_ok=True)
+    for path in made:
+        path.replace(dst.parent / path.name)
+    return tuple(dst.parent / path.name for path in reversed(made))
 
 
 def data_file(dst: Path) -> Path:

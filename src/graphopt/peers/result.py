@@ -26,6 +26,7 @@ class PeerResult:
         peak_memory_bytes: Largest resident memory of the process, the interpreter and the peer's code included.
         message: One line that says what went wrong; empty when nothing did.
         output: The optimized model; None unless the status is `ok`.
+        files: The output and the data files that it refers to.
     """
 
     peer: str
@@ -37,6 +38,7 @@ class PeerResult:
     peak_memory_bytes: int | None = None
     message: str = ""
     output: Path | None = None
+    files: tuple[Path, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -45,4 +47,5 @@ class PeerResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data for JSON."""
-        return {**dataclasses.asdict(self), "output": str(self.output) if self.output else None}
+        paths = {"output": str(self.output) if self.output else None, "files": [str(path) for path in self.files]}
+        return {**dataclasses.asdict(self), **paths}
