@@ -2,6 +2,7 @@
 
 PASSES: dict[str, str] = {
     "fold_constants": "folding.constants:FoldConstants",
+    "fold_shapes": "folding.shapes:FoldShapes",
     "eliminate_shape_op": "folding.shape_ops:EliminateShapeOp",
     "eliminate_shape_gather": "folding.shape_ops:EliminateShapeGather",
     "eliminate_slice_after_shape": "folding.shape_ops:EliminateSliceAfterShape",

@@ -1,0 +1,171 @@
+"""Shape arithmetic: what it comes to is known before the model runs, or is known elsewhere in it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import ClassVar
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.analysis.purity import is_removable
+from graphopt.analysis.shapes import ShapeAnalysis, Size
+from graphopt.analysis.shapes.engine import DATA_RULES
+from graphopt.ir import Dim, Graph, Model, Node, Tensor, TensorType, Value
+from graphopt.rewrite import GraphPass, Mismatch, Rewriter
+from graphopt_passes.folding.operands import expand_target, never_empty, reshape_target, slice_ends
+from graphopt_passes.folding.store import store
+
+_SEEDS = frozenset({"Shape", "Size"})
+"""Without one of these no tensor holds sizes, and other passes see all there is to see."""
+
+_INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32})
+
+_OPERANDS = {
+    "Reshape": (5, 1, reshape_target),
+    "Expand": (8, 1, expand_target),
+    "Slice": (10, 2, slice_ends),
+}
+"""Operators that are told a shape: since which opset by an input, which input, and how it can be said otherwise."""
+
+
+class FoldShapes(GraphPass):
+    """Compute shape arithmetic ahead, with dynamic sizes as symbols.
+
+    Small tensors that turn out to hold the same numbers in every run become constants. The shape of `Reshape` becomes
+    a constant with 0 and -1, that of `Expand` one with 1, the end of `Slice` the largest integer, where that means
+    exactly the same for all sizes, 0 included. Sizes that are computed twice are computed once. Every value is told
+    what has become known of its shape. Dynamic dimensions stay dynamic, and no equality of two is assumed that would
+    only hold in some runs.
+    """
+
+    name = "fold_shapes"
+    peers: ClassVar[dict[str, str]] = {
+        "onnxscript": "symbolic values of the constant folder",
+        "onnxsim": "constant folding (fixed shapes)",
+        "onnxruntime": "ConstantFolding of Shape, ReshapeFusion",
+    }
+
+    def run_model(self, model: Model, rw: Rewriter) -> None:
+        """Analyse the model once and rewrite all its graphs."""
+        graphs = list(model.graphs())
+        if not any(node.op in _SEEDS for graph in graphs for node in graph):
+            return
+        analysis = _analyse(model)
+        for graph in reversed(graphs):
+            if graph.owner is None or not graph.owner.removed:
+                rw.enter(graph, self.name)
+                self._state_types(graph, analysis, rw)
+                self._fold(graph, analysis, rw)
+                self._fix_operands(graph, analysis, rw)
+                self._merge(graph, analysis, rw)
+
+    def _state_types(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
+        for node in graph:
+            for value in node.outputs:
+                if value is not None:
+                    known = _refined(value, analysis)
+                    if known is not None:
+                        rw.journal.set_type(value, known)
+
+    def _fold(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
+        """Store what is constant; backwards, so that what only fed it is gone before its turn comes."""
+        for node in reversed(graph):
+            results = _contents(node, analysis) if node.op in DATA_RULES and not node.removed else None
+            if results is not None and is_removable(node):
+                rw.begin(self.name, node)
+                outcome = store(rw, node, results)
+                if not outcome:
+                    rw.decline(str(outcome), node=node)
+
+    def _fix_operands(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
+        opset = graph.opset()
+        for node in graph:
+            since, index, write = _OPERANDS.get(node.op, (opset + 1, 0, reshape_target))
+            operand = node.input(index)
+            if opset < since or operand is None or operand.is_const:
+                continue
+            array = write(node, analysis)
+            rw.begin(self.name, node)
+            if isinstance(array, np.ndarray):
+                copies = node.op == "Reshape" and bool(node.attr("allowzero", 0)) and 0 in array
+                rw.set_inputs(node, {index: array}, "a fixed shape", **({"allowzero": None} if copies else {}))
+            elif array is not None:
+                rw.decline(str(array), node=node)
+
+    def _merge(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
+        """Let one value stand for all that hold the same sizes."""
+        first: dict[Hashable, Value] = {}
+        for node in graph:
+            value = node.outputs[0] if len(node.outputs) == 1 else None
+            key = _meaning(value, analysis) if value is not None and node.op in DATA_RULES else None
+            if value is None or key is None:
+                continue
+            known = first.setdefault(key, value)
+            if known.producer is None or known.producer.removed:
+                first[key] = value
+            elif known is not value and is_removable(node):
+                rw.begin(self.name, node)
+                outcome = rw.replace(node, [known], detail=f"{known.name} holds the same sizes")
+                if isinstance(outcome, Mismatch):
+                    rw.decline(str(outcome), node=node)
+
+
+def _analyse(model: Model) -> ShapeAnalysis:
+    """What is known of a model, sizes of 0 included; those that no run survives are left out the second time."""
+    analysis = ShapeAnalysis(model, zero_sizes=True)
+    names = never_empty(model.graph, analysis)
+    if names:
+        analysis = ShapeAnalysis(zero_sizes=True)
+        for name in names:
+            symbol = analysis.symbols.named(name).symbol
+            if symbol is not None:
+                symbol.low = 1
+        for graph in (model.graph, *model.functions):
+            analysis.visit(graph)
+    return analysis
+
+
+def _refined(value: Value, analysis: ShapeAnalysis) -> TensorType | None:
+    """The type of a value with what the analysis adds to it; None when that is nothing."""
+    known = value.type
+    found = analysis.shape(value)
+    if not isinstance(known, TensorType) or found is None:
+        return None
+    if known.shape is None:
+        return TensorType(known.dtype, analysis.to_dims(found))
+    if len(known.shape) != len(found):
+        return None
+    shape = tuple(_better(dim, size, analysis) for dim, size in zip(known.shape, found, strict=True))
+    return None if shape == known.shape else TensorType(known.dtype, shape)
+
+
+def _better(dim: Dim, size: Size, analysis: ShapeAnalysis) -> Dim:
+    if isinstance(dim, int) or (dim is not None and not isinstance(size, int)):
+        return dim
+    return analysis.to_dim(size)
+
+
+def _contents(node: Node, analysis: ShapeAnalysis) -> list[np.ndarray | None] | None:
+    """What each output that is used holds in every run; None unless all of that is known."""
+    results: list[np.ndarray | None] = []
+    for value in node.outputs:
+        if value is None or not (value.users or value.output_count):
+            results.append(None)
+            continue
+        data = analysis.data(value)
+        if data is None or data.dtype.kind == "O" or Tensor.from_array(data).dtype != value.dtype:
+            return None
+        results.append(data)
+    return results if any(array is not None for array in results) else None
+
+
+def _meaning(value: Value, analysis: ShapeAnalysis) -> Hashable | None:
+    """A key that two values share only if they hold the same sizes in every run."""
+    if value.dtype not in _INTEGERS:
+        return None
+    data = analysis.data(value)
+    sizes = analysis.sizes(value)
+    if data is None or sizes is None or data.dtype.kind != "O":
+        return None
+    return value.dtype, data.shape, tuple(sizes)
