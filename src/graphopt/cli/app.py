@@ -74,7 +74,7 @@ def _root(
 
 
 def _register() -> None:
-    from graphopt.cli import auditing, catalogue, comparing, demonstrating, explaining, optimizing
+    from graphopt.cli import auditing, catalogue, comparing, demonstrating, explaining, optimizing, profiling
 
     app.command("optimize")(optimizing.optimize)
     app.command("audit")(auditing.audit)
@@ -83,6 +83,7 @@ def _register() -> None:
     app.command("passes")(catalogue.passes)
     app.command("explain")(explaining.explain)
     app.command("bisect")(explaining.bisect)
+    app.command("profile")(profiling.profile)
     app.command("demo")(demonstrating.demo)
 
 

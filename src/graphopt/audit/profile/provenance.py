@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from graphopt.ir import Model, Node, Value
@@ -82,8 +83,8 @@ class Provenance:
         if node.op in _REORDERS or self.hidden(node):
             source = node.input(0)
             return self._anchors.get(source, source.name) if source is not None else None
-        named = node.name.removesuffix("_nchwc")
-        if named in self._computed:
+        named = self._derived(value.name, node) or self._derived(node.name, node)
+        if named is not None:
             return named
         for user in value.users:
             output = user.output(0)
@@ -93,6 +94,12 @@ class Provenance:
         if origin is not None:
             return next((v.name for v in origin.outputs if v is not None), None)
         return None
+
+    def _derived(self, name: str, node: Node) -> str | None:
+        """The original's value that a made-up name is derived from."""
+        kind = re.escape(node.op_type.lower())
+        found = re.fullmatch(rf"(.+?)(?:_nchwc|(?:_{kind})+(?:_\d+)?)", name)
+        return found[1] if found is not None and found[1] in self._computed else None
 
     def _include_sum(self, node: Node) -> None:
         """A convolution with a fused addition computes what the addition did, and the activation after that."""

@@ -1,0 +1,69 @@
+"""What a profile says, in words."""
+
+from __future__ import annotations
+
+from graphopt.audit.columns import milliseconds
+from graphopt.audit.profile.record import Profile
+from graphopt.audit.statistics import Spread
+
+_NOTABLE = 0.03
+_EVICTED = 1.15
+
+
+def findings(found: Profile) -> list[str]:
+    """The conclusions, those already drawn included."""
+    return [*_reorders(found), *_cache(found), *_denormals(found), *found.findings]
+
+
+def _reorders(found: Profile) -> list[str]:
+    texts = []
+    for level in found.levels:
+        if level.kernels and level.hidden / level.kernels >= _NOTABLE:
+            ops = sorted(
+                {
+                    op.rpartition("::")[2]
+                    for b in found.blocks
+                    if level.name in b.parts
+                    for op in b.parts[level.name].hidden_ops
+                }
+            )
+            texts.append(
+                f"at level {level.name}, {' and '.join(ops)} that the optimizer put in take "
+                f"{milliseconds(level.hidden)}, {100 * level.hidden / level.kernels:.0f} % of the time"
+            )
+    return texts
+
+
+def _cache(found: Profile) -> list[str]:
+    evicted = [
+        lone
+        for lone in found.lone
+        if lone.warm and lone.cold and lone.inside > _EVICTED * lone.warm and lone.cold > _EVICTED * lone.warm
+    ]
+    return [
+        f"{lone.op} {lone.name} takes {milliseconds(lone.warm or 0.0)} alone with a warm cache, "
+        f"{milliseconds(lone.cold or 0.0)} with a cold one, and {milliseconds(lone.inside)} inside the model: "
+        "what it reads is not in the cache there"
+        for lone in evicted[:3]
+    ]
+
+
+def _denormals(found: Profile) -> list[str]:
+    denormals = found.denormals
+    if denormals is None:
+        return []
+    counts = [sum(c.values()) for c in (denormals.weights, denormals.folded, denormals.activations)]
+    texts = []
+    if any(counts):
+        texts.append(
+            f"denormal numbers: {counts[0]} in weights, {counts[1]} in folded weights, {counts[2]} in activations"
+        )
+    else:
+        texts.append("no denormal numbers in weights, folded weights or activations")
+    return [*texts, *(_effect(level, speedup) for level, speedup in denormals.speedup.items())]
+
+
+def _effect(level: str, speedup: Spread) -> str:
+    verdict = speedup.verdict()
+    effect = "makes no difference" if verdict == "tie" else f"makes it {speedup.median:.2f} times as fast"
+    return f"flushing denormals to zero at level {level} {effect} on this machine"

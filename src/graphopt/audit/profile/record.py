@@ -1,0 +1,199 @@
+"""What a profile finds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from graphopt.audit.machine import Machine
+from graphopt.audit.statistics import Spread
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from graphopt.audit.profile.peak import Peak
+
+SCHEMA = 1
+
+
+@dataclass(slots=True)
+class Part:
+    """The nodes of one level that do the work of one block of the original.
+
+    Attributes:
+        ops: their operators.
+        names: their names.
+        times: the time of each.
+        ms: the time of all.
+        hidden: of that, time of nodes that the optimizer put in: reorders, transposes, casts.
+        hidden_ops: what those are.
+    """
+
+    ops: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    ms: float = 0.0
+    hidden: float = 0.0
+    hidden_ops: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Block:
+    """The smallest group of original nodes that no level splits.
+
+    Attributes:
+        ops: operators of the original nodes.
+        names: their names.
+        parts: what each level has in their place.
+    """
+
+    ops: list[str]
+    names: list[str]
+    parts: dict[str, Part] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LevelTotal:
+    """One level as a whole.
+
+    Attributes:
+        name: the level.
+        nodes: nodes that run.
+        kernels: milliseconds of all kernels of a run.
+        run: milliseconds of a run as the caller sees it, under the profiler.
+        hidden: milliseconds of reorders and the like.
+        latency: milliseconds of a run without the profiler.
+        failure: why it could not be profiled.
+    """
+
+    name: str
+    nodes: int
+    kernels: float
+    run: float
+    hidden: float = 0.0
+    latency: Spread | None = None
+    failure: str = ""
+
+
+@dataclass(slots=True)
+class Lone:
+    """One operator timed three ways.
+
+    Attributes:
+        level: where it was taken from.
+        name: node name.
+        op: operator.
+        shapes: shapes of its inputs and first output.
+        inside: milliseconds within the model.
+        warm: milliseconds alone, everything it reads in the cache.
+        cold: milliseconds alone, the cache flushed before each run.
+        flops: floating-point operations, None where that is not known.
+        bytes: bytes read and written.
+        compute: share of the machine's measured operations a second, inside.
+        memory: share of the machine's measured bytes a second, inside.
+        failure: why it could not be run alone.
+    """
+
+    level: str
+    name: str
+    op: str
+    shapes: str
+    inside: float
+    warm: float | None = None
+    cold: float | None = None
+    flops: int | None = None
+    bytes: int | None = None
+    compute: float | None = None
+    memory: float | None = None
+    failure: str = ""
+
+
+@dataclass(slots=True)
+class Denormals:
+    """Numbers so small that some processors are slow on them.
+
+    Attributes:
+        weights: denormal elements of the model's own weights, by name.
+        folded: those of the weights of the optimized model, by name.
+        activations: those of intermediate values on a sample input, by name.
+        elements: elements looked at: weights, folded, activations.
+        plain: milliseconds by level.
+        flushed: milliseconds by level with `session.set_denormal_as_zero`.
+        speedup: how much faster flushing makes it, by level.
+        error: largest relative error that flushing makes, by level.
+    """
+
+    weights: dict[str, int]
+    folded: dict[str, int]
+    activations: dict[str, int]
+    elements: tuple[int, int, int]
+    plain: dict[str, Spread] = field(default_factory=dict)
+    flushed: dict[str, Spread] = field(default_factory=dict)
+    speedup: dict[str, Spread] = field(default_factory=dict)
+    error: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ThreadRow:
+    """One thread count.
+
+    Attributes:
+        threads: intra-op threads of each session.
+        alone: milliseconds with nothing beside.
+        beside: milliseconds while a second session of the same kind runs.
+        together: runs a second of both sessions together.
+        single: runs a second of one session alone.
+    """
+
+    threads: int
+    alone: Spread
+    beside: Spread | None = None
+    together: float | None = None
+    single: float | None = None
+
+
+@dataclass(slots=True)
+class Profile:
+    """Where a model's time goes.
+
+    Attributes:
+        model: its name.
+        inputs: shapes of inputs.
+        machine: where.
+        threads: intra-op threads of everything but the thread table.
+        levels: totals by level.
+        blocks: the work, aligned across levels.
+        peak: measured limits of the machine.
+        lone: operators timed alone.
+        denormals: denormal numbers and what they cost.
+        contention: by thread count, alone and beside a second session.
+        findings: conclusions in words.
+    """
+
+    model: str
+    inputs: dict[str, list[int]]
+    machine: Machine
+    threads: int
+    levels: list[LevelTotal] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    peak: Peak | None = None
+    lone: list[Lone] = field(default_factory=list)
+    denormals: Denormals | None = None
+    contention: list[ThreadRow] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+    def level(self, name: str) -> LevelTotal:
+        """A level by name; KeyError when it was not profiled."""
+        for level in self.levels:
+            if level.name == name:
+                return level
+        raise KeyError(name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from graphopt.audit.profile.view import render_profile
+
+        yield from render_profile(self, options.max_width)

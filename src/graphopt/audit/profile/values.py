@@ -1,0 +1,102 @@
+"""The values that flow inside a model on one input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphopt.audit.process import call
+
+_Arrays = dict[str, "np.ndarray[Any, Any]"]
+
+
+def values_of(path: Path, names: list[str], feed: dict[str, Any]) -> _Arrays:
+    """Values by name on a feed, each as the unoptimized graph computes it; runs in a process of its own.
+
+    Args:
+        path: the model, run as it is.
+        names: values wanted: inputs, constants and computed ones.
+        feed: the inputs.
+    """
+    found: _Arrays = call(_values, str(path), names, feed)
+    return found
+
+
+def _values(path: str, names: list[str], feed: dict[str, Any]) -> _Arrays:
+    session = _session_with_outputs(path, names)
+    outputs = [output.name for output in session.get_outputs()]
+    wanted = [name for name in outputs if name in set(names)]
+    results = session.run(wanted, feed) if wanted else []
+    found = {name: value for name, value in zip(wanted, results, strict=True) if isinstance(value, np.ndarray)}
+    found.update({name: np.asarray(feed[name]) for name in names if name in feed})
+    return found
+
+
+def _session_with_outputs(path: str, names: list[str]) -> Any:
+    """A session that puts out intermediate values too; its file is beside the original, where external data is."""
+    import os
+    import tempfile
+
+    import onnxruntime as ort
+
+    model = onnx.load(path, load_external_data=False)
+    known = {value.name for value in model.graph.output} | {value.name for value in model.graph.input}
+    known |= {tensor.name for tensor in model.graph.initializer}
+    computed = {name for node in model.graph.node for name in node.output}
+    for name in names:
+        if name in computed and name not in known:
+            model.graph.output.add().name = name
+    settings = ort.SessionOptions()
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.log_severity_level = 4
+    settings.intra_op_num_threads = 1
+    handle, place = tempfile.mkstemp(suffix=".onnx", dir=os.path.dirname(path) or ".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(model.SerializeToString())
+        return ort.InferenceSession(place, settings, providers=["CPUExecutionProvider"])
+    finally:
+        os.unlink(place)
+
+
+def count_denormals(path: Path, feed: dict[str, Any]) -> tuple[dict[str, int], int]:
+    """Denormal elements of each computed value, and all elements looked at; runs in a process of its own."""
+    found: tuple[dict[str, int], int] = call(_count_denormals, str(path), feed)
+    return found
+
+
+def _count_denormals(path: str, feed: dict[str, Any]) -> tuple[dict[str, int], int]:
+    model = onnx.load(path, load_external_data=False)
+    computed = [name for node in model.graph.node for name in node.output if name]
+    counts: dict[str, int] = {}
+    total = 0
+    session = _session_with_outputs(path, computed)
+    for names in _chunks(session, feed, computed):
+        for name, value in zip(names, session.run(names, feed), strict=True):
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                total += value.size
+                if number := denormals(value):
+                    counts[name] = number
+    return counts, total
+
+
+def _chunks(session: Any, feed: dict[str, Any], names: list[str]) -> Iterator[list[str]]:
+    """Names in groups whose values fit into memory together; a first run tells nothing, so groups start small."""
+    available = {output.name for output in session.get_outputs()}
+    wanted = [name for name in names if name in available]
+    size = 32
+    for at in range(0, len(wanted), size):
+        yield wanted[at : at + size]
+
+
+def denormals(array: np.ndarray[Any, Any]) -> int:
+    """How many elements are denormal."""
+    if array.dtype.kind != "f" or not array.size:
+        return 0
+    tiny = np.finfo(array.dtype).smallest_normal
+    magnitude = np.abs(array)
+    return int(np.count_nonzero((magnitude > 0) & (magnitude < tiny)))

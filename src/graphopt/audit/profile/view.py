@@ -1,0 +1,141 @@
+"""A profile on the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from graphopt.audit.columns import ABSENT, milliseconds, number, spread
+from graphopt.audit.profile.record import Block, Lone, Profile
+
+_BLOCKS = 30
+_NAME = 40
+
+
+def render_profile(found: Profile, width: int) -> Iterator[Any]:
+    """All that was measured, then the conclusions."""
+    shapes = ", ".join(f"{name} {shape}" for name, shape in found.inputs.items())
+    yield Text(f"{found.model}: {shapes}", style="bold")
+    yield Text(f"{found.threads} thread{'s' if found.threads > 1 else ''}; {found.machine}", style="dim")
+    if found.levels:
+        yield _levels(found)
+        yield _blocks(found, width)
+    if found.lone:
+        yield _lone(found)
+    if found.denormals is not None:
+        yield _denormals(found)
+    if found.contention:
+        yield _contention(found)
+    for text in found.findings:
+        yield Text(f"- {text}", style="bold")
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+
+
+def _levels(found: Profile) -> Table:
+    table = _table("Levels")
+    for title in ("", "latency", "kernels", "nodes", "hidden reorders"):
+        table.add_column(title, justify="right" if title else "left")
+    for level in found.levels:
+        if level.failure:
+            table.add_row(level.name, level.failure, style="red")
+            continue
+        hidden = f"{milliseconds(level.hidden)} ({100 * level.hidden / level.kernels:.0f}%)" if level.hidden else ABSENT
+        cells = (spread(level.latency), milliseconds(level.kernels), str(level.nodes), hidden)
+        table.add_row(level.name, *cells)
+    return table
+
+
+def _blocks(found: Profile, width: int) -> Table:
+    levels = [level.name for level in found.levels if not level.failure]
+    table = _table("Operators, aligned by what they do in the original")
+    table.add_column("in the original", overflow="fold")
+    for level in levels:
+        table.add_column(level, justify="right")
+    if "all" in levels:
+        table.add_column("at all", overflow="fold")
+    ranked = sorted(found.blocks, key=lambda b: -max((p.ms for p in b.parts.values()), default=0.0))
+    kept = set(map(id, ranked[:_BLOCKS]))
+    for block in found.blocks:
+        if id(block) not in kept:
+            continue
+        cells = [milliseconds(block.parts[name].ms) if name in block.parts else "·" for name in levels]
+        row = [f"{summary(block.ops)} {_short(block)}".strip(), *cells]
+        part = block.parts.get("all")
+        if "all" in levels:
+            row.append(summary([*part.ops, *part.hidden_ops]) if part is not None else "")
+        table.add_row(*row)
+    if len(found.blocks) > _BLOCKS:
+        table.caption = f"{len(found.blocks) - _BLOCKS} faster groups left out; see --json"
+        table.caption_justify = "left"
+    return table
+
+
+def summary(ops: list[str]) -> str:
+    """Operators with their counts."""
+    counts = Counter(op.rpartition("::")[2] for op in ops)
+    return "+".join(op if times == 1 else f"{times} {op}" for op, times in counts.items())
+
+
+def _short(block: Block) -> str:
+    name = next((n for n in block.names if n), "")
+    return name if len(name) <= _NAME else "…" + name[1 - _NAME :]
+
+
+def _lone(found: Profile) -> Table:
+    peak = found.peak
+    limits = f" (of {peak.gflops:.0f} Gflop/s and {peak.gbytes:.0f} GB/s)" if peak is not None else ""
+    table = _table(f"The slowest operators: inside the model, alone, and of the machine's limits{limits}")
+    for title in ("operator", "shapes", "inside", "warm", "cold", "flop/s", "bytes/s"):
+        table.add_column(title, justify="left" if title in ("operator", "shapes") else "right", overflow="fold")
+    for lone in found.lone:
+        name = f"{lone.op.rpartition('::')[2]} {lone.name if len(lone.name) <= _NAME else '…' + lone.name[1 - _NAME :]}"
+        table.add_row(name, lone.shapes, milliseconds(lone.inside), *_alone_cells(lone))
+    return table
+
+
+def _alone_cells(lone: Lone) -> list[str]:
+    times = [milliseconds(t) if t is not None else ABSENT for t in (lone.warm, lone.cold)]
+    shares = [f"{100 * share:.0f}%" if share is not None else ABSENT for share in (lone.compute, lone.memory)]
+    return [*times, *shares]
+
+
+def _denormals(found: Profile) -> Table:
+    denormals = found.denormals
+    assert denormals is not None
+    table = _table("Denormal numbers")
+    for title in ("where", "denormals", "of", "in"):
+        table.add_column(title, justify="left" if title in ("where", "in") else "right")
+    places = (
+        ("weights", denormals.weights),
+        ("folded weights", denormals.folded),
+        ("activations", denormals.activations),
+    )
+    for (where, counts), elements in zip(places, denormals.elements, strict=True):
+        worst = sorted(counts, key=lambda name: -counts[name])[:2]
+        table.add_row(where, f"{sum(counts.values()):,}", f"{elements:,}", ", ".join(worst))
+    for level in denormals.plain:
+        table.add_row(
+            f"latency at {level}", spread(denormals.plain[level]), spread(denormals.flushed[level]),
+            f"with flushing: {denormals.speedup[level].median:.2f}x, relative error {number(denormals.error[level])}",
+        )  # fmt: skip
+    return table
+
+
+def _contention(found: Profile) -> Table:
+    table = _table("Threads, and a second session beside it")
+    for title in ("threads", "alone", "beside another", "runs/s alone", "runs/s of both"):
+        table.add_column(title, justify="right")
+    for row in found.contention:
+        table.add_row(
+            str(row.threads), spread(row.alone), spread(row.beside),
+            ABSENT if row.single is None else f"{row.single:.4g}",
+            ABSENT if row.together is None else f"{row.together:.4g}",
+        )  # fmt: skip
+    return table

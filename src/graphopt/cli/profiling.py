@@ -1,0 +1,79 @@
+"""`graphopt profile`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphopt.cli.auditing import thread_counts
+from graphopt.cli.console import progress, read_source, show, show_json
+
+if TYPE_CHECKING:
+    from graphopt.audit.profile import Profile
+
+
+def profile(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="One model, or several to compare.")],
+    *,
+    only: Annotated[
+        list[str] | None, typer.Option(help="levels, alone, denormals or threads; may be repeated.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads of everything but the thread table.", min=1)] = 1,
+    counts: Annotated[str | None, typer.Option(help="Thread counts of the thread table, like 1,2,4.")] = None,
+    top: Annotated[int, typer.Option(help="How many operators to time alone.", min=0)] = 12,
+    rounds: Annotated[int, typer.Option(help="Interleaved rounds under the profiler.", min=2)] = 15,
+    budget: Annotated[float, typer.Option(help="Seconds of each further measurement.")] = 6.0,
+    shape: Annotated[list[str] | None, typer.Option(help="Shape of an input, like input=1,3,224,224.")] = None,
+    dim: Annotated[list[str] | None, typer.Option(help="Size of a symbolic dimension, like batch=1.")] = None,
+    data: Annotated[str | None, typer.Option(help="An .npz file with inputs.")] = None,
+    no_graphopt: Annotated[bool, typer.Option("--no-graphopt", help="Only ONNX Runtime's levels.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+) -> None:
+    """Show where a model's time goes: each operator at each level, alone and inside, threads, denormal numbers."""
+    from graphopt.audit.feeds import load_data, parse_dims, parse_shapes
+    from graphopt.audit.profile import PARTS
+    from graphopt.audit.profile import profile as measured
+
+    settings: dict[str, Any] = {
+        "parts": tuple(only) if only else PARTS,
+        "threads": threads,
+        "thread_counts": thread_counts(counts) if counts is not None else None,
+        "graphopt": not no_graphopt,
+        "top": top,
+        "rounds": rounds,
+        "budget": budget,
+        "shapes": parse_shapes(shape or []),
+        "dims": parse_dims(dim or []),
+        "data": load_data(Path(data)) if data is not None else None,
+    }
+    found = []
+    for model in models:
+        with progress(f"profiling {model}") as told:
+            found.append(measured(read_source(model), progress=told, **settings))
+    if as_json:
+        show_json([each.to_dict() for each in found] if len(found) > 1 else found[0].to_dict())
+        return
+    show(*found)
+    if len(found) > 1 and found[0].levels:
+        show(_side_by_side(found))
+
+
+def _side_by_side(found: list[Profile]) -> Any:
+    from rich.table import Table
+
+    from graphopt.audit.columns import spread
+
+    table = Table(title="Side by side", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("level")
+    for each in found:
+        table.add_column(each.model, justify="right")
+    for level in found[0].levels:
+        cells = []
+        for each in found:
+            own = next((one for one in each.levels if one.name == level.name), None)
+            share = f" (reorders {100 * own.hidden / own.kernels:.0f}%)" if own is not None and own.hidden else ""
+            cells.append(spread(own.latency) + share if own is not None else "-")
+        table.add_row(level.name, *cells)
+    return table

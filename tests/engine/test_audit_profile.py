@@ -1,0 +1,136 @@
+"""Profiles: provenance across optimizers, denormals, thread tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt import demo
+from graphopt.audit.profile import alone, profile
+from graphopt.audit.profile.alone import flops
+from graphopt.audit.profile.peak import Peak
+from graphopt.audit.profile.provenance import Provenance, blocks
+from graphopt.audit.profile.values import denormals
+from graphopt.audit.settings import Settings
+from graphopt.errors import UsageError
+from graphopt.ir import Model
+from graphopt.peers import by_name
+from graphopt.rewrite import Level
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "mobilenet.onnx"
+    onnx.save(demo.mobilenet_v2(), path)
+    return path
+
+
+@pytest.fixture(scope="module", params=["ort-all", "ort-extended", "graphopt"])
+def optimized(request, raw: Path, tmp_path_factory) -> Model:
+    path = tmp_path_factory.mktemp("optimized") / "model.onnx"
+    if request.param == "graphopt":
+        Settings(Level.ALL).run(raw)[0].save(path)
+    else:
+        assert by_name(request.param).optimize_file(raw, path).ok
+    return Model.load(path)
+
+
+def test_every_node_that_runs_has_its_origins(raw: Path, optimized: Model) -> None:
+    original = Model.load(raw)
+    provenance = Provenance(original, optimized)
+    owners: dict[str, str] = {}
+    for node in optimized.graph:
+        origins = provenance.origins(node)
+        assert bool(origins) != provenance.hidden(node), node
+        for origin in origins:
+            assert owners.setdefault(origin.name, node.name) == node.name, f"{origin.name} claimed twice"
+    worked = {"Conv", "BatchNormalization", "Clip", "Add", "Gemm", "GlobalAveragePool"}
+    assert {n.name for n in original.graph if n.op in worked} <= owners.keys()
+
+
+def test_blocks_are_the_smallest_common_groups() -> None:
+    graph = Model.load(demo.resnet18()).graph
+    a, b, c, d, *_ = graph
+    numbers = blocks([[[a], [b], [c], [d]], [[a, b], [c]], [[b], [c, d]]])
+    assert numbers[a] == numbers[b] == 0
+    assert numbers[c] == numbers[d] == 1
+
+
+def test_flops_of_convolutions_and_products() -> None:
+    def node(op: str):
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
+        graph = helper.make_graph(
+            [helper.make_node(op, ["x", "w"], ["y"])],
+            "g",
+            [x, helper.make_tensor_value_info("w", 1, None)],
+            [helper.make_tensor_value_info("y", 1, None)],
+        )
+        return next(iter(Model.load(helper.make_model(graph, ir_version=8)).graph))
+
+    x, w, y = np.zeros((1, 3, 8, 8)), np.zeros((16, 3, 3, 3)), np.zeros((1, 16, 6, 6))
+    assert flops(node("Conv"), [x, w], y) == 2 * 16 * 36 * 27
+    assert flops(node("MatMul"), [np.zeros((5, 7)), np.zeros((7, 3))], np.zeros((5, 3))) == 2 * 5 * 7 * 3
+    assert flops(node("Add"), [x, x], x) is None
+
+
+def test_denormals_are_counted() -> None:
+    assert denormals(np.array([0.0, 1e-40, -1e-39, 1e-30, np.nan, np.inf], np.float32)) == 2
+    assert denormals(np.array([1e-6, 1.0], np.float16)) == 1
+    assert denormals(np.array([1, 2])) == 0
+
+
+def small(weight: float) -> onnx.ModelProto:
+    w = numpy_helper.from_array(np.full((16, 16, 3, 3), weight, np.float32), "w")
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["v"], name="conv"),
+        helper.make_node("Relu", ["v"], ["y"], name="relu"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 16, 12, 12])
+    graph = helper.make_graph(nodes, "small", [x], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [w])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_a_whole_profile() -> None:
+    parts = ("levels", "denormals", "threads")
+    found = profile(small(1e-40), parts=parts, rounds=3, budget=0.2, thread_counts=(1,), dims={"n": 2})
+    assert found.inputs == {"x": [2, 16, 12, 12]}
+    assert [level.name for level in found.levels] == ["graphopt", "none", "basic", "extended", "all"]
+    (block,) = [b for b in found.blocks if b.names == ["conv", "relu"]]
+    assert set(block.parts) == {level.name for level in found.levels}
+    assert block.parts["none"].ops == ["Conv", "Relu"]
+    assert [op.rpartition("::")[2] for op in block.parts["all"].ops] == ["Conv"]
+    assert block.parts["all"].hidden_ops
+    assert found.level("all").hidden > 0
+    assert found.denormals is not None
+    assert found.denormals.weights == {"w": 16 * 16 * 9}
+    assert found.contention[0].beside is not None
+    assert any("denormal numbers: 2304 in weights" in text for text in found.findings)
+    assert found.to_dict()["schema"] == 1
+
+
+def test_unknown_part() -> None:
+    with pytest.raises(UsageError, match="unknown part 'magic'"):
+        profile(small(1.0), parts=("magic",))
+
+
+def test_an_operator_alone(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(alone, "_FLUSH_LIMIT", 1 << 20)
+    path = tmp_path / "small.onnx"
+    onnx.save(small(0.5), path)
+    feed = {"x": np.ones((1, 16, 12, 12), np.float32)}
+    peak = Peak(100.0, 10.0, 1, 1 << 20)
+    found = alone.time_alone("none", path, {"conv": 0.1, "relu": 0.01}, feed=feed, peak=peak)
+    assert [lone.op for lone in found] == ["Conv", "Relu"]
+    for lone in found:
+        assert lone.warm is not None
+        assert lone.cold is not None
+        assert lone.failure == ""
+    conv = found[0]
+    assert conv.shapes == "[1, 16, 12, 12] x [16, 16, 3, 3] -> [1, 16, 10, 10]"
+    assert conv.flops == 2 * 1600 * 144
+    assert conv.compute == pytest.approx(conv.flops / 1e-4 / 100e9)
+    assert found[1].memory == pytest.approx(2 * 6400 / 1e-5 / 10e9)
