@@ -1,0 +1,77 @@
+"""Every example in the documentation runs: Python blocks are executed, `graphopt` commands are called."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+import graphopt
+from graphopt import demo
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        for block in re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            found.append((page.name, block))
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    onnx.save(demo.conv_maxpool(), tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+PYTHON = [(page, block) for page, block in blocks("python") if page == "README.md"]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("block", [b for _, b in PYTHON])
+def test_python_examples_of_the_readme_run(block: str) -> None:
+    exec(compile(block, "README.md", "exec"), {})
+
+
+def commands() -> list[str]:
+    lines = [line for page, block in blocks("console") if page == "README.md" for line in block.splitlines()]
+    return [line[2:].partition("  #")[0].strip() for line in lines if line.startswith("$ graphopt")]
+
+
+def test_commands_of_the_readme_run(folder: Path) -> None:
+    assert commands()
+    for command in commands():
+        words = [sys.executable, "-c", "import sys; from graphopt.cli import main; sys.exit(main())", *shlex.split(command)[1:]]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=folder, check=False)
+        assert done.returncode in (0, 1) if " diff " in command else done.returncode == 0, f"{command}\n{done.stderr}"
+        assert done.stdout or done.stderr, f"{command} prints nothing"
+
+
+def modules() -> list[str]:
+    found = [m.name for m in pkgutil.walk_packages(graphopt.__path__, "graphopt.")]
+    return [name for name in found if "worker" not in name and "__main__" not in name]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples_in_docstrings_hold(name: str) -> None:
+    failures, _ = doctest.testmod(importlib.import_module(name))
+    assert failures == 0
+
+
+@pytest.mark.parametrize("name", sorted(set(graphopt.__all__) - {"demo"}))
+def test_every_public_name_is_documented(name: str) -> None:
+    documented = getattr(graphopt, name).__doc__
+    assert documented
+    assert documented.strip()
