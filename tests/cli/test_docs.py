@@ -24,8 +24,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 def blocks(language: str) -> list[tuple[str, str]]:
     found = []
     for page in PAGES:
-        for block in re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
-            found.append((page.name, block))
+        text = page.read_text()
+        found += [(page.name, b) for b in re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
     return found
 
 
@@ -53,7 +53,12 @@ def commands() -> list[str]:
 def test_commands_of_the_readme_run(folder: Path) -> None:
     assert commands()
     for command in commands():
-        words = [sys.executable, "-c", "import sys; from graphopt.cli import main; sys.exit(main())", *shlex.split(command)[1:]]
+        words = [
+            sys.executable,
+            "-c",
+            "import sys; from graphopt.cli import main; sys.exit(main())",
+            *shlex.split(command)[1:],
+        ]
         done = subprocess.run(words, capture_output=True, text=True, cwd=folder, check=False)
         assert done.returncode in (0, 1) if " diff " in command else done.returncode == 0, f"{command}\n{done.stderr}"
         assert done.stdout or done.stderr, f"{command} prints nothing"

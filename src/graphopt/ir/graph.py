@@ -35,9 +35,8 @@ class Value:
     """
 
     __slots__ = (
-        "_deferred", "_type", "graph", "index", "info",
-        "is_input", "is_sparse", "name", "output_count", "producer", "tensor",
-        "users",
+        "_deferred", "_type", "graph", "index", "info", "is_input", "is_sparse", "name", "output_count", "producer",
+        "tensor", "users",
     )  # fmt: skip
 
     def __init__(self, name: str, graph: Graph, producer: Node | None = None, index: int = 0) -> None:
@@ -280,8 +279,8 @@ class Graph:
     """
 
     __slots__ = (
-        "_count", "changed", "first", "inputs", "is_function", "last", "model", "name", "opsets", "outputs", "owner", "owners",
-        "parent", "proto", "values",
+        "_count", "changed", "first", "inputs", "is_function", "last", "model", "name", "opsets", "outputs", "owner",
+        "owners", "parent", "proto", "values",
     )  # fmt: skip
 
     def __init__(
