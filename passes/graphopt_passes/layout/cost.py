@@ -1,25 +1,28 @@
 """What an operator costs in NCHW and in blocks, and what a reorder costs, in microseconds on one thread.
 
-The model is small: multiply-adds at the peak rate of the kernels, plus the memory that the NCHW kernels write and read
-besides (the unrolled input of a convolution, the weights packed at every run). On a 16-channel-block machine it gives
-the measured ratios of NCHW to blocked time within about a tenth:
+The model is small. A blocked convolution multiplies and adds at a rate that depends on how many blocks of outputs share
+an input, and reads and writes its tensors once. In NCHW it is a matrix product: its unrolled input and its weights are
+copied into the order that the product wants, at every run, and the result is written. So channels that fill their
+blocks gain, and those that are mostly padding lose. NCHW time divided by blocked time, 16 channels a block:
 
-    =====================================  ========  =====
-    convolution                            measured  model
-    =====================================  ========  =====
-    3x3, 64 to 64 channels at 56x56            1.20   1.19
-    3x3, 16 to 16 at 56x56                     1.80   1.75
-    3x3, 20 to 20 at 56x56                     0.67   0.63
-    1x1, 24 to 24 at 56x56                     0.74   0.56
-    3x3, 12 to 12 at 56x56, plain input        1.45   1.50
-    3x3, 64 to 1 at 56x56, with reorders       0.64   0.76
-    3x3, 64 to 4 at 56x56, with reorders       0.98   0.94
-    32 groups, 256 to 256 at 28x28             1.25   1.25
-    32 groups, 128 to 128 at 28x28             1.00   1.00
-    =====================================  ========  =====
+    ===========================================  ========  =====
+    convolution                                  measured  model
+    ===========================================  ========  =====
+    3x3, 64 to 64 channels at 56x56                  1.92   1.78
+    3x3, 24 to 24 at 56x56                           1.25   1.26
+    3x3, 20 to 20 at 56x56                           0.99   0.97
+    1x1, 24 to 24 at 56x56                           0.89   0.97
+    1x1, 24 to 144 at 56x56                          1.39   1.17
+    1x1, 320 to 1280 at 7x7                          1.54   1.43
+    1x1, 64 to 16 at 56x56, with both reorders       0.97   0.92
+    1x1, 64 to 4 at 56x56, with both reorders        0.48   0.62
+    3x3, 64 to 1 at 56x56, with both reorders        0.64   0.52
+    5x5 depthwise, 240 at 28x28                      7.38   7.26
+    3x3 in 32 groups, 256 to 256 at 28x28            1.25   1.37
+    ===========================================  ========  =====
 
-Measured: one thread of a Zen 4 core, onnxruntime 1.31.1, interleaved medians, noise about a tenth. docs/layout.md says
-how to measure again. With dynamic sizes a nominal size is used; only ratios matter.
+Measured on one thread of a Zen 4 core with onnxruntime 1.31.1, other work running, so within a fifth. docs/layout.md
+says how to measure again. Where sizes are dynamic a nominal size is used; only ratios matter.
 """
 
 from __future__ import annotations
@@ -35,33 +38,41 @@ from graphopt_passes.layout.weights import Layout, lanes, padded
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """A machine's speed.
+    """A machine's speed, per microsecond.
 
     Attributes:
-        macs: multiply-adds of a dense convolution, per microsecond.
-        depthwise: multiply-adds of a blocked depthwise convolution, per microsecond.
-        plain_depthwise: the same in NCHW.
-        memory: bytes per microsecond through the unrolling of inputs and the packing of weights.
-        reorder: bytes per microsecond through a reorder.
+        blocked: multiply-adds of a blocked convolution, by blocks of outputs: one, two, more.
+        plain: multiply-adds of the matrix product in NCHW.
+        stream: bytes that a blocked convolution reads and writes.
+        copy: bytes that are unrolled and packed for the matrix product.
+        store: bytes that the matrix product writes.
+        depthwise: multiply-adds of a blocked depthwise convolution.
+        depthwise_stream: bytes that it reads and writes.
+        plain_depthwise: multiply-adds of a depthwise convolution in NCHW.
+        reorder: bytes through a reorder.
         start: microseconds that any kernel takes at least.
     """
 
-    macs: float
+    blocked: tuple[float, float, float]
+    plain: float
+    stream: float
+    copy: float
+    store: float
     depthwise: float
+    depthwise_stream: float
     plain_depthwise: float
-    memory: float
     reorder: float
     start: float
 
 
 RATES = {
-    16: Rates(macs=60e3, depthwise=20e3, plain_depthwise=2.2e3, memory=20e3, reorder=27e3, start=1.5),
-    8: Rates(macs=30e3, depthwise=12e3, plain_depthwise=2.0e3, memory=20e3, reorder=20e3, start=1.5),
+    16: Rates((55e3, 85e3, 95e3), 70e3, 25e3, 12e3, 18e3, 60e3, 14e3, 3.5e3, 27e3, 1.5),
+    8: Rates((28e3, 42e3, 47e3), 35e3, 20e3, 10e3, 15e3, 30e3, 12e3, 3e3, 22e3, 1.5),
 }
 """By block size. Those of 8 are scaled from those of 16 by the width of the registers, not measured."""
 
-_COLUMNS = 16
-"""A matrix product works on this many columns at a time, and wastes those that a small image does not fill."""
+_FEW_ROWS = 2
+"""With this few outputs the matrix product does without packing."""
 
 _POOL_CELL = {"MaxPool": (0.12e-3, 0.02e-3), "AveragePool": (0.45e-3, 0.03e-3)}
 """Microseconds per window cell, in NCHW and blocked."""
@@ -90,7 +101,7 @@ class Costs:
             return self._pass_over(elements, elements * self._waste(form), 2)
         if form.kind == "upsample":
             elements = self._elements_of(form)
-            slow = elements * 4 / (self.rates.memory / 8)
+            slow = elements * 4 / (self.rates.copy / 5)
             return slow + self.rates.start, slow / 5 + self.rates.start
         if form.kind in ("to_nhwc", "from_nhwc"):
             return self._transpose(form)
@@ -126,18 +137,21 @@ class Costs:
         cells = prod(kernel)
         rates = self.rates
         macs = positions * cells * outputs * per_group
+        source = self._elements(form.operands[0]) or positions * per_group
         if form.kind == "depthwise":
-            plain = macs / rates.plain_depthwise
-            return plain + rates.start, macs * self._waste(form) / rates.depthwise + rates.start
-        group = int(form.data["group"])  # type: ignore[call-overload]
+            waste = self._waste(form)
+            moved = 4 * waste * (source + positions * outputs)
+            blocked = macs * waste / rates.depthwise + moved / rates.depthwise_stream
+            return macs / rates.plain_depthwise + rates.start, blocked + rates.start
+        group, merge = int(form.data["group"]), int(form.data["merge"])  # type: ignore[call-overload]
         inputs = per_group * group
-        filled = positions / (-(-positions // _COLUMNS) * _COLUMNS)
-        unrolled = inputs * cells * positions * 4 if cells > 1 else 0
-        moved = unrolled + outputs * per_group * cells * 4
-        plain = macs / rates.macs / filled + moved / rates.memory
-        merge = int(form.data["merge"])  # type: ignore[call-overload]
-        wide_in = inputs // group * merge if form.kind == "grouped" else self._lanes_in(form, inputs)
-        blocked = positions * cells * padded(outputs, self.block) * wide_in / rates.macs
+        copied = 4 * (inputs * cells * positions / (2 if outputs <= _FEW_ROWS else 1) + outputs * per_group * cells)
+        plain = macs / rates.plain + copied / rates.copy + 4 * positions * outputs / rates.store
+        wide_in = per_group * merge if form.kind == "grouped" else self._lanes_in(form, inputs)
+        wide_out = padded(outputs, self.block)
+        rate = rates.blocked[min(max(wide_out // self.block * merge // group, 1), 3) - 1]
+        moved = 4 * (source * self._lanes_in(form, inputs) / inputs + positions * wide_out + wide_out * wide_in * cells)
+        blocked = positions * cells * wide_out * wide_in / rate + moved / rates.stream
         return plain + rates.start, blocked + rates.start
 
     def _lanes_in(self, form: Form, inputs: int) -> int:
