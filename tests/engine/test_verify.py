@@ -758,7 +758,7 @@ def test_a_time_limit_ends_a_long_run():
     quick = graph("(float[3] x) => (float[3] y)", "y = Relu(x)")
     report = verify.compare(quick, forever, timeout=3)
     assert report.status == "inconclusive"
-    assert report.detail.startswith("stopped after the time limit of 3 s while running the result")
+    assert report.detail.startswith("stopped after the time limit of 3 s while ")
 
 
 def test_a_crash_of_the_runtime_is_a_row(monkeypatch):

@@ -17,7 +17,7 @@ from graphopt.verify.report import Report
 from graphopt.verify.source import ModelLike, Source
 
 REPORT, STAGE, JOB = "report", "stage", "job"
-COMMAND: tuple[str, ...] = ("-m", "graphopt.verify.worker")
+COMMAND: tuple[str, ...] = ("-P", "-m", "graphopt.verify.worker")
 
 
 def run_isolated(original: ModelLike, result: ModelLike, request: Request, timeout: float | None) -> Report:
