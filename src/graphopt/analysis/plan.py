@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphopt.analysis.budget import has_no_elements, output_bytes, work
+from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.purity import why_not_fold
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.ir import Graph, Node, Value
@@ -81,6 +82,7 @@ def plan(graph: Graph, policy: Policy) -> Region:
             continue
         reason = why_not_fold(node, qdq=policy.fold_qdq)
         if reason is None:
+            _ensure_types(node)
             analysis.update(node)
             size = output_bytes(analysis, node)
             reason = _too_much(graph, node, size, analysis, policy)
@@ -93,6 +95,14 @@ def plan(graph: Graph, policy: Policy) -> Region:
     _keep_what_pays(chosen, policy, region)
     region.nodes = _needed(chosen, region.roots)
     return region
+
+
+def _ensure_types(node: Node) -> None:
+    """Element types are needed to know sizes; what inference left open may follow now."""
+    if any(value is not None and value.type is None for value in node.outputs):
+        for value, value_type in zip(node.outputs, infer_node(node), strict=True):
+            if value is not None and value.type is None:
+                value.type = value_type
 
 
 def _never_runs(graph: Graph) -> bool:

@@ -160,3 +160,36 @@ def _strip(tensor: Tensor, target: onnx.TensorProto) -> None:
         return
     target.data_type = dtype
     target.dims.extend(tensor.dims)
+
+
+_MAX_FOLLOWED = 1 << 16
+
+
+def contents_may_explode(model: Model) -> bool:
+    """Whether the standard's data propagation would drown: it follows vectors of any length.
+
+    A chain of `Concat` that doubles a shape at every step has 2**40 elements after forty nodes. This is an upper bound
+    of what would be followed, by one pass over the nodes.
+    """
+    if not any(node.op == "Concat" for node in model.nodes()):
+        return False
+    sizes: dict[Value, int] = {}
+    for node in model.nodes():
+        if node.op in ("Shape", "Size"):
+            size = 64
+        else:
+            operands = [_followed(value, sizes) for value in node.inputs if value is not None]
+            size = 0 if not operands or 0 in operands else sum(operands) if node.op == "Concat" else max(operands)
+        if size > _MAX_FOLLOWED:
+            return True
+        if size:
+            sizes.update((value, size) for value in node.outputs if value is not None)
+    return False
+
+
+def _followed(value: Value, sizes: dict[Value, int]) -> int:
+    size = sizes.get(value)
+    if size is None:
+        tensor = value.constant_tensor
+        size = tensor.numel if tensor is not None and tensor.nbytes <= KEPT_BYTES else 0
+    return size

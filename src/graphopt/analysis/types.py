@@ -10,7 +10,7 @@ import onnx
 from onnx import shape_inference
 
 from graphopt.analysis.nodes import infer_node
-from graphopt.analysis.skeleton import Skeleton
+from graphopt.analysis.skeleton import Skeleton, contents_may_explode
 from graphopt.ir import Dim, Graph, Model, TensorType, Value, ValueType
 from graphopt.ir.types import decode_type
 
@@ -41,6 +41,7 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
         model: the model; only `Value.type` changes.
         data_prop: follow the contents of small integer tensors too.
     """
+    data_prop = data_prop and not contents_may_explode(model)
     skeleton = Skeleton(model)
     result = _infer(skeleton, data_prop)
     if result is None:
