@@ -8,5 +8,6 @@ PASSES: dict[str, str] = {
     "eliminate_slice_after_shape": "folding.shape_ops:EliminateSliceAfterShape",
     "eliminate_nop_size": "folding.shape_ops:EliminateNopSize",
     "fold_cast_like": "folding.types:FoldCastLike",
+    "eliminate_if_with_const_cond": "folding.branches:EliminateIfWithConstCond",
     "extract_constant_to_initializer": "folding.constant:ExtractConstantToInitializer",
 }

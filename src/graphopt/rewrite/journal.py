@@ -32,8 +32,8 @@ class Journal:
         self._inverses.clear()
 
     def insert_before(self, node: Node, anchor: Node | None) -> None:
-        """Link a new node."""
-        edit.insert_before(node, anchor)
+        """Link a new node; its subgraphs come with it, and use what they capture."""
+        edit.restore(node, anchor)
         self._inverses.append(partial(edit.remove, node))
 
     def remove(self, node: Node) -> None:

@@ -100,6 +100,10 @@ class Rewriter:
         self._pending_nodes.append(node)
         return node.outputs[0] if outputs == 1 else tuple(node.outputs)
 
+    def add_pending(self, node: Node) -> None:
+        """Take a node that was built elsewhere (see `graphopt.rewrite.inline`) among the pending ones."""
+        self._pending_nodes.append(node)
+
     def constant(self, array: np.ndarray | Tensor, like: Value | str | None = None) -> Value:
         """A new constant, pending. It always gets a fresh name.
 
@@ -169,7 +173,7 @@ class Rewriter:
             if node not in pending or node in found:
                 continue
             found.add(node)
-            stack.extend(v.producer for v in node.inputs if v is not None and v.producer is not None)
+            stack.extend(v.producer for v in _reads(node) if v.producer is not None)
         return {node: None for node in self._pending_nodes if node in found}
 
     def _illegal(
@@ -187,8 +191,8 @@ class Rewriter:
                 if user not in gone and _at_level(user, at.graph).order < at.order:
                     return Mismatch("{} is read before all replaced nodes are computed", old.name)
         for node in fresh:
-            for value in node.inputs:
-                if value is not None and self._comes_late(value, at):
+            for value in _reads(node):
+                if self._comes_late(value, at):
                     return Mismatch("{} is not computed yet where the replacement goes", value.name)
         for old, new in swaps:
             if new.producer in gone:
@@ -243,7 +247,7 @@ class Rewriter:
         self._emit(removed, [NodeNote.of(node) for node in fresh], size, detail)
 
     def _admit_constants(self, fresh: dict[Node, None], heirs: dict[Value, Value]) -> int:
-        used = {v for node in fresh for v in node.inputs if v in self._pending_constants}
+        used = {v for node in fresh for v in _reads(node) if v in self._pending_constants}
         used.update(v for v in heirs if v in self._pending_constants)
         size = 0
         for value, hint in self._pending_constants.items():
@@ -441,6 +445,12 @@ class Rewriter:
         events.append(
             Event(len(events), self._rule, self.graph.name, tuple(removed), tuple(added), notes, size, detail)
         )
+
+
+def _reads(node: Node) -> list[Value]:
+    """The values that a node, or what is inside of it, reads."""
+    read = [v for v in node.inputs if v is not None]
+    return [*read, *captured_values(node)] if node.subgraphs else read
 
 
 def _at_level(node: Node, graph: Graph) -> Node:
