@@ -17,7 +17,7 @@ blocks gain, and those that are mostly padding lose. NCHW time divided by blocke
     1x1, 64 to 16 at 56x56, with both reorders       0.97   0.92
     1x1, 64 to 4 at 56x56, with both reorders        0.48   0.62
     3x3, 64 to 1 at 56x56, with both reorders        0.64   0.52
-    5x5 depthwise, 240 at 28x28                      7.38   7.26
+    5x5 depthwise, 240 at 28x28                      7.38   5.86
     3x3 in 32 groups, 256 to 256 at 28x28            1.25   1.37
     ===========================================  ========  =====
 
@@ -48,7 +48,8 @@ class Rates:
         store: bytes that the matrix product writes.
         depthwise: multiply-adds of a blocked depthwise convolution.
         depthwise_stream: bytes that it reads and writes.
-        plain_depthwise: multiply-adds of a depthwise convolution in NCHW.
+        plain_depthwise: multiply-adds of a depthwise convolution in NCHW: without strides, with strides.
+        per_group: microseconds that each of its groups takes at least.
         reorder: bytes through a reorder.
         start: microseconds that any kernel takes at least.
     """
@@ -60,14 +61,15 @@ class Rates:
     store: float
     depthwise: float
     depthwise_stream: float
-    plain_depthwise: float
+    plain_depthwise: tuple[float, float]
+    per_group: float
     reorder: float
     start: float
 
 
 RATES = {
-    16: Rates((55e3, 85e3, 95e3), 70e3, 25e3, 12e3, 18e3, 60e3, 14e3, 3.5e3, 27e3, 1.5),
-    8: Rates((28e3, 42e3, 47e3), 35e3, 20e3, 10e3, 15e3, 30e3, 12e3, 3e3, 22e3, 1.5),
+    16: Rates((55e3, 85e3, 95e3), 70e3, 25e3, 12e3, 18e3, 60e3, 14e3, (5e3, 2e3), 0.6, 27e3, 1.5),
+    8: Rates((28e3, 42e3, 47e3), 35e3, 20e3, 10e3, 15e3, 30e3, 12e3, (4e3, 2e3), 0.6, 22e3, 1.5),
 }
 """By block size. Those of 8 are scaled from those of 16 by the width of the registers, not measured."""
 
@@ -142,7 +144,9 @@ class Costs:
             waste = self._waste(form)
             moved = 4 * waste * (source + positions * outputs)
             blocked = macs * waste / rates.depthwise + moved / rates.depthwise_stream
-            return macs / rates.plain_depthwise + rates.start, blocked + rates.start
+            strided = max(form.node.attr("strides") or (1,)) > 1
+            plain = macs / rates.plain_depthwise[strided] + outputs * rates.per_group
+            return plain + rates.start, blocked + rates.start
         group, merge = int(form.data["group"]), int(form.data["merge"])  # type: ignore[call-overload]
         inputs = per_group * group
         copied = 4 * (inputs * cells * positions / (2 if outputs <= _FEW_ROWS else 1) + outputs * per_group * cells)

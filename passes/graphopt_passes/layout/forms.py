@@ -168,8 +168,8 @@ def _elementwise(node: Node, facts: Facts) -> Answer:
         return _silu(node, facts, *gated)
     images = [v for v in node.inputs if v is not None and not _is_number(v)]
     layouts = [facts.layout(v) for v in images]
-    if not images or None in layouts:
-        return _per_channel(node, facts, images)
+    if not images or None in layouts or any(v.is_const for v in images):
+        return _per_channel(node, facts)
     if len(images) == 2 and layouts[0] == layouts[1]:
         gate = _gate(node, facts, images)
         if gate is not None:
@@ -216,7 +216,7 @@ def _gate(node: Node, facts: Facts, images: list[Value]) -> Answer:
     return Mismatch("batch and size of {} are dynamic, so its gate stays in NCHW", image.name)
 
 
-def _per_channel(node: Node, facts: Facts, images: list[Value]) -> Answer:
+def _per_channel(node: Node, facts: Facts) -> Answer:
     """Mul or Add of a constant for each channel: a depthwise 1x1 convolution."""
     if node.op not in ("Mul", "Add", "Sub", "Div") or len(node.inputs) != 2:
         return None

@@ -1,0 +1,63 @@
+"""Models for machines with blocks of 8 channels, run by an emulation of the blocked operators."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from graphopt.errors import ModelError
+from graphopt.manager import PassManager
+from graphopt.rewrite import Target
+from graphopt.rewrite.target import METADATA_KEY, host
+from tests.passes import layout_models as models
+from tests.passes.layout_emulation import emulate
+
+STEPS = tuple(step for step in models.STEPS if step is not models._resize)
+QUICK = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@QUICK
+@given(models.graphs(STEPS))
+def test_block_8_gives_the_same_numbers(drawn: tuple[onnx.ModelProto, dict[str, np.ndarray]]) -> None:
+    model, feeds = drawn
+    result = models.convert(model, "avx2")
+    assert models.blocked_ops(result.model)
+    models.assert_close(models.run(model, feeds), emulate(result.model, 8, feeds))
+
+
+@pytest.mark.skipif(host().block == 1, reason="no blocked kernels on this machine")
+@settings(QUICK, max_examples=20)
+@given(models.graphs(STEPS))
+def test_emulation_agrees_with_the_kernels(drawn: tuple[onnx.ModelProto, dict[str, np.ndarray]]) -> None:
+    model, feeds = drawn
+    result = models.convert(model)
+    models.assert_close(models.run(result.model, feeds), emulate(result.model, host().block, feeds))
+
+
+def _depthwise() -> onnx.ModelProto:
+    b = models.Builder(0)
+    x = b.image("x", 8, 16, 16)
+    (name,) = b.op("Conv", x.name, b.random(8, 1, 3, 3), group=8)
+    return b.model([b.image(name, 8, 14, 14)], 1, dynamic=False)
+
+
+@pytest.mark.parametrize(("target", "block"), [("avx2", 8), ("avx512", 16)])
+def test_model_names_its_target(target: str, block: int) -> None:
+    result = models.convert(_depthwise(), target)
+    assert {p.key: p.value for p in result.model.metadata_props}[METADATA_KEY] == f"{target}/nchwc{block}"
+    assert next(i for i in result.model.graph.initializer).dims[0] == block
+
+
+def test_model_for_another_target_is_refused() -> None:
+    model = models.convert(_depthwise(), "avx2").model
+    with pytest.raises(ModelError, match="written for target avx2/nchwc8"):
+        PassManager(passes=models.PASS, target="avx512").run(model)
+
+
+def test_machine_without_blocked_kernels_is_left_alone() -> None:
+    manager = PassManager(passes=models.PASS, target=Target("riscv", 1), explain=True)
+    result = manager.run(_depthwise())
+    assert not result.changed
+    assert [miss.reason for miss in result.near_misses] == ["target riscv has no blocked kernels"]
