@@ -108,7 +108,7 @@ def _repeat(stage: Repeat, plan: Plan, driver: Driver) -> int:
     for _ in range(_ROUNDS):
         done = _run(stage.body, plan, driver)
         count += done
-        if not done or driver.log.full:
+        if driver.log.full or (not done and not driver.refresh_types()):
             return count
     plan.unsettled += 1
     return count

@@ -51,6 +51,14 @@ class Driver:
         """Infer the types and shapes of all values."""
         infer_types(self.model)
 
+    def refresh_types(self) -> bool:
+        """Infer again if rewrites made values whose types are not fully known. Returns whether it did."""
+        if not self.rewriter.stale_types:
+            return False
+        self.rewriter.stale_types = False
+        self.infer()
+        return True
+
     def run_rules(self, rules: Sequence[OpRule | PatternRule]) -> int:
         """Run rules in one worklist until none fires.
 

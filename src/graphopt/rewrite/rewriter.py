@@ -35,6 +35,7 @@ class Rewriter:
         log: where events go.
         options: settings of the run.
         touched: nodes to look at again after the current attempt.
+        stale_types: whether something new has a type that inference over the whole model may know better.
     """
 
     def __init__(self, model: Model, log: Log, options: Options) -> None:
@@ -44,6 +45,7 @@ class Rewriter:
         self.log = log
         self.journal = Journal()
         self.touched: list[Node] = []
+        self.stale_types = False
         self._rule = ""
         self._origin: Node | None = None
         self._pending_nodes: list[Node] = []
@@ -316,6 +318,8 @@ class Rewriter:
                 for value, value_type in zip(node.outputs, infer_node(node), strict=False):
                     if value is not None and value.type is None:
                         value.type = value_type
+            if any(v is not None and not _well_known(v) for v in node.outputs):
+                self.stale_types = True
 
     def _sweep(self, values: list[Value], removed: list[NodeNote]) -> int:
         """Drop what nothing uses any more, upwards from `values`. Returns the bytes of constants dropped."""
@@ -451,6 +455,11 @@ def _reads(node: Node) -> list[Value]:
     """The values that a node, or what is inside of it, reads."""
     read = [v for v in node.inputs if v is not None]
     return [*read, *captured_values(node)] if node.subgraphs else read
+
+
+def _well_known(value: Value) -> bool:
+    shape = value.shape
+    return shape is not None and None not in shape
 
 
 def _at_level(node: Node, graph: Graph) -> Node:

@@ -1,0 +1,31 @@
+"""Random graphs give the same results after optimization, and a second run has nothing to do."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from tests.property.random_graphs import input_sizes, random_model
+
+from graphopt.manager import PassManager
+from graphopt.verify import compare
+
+
+def problem(seed: int, manager: PassManager) -> str | None:
+    """What is wrong with the result of one seed, None when nothing is."""
+    source = random_model(seed)
+    result = manager.run(source)
+    onnx.checker.check_model(result.model)
+    report = compare(source, result.model, numerics="rounding", dims=input_sizes(seed))
+    if not report.ok and str(report.status) != "inconclusive":
+        return f"seed {seed}: {list(result.hits)}\n{report}"
+    again = manager.run(result.model)
+    if again.events:
+        return f"seed {seed}: a second run did {list(map(str, again.events))}"
+    return None
+
+
+@pytest.mark.parametrize("start", range(0, 400, 100))
+def test_results_stay_and_runs_are_idempotent(start: int) -> None:
+    manager = PassManager("basic", strict=True, check=True)
+    problems = [found for seed in range(start, start + 100) if (found := problem(seed, manager))]
+    assert not problems, "\n\n".join(problems)
