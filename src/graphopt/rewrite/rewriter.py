@@ -227,6 +227,8 @@ class Rewriter:
     ) -> None:
         heirs = {new: old for old, new in reversed(swaps) if not new.name}
         removed = [NodeNote.of(node) for node in gone]
+        if any(new in self._pending_constants and not old.is_const for old, new in swaps):
+            self.stale_types = True  # a shape or an axis that is known from now on may settle the types of its readers
         size = self._admit_constants(fresh, heirs)
         for node in fresh:
             self._name_outputs(node, heirs)
@@ -387,6 +389,7 @@ class Rewriter:
             self.touched.append(made)
         self._infer_types(fresh)
         freed = [v for i in operands if (v := node.input(i)) is not None]
+        self.stale_types |= any(v.constant_tensor is not None for v in new)
         for index, operand in operands.items():
             self.journal.set_input(node, index, operand)
         if attrs:
@@ -458,8 +461,9 @@ def _reads(node: Node) -> list[Value]:
 
 
 def _well_known(value: Value) -> bool:
+    """Whether every dimension is fixed or has a name that the model gave it."""
     shape = value.shape
-    return shape is not None and None not in shape
+    return shape is not None and not any(d is None or (isinstance(d, str) and d.startswith("unk__")) for d in shape)
 
 
 def _at_level(node: Node, graph: Graph) -> Node:
