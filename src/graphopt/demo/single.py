@@ -21,10 +21,6 @@ def conv_maxpool() -> onnx.ModelProto:
 
 
 def _model(name: str, *, pool: bool) -> onnx.ModelProto:
-    rng = np.random.default_rng(_SEED)
-    deviation = np.sqrt(2.0 / (_IN * _KERNEL * _KERNEL))
-    weight = (rng.standard_normal((_OUT, _IN, _KERNEL, _KERNEL)) * deviation).astype(np.float32)
-    bias = rng.normal(0.0, 0.1, _OUT).astype(np.float32)
     side = _SIZE - _KERNEL + 1
     nodes = [
         helper.make_node(
@@ -56,8 +52,16 @@ def _model(name: str, *, pool: bool) -> onnx.ModelProto:
         name,
         [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, _IN, _SIZE, _SIZE])],
         [helper.make_tensor_value_info("output", TensorProto.FLOAT, [1, _OUT, side, side])],
-        [numpy_helper.from_array(weight, "conv.weight"), numpy_helper.from_array(bias, "conv.bias")],
+        _parameters(),
     )
     return helper.make_model(
         graph, producer_name="graphopt.demo", ir_version=7, opset_imports=[helper.make_opsetid("", 13)]
     )
+
+
+def _parameters() -> list[onnx.TensorProto]:
+    rng = np.random.default_rng(_SEED)
+    deviation = np.sqrt(2.0 / (_IN * _KERNEL * _KERNEL))
+    weight = (rng.standard_normal((_OUT, _IN, _KERNEL, _KERNEL)) * deviation).astype(np.float32)
+    bias = rng.normal(0.0, 0.1, _OUT).astype(np.float32)
+    return [numpy_helper.from_array(weight, "conv.weight"), numpy_helper.from_array(bias, "conv.bias")]

@@ -14,6 +14,7 @@ from typing import Literal
 
 import psutil
 
+Cause = Literal["exited", "timeout", "memory"]
 _POLL_SECONDS = 0.02
 _ROOM_FOR_CHECK = 120.0  # seconds for judging the output, once the work itself is done
 
@@ -29,7 +30,7 @@ class Ending:
         seconds: Wall time.
     """
 
-    cause: Literal["exited", "timeout", "memory"]
+    cause: Cause
     returncode: int
     peak_memory_bytes: int
     seconds: float
@@ -67,34 +68,36 @@ def supervise(
         work_done: A file whose existence says that the limits have been kept and no longer count.
     """
     started = time.perf_counter()
-    deadline = None if timeout is None else started + timeout
-    peak = 0
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         child = subprocess.Popen(
             list(command), cwd=folder, env=dict(environment), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
             start_new_session=True,
         )  # fmt: skip
-    cause: Literal["exited", "timeout", "memory"] = "exited"
     try:
-        watched = psutil.Process(child.pid)
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(_POLL_SECONDS)
-                break
-            if work_done is not None and work_done.exists():
-                deadline, memory_limit, work_done = time.perf_counter() + _ROOM_FOR_CHECK, None, None
-            resident = _resident(watched)
-            peak = max(peak, resident)
-            if memory_limit is not None and resident > memory_limit:
-                cause = "memory"
-            elif deadline is not None and time.perf_counter() > deadline:
-                cause = "timeout"
-            else:
-                continue
-            break
+        cause, peak = _watch(child, timeout, memory_limit, work_done)
     finally:
         _stop(child)
     return Ending(cause, child.returncode, peak, time.perf_counter() - started)
+
+
+def _watch(
+    child: subprocess.Popen[bytes], timeout: float | None, memory_limit: int | None, work_done: Path | None
+) -> tuple[Cause, int]:
+    """Wait until the process ends by itself or goes over a limit; why it ended, and the most memory seen."""
+    deadline = None if timeout is None else time.perf_counter() + timeout
+    watched, peak = psutil.Process(child.pid), 0
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_POLL_SECONDS)
+            return "exited", peak
+        if work_done is not None and work_done.exists():
+            deadline, memory_limit, work_done = time.perf_counter() + _ROOM_FOR_CHECK, None, None
+        resident = _resident(watched)
+        peak = max(peak, resident)
+        if memory_limit is not None and resident > memory_limit:
+            return "memory", peak
+        if deadline is not None and time.perf_counter() > deadline:
+            return "timeout", peak
 
 
 def _resident(process: psutil.Process) -> int:

@@ -1,0 +1,172 @@
+"""How models reach the oracle, where it runs, and what it does when that goes wrong."""
+
+from __future__ import annotations
+
+import json
+from enum import IntEnum
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from graphopt import verify
+from graphopt.errors import ModelError, UsageError
+from tests.engine.verify_models import graph
+
+# -- how models are given
+
+
+def test_bytes_paths_and_external_data(tmp_path):
+    weight = numpy_helper.from_array(np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32), "w")
+    m = graph("(float[N,64] x) => (float[N,64] y)", "y = MatMul(x, w)")
+    m.graph.initializer.append(weight)
+    path = tmp_path / "model.onnx"
+    onnx.save(
+        onnx.ModelProto.FromString(m.SerializeToString()),
+        path,
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=0,
+    )
+    before = m.SerializeToString()
+    assert verify.compare(m, path, numerics="exact").status == "equal"
+    assert verify.compare(m.SerializeToString(), str(path), numerics="exact").status == "equal"
+    assert m.SerializeToString() == before, "the caller's proto is left alone"
+    raw = bytearray((tmp_path / "w.bin").read_bytes())
+    raw[3] ^= 0x40
+    (tmp_path / "w.bin").write_bytes(bytes(raw))
+    assert verify.compare(m, path).status == "mismatch"
+
+
+def test_a_proto_too_large_for_one_message_goes_through_files(monkeypatch):
+    m = graph("(float[N,64] x) => (float[N,64] y)", "y = MatMul(x, w)")
+    m.graph.initializer.append(numpy_helper.from_array(np.eye(64, dtype=np.float32), "w"))
+    source = verify.Source(m, "model")
+    path = source._spill(m)
+    assert len(path.read_bytes()) < 1000
+    assert (path.parent / "model.data").stat().st_size == 64 * 64 * 4
+    assert verify.compare(m, path, numerics="exact").status == "equal"
+    source.close()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read"),
+        (b"\x08\x09:\x05ab", "truncated"),
+        (b"", "holds no graph"),
+        (b"not a model at all", "truncated"),
+    ],
+)
+def test_bad_files_are_one_clear_line(tmp_path, content, message):
+    path = tmp_path / "bad.onnx"
+    if content is not None:
+        path.write_bytes(content)
+    good = graph("(float[3] x) => (float[3] y)", "y = Relu(x)")
+    with pytest.raises(ModelError, match=message) as caught:
+        verify.compare(good, path)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_arguments():
+    m = graph("(float[3] x) => (float[3] y)", "y = Relu(x)")
+    with pytest.raises(UsageError, match="unknown numerics level 'sloppy'"):
+        verify.compare(m, m, numerics="sloppy")
+    with pytest.raises(UsageError, match="unknown input set 'weird'"):
+        verify.compare(m, m, sets=["weird"])
+    with pytest.raises(ModelError, match="expected a ModelProto"):
+        verify.compare(m, 3)  # type: ignore[arg-type]
+
+
+def test_numerics_may_be_an_enumeration():
+    class Numerics(IntEnum):
+        EXACT = 0
+
+    m = graph("(float[3] x) => (float[3] y)", "y = Relu(x)")
+    assert verify.compare(m, m, numerics=Numerics.EXACT).numerics == "exact"
+
+
+def test_the_same_seed_gives_the_same_inputs():
+    m = graph("(float[N,64] x, int32[N] i) => (float[N,64] y)", "y = Relu(x)")
+    first, again, other = (verify.sample_inputs(m, seed=s) for s in (1, 1, 2))
+    assert all(np.array_equal(first[k], again[k]) for k in first)
+    assert not np.array_equal(first["x"], other["x"])
+
+
+def test_generated_floats_expose_errors():
+    m = graph("(float[N,4096] x) => (float[N,4096] y)", "y = Relu(x)")
+    x = verify.sample_inputs(m)["x"]
+    assert (x < 0).any()
+    assert (x > 4).any()
+    assert (x == 0).any()
+    assert len(np.unique(x)) < x.size, "ties"
+    extreme = verify.sample_inputs(m, set_name="extreme")["x"]
+    assert np.abs(extreme).max() > 1e3
+    assert ((np.abs(extreme) < np.finfo(np.float32).tiny) & (extreme != 0)).any(), "denormals"
+    assert np.signbit(extreme[extreme == 0]).any()
+    assert np.isfinite(extreme).all()
+    assert np.isinf(verify.sample_inputs(m, set_name="special")["x"]).any()
+
+
+def test_sample_inputs_says_why_not():
+    m = graph("(float[2,3] x) => (float[A,B] y)", "s = Constant<value_ints=[4,4]>() y = Reshape(x, s)")
+    with pytest.raises(ModelError, match="runs on none of the generated inputs"):
+        verify.sample_inputs(m)
+
+
+def test_the_report_is_json():
+    good, bad = (graph("(float[3] x) => (float[3] y)", f"y = {op}(x)") for op in ("Relu", "Neg"))
+    text = json.dumps(verify.compare(good, bad).to_dict(), allow_nan=False)
+    data = json.loads(text)
+    assert data["status"] == "mismatch"
+    assert data["ok"] is False
+    assert data["outputs"][0]["name"] == "y"
+
+
+# -- isolation
+
+
+def test_isolated_gives_the_same_report():
+    good, bad = (graph("(float[3] x) => (float[3] y)", f"y = {op}(x)") for op in ("Relu", "Neg"))
+    here, there = verify.compare(good, bad), verify.compare(good, bad, isolate=True)
+    assert there.status == "mismatch"
+    assert [c.outputs for c in here.cases] == [c.outputs for c in there.cases]
+    assert verify.compare(good, good, isolate=True, numerics="exact").status == "equal"
+
+
+def test_a_time_limit_ends_a_long_run():
+    forever = graph(
+        "(float[3] x) => (float[3] y)",
+        "n = Constant<value_int=9223372036854775807>() t = Constant<value = bool {1}>() "
+        "y = Loop<body = b (int64 k, bool c, float[3] u) => (bool d, float[3] v) { d = Identity(c) v = Relu(u) }>"
+        "(n, t, x)",
+    )
+    quick = graph("(float[3] x) => (float[3] y)", "y = Relu(x)")
+    report = verify.compare(quick, forever, timeout=3)
+    assert report.status == "inconclusive"
+    assert report.detail.startswith("stopped after the time limit of 3 s while ")
+
+
+def test_a_crash_of_the_runtime_is_a_row(monkeypatch):
+    good = graph("(float[3] x) => (float[3] y)", "y = Relu(x)")
+    killer = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    code = (
+        "import pathlib, sys; folder = pathlib.Path(sys.argv[1]); "
+        f"(folder / 'stage').write_text('running the result on extreme inputs'); {killer}"
+    )
+    from graphopt.verify import isolation
+
+    monkeypatch.setattr(isolation, "COMMAND", ("-c", code))
+    report = verify.compare(good, good, isolate=True)
+    assert report.status == "mismatch"
+    assert report.detail == "crashed (SIGSEGV) while running the result on extreme inputs"
+    monkeypatch.setattr(isolation, "COMMAND", ("-c", killer))
+    assert verify.compare(good, good, isolate=True).status == "inconclusive", "the result is not to blame"
+
+
+def test_errors_cross_the_process_boundary(tmp_path):
+    good = graph("(float[3] x) => (float[3] y)", "y = Relu(x)")
+    with pytest.raises(ModelError, match="cannot read"):
+        verify.compare(good, tmp_path / "missing.onnx", isolate=True)
