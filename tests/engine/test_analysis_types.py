@@ -1,0 +1,215 @@
+"""Types: what is trusted, what is not, and that nothing malformed gets further than its own node."""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper, parser, shape_inference
+
+from graphopt.analysis import ShapeAnalysis, infer_types
+from graphopt.analysis.nodes import infer_node
+from graphopt.analysis.skeleton import Skeleton, contents_may_explode
+from graphopt.ir import Model, TensorType
+
+IMPORTS = '["" : 18, "com.microsoft" : 1, "my" : 1]'
+
+
+def load(text: str) -> Model:
+    return Model.load(parser.parse_model(f"<ir_version: 9, opset_import: {IMPORTS}> {text}"))
+
+
+def shapes(model: Model) -> dict[str, tuple | None]:
+    infer_types(model)
+    return {name: value.shape for graph in model.graphs() for name, value in graph.values.items()}
+
+
+def test_stale_value_info_is_not_believed() -> None:
+    found = shapes(load("g (float[N,3] x) => (float[8,8] y) <float[5,5] a> { a = Relu(x) y = Neg(a) }"))
+    assert found["a"] == ("N", 3)
+    assert found["y"] == ("N", 3)
+
+
+def test_names_at_outputs_are_not_believed() -> None:
+    model = load("g (float[1,3,N,N] x) => (float[1,3,N,N] y) { y = MaxPool<kernel_shape = [2,2], strides = [2,2]>(x) }")
+    assert shapes(model)["y"] != (1, 3, "N", "N")
+
+
+def test_declared_inputs_of_bodies_are_not_believed() -> None:
+    model = load(
+        "g (float[N,M] x, int64 k, bool c) => (y) { y = Loop(k, c, x) <body = b (int64 i, bool d, float[P,N] s) => (e, t) "
+        "{ e = Identity(d) t = Concat<axis = 0>(s, x) }> }"
+    )
+    found = shapes(model)
+    assert found["s"] is None
+    assert found["y"] is None
+
+
+def test_custom_operators_are_believed() -> None:
+    found = shapes(load("g (float[N,3] x) => (y) <float[N,8] a> { a = my.Op(x) y = Relu(a) }"))
+    assert found["a"] == ("N", 8)
+    assert found["y"] == ("N", 8)
+
+
+def test_custom_operators_are_believed_less_when_declarations_are_stale() -> None:
+    model = load("g (float[N,3] x) => (y) <float[1,8] a, float[1,4] z> { z = Relu(x) a = my.Op(z) y = Relu(a) }")
+    found = shapes(model)
+    assert found["a"] == (None, None)
+    assert all(not isinstance(dim, int) for dim in found["y"] or (1,))
+    assert model.graph.values["y"].dtype == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "b = Reshape(x)", "b = Concat<axis = 7>(x, x)", "b = Conv<strides = [0]>(x, x)", "b = NoSuchOp(x)",
+        "b = unknown.Op(x)", "b = Transpose<perm = [5]>(x)", "b = Gather(x)", "b = Add(x, i)", "b = MatMul(x, i)",
+        "b = Split(x)", 'b = Einsum<equation = "ii->i">(x)', "b = Slice(x)", "b = Cast<to = 99>(x)", "b = Constant()",
+        "b = Squeeze<axes = [9]>(x)", "b = If(x)", "b = Loop(x)", "b = Flatten<axis = -9>(x)", "b = Tile(x, x)",
+        "b = TopK(x)", "b = Pad(x)", "b = Resize(x)", "b = ConstantOfShape(i)", "b = OneHot(x)", "b = Expand(x, x)",
+        "b = Unsqueeze(x)", "b = Softmax<axis = 5>(x)", "b = DepthToSpace(x)", "b = ReduceSum(x, x)", "b = Shape()",
+    ],
+)  # fmt: skip
+def test_a_malformed_node_harms_no_other(bad: str) -> None:
+    model = load(f"g (float[N,3] x, int64[2] i) => (y, z) {{ {bad} z = Neg(b) a = Relu(x) y = Shape(a) }}")
+    infer_types(model)
+    assert model.graph.values["a"].shape == ("N", 3)
+    assert model.graph.values["y"].type == TensorType(7, (2,))
+    analysis = ShapeAnalysis(model)
+    assert analysis.to_dims(analysis.shape(model.graph.values["a"])) == ("N", 3)
+
+
+def test_a_node_that_breaks_inference_as_a_whole() -> None:
+    model = load("g (float[N,3] x) => (float y) { a = Reshape(x) b = Relu(x) c = Shape(b) y = Neg(a) }")
+    found = shapes(model)
+    assert found["b"] == ("N", 3)
+    assert found["c"] == (2,)
+
+
+def test_constants_have_the_type_that_they_hold() -> None:
+    model = load("g (float[2] x) => (y) <int64[9] c> { c = Constant<value_floats = [1.0, 2.0]>() y = Add(x, c) }")
+    infer_types(model)
+    assert model.graph.values["c"].type == TensorType(1, (2,))
+
+
+def test_generated_names_are_never_used_again() -> None:
+    model = load("g (float[unk__0,2] x) => (y) { a = NonZero(x) y = Neg(a) }")
+    infer_types(model)
+    first = model.graph.values["y"].shape
+    infer_types(model)
+    second = model.graph.values["y"].shape
+    assert first is not None
+    assert second is not None
+    assert len({first[1], second[1], "unk__0"}) == 3
+
+
+def test_subgraphs_and_functions() -> None:
+    text = (
+        "g (float[N,3] x, bool c) => (y) { f = my.f(x) y = If(c) <then_branch = t () => (a) { a = Relu(f) }, "
+        "else_branch = e () => (b) { b = Transpose<perm = [0,1]>(x) }> } "
+        '<domain: "my", opset_import: ["" : 18]> f (p) => (q) { q = Neg(p) }'
+    )
+    found = shapes(load(text))
+    assert found["a"] == found["b"] == found["y"] == found["f"] == ("N", 3)
+    assert found["q"] is None
+
+
+def test_weights_are_not_copied() -> None:
+    weight = numpy_helper.from_array(np.zeros((2000, 1000), np.float32), "w")
+    constant = helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(np.zeros((1000, 9), np.float32)))
+    nodes = [constant, helper.make_node("MatMul", ["w", "k"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [], [helper.make_tensor_value_info("y", 1, None)], [weight])
+    model = Model.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+    assert Skeleton(model).proto.ByteSize() < 500
+    assert shapes(model)["y"] == (2000, 9)
+
+
+def test_data_propagation_cannot_explode() -> None:
+    body = "c0 = Shape(x)" + "".join(f" c{i} = Concat<axis = 0>(c{i - 1}, c{i - 1})" for i in range(1, 60))
+    model = load(f"g (float[N,3] x) => (y) {{ {body} y = Neg(c59) }}")
+    assert contents_may_explode(model)
+    start = time.perf_counter()
+    infer_types(model)
+    ShapeAnalysis(model)
+    assert time.perf_counter() - start < 2
+
+
+def test_a_dense_network_does_not_look_like_an_explosion() -> None:
+    body = "c0 = Conv(x, w)" + "".join(f" c{i} = Concat<axis = 1>(c{i - 1}, c{i - 1})" for i in range(1, 40))
+    assert not contents_may_explode(load(f"g (float[N,3,8,8] x, float[4,3,3,3] w) => (y) {{ {body} y = Neg(c39) }}"))
+
+
+NODES = [
+    "y = Relu(x)", "y = Add(x, x)", "y = Shape(x)", "y = Cast<to = 7>(x)", "y = Transpose<perm = [1,0]>(x)",
+    "y = Gather(x, i)", "y = Reshape(x, i)", "y = ReduceMean<keepdims = 0>(x)", "y, z = TopK(x, k)",
+    "y = Equal(x, x)", "y = MatMul(x, w)", "y, z = Split<num_outputs = 2>(x)", "y = LayerNormalization(x, w)",
+    "y = Where(c, x, x)", "y = ArgMax(x)", "y = Unsqueeze(x, k)", "y, z = Dropout(x)", "y = GatherND(x, i)",
+    "y = Trilu(x)", "y = QuantizeLinear(x, s)", "y = DequantizeLinear(i, s)", "y = Einsum<equation = \"ij->ji\">(x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", NODES)
+def test_single_nodes_get_the_types_of_the_whole(body: str) -> None:
+    model = load(
+        f"g (float[4,6] x, int64[2] i, float[6,2] w, bool c, float s) => (y) <int64[1] k = {{1}}> {{ {body} }}"
+    )
+    infer_types(model)
+    node = model.graph.first
+    assert node is not None
+    for value, found in zip(node.outputs, infer_node(node), strict=True):
+        assert value is not None
+        assert found is None or found.dtype == value.dtype
+        assert found is None or value.shape is None or len(found.shape) == len(value.shape)
+
+
+@pytest.mark.slow
+def test_the_standards_own_cases() -> None:
+    """Every shape that is claimed for the node tests of ONNX is the one that their expected outputs have."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    claimed = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = collect_testcases(None)
+    for case in cases:
+        model = Model.load(case.model)
+        infer_types(model)
+        analysis = ShapeAnalysis(model, strict=True)
+        for value, expected in zip(model.graph.outputs, case.data_sets[0][1], strict=False):
+            array = numpy_helper.to_array(expected) if isinstance(expected, onnx.TensorProto) else expected
+            shape = analysis.shape(value)
+            if not isinstance(array, (np.ndarray, np.generic)) or shape is None:
+                continue
+            assert len(shape) == array.ndim, case.name
+            assert all(not isinstance(d, int) or d == n for d, n in zip(shape, array.shape, strict=True)), case.name
+            claimed += 1
+    assert claimed > 2000
+
+
+def test_linear_time() -> None:
+    def seconds(count: int) -> float:
+        nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(count)]
+        inputs = [helper.make_tensor_value_info("v0", 1, ["N", 3])]
+        graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info(f"v{count}")])
+        model = Model.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+        start = time.perf_counter()
+        infer_types(model)
+        ShapeAnalysis(model)
+        return time.perf_counter() - start
+
+    assert seconds(8000) < 12 * max(seconds(2000), 0.02)
+
+
+def test_agrees_with_inference_on_plain_graphs() -> None:
+    proto = parser.parse_model(
+        f"<ir_version: 9, opset_import: {IMPORTS}> g (float[N,3,8,8] x, float[4,3,3,3] w) => (y) "
+        "{ a = Conv(x, w) b = Relu(a) c = GlobalAveragePool(b) d = Flatten(c) y = Softmax(d) }"
+    )
+    expected = {i.name: i.type for i in shape_inference.infer_shapes(proto).graph.value_info}
+    found = shapes(Model.load(proto))
+    for name, proto_type in expected.items():
+        dims = [d.dim_value or d.dim_param for d in proto_type.tensor_type.shape.dim]
+        assert list(found[name] or ()) == dims
