@@ -57,7 +57,9 @@ class Builder:
 
 def unary(b: Builder) -> None:
     x, shape = b.pick()
-    b.add(b.rng.choice(["Relu", "Neg", "Abs", "Identity", "Sigmoid", "Ceil", "Floor", "Sign", "Tanh", "Exp"]), [x], shape)
+    b.add(
+        b.rng.choice(["Relu", "Neg", "Abs", "Identity", "Sigmoid", "Ceil", "Floor", "Sign", "Tanh", "Exp"]), [x], shape
+    )
 
 
 def dropout(b: Builder) -> None:
@@ -88,7 +90,11 @@ def binary(b: Builder) -> None:
     w = b.weight(np.asarray(other))
     result = np.broadcast_shapes(shape, np.shape(other))
     operands = [x, w] if b.sometimes(0.6) else [w, x]
-    b.add(b.rng.choice(["Add", "Mul", "Sub"] if fill == 0 or operands[0] == w else ["Add", "Mul", "Sub", "Div"]), operands, result)
+    b.add(
+        b.rng.choice(["Add", "Mul", "Sub"] if fill == 0 or operands[0] == w else ["Add", "Mul", "Sub", "Div"]),
+        operands,
+        result,
+    )
 
 
 def join(b: Builder) -> None:
@@ -168,7 +174,9 @@ def slice_(b: Builder) -> None:
         return
     axis = b.axis(len(shape))
     size = shape[axis]
-    start, end, step = b.rng.choice([(0, 2**62, 1), (0, size, 1), (1, 2**62, 1), (-2, 2**62, 1), (0, -1, 1), (-1, -(2**62), -1), (0, 2**62, 2)])
+    start, end, step = b.rng.choice(
+        [(0, 2**62, 1), (0, size, 1), (1, 2**62, 1), (-2, 2**62, 1), (0, -1, 1), (-1, -(2**62), -1), (0, 2**62, 2)]
+    )
     length = len(range(*slice(start, None if end < -(2**60) else end, step).indices(size)))
     result = list(shape)
     result[axis] = length
@@ -236,7 +244,7 @@ def reduce(b: Builder) -> None:
 
 def softmax(b: Builder) -> None:
     x, shape = b.pick()
-    if not shape or 0 in shape:
+    if not shape or 0 in shape or (b.opset < 13 and len(shape) < 2):  # the default axis was 1
         return
     y = b.add(b.rng.choice(["Softmax", "LogSoftmax"]), [x], shape)
     if b.sometimes(0.3):
@@ -262,7 +270,13 @@ def clip(b: Builder) -> None:
     if b.opset < 11:
         b.add("Clip", [x], shape, min=low, max=high)
     else:
-        b.add("Clip", [x, b.weight(np.float32(low)), b.weight(np.float32(high))] if b.sometimes(0.7) else [x, "", b.weight(np.float32(high))], shape)
+        b.add(
+            "Clip",
+            [x, b.weight(np.float32(low)), b.weight(np.float32(high))]
+            if b.sometimes(0.7)
+            else [x, "", b.weight(np.float32(high))],
+            shape,
+        )
 
 
 def pad(b: Builder) -> None:
@@ -320,7 +334,8 @@ def random_model(seed: int, steps: int = 7) -> onnx.ModelProto:
     if b.sometimes(0.3):
         outputs.append(b.values[len(b.values) // 2][0])
     outputs = [name for name in dict.fromkeys(outputs) if name != "x"]
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    ranks = {name: len(shape) for name, shape in b.values}
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * ranks[name]) for name in outputs]
     graph = helper.make_graph(b.nodes, "g", b.inputs, infos, b.initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", b.opset)], ir_version=9)
 

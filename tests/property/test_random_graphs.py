@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx
 import pytest
-from tests.property.random_graphs import input_sizes, random_model
 
 from graphopt.manager import PassManager
 from graphopt.verify import compare
+from tests.property.random_graphs import input_sizes, random_model
 
 
 def problem(seed: int, manager: PassManager) -> str | None:
