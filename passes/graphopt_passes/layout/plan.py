@@ -41,7 +41,6 @@ class Plan:
         groups: what is built, by the node at whose place it is built.
         kept: nodes that could be blocked but are cheaper in NCHW: the costs of the node in either form.
         declined: nodes that cannot be blocked, and why.
-        seconds: estimated time of all nodes that could be blocked: as they are, and by the plan.
     """
 
     groups: dict[Node, Group] = field(default_factory=dict)
