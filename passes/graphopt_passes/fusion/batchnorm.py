@@ -18,14 +18,14 @@ def read_batchnorm(node: Node) -> Affine | Mismatch:
     one output means that statistics are computed from the batch.
     """
     opset = node.graph.opset()
-    if any(value is not None for value in node.outputs[1:]):
-        return Mismatch("{} puts out statistics", node.name or "the normalization")
     if opset < 7 and not node.attr("is_test", 0):
         return Mismatch("is_test is not set: the statistics come from the batch")
     if opset < 9 and not node.attr("spatial", 1):
         return Mismatch("spatial is 0: every position has its own statistics")
     if node.attr("training_mode", 0):
         return Mismatch("training_mode is set: the statistics come from the batch")
+    if any(value is not None for value in node.outputs[1:]):
+        return Mismatch("{} puts out statistics", node.name or "the normalization")
     rows = []
     for value in node.inputs[1:5]:
         array = value.const() if value is not None else None

@@ -39,8 +39,8 @@ def read_bounds(node: Node) -> Bounds | Mismatch | None:
     if node.op in ("Min", "Max"):
         return _read_extremum(node)
     x = node.input(0)
-    if x is None or x.dtype is None:
-        return Mismatch("the element type is not known")
+    if x is None:
+        return None
     if node.op == "Relu":
         return Bounds(x, low=0)
     limits: list[Any] = []
@@ -83,8 +83,8 @@ def _written(bounds: Bounds, rw: Rewriter) -> Value | Mismatch:
     """The bounds as one operator."""
     x, opset = bounds.x, rw.graph.opset()
     dtype = x.dtype
-    if dtype is None or (opset < 12 and dtype not in FLOAT_TYPES):
-        return Mismatch("Clip has no such element type at opset {}", opset)
+    if dtype is None:
+        return Mismatch("the element type of {} is not known", x.name)
     if bounds.low == 0 and bounds.high is None and dtype in FLOAT_TYPES:
         relu: Value = rw.op("Relu", x)
         return relu

@@ -100,7 +100,7 @@ def narrowed(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray | None:
     """Float64 numbers in the element type, or None when one of them does not fit or all of them vanish."""
     with np.errstate(all="ignore"):
         result = np.asarray(array).astype(dtype)
-    if not np.isfinite(result.astype(np.float64)).all():
+    if not np.isfinite(result).all():
         return None
     return None if array.any() and not result.any() else result
 

@@ -69,9 +69,7 @@ def _gate(value: Value) -> Node | None:
 
 def _problem(node: Node, x: Value, gate: Value, curve: Node, product: Factors) -> Mismatch | None:
     argument, bend = curve.input(0), curve.output(0)
-    if argument is None or bend is None or gate.producer is None:
-        return Mismatch("the gate has no argument")
-    if curve.graph is not node.graph or gate.producer.graph is not node.graph:
+    if argument is None or bend is None or gate.producer is None or gate.producer.graph is not node.graph:
         return Mismatch("{} is computed in an outer graph", gate.name)
     if not gate.one_use or not bend.one_use:
         return Mismatch("{} has other readers", gate.name)

@@ -45,11 +45,9 @@ def read_padding(value: Value | None, reader: Node, rank: int | None) -> Padding
     if isinstance(pads, Mismatch):
         return pads
     half = len(pads) // 2
-    if rank is not None and half != rank:
-        return Mismatch("{} pads {} axes of {}", value.name, half, rank)
     if min(pads, default=0) < 0:
         return Mismatch("{} crops", value.name)
-    if any(pads[:2]) or any(pads[half : half + 2]):
+    if (rank is not None and half != rank) or any(pads[:2]) or any(pads[half : half + 2]):
         return Mismatch("{} pads the batch or the channels", value.name)
     return Padding(x, tuple(pads[2:half]), tuple(pads[half + 2 :]), fill)
 
