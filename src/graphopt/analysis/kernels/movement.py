@@ -98,14 +98,18 @@ def _transpose(node: Node, args: Args) -> Array:
     return data.transpose(perm)
 
 
+_NO_END = ((1 << 31) - 1, (1 << 63) - 1)
+
+
 def slice_bounds(start: int, end: int, step: int, dim: int) -> slice:
     """One axis of ONNX's `Slice` as a Python slice.
 
     Raises:
-        Unsupported: the step is 0.
+        Unsupported: the step is 0, or the standard and ONNX Runtime differ: to the latter, the largest integer as the
+            end of a backward slice means "as far as it goes".
     """
-    if step == 0:
-        raise Unsupported("step 0")
+    if step == 0 or (step < 0 and end in _NO_END):
+        raise Unsupported(f"step {step} up to {end}")
     low, high = (0, dim) if step > 0 else (-1, dim - 1)
     start = min(max(start + dim if start < 0 else start, 0), high)
     end = min(max(end + dim if end < 0 else end, low), high)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from graphopt.analysis.kernels import Unsupported
 from graphopt.analysis.kernels.base import normal_axes, normal_axis
-from graphopt.analysis.kernels.movement import shape_slice
+from graphopt.analysis.kernels.movement import shape_slice, slice_bounds
 from graphopt.analysis.shapes.dim import Size, at_least, divide, vanishes_with
 from graphopt.analysis.shapes.engine import MAX_ELEMENTS, Rule, Shape, ShapeAnalysis
 from graphopt.ir import Node, Value
@@ -215,10 +214,7 @@ def _slice_length(analysis: ShapeAnalysis, dim: Size, start: Size, end: Size, st
     if not isinstance(step, int) or step == 0:
         return analysis.fresh()
     if isinstance(dim, int) and isinstance(start, int) and isinstance(end, int):
-        low, high = (0, dim) if step > 0 else (-1, dim - 1)
-        start = min(max(start + dim if start < 0 else start, 0), high)
-        end = min(max(end + dim if end < 0 else end, low), high)
-        return max(0, math.ceil((end - start) / step))
+        return len(range(dim)[slice_bounds(start, end, step, dim)])
     if step < 0:
         whole = step == -1 and _is_last(start) and isinstance(end, int) and end <= -FAR
         return dim if whole else analysis.fresh()
