@@ -38,4 +38,5 @@ PASSES: dict[str, str] = {
     "fuse_gelu": "fusion.gelu:FuseGelu",
     "fuse_layer_normalization": "fusion.normalization:FuseLayerNormalization",
     "fuse_rms_normalization": "fusion.normalization:FuseRmsNormalization",
+    "replace_einsum_with_matmul": "fusion.einsum:ReplaceEinsumWithMatmul",
 }

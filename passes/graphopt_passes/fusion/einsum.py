@@ -1,0 +1,81 @@
+"""Einstein sums that are matrix products."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from onnx import TensorProto as T
+
+from graphopt.ir import Node, Value
+from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+
+_EQUATION = re.compile(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)")
+_TYPES = frozenset({T.FLOAT, T.DOUBLE, T.FLOAT16, T.INT32, T.INT64, T.UINT32, T.UINT64})
+
+
+class ReplaceEinsumWithMatmul(OpRule):
+    """Write an `Einsum` of two operands that is a batched matrix product as `MatMul`.
+
+    The batch letters come first and in one order; the last two of each operand, and of the result, may stand either way
+    round, which takes a `Transpose`. ONNX Runtime takes 1.2 to 2 times as long for the `Einsum`.
+    """
+
+    name = "replace_einsum_with_matmul"
+    ops = ("Einsum",)
+    opsets = "12-"
+    numerics = Numerics.ROUNDING
+    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "replace_einsum_with_matmul"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Read the equation."""
+        equation = str(node.attr("equation")).replace(" ", "")
+        found = _EQUATION.fullmatch(equation)
+        if len(node.inputs) != 2 or found is None:
+            return Mismatch("{} is not an explicit sum over two operands", equation)
+        a, b = node.inputs
+        if a is None or b is None:
+            return None
+        first, second, out = found.groups()
+        if out[-2:-1] not in first:
+            a, b, first, second = b, a, second, first
+        problem = _problem(a, b, first, second, out)
+        if problem is not None:
+            return problem
+        if first[-2] != out[-2]:
+            a = _turned(a, len(first), rw)
+        if second[-1] != out[-1]:
+            b = _turned(b, len(second), rw)
+        return rw.replace(node, [rw.op("MatMul", a, b)])
+
+
+def _turned(value: Value, rank: int, rw: Rewriter) -> Value:
+    """The value with its last two axes swapped."""
+    result: Value = rw.op("Transpose", value, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return result
+
+
+def _problem(a: Value, b: Value, first: str, second: str, out: str) -> Mismatch | None:
+    """Why `out` is no product of the matrices that the last letters of `first` and `second` are."""
+    batch = out[:-2]
+    letters = [set(term[-2:]) for term in (first, second, out)]
+    shared = letters[0] & letters[1]
+    if (
+        min(len(first), len(second), len(out)) < 2
+        or any(len(set(term)) < len(term) for term in (first, second, out))
+        or first[:-2] != batch
+        or second[:-2] != batch
+        or len(shared) != 1
+        or out[-2] not in letters[0] - shared
+        or out[-1] not in letters[1] - shared
+    ):
+        return Mismatch("{},{}->{} is no matrix product", first, second, out)
+    if a.dtype not in _TYPES or b.dtype != a.dtype:
+        return Mismatch("the element type is none that MatMul computes")
+    if a.shape is None or b.shape is None or len(a.shape) != len(first) or len(b.shape) != len(second):
+        return Mismatch("the shapes of the operands are not known")
+    inner = shared.pop()
+    sizes = a.shape[first.index(inner)], b.shape[second.index(inner)]
+    if sizes[0] is None or sizes[0] != sizes[1]:
+        return Mismatch("the sizes {} and {} of {} are not known to be equal", *sizes, inner)
+    return None
