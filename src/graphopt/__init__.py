@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphopt import demo
-    from graphopt.errors import EngineError, GraphoptError, ModelError, PassError, UsageError
+    from graphopt.errors import EngineError, GraphoptError, ModelError, PassError, UsageError, VerificationError
     from graphopt.ir import ExternalData, Model
     from graphopt.manager import PassManager, Result, optimize, optimize_file
     from graphopt.pipeline import Pipeline
@@ -25,12 +25,12 @@ _PLACES = {
     "Pipeline": "graphopt.pipeline", "Level": "graphopt.rewrite", "Numerics": "graphopt.rewrite",
     "Options": "graphopt.rewrite", "Target": "graphopt.rewrite", "GraphoptError": "graphopt.errors",
     "ModelError": "graphopt.errors", "UsageError": "graphopt.errors", "PassError": "graphopt.errors",
-    "EngineError": "graphopt.errors",
+    "EngineError": "graphopt.errors", "VerificationError": "graphopt.errors",
 }  # fmt: skip
 
 __all__ = [
     "EngineError", "ExternalData", "GraphoptError", "Level", "Model", "ModelError", "Numerics", "Options", "PassError",
-    "PassManager", "Pipeline", "Result", "Target", "UsageError", "demo", "optimize", "optimize_file",
+    "PassManager", "Pipeline", "Result", "Target", "UsageError", "VerificationError", "demo", "optimize", "optimize_file",
 ]  # fmt: skip
 
 

@@ -19,3 +19,7 @@ class PassError(GraphoptError):
 
 class EngineError(GraphoptError):
     """An invariant of graphopt itself does not hold; its authors can fix it."""
+
+
+class VerificationError(GraphoptError, AssertionError):
+    """The optimized model was not shown to give the original's results; the message says where they differ."""

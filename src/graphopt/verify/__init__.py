@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from graphopt.errors import ModelError
+from graphopt.errors import ModelError, VerificationError
 from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator
 from graphopt.verify.isolation import run_isolated
 from graphopt.verify.numerics import LEVELS, level_name
@@ -78,10 +78,10 @@ def compare(
 
 
 def assert_equivalent(original: ModelLike, result: ModelLike, **options: Any) -> Report:
-    """`compare`, raising AssertionError with the summary unless the models were shown to agree."""
+    """`compare`, raising `VerificationError` with the summary unless the models were shown to agree."""
     report = compare(original, result, **options)
     if not report.ok:
-        raise AssertionError(report.summary())
+        raise VerificationError(report.summary())
     return report
 
 
