@@ -1,10 +1,12 @@
 """Passes that remove what does nothing."""
 
 PASSES: dict[str, str] = {
+    "set_unique_name_for_nodes": "elimination.names:SetUniqueNameForNodes",
     "eliminate_identity": "elimination.identity:EliminateIdentity",
     "eliminate_nop_dropout": "elimination.dropout:EliminateNopDropout",
     "eliminate_nop_cast": "elimination.cast:EliminateNopCast",
     "eliminate_nop_transpose": "elimination.transpose:EliminateNopTranspose",
+    "convert_transpose_to_reshape": "elimination.transpose:ConvertTransposeToReshape",
     "eliminate_nop_reshape": "elimination.reshape:EliminateNopReshape",
     "eliminate_nop_flatten": "elimination.flatten:EliminateNopFlatten",
     "eliminate_consecutive_idempotent_ops": "elimination.idempotent:EliminateConsecutiveIdempotentOps",

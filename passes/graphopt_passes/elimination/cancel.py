@@ -32,7 +32,6 @@ class EliminateSqueezeUnsqueeze(OpRule):
     name = "eliminate_squeeze_unsqueeze"
     ops = ("Squeeze", "Unsqueeze")
     peers: ClassVar[dict[str, str]] = {
-        "onnxruntime": "UnsqueezeElimination",
         "onnxsim": "fuse_consecutive_squeeze_unsqueeze",
     }
 

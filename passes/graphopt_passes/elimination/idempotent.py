@@ -62,5 +62,7 @@ def _join(first: Node, middle: Value, node: Node, rw: Rewriter) -> Outcome:
         new[axis] = dim
     if node.graph.opset() < 5:
         return rw.replace(node, [rw.op("Reshape", x, shape=tuple(new))])
+    if tuple(new) != shape and node.graph.opset() < 9:
+        return Mismatch("before opset 9 an old model cannot hold a new constant of integers")
     sizes = node.inputs[1] if tuple(new) == shape else np.array(new, np.int64)
     return rw.replace(node, [rw.op("Reshape", x, sizes, allowzero=node.attrs.get("allowzero"))])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from graphopt.ir import Node
+import numpy as np
+
+from graphopt.ir import Dim, Node
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
 
 
@@ -32,17 +34,59 @@ class EliminateNopTranspose(OpRule):
             if x.rank is None:
                 return Mismatch("the rank of {} is not known", x.name)
             perm = tuple(reversed(range(x.rank)))
-        moved = [(at, axis) for at, axis in enumerate(perm) if at != axis]
         shape = x.shape
-        if moved and shape is None:
-            return None
-        if all(shape is not None and shape[at] == 1 and shape[axis] == 1 for at, axis in moved):
+        if all(at == axis or (shape is not None and shape[at] == shape[axis] == 1) for at, axis in enumerate(perm)):
             return rw.replace(node, [x])
-        if all(at == axis for at, axis in zip(_long(perm, shape), sorted(_long(perm, shape)), strict=True)):
+        if _keeps_order(perm, shape):
             return Mismatch("it moves an axis of size 1 past others, which is a Reshape")
         return None
 
 
-def _long(perm: tuple[int, ...], shape: tuple[int | str | None, ...] | None) -> list[int]:
-    """The axes that may be longer than 1, in the order of the result."""
-    return [axis for axis in perm if shape is None or shape[axis] != 1]
+class ConvertTransposeToReshape(OpRule):
+    """Turn a `Transpose` that only moves axes of size 1 past others into a `Reshape`, which copies nothing.
+
+    The new shape must be known: sizes that are not fixed stay at their axis, or only one is not fixed.
+    """
+
+    name = "convert_transpose_to_reshape"
+    ops = ("Transpose",)
+    opsets = "9-"  # below, an old model cannot hold a new constant of integers
+    peers: ClassVar[dict[str, str]] = {"onnxslim": "EliminationTransposeAsReshape"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look at the order of the longer axes."""
+        x = node.inputs[0]
+        if x is None or x.shape is None:
+            return None
+        perm = node.attr("perm", tuple(reversed(range(len(x.shape)))))
+        if not _keeps_order(perm, x.shape) or perm == tuple(range(len(perm))):
+            return None
+        sizes = _sizes(perm, x.shape)
+        if sizes is None:
+            return Mismatch("the sizes of {} are not known well enough", x.name)
+        return rw.replace(node, [rw.op("Reshape", x, np.array(sizes, np.int64))])
+
+
+def _sizes(perm: tuple[int, ...], shape: tuple[Dim, ...]) -> list[int] | None:
+    """What to ask a Reshape for; None where that cannot be said."""
+    if 0 in shape:
+        return None
+    open_axes = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int)]
+    sizes: list[int] = []
+    for at, axis in enumerate(perm):
+        dim = shape[axis]
+        if isinstance(dim, int):
+            sizes.append(dim)
+        elif at == axis:
+            sizes.append(0)
+        elif len(open_axes) == 1:
+            sizes.append(-1)
+        else:
+            return None
+    return sizes
+
+
+def _keeps_order(perm: tuple[int, ...], shape: tuple[Dim, ...] | None) -> bool:
+    """Whether the axes that may be longer than 1 stay in order."""
+    long = [axis for axis in perm if shape is None or shape[axis] != 1]
+    return long == sorted(long)
