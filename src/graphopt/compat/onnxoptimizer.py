@@ -31,6 +31,7 @@ _DEFAULT = (
 """onnxoptimizer's default set, in its order."""
 
 NOT_OFFERED = {
+    "adjust_slice_and_matmul": "it prepares slices of constants for a folder; fold_constants computes them as they are",
     "rename_input_output": "it changes the interface of the model",
     "rewrite_input_dtype": "it changes the interface of the model",
     "lift_lexical_references": "it adds attributes that only Caffe2 reads",

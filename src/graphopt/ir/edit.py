@@ -198,6 +198,12 @@ def touch(node: Node) -> None:
     mark_changed(node.graph)
 
 
+def rename_node(node: Node, name: str) -> None:
+    """Give a node another name."""
+    node.name = name
+    touch(node)
+
+
 def set_attrs(node: Node, changes: dict[str, Any]) -> None:
     """Set attributes; None removes one."""
     attrs = dict(node.attrs)

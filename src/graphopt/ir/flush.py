@@ -185,7 +185,9 @@ def emit(node: Node) -> NodeProto:
         return proto
     result = NodeProto()
     if proto is not None:
-        _copy_fields(proto, result, {"input", "output", "attribute"})
+        _copy_fields(proto, result, {"input", "output", "attribute", "name"})
+        if node.name or proto.HasField("name"):
+            result.name = node.name
     else:
         _describe(node, result)
     result.input.extend("" if v is None else v.name for v in node.inputs)

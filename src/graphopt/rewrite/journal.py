@@ -67,6 +67,12 @@ class Journal:
         edit.set_attrs(node, changes)
         self._inverses.append(partial(edit.set_attrs, node, before))
 
+    def rename_node(self, node: Node, name: str) -> None:
+        """Give a node another name."""
+        before = node.name
+        edit.rename_node(node, name)
+        self._inverses.append(partial(edit.rename_node, node, before))
+
     def add_initializer(self, graph: Graph, name: str, tensor: Tensor) -> Value:
         """A new initializer."""
         value = edit.add_initializer(graph, name, tensor)

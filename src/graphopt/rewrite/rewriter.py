@@ -400,6 +400,13 @@ class Rewriter:
         self._emit(removed, [NodeNote.of(n) for n in fresh], size, detail, [node])
         return FIRED
 
+    def rename_node(self, node: Node, name: str) -> Outcome:
+        """Give a node another name; values keep theirs."""
+        before = node.name
+        self.journal.rename_node(node, name)
+        self._emit([], [], 0, f"{before!r} is {name!r}", [node])
+        return FIRED
+
     def merge_constant(self, duplicate: Value, kept: Value) -> Outcome:
         """Let readers of an initializer read an equal one, and drop it."""
         if duplicate.is_input or duplicate.output_count:
