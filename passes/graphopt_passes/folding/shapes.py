@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.analysis.purity import is_removable
-from graphopt.analysis.shapes import ShapeAnalysis, Size
+from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size
 from graphopt.analysis.shapes.engine import DATA_RULES
 from graphopt.ir import Dim, Graph, Model, Node, Tensor, TensorType, Value
 from graphopt.rewrite import GraphPass, Mismatch, Rewriter
@@ -20,6 +20,9 @@ _SEEDS = frozenset({"Shape", "Size"})
 """Without one of these no tensor holds sizes, and other passes see all there is to see."""
 
 _INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32})
+
+_SHAPE_OF_PART = 15
+"""From this opset on `Shape` can put out a part."""
 
 _OPERANDS = {
     "Reshape": (5, 1, reshape_target),
@@ -52,19 +55,22 @@ class FoldShapes(GraphPass):
         if not any(node.op in _SEEDS for graph in graphs for node in graph):
             return
         analysis = _analyse(model)
+        interface = frozenset(dim for value in model.graph.inputs for dim in value.shape or () if isinstance(dim, str))
         for graph in reversed(graphs):
             if graph.owner is None or not graph.owner.removed:
                 rw.enter(graph, self.name)
-                self._state_types(graph, analysis, rw)
+                self._state_types(graph, analysis, interface, rw)
                 self._fold(graph, analysis, rw)
                 self._fix_operands(graph, analysis, rw)
                 self._merge(graph, analysis, rw)
+                if graph is model.graph:
+                    self._read_off(graph, analysis, rw)
 
-    def _state_types(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
+    def _state_types(self, graph: Graph, analysis: ShapeAnalysis, interface: frozenset[str], rw: Rewriter) -> None:
         for node in graph:
             for value in node.outputs:
                 if value is not None:
-                    known = _refined(value, analysis)
+                    known = _refined(value, analysis, interface)
                     if known is not None:
                         rw.journal.set_type(value, known)
 
@@ -110,6 +116,25 @@ class FoldShapes(GraphPass):
                 if isinstance(outcome, Mismatch):
                     rw.decline(str(outcome), node=node)
 
+    def _read_off(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
+        """Take sizes straight from an input of the graph where they stand side by side there."""
+        partly = graph.opset() >= _SHAPE_OF_PART
+        shapes = {value: shape for value in graph.inputs if (shape := analysis.shape(value))}
+        for node in graph:
+            value = node.outputs[0] if len(node.outputs) == 1 else None
+            if value is None or value.rank != 1 or node.op == "Shape" or node.op not in DATA_RULES:
+                continue
+            key = _meaning(value, analysis)
+            place = _place(analysis.sizes(value) or [], shapes) if key is not None else None
+            if place is None or value.dtype != TensorProto.INT64 or not is_removable(node):
+                continue
+            source, start, end = place
+            rw.begin(self.name, node)
+            if start == 0 and end == len(shapes[source]):
+                rw.replace(node, [rw.op("Shape", source)])
+            elif partly:
+                rw.replace(node, [rw.op("Shape", source, start=start, end=end)])
+
 
 def _analyse(model: Model) -> ShapeAnalysis:
     """What is known of a model, sizes of 0 included; those that no run survives are left out the second time."""
@@ -126,7 +151,7 @@ def _analyse(model: Model) -> ShapeAnalysis:
     return analysis
 
 
-def _refined(value: Value, analysis: ShapeAnalysis) -> TensorType | None:
+def _refined(value: Value, analysis: ShapeAnalysis, interface: frozenset[str]) -> TensorType | None:
     """The type of a value with what the analysis adds to it; None when that is nothing."""
     known = value.type
     found = analysis.shape(value)
@@ -136,14 +161,16 @@ def _refined(value: Value, analysis: ShapeAnalysis) -> TensorType | None:
         return TensorType(known.dtype, analysis.to_dims(found))
     if len(known.shape) != len(found):
         return None
-    shape = tuple(_better(dim, size, analysis) for dim, size in zip(known.shape, found, strict=True))
+    better = zip(known.shape, analysis.to_dims(found) or (), strict=True)
+    shape = tuple(_more_telling(old, new, interface) for old, new in better)
     return None if shape == known.shape else TensorType(known.dtype, shape)
 
 
-def _better(dim: Dim, size: Size, analysis: ShapeAnalysis) -> Dim:
-    if isinstance(dim, int) or (dim is not None and not isinstance(size, int)):
-        return dim
-    return analysis.to_dim(size)
+def _more_telling(old: Dim, new: Dim, interface: frozenset[str]) -> Dim:
+    """The better of two descriptions of one dimension: a number, a name of the interface, any name."""
+    if isinstance(old, int) or new is None:
+        return old
+    return new if isinstance(new, int) or old is None or (new in interface and old not in interface) else old
 
 
 def _contents(node: Node, analysis: ShapeAnalysis) -> list[np.ndarray | None] | None:
@@ -158,6 +185,16 @@ def _contents(node: Node, analysis: ShapeAnalysis) -> list[np.ndarray | None] | 
             return None
         results.append(data)
     return results if any(array is not None for array in results) else None
+
+
+def _place(sizes: list[Size], shapes: dict[Value, Shape]) -> tuple[Value, int, int] | None:
+    """A value, and from where to where in its shape the sizes stand."""
+    count = len(sizes)
+    for value, shape in shapes.items():
+        for start in range(len(shape) - count + 1):
+            if list(shape[start : start + count]) == sizes:
+                return value, start, start + count
+    return None
 
 
 def _meaning(value: Value, analysis: ShapeAnalysis) -> Hashable | None:
