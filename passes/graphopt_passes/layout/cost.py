@@ -119,10 +119,12 @@ class Costs:
         """Elementwise nodes cost as much in either form, but for the padding and but for what fuses."""
         elements = self._elements_of(form)
         plain, blocked = self._pass_over(elements, elements * self._waste(form), 1 + len(form.operands))
-        if form.data.get("fuses"):
-            return (plain if form.data["fuses"] == "residual" else 0.0), 0.5 * (blocked - self.rates.start) * (
-                form.data["fuses"] == "residual"
-            )
+        fuses = form.data.get("fuses")
+        if fuses == "activation":
+            return 0.0, 0.0
+        if fuses == "residual":
+            # The sum costs the convolution another input to read.
+            return plain, 0.5 * (blocked - self.rates.start)
         return plain, blocked
 
     def _pass_over(self, plain: float, blocked: float, times: int) -> tuple[float, float]:

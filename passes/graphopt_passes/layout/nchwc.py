@@ -9,7 +9,7 @@ from graphopt.match import Mismatch
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 from graphopt.rewrite.target import METADATA_KEY, Target, host
 from graphopt_passes.layout.emit import DOMAIN, Builder
-from graphopt_passes.layout.plan import make_plan
+from graphopt_passes.layout.plan import Plan, make_plan
 
 
 class ConvertLayoutNchwc(GraphPass):
@@ -47,28 +47,31 @@ class ConvertLayoutNchwc(GraphPass):
     def _convert(self, graph: Graph, rw: Rewriter, target: Target) -> None:
         settings = rw.options.extra.get(self.name, {})
         plan = make_plan(graph, target.block, force=bool(settings.get("force")))
-        for node, reason in plan.declined.items():
-            rw.note(self.name, node, reason) if rw.log.listen else None
-        for node, (plain, blocked) in plan.kept.items():
-            rw.decline(
-                "{} takes about {:.1f} us in NCHW, {:.1f} us blocked, without reorders",
-                node.op,
-                plain,
-                blocked,
-                node=node,
-            )
+        self._explain(plan, rw)
         builder = Builder(rw, self.name, target.block)
+        converted = False
         for node in graph:
             group = plan.groups.get(node)
             if group is None:
                 continue
             if rw.log.full:
-                return
+                break
             outcome = builder.build(group)
-            if outcome:
-                rw.model.metadata[METADATA_KEY] = str(target)
-            elif isinstance(outcome, Mismatch):
+            converted |= bool(outcome)
+            if isinstance(outcome, Mismatch):
                 rw.decline("{}", outcome, node=node)
+        if converted:
+            rw.model.metadata[METADATA_KEY] = str(target)
+
+    def _explain(self, plan: Plan, rw: Rewriter) -> None:
+        """Note what stays in NCHW, and why."""
+        if not rw.log.listen:
+            return
+        for node, reason in plan.declined.items():
+            rw.note(self.name, node, reason)
+        text = "{} takes about {:.1f} us in NCHW, {:.1f} us blocked, without reorders"
+        for node, prices in plan.kept.items():
+            rw.decline(text, node.op, *prices, node=node)
 
 
 def _in_function(graph: Graph) -> bool:
