@@ -26,17 +26,20 @@ def reshape_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray | Mismatch
     """
     x, target = node.input(0), analysis.sizes(node.input(1))
     source = analysis.shape(x) if x is not None else None
-    if target is None or source is None or (node.attr("allowzero", 0) and 0 in target):
+    allow_zero = bool(node.attr("allowzero", 0))
+    if target is None or source is None or (allow_zero and 0 in target):
         return None
     wanted = [_reshape_element(size, source, axis) for axis, size in enumerate(target)]
-    if -1 in wanted and None in wanted:
+    if -1 in wanted and (None in wanted or (allow_zero and 0 in wanted)):
         _settle_inferred(wanted, analysis.shape(node.outputs[0]) if node.outputs[0] is not None else None)
     open_axes = [axis for axis, size in enumerate(wanted) if size is None or size == -1]
     if len(open_axes) > 1:
         return Mismatch("{} dimensions depend on dynamic sizes in a way of their own", len(open_axes))
     result = [-1 if size is None else size for size in wanted]
-    # With a -1 of its own, the original fails already where the rest is empty.
-    if -1 in result and -1 not in target and not _rest_is_some(result, source):
+    # With a -1 of its own the original fails already where the rest is empty, unless it allows zeros: then ONNX
+    # Runtime infers from the dimensions that are not 0.
+    fails_too = -1 in target and not allow_zero
+    if -1 in result and not fails_too and (0 in result or not allow_zero) and not _rest_is_some(result, source):
         return Mismatch("the dimensions beside the dynamic one may be empty, a -1 would fail then")
     return np.asarray(result, np.int64)
 
@@ -67,6 +70,8 @@ def _rest_is_some(target: Sequence[int], source: Shape) -> bool:
 def never_empty(graph: Graph, analysis: ShapeAnalysis) -> set[str]:
     """Names of dimensions that are at least 1 in every run that succeeds: a `Reshape` with -1 fails otherwise.
 
+    One that allows zeros does not, at least in ONNX Runtime.
+
     Args:
         graph: the main graph, all of which is run.
         analysis: what is known of the model.
@@ -75,11 +80,11 @@ def never_empty(graph: Graph, analysis: ShapeAnalysis) -> set[str]:
     for node in graph:
         x, target = node.input(0), analysis.sizes(node.input(1)) if node.op == "Reshape" else None
         source = analysis.shape(x) if x is not None else None
-        if target is None or source is None or target.count(-1) != 1:
+        if target is None or source is None or target.count(-1) != 1 or node.attr("allowzero", 0):
             continue
         for axis, size in enumerate(target):
             copied = source[axis] if axis < len(source) else None
-            if size == 0 or node.attr("allowzero", 0) or size == copied:
+            if size in (0, copied):
                 found |= _factors(copied if size == 0 and copied is not None else size)
     return found
 
