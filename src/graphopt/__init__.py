@@ -30,7 +30,8 @@ _PLACES = {
 
 __all__ = [
     "EngineError", "ExternalData", "GraphoptError", "Level", "Model", "ModelError", "Numerics", "Options", "PassError",
-    "PassManager", "Pipeline", "Result", "Target", "UsageError", "VerificationError", "demo", "optimize", "optimize_file",
+    "PassManager", "Pipeline", "Result", "Target", "UsageError", "VerificationError", "demo", "optimize",
+    "optimize_file",
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from graphopt.ir import Graph, Model, Node, Tensor, TensorType, Value, captured_
 from graphopt.match import Mismatch
 from graphopt.rewrite.events import Event, Log, NearMiss, NodeNote
 from graphopt.rewrite.journal import Journal
+from graphopt.rewrite.legality import at_level, constant_conflict, is_annotated, reads, type_conflict, well_known
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.rule import FIRED, Outcome
 
@@ -175,7 +176,7 @@ class Rewriter:
             if node not in pending or node in found:
                 continue
             found.add(node)
-            stack.extend(v.producer for v in _reads(node) if v.producer is not None)
+            stack.extend(v.producer for v in reads(node) if v.producer is not None)
         return {node: None for node in self._pending_nodes if node in found}
 
     def _illegal(
@@ -183,24 +184,26 @@ class Rewriter:
     ) -> Mismatch | None:
         taken: set[Value] = set()
         for old, new in swaps:
-            problem = _type_conflict(old, new)
+            problem = type_conflict(old, new)
             if problem is None and old.output_count:
                 problem = self._interface_conflict(old, new, new in taken)
                 taken.add(new)
             if problem is not None:
                 return problem
             for user in () if old.graph is not at.graph else old.users:
-                if user not in gone and _at_level(user, at.graph).order < at.order:
+                if user not in gone and at_level(user, at.graph).order < at.order:
                     return Mismatch("{} is read before all replaced nodes are computed", old.name)
-        for node in fresh:
-            for value in _reads(node):
-                if self._comes_late(value, at):
-                    return Mismatch("{} is not computed yet where the replacement goes", value.name)
+        for value in (*(v for node in fresh for v in reads(node)), *(new for _, new in swaps)):
+            if self._comes_late(value, at):
+                return Mismatch("{} is not computed yet where the replacement goes", value.name)
+            problem = (
+                constant_conflict(at.graph, value.tensor) if value in self._pending_constants and value.tensor else None
+            )
+            if problem is not None:
+                return problem
         for old, new in swaps:
             if new.producer in gone:
                 return Mismatch("{} would be replaced by an output of a removed node", old.name)
-            if new.producer not in fresh and new not in self._pending_constants and self._comes_late(new, at):
-                return Mismatch("{} is not computed yet where {} is", new.name, old.name)
         return None
 
     def _comes_late(self, value: Value, at: Node) -> bool:
@@ -251,7 +254,7 @@ class Rewriter:
         self._emit(removed, [NodeNote.of(node) for node in fresh], size, detail)
 
     def _admit_constants(self, fresh: dict[Node, None], heirs: dict[Value, Value]) -> int:
-        used = {v for node in fresh for v in _reads(node) if v in self._pending_constants}
+        used = {v for node in fresh for v in reads(node) if v in self._pending_constants}
         used.update(v for v in heirs if v in self._pending_constants)
         size = 0
         for value, hint in self._pending_constants.items():
@@ -320,7 +323,7 @@ class Rewriter:
                 for value, value_type in zip(node.outputs, infer_node(node), strict=False):
                     if value is not None and value.type is None:
                         value.type = value_type
-            if any(v is not None and not _well_known(v) for v in node.outputs):
+            if any(v is not None and not well_known(v) for v in node.outputs):
                 self.stale_types = True
 
     def _sweep(self, values: list[Value], removed: list[NodeNote]) -> int:
@@ -336,7 +339,7 @@ class Rewriter:
                         self.touched.append(value.producer)
                 continue
             if value.tensor is not None:
-                if not value.is_input and value.graph.values.get(value.name) is value:
+                if not value.is_input and value.graph.values.get(value.name) is value and not is_annotated(value):
                     size += value.tensor.nbytes
                     self.journal.remove_initializer(value)
                 continue
@@ -459,41 +462,3 @@ class Rewriter:
         events.append(
             Event(len(events), self._rule, self.graph.name, tuple(removed), tuple(added), notes, size, detail)
         )
-
-
-def _reads(node: Node) -> list[Value]:
-    """The values that a node, or what is inside of it, reads."""
-    read = [v for v in node.inputs if v is not None]
-    return [*read, *captured_values(node)] if node.subgraphs else read
-
-
-def _well_known(value: Value) -> bool:
-    """Whether every dimension is fixed or has a name that the model gave it."""
-    shape = value.shape
-    return shape is not None and not any(d is None or (isinstance(d, str) and d.startswith("unk__")) for d in shape)
-
-
-def _at_level(node: Node, graph: Graph) -> Node:
-    """The node of `graph` that `node` is, or is inside of."""
-    while node.graph is not graph:
-        owner = node.graph.owner
-        if owner is None:
-            return node
-        node = owner
-    return node
-
-
-def _type_conflict(old: Value, new: Value) -> Mismatch | None:
-    before, after = old.type, new.type
-    if not isinstance(before, TensorType) or not isinstance(after, TensorType):
-        return None
-    if before.dtype != after.dtype:
-        return Mismatch("{} has element type {}, its replacement {}", old.name, before.dtype, after.dtype)
-    if before.shape is None or after.shape is None:
-        return None
-    if len(before.shape) != len(after.shape):
-        return Mismatch("{} has rank {}, its replacement {}", old.name, len(before.shape), len(after.shape))
-    for a, b in zip(before.shape, after.shape, strict=True):
-        if isinstance(a, int) and isinstance(b, int) and a != b:
-            return Mismatch("{} has shape {}, its replacement {}", old.name, before.shape, after.shape)
-    return None
