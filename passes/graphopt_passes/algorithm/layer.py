@@ -1,0 +1,139 @@
+"""Which convolutions Winograd's algorithm can compute, and their sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.ir import Node, Value
+from graphopt.rewrite import Mismatch
+
+_KERNEL = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """A 3x3 convolution of stride 1.
+
+    Attributes:
+        node: the `Conv`.
+        relu: the `Relu` that alone reads its result.
+        weight: its kernel, as a value.
+        kernel: its kernel, [K, C, 3, 3].
+        bias: its bias, None where it has none.
+        batch: images at once; None when that is not fixed.
+        source: height and width of its input.
+        pads: top, left, bottom, right.
+    """
+
+    node: Node
+    relu: Node | None
+    weight: Value
+    kernel: np.ndarray
+    bias: np.ndarray | None
+    batch: int | None
+    source: tuple[int, int]
+    pads: tuple[int, int, int, int]
+
+    @property
+    def x(self) -> Value:
+        """What it convolves; another value once the layer in front of it is converted."""
+        value = self.node.inputs[0]
+        assert value is not None
+        return value
+
+    @property
+    def outputs(self) -> int:
+        """Output channels."""
+        return int(self.kernel.shape[0])
+
+    @property
+    def inputs(self) -> int:
+        """Input channels."""
+        return int(self.kernel.shape[1])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the result."""
+        top, left, bottom, right = self.pads
+        height, width = self.source
+        return height + top + bottom - _KERNEL + 1, width + left + right - _KERNEL + 1
+
+    def tiles(self, tile: int) -> tuple[int, int]:
+        """Rows and columns of tiles, those at ragged edges included."""
+        height, width = self.size
+        return -(-height // tile), -(-width // tile)
+
+
+def read_layer(node: Node) -> Layer | Mismatch | None:
+    """The layer that a `Conv` computes; None when it is not 3x3; a `Mismatch` when the algorithm cannot do the same."""
+    x, weight = node.input(0), node.input(1)
+    if x is None or weight is None or weight.shape is None or tuple(weight.shape[2:]) != (_KERNEL, _KERNEL):
+        return None
+    pads = _pads(node)
+    if isinstance(pads, Mismatch):
+        return pads
+    if weight.dtype != TensorProto.FLOAT:
+        return Mismatch("the element type of {} is not float", weight.name)
+    kernel = weight.const()
+    if kernel is None:
+        return Mismatch("the weight {} is not constant", weight.name)
+    if not kernel.size:
+        return Mismatch("{} has no elements", weight.name)
+    extents = _extents(x)
+    if isinstance(extents, Mismatch):
+        return extents
+    bias = _bias(node)
+    if isinstance(bias, Mismatch):
+        return bias
+    layer = Layer(node, _relu_after(node), weight, kernel, bias, extents[0], extents[1:], pads)
+    if min(layer.size) < 1:
+        return Mismatch("its result is empty")
+    return layer
+
+
+def _pads(node: Node) -> tuple[int, int, int, int] | Mismatch:
+    for name, wanted in (("strides", (1, 1)), ("dilations", (1, 1))):
+        given = tuple(node.attr(name) or wanted)
+        if given != wanted:
+            return Mismatch("its {} are {}", name, given)
+    if node.attr("group", 1) != 1:
+        return Mismatch("it has {} groups", node.attr("group"))
+    auto = node.attr("auto_pad", "NOTSET")
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        return 1, 1, 1, 1
+    pads = (0, 0, 0, 0) if auto == "VALID" else tuple(node.attr("pads") or (0, 0, 0, 0))
+    if min(pads) < 0:
+        return Mismatch("its pads {} crop", pads)
+    top, left, bottom, right = pads
+    return top, left, bottom, right
+
+
+def _extents(x: Value) -> tuple[int | None, int, int] | Mismatch:
+    shape = x.shape
+    if shape is None or len(shape) != 4:
+        return Mismatch("the shape of {} is not known", x.name)
+    batch, _, height, width = shape
+    if not isinstance(height, int) or not isinstance(width, int):
+        return Mismatch("height and width of {} are not fixed", x.name)
+    if batch == 0:
+        return Mismatch("{} is empty", x.name)
+    return (batch if isinstance(batch, int) else None), height, width
+
+
+def _bias(node: Node) -> np.ndarray | Mismatch | None:
+    value = node.input(2)
+    if value is None:
+        return None
+    bias = value.const()
+    return bias if bias is not None else Mismatch("the bias {} is not constant", value.name)
+
+
+def _relu_after(node: Node) -> Node | None:
+    result = node.output(0)
+    if result is None or not result.one_use:
+        return None
+    reader = next(iter(result.users))
+    return reader if reader.op == "Relu" and reader.graph is node.graph else None

@@ -1,0 +1,67 @@
+"""The matrices of Winograd's minimal filtering, as ONNX constants need them.
+
+An F(m x m, 3 x 3) tile computes m x m outputs from a x a inputs, a = m + 2, with a * a multiplications a channel pair:
+Y = A^T [ (G g G^T) * (B^T d B) ] A. See Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+TILES = (4, 2)
+"""The sizes of output tiles for which there are matrices."""
+
+_INPUT = {
+    2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+    4: (
+        (4, 0, -5, 0, 1, 0),
+        (0, -4, -4, 1, 1, 0),
+        (0, 4, -4, -1, 1, 0),
+        (0, -2, -1, 2, 1, 0),
+        (0, 2, -1, -2, 1, 0),
+        (0, 4, 0, -5, 0, 1),
+    ),
+}
+_WEIGHT = {
+    2: ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
+    4: (
+        (1 / 4, 0, 0),
+        (-1 / 6, -1 / 6, -1 / 6),
+        (-1 / 6, 1 / 6, -1 / 6),
+        (1 / 24, 1 / 12, 1 / 6),
+        (1 / 24, -1 / 12, 1 / 6),
+        (0, 0, 1),
+    ),
+}
+_OUTPUT = {
+    2: ((1, 1, 1, 0), (0, 1, -1, -1)),
+    4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+}
+
+
+@lru_cache
+def input_filters(tile: int) -> np.ndarray:
+    """B^T d B as the filters of a convolution with the tile as its stride: [a*a, 1, a, a]."""
+    rows, size = np.array(_INPUT[tile], np.float64), tile + 2
+    filters = np.einsum("ai,bj->abij", rows, rows).reshape(size * size, 1, size, size)
+    return np.asarray(filters, np.float32)
+
+
+@lru_cache
+def output_matrix(tile: int) -> np.ndarray:
+    """A^T M A as one matrix over the flattened tiles: [m*m, a*a]."""
+    rows, size = np.array(_OUTPUT[tile], np.float64), tile + 2
+    matrix = np.einsum("ai,bj->abij", rows, rows).reshape(tile * tile, size * size)
+    return np.asarray(matrix, np.float32)
+
+
+def transformed_weight(weight: np.ndarray, tile: int) -> np.ndarray | None:
+    """G g G^T for every channel pair, computed in float64: [a*a, K, C]; None when float32 cannot hold it."""
+    rows, size = np.array(_WEIGHT[tile], np.float64), tile + 2
+    half = np.einsum("ai,kcij->akcj", rows, weight.astype(np.float64), optimize=True)
+    full = np.einsum("akcj,bj->abkc", half, rows, optimize=True)
+    with np.errstate(over="ignore"):
+        narrow = np.ascontiguousarray(full.reshape(size * size, *weight.shape[:2]), np.float32)
+    return narrow if np.isfinite(narrow).all() else None
