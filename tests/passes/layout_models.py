@@ -17,10 +17,17 @@ PASS = "convert_layout_nchwc"
 ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "HardSwish", "LeakyRelu", "HardSigmoid", "Elu", "Softplus", "Neg", "Exp")
 
 
-def convert(model: onnx.ModelProto, target: str | None = None, *, force: bool = True) -> Result:
+def convert(
+    model: onnx.ModelProto,
+    target: str | None = None,
+    *,
+    force: bool = True,
+    limit: int | None = None,
+    check: bool = True,
+) -> Result:
     options = Options(extra={PASS: {"force": force}})
-    manager = PassManager(passes=PASS, target=target, strict=True, check=True, explain=True, options=options)
-    return manager.run(model)
+    settings = {"strict": True, "check": check, "explain": True, "limit": limit}
+    return PassManager(passes=PASS, target=target, options=options, **settings).run(model)
 
 
 def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
