@@ -1,0 +1,90 @@
+"""Copying inner graphs out: captured values, outer outputs, taking it back, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from graphopt.ir import Model
+from graphopt.manager import PassManager
+from graphopt.rewrite import Driver
+from graphopt.testing import cases, load_case_model
+from graphopt_passes.folding.branches import EliminateIfWithConstCond
+
+NAME = "eliminate_if_with_const_cond"
+CASES = list(cases(Path(__file__).parents[1] / "golden" / NAME))
+
+
+def vector(name: str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])
+
+
+def with_branch(then: onnx.GraphProto, *after: onnx.NodeProto, output: str = "a") -> onnx.ModelProto:
+    """A model whose `If` always takes `then`; the text form cannot write a branch that puts out an outer value."""
+    other = helper.make_graph([helper.make_node("Abs", ["x"], ["q"])], "other", [], [vector("q")])
+    nodes = [
+        helper.make_node("Neg", ["x"], ["u"]),
+        helper.make_node("If", ["c"], ["a"], then_branch=then, else_branch=other),
+        *after,
+    ]
+    constants = [
+        helper.make_tensor("c", TensorProto.BOOL, [], [1]),
+        helper.make_tensor("w", TensorProto.FLOAT, [2], [1, 2]),
+    ]
+    graph = helper.make_graph(nodes, "g", [vector("x")], [vector(output)], constants)
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("custom", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9)
+
+
+@pytest.mark.parametrize("path", CASES, ids=[p.stem for p in CASES])
+def test_undo_gives_the_model_back(path: Path) -> None:
+    model = load_case_model(path)
+    before = model.text()
+    driver = Driver(model, strict=True, check=True)
+    driver.infer()
+    mark = driver.rewriter.journal.mark()
+    count = driver.run_rules([EliminateIfWithConstCond()])
+    driver.rewriter.journal.undo(mark)
+    model.verify()
+    assert [line.strip() for line in model.text().splitlines()] == [line.strip() for line in before.splitlines()]
+    assert driver.run_rules([EliminateIfWithConstCond()]) == count
+    model.verify()
+
+
+@pytest.mark.parametrize("outer", ["x", "w", "u"])
+def test_branch_that_puts_out_an_outer_value_as_a_graph_output(outer: str) -> None:
+    model = with_branch(helper.make_graph([], "then", [], [vector(outer)]))
+    result = PassManager(passes=NAME, strict=True, check=True).run(model).model
+    onnx.checker.check_model(result, full_check=True)
+    assert [v.name for v in result.graph.output] == ["a"]
+    assert result.graph.node[-1].op_type == "Identity"
+
+
+@pytest.mark.parametrize("outer", ["x", "w", "u"])
+def test_branch_that_puts_out_an_outer_value_to_a_reader(outer: str) -> None:
+    reader = helper.make_node("Abs", ["a"], ["y"])
+    model = with_branch(helper.make_graph([], "then", [], [vector(outer)]), reader, output="y")
+    result = PassManager(passes=NAME, strict=True, check=True).run(model).model
+    assert list(result.graph.node[-1].input) == [outer]
+
+
+def test_lists_of_graphs_are_refused() -> None:
+    body = helper.make_graph([helper.make_node("Neg", ["x"], ["n"])], "body", [], [vector("n")])
+    many = helper.make_node("Many", ["x"], ["p"], domain="custom", bodies=[body, body])
+    model = with_branch(helper.make_graph([many], "then", [], [vector("p")]))
+    result = PassManager(passes=NAME, strict=True, check=True, explain=True).run(model)
+    assert not result.changed
+    assert "list of graphs" in result.near_misses[0].reason
+
+
+def test_sparse_initializers_are_refused() -> None:
+    values = helper.make_tensor("s", TensorProto.FLOAT, [1], [3])
+    sparse = helper.make_sparse_tensor(values, helper.make_tensor("i", TensorProto.INT64, [1], [1]), [2])
+    branch = helper.make_graph([helper.make_node("Add", ["x", "s"], ["p"])], "then", [], [vector("p")])
+    branch.sparse_initializer.append(sparse)
+    view = Model.load(with_branch(branch))
+    driver = Driver(view, strict=True)
+    assert driver.run_rules([EliminateIfWithConstCond()]) == 0
