@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -153,3 +154,23 @@ def test_importing_graphopt_imports_nothing_heavy() -> None:
     script = "import sys, graphopt; print(sorted(m for m in ('onnx', 'numpy', 'onnxruntime', 'networkx', 'rich') if m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("level", ["basic", "all"])
+def test_the_same_bytes_come_out_for_the_same_bytes(level: str) -> None:
+    """Neither hash seeds nor addresses may show: two processes give one result."""
+    script = (
+        "import hashlib, graphopt\n"
+        "from benchmarks.skeleton import load_skeleton\n"
+        "for name in ('ts/shufflenet_v2_x1_0', 'dynamo_raw/bert_dyn'):\n"
+        f"    model = graphopt.optimize(load_skeleton(name), level={level!r}, target='avx512')\n"
+        "    print(hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest())\n"
+    )
+    root = Path(__file__).parents[2]
+    results = []
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=root, check=False)
+        assert done.stderr == ""
+        results.append(done.stdout)
+    assert results[0] == results[1]

@@ -70,7 +70,7 @@ def make_plan(graph: Graph, block: int, *, force: bool = False) -> Plan:
     prices = {node: costs.form(form) for node, form in forms.items()}
     chosen = _choose(forms, {node: (_FORCED, b) for node, (_, b) in prices.items()} if force else prices, costs)
     plan.kept = {node: prices[node] for node in forms if node not in chosen}
-    plan.groups = _groups({node: forms[node] for node in chosen}, prices)
+    plan.groups = _groups({node: form for node, form in forms.items() if node in chosen}, prices)
     return plan
 
 

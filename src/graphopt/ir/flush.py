@@ -69,7 +69,7 @@ def _write_functions(model: Model, result: onnx.ModelProto) -> None:
         _write_nodes(graph, proto)
         known = {o.domain for o in source.opset_import}
         used = {node.domain for node in graph}
-        for domain in used & model.added_opsets.keys() - known:
+        for domain in sorted(used & model.added_opsets.keys() - known):
             proto.opset_import.add(domain=domain, version=model.added_opsets[domain])
         written.append(proto)
     if model.inplace:
