@@ -182,6 +182,12 @@ def test_integer_and_float_parts_meet() -> None:
     assert results["h"].tolist() == [float(int(np.exp(np.float32(2)))) + 2, float(int(np.exp(np.float32(3)))) + 3]
 
 
+def test_operands_too_many_are_not_written_to() -> None:
+    model = load("a = Constant<value_floats = [1.0]>() b = Constant<value_floats = [2.0]>() y = Div(a, a, b)")
+    assert not folded(model)[1]
+    assert model.graph.values["b"].const() == [2.0]
+
+
 def test_sizes_need_no_types() -> None:
     body = (
         "a = Constant<value_ints = [2]>() b = Constant<value_ints = [3]>() s = Concat<axis = 0>(a, b) t = Mul(s, s) "

@@ -71,6 +71,7 @@ def test_custom_operators_are_believed_less_when_declarations_are_stale() -> Non
         "b = Squeeze<axes = [9]>(x)", "b = If(x)", "b = Loop(x)", "b = Flatten<axis = -9>(x)", "b = Tile(x, x)",
         "b = TopK(x)", "b = Pad(x)", "b = Resize(x)", "b = ConstantOfShape(i)", "b = OneHot(x)", "b = Expand(x, x)",
         "b = Unsqueeze(x)", "b = Softmax<axis = 5>(x)", "b = DepthToSpace(x)", "b = ReduceSum(x, x)", "b = Shape()",
+        'b = EyeLike("")', 'b = EyeLike("", "")', 'b = RegexFullMatch<pattern = "a">("")', "b = Relu(x, x, x)",
     ],
 )  # fmt: skip
 def test_a_malformed_node_harms_no_other(bad: str) -> None:

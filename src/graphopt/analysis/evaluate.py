@@ -7,7 +7,7 @@ rounds correctly; one ONNX Runtime session, with its optimizations off, for all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from graphopt.analysis.runtime import run
 from graphopt.errors import ModelError
 from graphopt.ir import Node, Tensor, Value
 
-_IEEE: dict[str, Callable[..., Any]] = {
+_IEEE: dict[str, np.ufunc] = {
     "Abs": np.abs, "Add": np.add, "Div": np.divide, "Mul": np.multiply, "Neg": np.negative, "Sqrt": np.sqrt,
     "Sub": np.subtract,
 }  # fmt: skip
@@ -174,10 +174,15 @@ def _ieee(node: Node, arrays: list[Array | None]) -> list[Array] | None:
     if function is None or node.graph.opset() < 7:
         return None
     operands = [a for a in arrays if a is not None]
+    if len(operands) != len(arrays) or len(arrays) != function.nin:
+        return None
     if len({a.dtype for a in operands}) != 1 or operands[0].dtype not in (np.float32, np.float64):
         return None
-    with np.errstate(all="ignore"):
-        return [np.asarray(function(*operands), operands[0].dtype)]
+    try:
+        with np.errstate(all="ignore"):
+            return [np.asarray(function(*operands), operands[0].dtype)]
+    except ValueError as error:
+        raise Unsupported(str(error)) from error
 
 
 __all__ = ["SMALL", "Policy", "Region", "evaluate", "plan"]

@@ -10,6 +10,7 @@ from onnx import TensorProto, defs, shape_inference
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.shapes.engine import BROKEN, DECLINED, SHAPE_RULES
 from graphopt.analysis.shapes.reduce import REDUCTIONS
+from graphopt.analysis.skeleton import has_its_operands
 from graphopt.ir import Node, Tensor, TensorType, Value, ValueType
 from graphopt.ir.flush import emit
 from graphopt.ir.types import decode_type, encode_type
@@ -63,7 +64,8 @@ def _own(node: Node, dtype_rule: Callable[[Node, int], int | None]) -> list[Valu
 def _standard(node: Node) -> list[ValueType | None]:
     unknown: list[ValueType | None] = [None] * len(node.outputs)
     opset = node.graph.opset(node.domain)
-    if not opset or node.subgraphs or not defs.has(node.op_type, opset, node.domain):
+    info = node.schema
+    if info is None or node.subgraphs or not has_its_operands(node, info):
         return unknown
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
@@ -173,4 +175,7 @@ def dtype_of_output(node: Node, index: int) -> int | None:
     if value is not None and value.dtype is not None:
         return value.dtype
     rule = _DTYPES.get(node.op)
-    return rule(node, index) if rule is not None else None
+    try:
+        return rule(node, index) if rule is not None else None
+    except BROKEN:
+        return None

@@ -8,6 +8,7 @@ from graphopt.analysis.budget import has_no_elements, output_bytes, work
 from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.purity import why_not_fold
 from graphopt.analysis.shapes import ShapeAnalysis
+from graphopt.analysis.shapes.engine import BROKEN
 from graphopt.ir import Graph, Node, Value
 
 SMALL = 1 << 16
@@ -82,15 +83,16 @@ def plan(graph: Graph, policy: Policy) -> Region:
             continue
         reason = why_not_fold(node, qdq=policy.fold_qdq)
         if reason is None:
-            _ensure_types(node)
-            analysis.update(node)
-            size = output_bytes(analysis, node)
-            reason = _too_much(graph, node, size, analysis, policy)
+            try:
+                size, reason = _measure(graph, node, analysis, policy)
+                dangerous = reason is None and (_is_dangerous(node) or has_no_elements(analysis, node))
+            except BROKEN as error:
+                reason = f"it is malformed ({error})"
         if reason is not None:
             region.declined[node] = reason
             continue
-        chosen[node] = size or 0
-        if _is_dangerous(node) or has_no_elements(analysis, node):
+        chosen[node] = size
+        if dangerous:
             region.no_runtime.add(node)
     _keep_what_pays(chosen, policy, region)
     region.nodes = _needed(chosen, region.roots)
@@ -125,17 +127,21 @@ def _has_constant_inputs(node: Node, chosen: dict[Node, int]) -> bool:
     return all(value is None or value.producer in chosen or value.is_const for value in node.inputs)
 
 
-def _too_much(graph: Graph, node: Node, size: int | None, analysis: ShapeAnalysis, policy: Policy) -> str | None:
+def _measure(graph: Graph, node: Node, analysis: ShapeAnalysis, policy: Policy) -> tuple[int, str | None]:
+    """Bytes of the results, and why the node is too expensive to compute, if it is."""
+    _ensure_types(node)
+    analysis.update(node)
+    size = output_bytes(analysis, node)
     if size is None:
-        return "the size of its result is not known"
+        return 0, "the size of its result is not known"
     inner = graph.owner is not None
     limit = SMALL if inner else policy.max_bytes
     if size > limit:
-        return f"its result has {size} bytes, more than {limit}"
+        return size, f"its result has {size} bytes, more than {limit}"
     steps = work(analysis, node)
     if steps > (_BODY_WORK if inner else policy.max_work):
-        return f"it takes about {steps} steps to compute"
-    return None
+        return size, f"it takes about {steps} steps to compute"
+    return size, None
 
 
 def _is_dangerous(node: Node) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 
-from graphopt.ir import Graph, Model, Node, Tensor, TensorType, Value
+from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.flush import emit
 from graphopt.ir.types import encode_type
@@ -96,7 +96,10 @@ class Skeleton:
     def _nodes(self, graph: Graph, target: onnx.GraphProto | onnx.FunctionProto) -> None:
         protos: list[onnx.NodeProto] = []
         for node in graph:
-            if node.subgraphs or node.op == "Constant":
+            schema = node.schema
+            if schema is not None and not has_its_operands(node, schema):
+                protos.append(_stand_in(node))
+            elif node.subgraphs or node.op == "Constant":
                 protos.append(onnx.NodeProto())
                 if node.subgraphs:
                     self._owner(node, protos[-1])
@@ -104,7 +107,7 @@ class Skeleton:
                     _constant(node, protos[-1])
             else:
                 protos.append(emit(node))
-            if (node.domain or node.schema is None) and isinstance(target, onnx.GraphProto):
+            if (node.domain or schema is None) and isinstance(target, onnx.GraphProto):
                 self._seed(node, target)
         target.node.extend(protos)
 
@@ -134,6 +137,18 @@ class Skeleton:
                 self._graph(graph, attribute.g)
             elif not _is_graph_list(node.attrs[name]):
                 target.attribute.append(encode_attribute(name, node.attrs[name]))
+
+
+def has_its_operands(node: Node, schema: OpInfo) -> bool:
+    """Whether no required operand is missing and none is too many: inference ends the process on some such nodes."""
+    inputs = node.inputs
+    required = schema.min_inputs
+    return required <= len(inputs) <= schema.max_inputs and None not in inputs[:required]
+
+
+def _stand_in(node: Node) -> onnx.NodeProto:
+    """An operator that inference knows nothing of, in the place of a malformed node."""
+    return onnx.NodeProto(op_type="Malformed", output=["" if v is None else v.name for v in node.outputs])
 
 
 def _is_graph_list(value: Any) -> bool:

@@ -88,6 +88,7 @@ def _numbers(node: Node, args: Args) -> list[Array | None] | None:
     if first is not None and first.dtype.kind == "f":
         function = _IEEE.get(node.op)
         if function is not None:
+            _require(len(args) == function.nin, "operands")
             _require(all(a is not None and a.dtype == first.dtype for a in args), "element types")
             with np.errstate(all="ignore"):
                 return [np.asarray(function(*args), first.dtype)]
@@ -108,7 +109,7 @@ def _require(condition: bool, message: str) -> None:
         raise Unsupported(message)
 
 
-_IEEE: dict[str, Callable[..., Any]] = {
+_IEEE: dict[str, np.ufunc] = {
     "Add": np.add, "Ceil": np.ceil, "Div": np.divide, "Floor": np.floor, "Mul": np.multiply, "Neg": np.negative,
     "Round": np.rint, "Sqrt": np.sqrt, "Sub": np.subtract,
 }  # fmt: skip
