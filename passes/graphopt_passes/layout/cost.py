@@ -76,6 +76,9 @@ RATES = {
 _FEW_ROWS = 2
 """With this few outputs the matrix product does without packing."""
 
+_SECOND_PASS = 0.3
+_FUSED_IN_NCHW = frozenset({"Clip", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
+
 _POOL_CELL = {"MaxPool": (0.12e-3, 0.02e-3), "AveragePool": (0.45e-3, 0.03e-3)}
 """Microseconds per window cell, in NCHW and blocked."""
 
@@ -121,7 +124,9 @@ class Costs:
         plain, blocked = self._pass_over(elements, elements * self._waste(form), 1 + len(form.operands))
         fuses = form.data.get("fuses")
         if fuses == "activation":
-            return 0.0, 0.0
+            # Convolutions in NCHW take in the common activations too, in a second pass over what they just wrote.
+            common = form.node.op in _FUSED_IN_NCHW
+            return (_SECOND_PASS * (plain - self.rates.start) if common else plain), 0.0
         if fuses == "residual":
             # The sum costs the convolution another input to read.
             return plain, 0.5 * (blocked - self.rates.start)
