@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.analysis import Expr, ShapeAnalysis, infer_types
-from graphopt.analysis.shapes.data import Part
+from graphopt.analysis.shapes.fractions import Part
 from graphopt.ir import Model
 
 SYMBOLS = ("N", "S", "H")

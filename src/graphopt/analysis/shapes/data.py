@@ -20,20 +20,10 @@ from graphopt.analysis.kernels.base import box, need
 from graphopt.analysis.kernels.movement import shape_slice
 from graphopt.analysis.shapes.dim import Expr, Size, at_least, divide, equal, less
 from graphopt.analysis.shapes.engine import MAX_ELEMENTS, ShapeAnalysis, fixed_shape
+from graphopt.analysis.shapes.fractions import Part, float_over, float_plus, float_times, fraction
 from graphopt.ir import Node
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
-_MAX_FRACTION = 1 << 10
-
-
-class Part:
-    """A float element that is no whole number for certain: `over / under`, or anything when `over` is None."""
-
-    __slots__ = ("over", "under")
-
-    def __init__(self, over: Size | None = None, under: int = 1) -> None:
-        self.over = over
-        self.under = under
 
 
 Element = Any
@@ -200,68 +190,23 @@ def _is_float(node: Node) -> bool:
     return dtype not in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
 
 
-def _fraction(element: Element) -> tuple[Size, int] | None:
-    """A float element as a fraction with a power of two below the line, None when it is none."""
-    if isinstance(element, Part):
-        return None if element.over is None else (element.over, element.under)
-    if isinstance(element, float):
-        over, under = element.as_integer_ratio() if np.isfinite(element) else (0, _MAX_FRACTION + 1)
-        return (over, under) if under <= _MAX_FRACTION and abs(over) < 1 << 20 else None
-    return element, 1
-
-
-def _part(over: Size, under: int) -> Element:
-    """The normal form of a fraction."""
-    whole = divide(over, under)
-    if whole is not None:
-        return whole
-    if isinstance(over, int):
-        return over / under
-    return Part(over, under) if under <= _MAX_FRACTION else Part()
-
-
-def _float_times(a: Element, b: Element) -> Element:
-    left, right = _fraction(a), _fraction(b)
-    if left is None or right is None:
-        return Part()
-    return _part(left[0] * right[0], left[1] * right[1])
-
-
-def _float_plus(a: Element, b: Element, sign: int = 1) -> Element:
-    left, right = _fraction(a), _fraction(b)
-    if left is None or right is None:
-        return Part()
-    return _part(left[0] * right[1] + right[0] * left[1] * sign, left[1] * right[1])
-
-
-def _float_over(a: Element, b: Element) -> Element:
-    left, right = _fraction(a), _fraction(b)
-    if left is None or right is None:
-        return Part()
-    over, under = right
-    if not isinstance(over, int) or over <= 0 or over & (over - 1):
-        whole = divide(left[0] * under, over * left[1])
-        return Part() if whole is None else whole
-    return _part(left[0] * under, left[1] * over)
-
-
 def _add(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
-    return _map(_float_plus if _is_float(node) else lambda a, b: a + b, need(args, 0), need(args, 1))
+    return _map(float_plus if _is_float(node) else lambda a, b: a + b, need(args, 0), need(args, 1))
 
 
 def _sub(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
     if _is_float(node):
-        return _map(lambda a, b: _float_plus(a, b, -1), need(args, 0), need(args, 1))
+        return _map(lambda a, b: float_plus(a, b, -1), need(args, 0), need(args, 1))
     return _map(lambda a, b: a - b, need(args, 0), need(args, 1))
 
 
 def _mul(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
-    return _map(_float_times if _is_float(node) else lambda a, b: a * b, need(args, 0), need(args, 1))
+    return _map(float_times if _is_float(node) else lambda a, b: a * b, need(args, 0), need(args, 1))
 
 
 def _div(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
     if _is_float(node):
-        return _map(_float_over, need(args, 0), need(args, 1))
+        return _map(float_over, need(args, 0), need(args, 1))
     return _map(lambda a, b: truncated(analysis, a, b), need(args, 0), need(args, 1))
 
 
@@ -294,7 +239,7 @@ def _mod(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
 
 def _neg(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
     if _is_float(node):
-        return _map(lambda a: _float_times(a, -1), need(args, 0))
+        return _map(lambda a: float_times(a, -1), need(args, 0))
     return _map(lambda a: -a, need(args, 0))
 
 
@@ -414,8 +359,8 @@ def _converted(analysis: ShapeAnalysis, node: Node, data: Array, target: int) ->
             return element
         if target == TensorProto.BOOL:
             return _truth(analysis, element)
-        fraction = _fraction(element)
-        return analysis.symbols.fresh(None) if fraction is None else truncated(analysis, *fraction)
+        known = fraction(element)
+        return analysis.symbols.fresh(None) if known is None else truncated(analysis, *known)
 
     if not to_float and target not in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL):
         raise Unsupported("element type")
@@ -444,11 +389,11 @@ def _rounding(up: bool) -> Symbolic:
             element = _whole(element)
             if isinstance(element, (int, Expr)):
                 return element
-            fraction = _fraction(element)
-            if fraction is None:
+            known = fraction(element)
+            if known is None:
                 return Part()
             symbols = analysis.symbols
-            return symbols.ceil_div(*fraction) if up else symbols.floor_div(*fraction)
+            return symbols.ceil_div(*known) if up else symbols.floor_div(*known)
 
         return _map(whole, need(args, 0))
 

@@ -6,9 +6,9 @@ import math
 
 from graphopt.analysis.kernels import Unsupported
 from graphopt.analysis.kernels.base import normal_axes, normal_axis
-from graphopt.analysis.shapes.data import Part
 from graphopt.analysis.shapes.dim import Expr, Size, at_least
 from graphopt.analysis.shapes.engine import Rule, Shape, ShapeAnalysis
+from graphopt.analysis.shapes.fractions import Part
 from graphopt.analysis.shapes.movement import fixed, operand
 from graphopt.ir import Node
 
