@@ -23,9 +23,10 @@ blocks gain, and those that are mostly padding lose. NCHW time divided by blocke
     3x3 in 32 groups, 256 to 256 at 28x28            1.25   1.44
     ===========================================  ========  =====
 
-Measured on one thread of a Zen 4 core with onnxruntime 1.31.1, other work running, so within a fifth.
-The estimates of heads with few outputs err to the side of NCHW. docs/layout.md
-says how to measure again. Where sizes are dynamic a nominal size is used; only ratios matter.
+Measured on one thread of a Zen 4 core with onnxruntime 1.31.1: the rows with reorders and the one with groups on a
+quiet machine, the others with other work running, so within a fifth. Estimates of heads with few outputs err to the
+side of NCHW. docs/layout.md says how the figures were taken. Where sizes are dynamic a nominal size is used; only
+ratios matter.
 """
 
 from __future__ import annotations
