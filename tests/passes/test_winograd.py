@@ -243,29 +243,40 @@ def test_infinities_spread_over_the_tile(tile: int) -> None:
 def test_the_ceiling_keeps_it_out_unless_it_is_named() -> None:
     model = chain(64, 2, 56)
     assert "DepthToSpace" not in ops(PassManager("all", target="avx512").run(model).model)
-    assert ops(convert(model, growth=5.0).model)["DepthToSpace"] == 2
+    assert ops(convert(model, growth=5.0, rates="zen4").model)["DepthToSpace"] == 2
 
 
 @pytest.mark.parametrize(
     ("channels", "side", "tile"), [(64, 56, 4), (128, 28, 4), (256, 14, 4), (512, 7, 2), (96, 28, 4), (32, 56, None)]
 )
 def test_the_cost_model_picks_what_was_measured_to_be_fastest(channels: int, side: int, tile: int | None) -> None:
-    result = convert(layer((1, channels, side, side), channels, pads=[1, 1, 1, 1]), growth=100)
+    result = convert(layer((1, channels, side, side), channels, pads=[1, 1, 1, 1]), growth=100, rates="zen4")
     if tile is None:
         assert "expected to be" in result.near_misses[0].reason
     else:
         assert [event.detail for event in result.events] == [f"F({tile}x{tile},3x3)"]
 
 
+@pytest.mark.parametrize(("channels", "side", "tile"), [(256, 56, 4), (512, 28, 4), (64, 56, None), (128, 28, None)])
+def test_without_a_machine_a_layer_must_gain_on_all(channels: int, side: int, tile: int | None) -> None:
+    result = convert(layer((1, channels, side, side), channels, pads=[1, 1, 1, 1]), growth=100)
+    assert [event.detail for event in result.events] == ([] if tile is None else [f"F({tile}x{tile},3x3)"])
+
+
+def test_unknown_rates_are_an_error() -> None:
+    with pytest.raises(PassError, match="unknown rates 'vax': expected one of zen4, xeon"):
+        convert(chain(2, 1, 4), rates="vax")
+
+
 def test_growth_stays_within_the_budget_over_all_runs() -> None:
     model = chain(64, 3, 56)
     before = sum(len(numpy_helper.to_array(tensor).tobytes()) for tensor in model.graph.initializer)
-    result = convert(model, growth=2.1)
+    result = convert(model, growth=2.1, rates="zen4")
     assert ops(result.model)["DepthToSpace"] == 1
     assert "max_weight_growth = 2.1" in result.near_misses[0].reason
     assert result.after.bytes < 2.1 * before
-    assert not convert(result.model, growth=2.1).changed
-    assert ops(convert(model, growth=5.0).model)["DepthToSpace"] == 3
+    assert not convert(result.model, growth=2.1, rates="zen4").changed
+    assert ops(convert(model, growth=5.0, rates="zen4").model)["DepthToSpace"] == 3
 
 
 def test_an_unknown_tile_size_is_an_error() -> None:

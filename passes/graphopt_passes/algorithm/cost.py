@@ -21,36 +21,73 @@ what was measured with what this model says; the Winograd columns include a reor
     128 to 32, 28         0.50 / 0.49       0.49 / 0.46        0.55 / 0.56
     ====================  ================  =================  =================
 
-Measured at batch 1 on one thread of a Zen 4 core with AVX512 and onnxruntime 1.31.1, kernel times of the profiler.
-The rates below were fitted to that table, so other machines and larger batches are extrapolated.
+Measured at batch 1 on one thread of a Zen 4 core with AVX512 and onnxruntime 1.31.1, kernel times of the profiler. A
+second machine, a shared Xeon with AVX512 whose memory is much slower than its arithmetic, was measured from session to
+session while other work ran (`python -m graphopt_passes.algorithm.measure`), so within a third at best:
+
+    ====================  ================  =================
+    channels, H = W       direct            F(4x4,3x3)
+                          measured / model  measured / model
+    ====================  ================  =================
+    48 to 48, 56          0.83 / 0.77       1.18 / 1.23
+    64 to 64, 56          1.37 / 1.36       1.81 / 1.83
+    128 to 128, 28        1.32 / 1.36       2.16 / 1.94
+    512 to 512, 14        13.4 / 9.25       15.4 / 14.4
+    64 to 128, 112        19.8 / 18.5       29.4 / 30.0
+    128 to 256, 56        17.4 / 18.5       17.1 / 19.4
+    256 to 256, 56        35.6 / 37.0       29.9 / 31.0
+    512 to 512, 28        35.3 / 37.0       29.0 / 30.4
+    ====================  ================  =================
+
+The machine that a model is optimized for is not known to be either, so by default a layer must gain on both. Other
+machines and larger batches are extrapolated.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphopt_passes.algorithm.layer import Layer
 from graphopt_passes.algorithm.transforms import TILES
 
-_PEAK = 58.5e6
-"""Multiply-adds a millisecond."""
 
-_PASS = (2.4e-6, 4.8e-6)
-"""Milliseconds of the transforms per element, with tiles in the cache and out of it."""
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """A machine's speed, per millisecond.
 
-_CACHE = 7e6
-"""Bytes of transformed tiles above which they are out of the cache."""
+    Attributes:
+        direct: multiply-adds of the direct convolution, with its tensors in the cache and out of it.
+        direct_cache: bytes of input, weights and result above which they are out of it.
+        product: multiply-adds of the matrix products.
+        elements: elements of inputs and results that the transforms pass over, in the cache and out of it.
+        cache: bytes of transformed tiles above which they are out of it.
+        weights: limits of their size in bytes, and bytes that are read up to each.
+        overlaps: whether reading the weights and multiplying take place at the same time.
+    """
 
-_WEIGHTS = ((24e6, 30e6), (float("inf"), 10e6))
-"""Bytes a millisecond at which weights of up to a size are read."""
+    direct: tuple[float, float]
+    direct_cache: float
+    product: float
+    elements: tuple[float, float]
+    cache: float
+    weights: tuple[tuple[float, float], ...]
+    overlaps: bool
 
-_START = 0.04
-"""Milliseconds that the kernels take at least, all together."""
+
+_ANY = float("inf")
+RATES = {
+    "zen4": Rates((58.5e6, 58.5e6), _ANY, 58.5e6, (417e3, 208e3), 7e6, ((24e6, 30e6), (_ANY, 10e6)), True),
+    "xeon": Rates((85e6, 50e6), 4e6, 35e6, (417e3, 104e3), 7e6, ((1e6, _ANY), (_ANY, 4e6)), False),
+}
 
 SHORTEST = 1.0
 """Layers that take less milliseconds directly did not gain where they were measured inside of models."""
 
-_MARGIN = 0.85
+_START = 0.04
+"""Milliseconds that the kernels take at least, all together."""
+
+_MARGIN = 0.9
 """The part of the direct time that Winograd's algorithm may take."""
 
 _UNFUSED = 1.0e-6
@@ -72,24 +109,27 @@ class Choice:
     growth: int
 
 
-def direct(layer: Layer) -> float:
+def direct(layer: Layer, rates: Rates) -> float:
     """Time of the direct convolution."""
-    height, width = layer.size
-    return (layer.batch or 1) * height * width * layer.inputs * layer.outputs * 9 / _PEAK
+    (height, width), (rows, columns), batch = layer.size, layer.source, layer.batch or 1
+    moved = 4 * batch * (layer.inputs * rows * columns + layer.outputs * height * width) + layer.kernel.nbytes
+    rate = rates.direct[0 if moved < rates.direct_cache else 1]
+    return batch * height * width * layer.inputs * layer.outputs * 9 / rate
 
 
-def winograd(layer: Layer, tile: int) -> float:
+def winograd(layer: Layer, tile: int, rates: Rates) -> float:
     """Time by Winograd's algorithm with output tiles of `tile`, reorders around it included."""
     rows, columns = layer.tiles(tile)
     tiles = (layer.batch or 1) * rows * columns
     pairs, both = layer.inputs * layer.outputs, layer.inputs + layer.outputs
-    product = (tile + 2) ** 2 * pairs * tiles / _PEAK
+    product = (tile + 2) ** 2 * pairs * tiles / rates.product
     size = 4 * (tile + 2) ** 2 * pairs
-    rate = next(rate for limit, rate in _WEIGHTS if size <= limit)
+    reading = size / next(rate for limit, rate in rates.weights if size <= limit)
     elements = tile * tile * tiles
-    fits = 4 * (tile + 2) ** 2 * tiles * both < _CACHE
+    rate = rates.elements[0 if 4 * (tile + 2) ** 2 * tiles * both < rates.cache else 1]
     extra = elements * layer.outputs * _UNFUSED if layer.batch is None else 0.0
-    return max(product, size / rate) + elements * both * _PASS[0 if fits else 1] + extra + _START
+    multiplied = max(product, reading) if rates.overlaps else product + reading
+    return multiplied + elements * both / rate + extra + _START
 
 
 def growth(layer: Layer, tile: int) -> int:
@@ -102,14 +142,11 @@ def growth(layer: Layer, tile: int) -> int:
     return 4 * (tile + 2) ** 2 * layer.inputs * layer.outputs + repeated - (0 if kept else layer.kernel.nbytes)
 
 
-def gains(layer: Layer) -> list[Choice]:
-    """The algorithms that are expected to be faster than the direct convolution, the fastest first."""
-    base = direct(layer)
-    if base < SHORTEST:
-        return []
-    found = [
-        Choice(tile, base - winograd(layer, tile), growth(layer, tile))
-        for tile in TILES
-        if winograd(layer, tile) < _MARGIN * base
-    ]
+def gains(layer: Layer, machines: Sequence[Rates]) -> list[Choice]:
+    """The algorithms that are expected to be faster than the direct one on all machines, the fastest first."""
+    found = []
+    for tile in TILES:
+        pairs = [(direct(layer, rates), winograd(layer, tile, rates)) for rates in machines]
+        if all(base >= SHORTEST and time < _MARGIN * base for base, time in pairs):
+            found.append(Choice(tile, min(base - time for base, time in pairs), growth(layer, tile)))
     return sorted(found, key=lambda choice: -choice.saved)

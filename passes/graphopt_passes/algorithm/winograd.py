@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from graphopt.errors import UsageError
 from graphopt.ir import Graph, Model
 from graphopt.rewrite import GraphPass, Level, Mismatch, Numerics, Rewriter
-from graphopt_passes.algorithm.cost import SHORTEST, Choice, direct, gains, growth, winograd
+from graphopt_passes.algorithm.cost import RATES, SHORTEST, Choice, Rates, direct, gains, growth, winograd
 from graphopt_passes.algorithm.emit import Builder
 from graphopt_passes.algorithm.layer import Layer, read_layer
 from graphopt_passes.algorithm.transforms import TILES
@@ -27,8 +27,9 @@ class ConvertConvToWinograd(GraphPass):
     all together may grow by `Options.max_weight_growth`: layers that save most time per byte come first.
 
     `Options(extra={"convert_conv_to_winograd": {...}})` takes `"force"`, a tile size (4 or 2) for every layer that can,
-    whatever the cost model and the budget say, and `"plain": True` for standard operators only. A model may ask for a
-    tile size, or `off`, by `graphopt.winograd` in its metadata.
+    whatever the cost model and the budget say, `"plain": True` for standard operators only, and `"rates"`, the machine
+    that the cost model is for (`zen4`, `xeon`, or `Rates` of its own); without it a layer must gain on all machines
+    that were measured. A model may ask for a tile size, or `off`, by `graphopt.winograd` in its metadata.
 
     Rounding errors are larger than those of the direct convolution, and a NaN or an infinity in the input spreads to
     the whole tile, so it takes `numerics="fast"`, or naming the pass.
@@ -53,7 +54,7 @@ class ConvertConvToWinograd(GraphPass):
         if force is not None:
             chosen = [(layer, Choice(force, 0.0, growth(layer, force))) for layer in layers]
         else:
-            chosen = self._choose(model, layers, rw)
+            chosen = self._choose(model, layers, _machines(settings), rw)
         builder = Builder(rw, self.name, bool(settings.get("plain")))
         for layer, choice in chosen:
             if rw.log.full:
@@ -80,26 +81,31 @@ class ConvertConvToWinograd(GraphPass):
                     found.append(layer)
         return found
 
-    def _decline(self, layer: Layer, rw: Rewriter) -> None:
-        base = direct(layer)
+    def _decline(self, layer: Layer, machines: list[Rates], rw: Rewriter) -> None:
+        shortest = min(machines, key=lambda rates: direct(layer, rates))
+        base = direct(layer, shortest)
         if base < SHORTEST:
             reason = "direct convolution is expected to be as fast: it takes about {:.2f} ms, less than {} ms"
             rw.decline(reason, base, SHORTEST, node=layer.node)
             return
+        slowest = max(machines, key=lambda r: min(winograd(layer, tile, r) for tile in TILES) / direct(layer, r))
+        times = (direct(layer, slowest), *(winograd(layer, tile, slowest) for tile in TILES))
         reason = "direct convolution is expected to be faster: {:.2f} ms, F(4x4,3x3) {:.2f} ms, F(2x2,3x3) {:.2f} ms"
-        rw.decline(reason, base, winograd(layer, 4), winograd(layer, 2), node=layer.node)
+        rw.decline(reason, *times, node=layer.node)
 
-    def _choose(self, model: Model, layers: list[Layer], rw: Rewriter) -> list[tuple[Layer, Choice]]:
+    def _choose(
+        self, model: Model, layers: list[Layer], machines: list[Rates], rw: Rewriter
+    ) -> list[tuple[Layer, Choice]]:
         """The algorithms of the layers that gain, within the budget for growth."""
         grown = _grown(model)
         left = (rw.options.max_weight_growth - 1) * (_bytes(model) - grown) - grown
         offers = []
         for layer in layers:
-            choices = gains(layer)
+            choices = gains(layer, machines)
             if choices:
                 offers.append((layer, choices))
                 continue
-            self._decline(layer, rw)
+            self._decline(layer, machines, rw)
         chosen: dict[Layer, Choice] = {}
         for layer, choices in sorted(offers, key=lambda offer: -offer[1][0].saved / max(offer[1][0].growth, 1)):
             choice = next((choice for choice in choices if choice.growth <= left), None)
@@ -122,6 +128,18 @@ def _forced(settings: dict[str, Any], model: Model) -> int | None:
     if str(asked) not in map(str, TILES):
         raise UsageError(f"Winograd tile size {asked!r}: expected one of {', '.join(map(str, TILES))}, or 'off'")
     return int(asked)
+
+
+def _machines(settings: dict[str, Any]) -> list[Rates]:
+    """The machines on which a layer must gain: all that were measured unless `rates` names one or gives its own."""
+    asked = settings.get("rates")
+    if isinstance(asked, Rates):
+        return [asked]
+    if asked is None:
+        return list(RATES.values())
+    if asked not in RATES:
+        raise UsageError(f"unknown rates {asked!r}: expected one of {', '.join(RATES)}")
+    return [RATES[asked]]
 
 
 def _grown(model: Model) -> int:
