@@ -18,8 +18,9 @@ from graphopt.audit.record import Audit, Row
 from graphopt.audit.settings import Manager
 from graphopt.audit.statistics import Spread, speedups
 from graphopt.audit.timing import Timing, measure
+from graphopt.audit.verdicts import oracle_status
 from graphopt.errors import ModelError, UsageError
-from graphopt.verify import ModelLike, Report, compare
+from graphopt.verify import ModelLike, compare
 from graphopt.verify.source import Source
 
 LEVELS = ("basic", "extended", "all")
@@ -198,7 +199,7 @@ class _Run:
             self.path, path, numerics="rounding", seed=self.conditions.seed, dims=self.sizes,
             timeout=self.conditions.limits.seconds,
         )  # fmt: skip
-        row.verification = _status(report)
+        row.verification = oracle_status(report)
         if not report.ok:
             row.message = row.message or next(iter(report.summary().splitlines()[1:]), "")
 
@@ -239,19 +240,6 @@ class _Run:
             notes.append(f"more threads than the {usable_cores()} cores of this machine")
         if not self._fits():
             notes.append("sessions did not fit into memory together and were opened one by one")
-
-
-def _status(report: Report) -> str:
-    """The oracle's status; kernels of the blocked layout treat NaN otherwise, which is not a wrong rewrite."""
-    others = {case.status for case in report.cases if case.set != "special"}
-    if (
-        report.status == "mismatch"
-        and others
-        and "mismatch" not in others
-        and not any(d.breaking for d in report.interface)
-    ):
-        return "special"
-    return report.status
 
 
 def _fill(row: Row, timing: Timing) -> None:

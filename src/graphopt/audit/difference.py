@@ -136,7 +136,7 @@ def describe(node: Node) -> str:
 def _signature(node: Node) -> Hashable:
     inputs = tuple(v.name if v is not None else "" for v in node.inputs)
     outputs = tuple(v.name if v is not None else "" for v in node.outputs)
-    attributes = tuple(sorted((name, _frozen(value)) for name, value in node.attrs.items() if not _graph(value)))
+    attributes = tuple(sorted((name, frozen(value)) for name, value in stated(node).items() if not _graph(value)))
     return node.op, inputs, outputs, attributes
 
 
@@ -144,7 +144,15 @@ def _graph(value: Any) -> bool:
     return isinstance(value, Graph) or (isinstance(value, onnx.AttributeProto) and value.type == value.GRAPH)
 
 
-def _frozen(value: Any) -> str:
+def stated(node: Node) -> dict[str, Any]:
+    """The attributes of a node that say something: those that differ from their defaults."""
+    schema = node.schema
+    defaults = schema.defaults if schema is not None else {}
+    return {name: value for name, value in node.attrs.items() if name not in defaults or defaults[name] != value}
+
+
+def frozen(value: Any) -> str:
+    """An attribute as comparable text."""
     if isinstance(value, Tensor):
         return repr(value.key())
     if isinstance(value, onnx.AttributeProto):

@@ -74,10 +74,11 @@ def _root(
 
 
 def _register() -> None:
-    from graphopt.cli import auditing, catalogue, comparing, demonstrating, explaining, optimizing, profiling
+    from graphopt.cli import auditing, catalogue, comparing, demonstrating, explaining, optimizing, passwise, profiling
 
     app.command("optimize")(optimizing.optimize)
     app.command("audit")(auditing.audit)
+    app.command("audit-passes")(passwise.audit_passes)
     app.command("verify")(comparing.verify)
     app.command("diff")(comparing.diff)
     app.command("passes")(catalogue.passes)

@@ -1,0 +1,104 @@
+"""Whether two graphs are the same but for names, and what of a graph runs every time."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import networkx as nx
+import onnx
+
+from graphopt.audit.difference import stated
+from graphopt.ir import FLOAT_TYPES, Graph, Model, Node, Tensor, Value
+
+_EXACT_UP_TO = 4000
+
+
+def isomorphic(first: Model, second: Model) -> bool:
+    """Whether two models have the same nodes with the same wiring; names and the digits of weights do not count."""
+    a, b = drawing(first), drawing(second)
+    if (len(a), a.number_of_edges()) != (len(b), b.number_of_edges()):
+        return False
+    if _fingerprint(a) != _fingerprint(b):
+        return False
+    # Refinement tells apart nearly everything; where it cannot, the search is quick, for the graphs are sparse.
+    return len(a) > _EXACT_UP_TO or bool(nx.vf2pp_is_isomorphic(a, b, node_label="label"))
+
+
+def _fingerprint(graph: nx.DiGraph) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # networkx tells that its hashes changed between versions
+        return str(nx.weisfeiler_lehman_graph_hash(graph, node_attr="label", iterations=4))
+
+
+def drawing(model: Model) -> nx.DiGraph:
+    """The main graph: nodes and values joined through their positions, labelled with what counts."""
+    graph = nx.DiGraph()
+    for index, value in enumerate(model.graph.inputs):
+        graph.add_node(value, label=f"input {index}")
+    for node in model.graph:
+        graph.add_node(node, label=_label(node))
+        for index, read in enumerate(node.inputs):
+            if read is not None:
+                _connect(graph, read, node, f"in {index}")
+        for index, made in enumerate(node.outputs):
+            if made is not None and (made.users or made.output_count):
+                _connect(graph, node, made, f"out {index}")
+    for index, value in enumerate(model.graph.outputs):
+        _connect(graph, value, ("output", index), f"result {index}")
+    for each in graph:
+        if isinstance(each, Value) and "label" not in graph.nodes[each]:
+            graph.nodes[each]["label"] = _constant(each)
+        elif isinstance(each, tuple) and "label" not in graph.nodes[each]:
+            graph.nodes[each]["label"] = "output"
+    return graph
+
+
+def _connect(graph: nx.DiGraph, source: Any, target: Any, label: str) -> None:
+    place = (source, target, label)
+    graph.add_node(place, label=label)
+    graph.add_edge(source, place)
+    graph.add_edge(place, target)
+
+
+def _label(node: Node) -> str:
+    attributes = sorted((name, _text(value)) for name, value in stated(node).items())
+    return f"{node.op} {attributes}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return _digest(value)
+    if isinstance(value, Graph):
+        return "body " + " ".join(_label(node) for node in value)
+    if isinstance(value, onnx.AttributeProto):
+        return value.SerializeToString(deterministic=True).hex()
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)
+
+
+def _constant(value: Value) -> str:
+    return _digest(value.tensor) if value.tensor is not None else "value"
+
+
+def _digest(tensor: Tensor) -> str:
+    if tensor.dtype in FLOAT_TYPES:
+        return f"{tensor.dtype} {tensor.dims}"
+    return repr(tensor.key())
+
+
+def live_nodes(model: Model) -> int:
+    """Nodes of all graphs that run every time: those that read anything but constants."""
+    constant: set[Value] = set()
+    count = 0
+    for graph in model.graphs():
+        for node in graph:
+            inputs = [v for v in node.inputs if v is not None]
+            if (
+                not node.subgraphs
+                and all(v.is_const or v in constant for v in inputs)
+                and (inputs or node.op == "Constant")
+            ):
+                constant.update(v for v in node.outputs if v is not None)
+            else:
+                count += 1
+    return count

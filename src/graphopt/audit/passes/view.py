@@ -1,0 +1,127 @@
+"""A pass audit as tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from graphopt.audit.columns import ABSENT, duration
+from graphopt.audit.markdown import table as markdown_table
+from graphopt.audit.passes.record import ORDER, PassAudit, PassRow, Side
+
+_STYLE = {
+    "ours wrong": "bold red",
+    "weaker": "yellow",
+    "peer wrong": "cyan",
+    "stronger": "green",
+    "same": "",
+    "idle": "dim",
+}
+_HEAD = ("peer's pass", "graphopt's pass", "verdict", "nodes run", "ours", "theirs", "same graph", "time", "why")
+
+
+def render_passes(found: PassAudit, width: int) -> Iterator[Any]:
+    """One table for a model; for several models one of verdicts by pass, and the rows that need a reason."""
+    yield Text(_headline(found), style="bold")
+    rows = [row for row in found.rows if row.verdict != "idle"]
+    if len(found.models) == 1:
+        yield _table(rows)
+    else:
+        yield _summary(found)
+        notable = [row for row in rows if row.verdict in ("ours wrong", "weaker", "peer wrong")]
+        if notable:
+            yield _table(notable, models=True)
+    idle = Counter(row.peer for row in found.rows if row.verdict == "idle")
+    if idle and len(found.models) == 1:
+        yield Text(
+            "nothing to do here: " + ", ".join(f"{count} passes of {peer}" for peer, count in idle.items()), style="dim"
+        )
+    for what, reason in found.failures.items():
+        yield Text(f"{what}: {reason}", style="red")
+
+
+def _headline(found: PassAudit) -> str:
+    verdicts = found.verdicts()
+    counts = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in ORDER if verdicts[verdict])
+    models = found.models[0] if len(found.models) == 1 else f"{len(found.models)} models"
+    return f"{models}: {counts or 'no passes compared'}"
+
+
+def cells(row: PassRow) -> list[str]:
+    """A row as text."""
+    same = ABSENT if row.isomorphic is None else "yes" if row.isomorphic else "no"
+    times = f"{duration(row.ours.seconds)} / {duration(row.theirs.seconds)}"
+    own = row.own_pass or "(the level)"
+    return [
+        f"{row.peer}: {row.peer_pass}", own, row.verdict, str(row.before), side(row.ours), side(row.theirs), same,
+        times, row.reason,
+    ]  # fmt: skip
+
+
+def side(found: Side) -> str:
+    """What one pass did."""
+    if found.status != "ok":
+        return found.status
+    if not found.fired:
+        return ABSENT
+    times = f" ({found.hits}x)" if found.hits else ""
+    left = ", left some" if found.left else ""
+    wrong = "" if found.numbers in ("", "equal", "close") else f", {found.numbers}"
+    constant = f"+{found.nodes - found.live}" if found.nodes > found.live else ""
+    return f"{found.live}{constant}{times}{left}{wrong}"
+
+
+def _table(rows: list[PassRow], *, models: bool = False) -> Table:
+    table = Table(box=None, pad_edge=False)
+    head = ("model", *_HEAD) if models else _HEAD
+    for title in head:
+        table.add_column(title, overflow="fold", justify="right" if title in ("nodes run", "time") else "left")
+    for row in sorted(rows, key=lambda row: (row.peer, ORDER.index(row.verdict))):
+        text = [row.model, *cells(row)] if models else cells(row)
+        table.add_row(*text, style=_STYLE[row.verdict])
+    return table
+
+
+def _summary(found: PassAudit) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("peer's pass")
+    table.add_column("graphopt's pass")
+    for verdict in ORDER[:-1]:
+        table.add_column(verdict, justify="right")
+    for (peer, theirs, own), counts in by_pass(found).items():
+        if set(counts) - {"idle"}:
+            worst = next(verdict for verdict in ORDER if counts[verdict])
+            numbers = [str(counts[verdict]) if counts[verdict] else "·" for verdict in ORDER[:-1]]
+            table.add_row(f"{peer}: {theirs}", own or "(the level)", *numbers, style=_STYLE[worst])
+    return table
+
+
+def by_pass(found: PassAudit) -> dict[tuple[str, str, str], Counter[str]]:
+    """Verdicts by pass over all models."""
+    table: dict[tuple[str, str, str], Counter[str]] = {}
+    for row in found.rows:
+        table.setdefault((row.peer, row.peer_pass, row.own_pass), Counter())[row.verdict] += 1
+    return table
+
+
+def passes_to_markdown(found: PassAudit) -> str:
+    """The same as Markdown."""
+    parts = [f"## {_headline(found)}"]
+    if len(found.models) == 1:
+        parts.append(markdown_table(_HEAD, (cells(row) for row in found.rows if row.verdict != "idle")))
+    else:
+        head = ("peer's pass", "graphopt's pass", *ORDER[:-1])
+        body = (
+            (f"{peer}: {theirs}", own or "(the level)", *(str(counts[verdict]) for verdict in ORDER[:-1]))
+            for (peer, theirs, own), counts in by_pass(found).items()
+            if set(counts) - {"idle"}
+        )
+        parts.append(markdown_table(head, body))
+        notable = [row for row in found.rows if row.verdict in ("ours wrong", "weaker", "peer wrong")]
+        if notable:
+            parts.append(markdown_table(("model", *_HEAD), ((row.model, *cells(row)) for row in notable)))
+    return "\n\n".join(parts) + "\n"
