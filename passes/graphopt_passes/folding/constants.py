@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from graphopt.analysis.evaluate import Policy, evaluate, plan
 from graphopt.ir import Graph, Node, Tensor, Value
-from graphopt.rewrite import GraphPass, Rewriter
+from graphopt.rewrite import GraphPass, Numerics, Rewriter
 
 
 class FoldConstants(GraphPass):
@@ -15,10 +15,12 @@ class FoldConstants(GraphPass):
     What would make the model grow is left alone: the size of every result is known before it is computed, and a result
     above 64 KiB is stored only if it takes at most `max_growth` times the constants that it makes superfluous. Random
     and custom operators, control flow and quantize/dequantize pairs are never computed; in the bodies of control flow,
-    which may never run, only small results are. Floating-point results are those of ONNX Runtime's kernels.
+    which may never run, only small results are. Floating-point results are those of ONNX Runtime's kernels, bit by bit;
+    readers of a weight that is constant from now on may still pick another kernel, which rounds differently.
     """
 
     name = "fold_constants"
+    numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConstantFolding", "onnxsim": "constant folding"}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
