@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.audit.bisection import Oracle, bisect, first_bad, reproduce
+from graphopt.audit.blame import blame
 from graphopt.audit.explaining import explain
 from graphopt.audit.settings import Settings
 from graphopt.errors import UsageError
@@ -120,3 +121,40 @@ def test_measured_gains() -> None:
     measure_gains(found, model, Settings(), budget=0.05)
     assert found.gains[0].speedup is not None
     assert found.gains[0].low <= found.gains[0].speedup <= found.gains[0].high
+
+
+def padded_pool() -> onnx.ModelProto:
+    """A zero Pad before a MaxPool among other work; ONNX Runtime's basic level folds it, which is wrong."""
+    pads = numpy_helper.from_array(np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64), "pads")
+    nodes = [
+        helper.make_node("Identity", ["x"], ["a"], name="same"),
+        helper.make_node("Sub", ["a", "three"], ["b"], name="down"),
+        helper.make_node("Pad", ["b", "pads"], ["c"], name="pad"),
+        helper.make_node("MaxPool", ["c"], ["d"], name="pool", kernel_shape=[3, 3]),
+        helper.make_node("Relu", ["d"], ["e"], name="relu"),
+        helper.make_node("Neg", ["d"], ["f"], name="neg"),
+        helper.make_node("Add", ["e", "f"], ["y"], name="add"),
+    ]
+    three = numpy_helper.from_array(np.array(3.0, np.float32), "three")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "padded", [x], [y], [pads, three])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+SUSPECTS = ("EliminateIdentity", "Pad_Fusion", "ConstantSharing")
+
+
+def test_blame_names_the_real_fault_of_a_peer() -> None:
+    fault = blame(padded_pool(), "ort-basic", only=SUSPECTS)
+    assert fault is not None
+    assert fault.tool == "ort-basic"
+    assert fault.step == "Pad_Fusion"
+    assert fault.reproduction is not None
+    assert {n.op_type for n in fault.reproduction.graph.node} == {"Pad", "MaxPool"}
+
+
+def test_blame_finds_nothing_where_nothing_is_wrong() -> None:
+    assert blame(chain("Relu", "Identity"), "ort-basic", only=SUSPECTS) is None
+    with pytest.raises(UsageError, match="unknown peer"):
+        blame(chain("Relu"), "nobody")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -70,6 +70,10 @@ def _settings(level: str, passes: str | None, skip: list[str] | None, numerics: 
 def bisect(
     model: Source,
     *,
+    peer: Annotated[str | None, typer.Option(help="Look at this peer's passes (ort-all: its transformers).")] = None,
+    suspect: Annotated[
+        list[str] | None, typer.Option("--pass", help="With --peer: only this pass; may be repeated, in order.")
+    ] = None,
     level: Level = "basic",
     passes: Passes = None,
     skip: Skip = None,
@@ -84,15 +88,17 @@ def bisect(
 ) -> None:
     """Find the one rewrite that makes the result differ, and the smallest model that shows it. Exit code 1: found."""
     from graphopt.audit.bisection import bisect as search
+    from graphopt.audit.blame import blame
     from graphopt.audit.feeds import load_data, parse_dims
 
-    settings = _settings(level, passes, skip, numerics)
     feed = load_data(Path(data)) if data is not None else None
     given = read_source(model)
+    options: dict[str, Any] = {"numerics": numerics, "seed": seed, "dims": parse_dims(dim or []), "feed": feed}
     with progress(f"bisecting {model}") as told:
-        fault = search(
-            given, settings, numerics=numerics, seed=seed, dims=parse_dims(dim or []), feed=feed, progress=told
-        )
+        if peer is not None:
+            fault = blame(given, peer, only=suspect or (), progress=told, **options)
+        else:
+            fault = search(given, _settings(level, passes, skip, numerics), progress=told, **options)
     if fault is None:
         show_json({"fault": None}) if as_json else show("the result agrees with the original: nothing to find")
         return
