@@ -170,7 +170,9 @@ def test_the_same_bytes_come_out_for_the_same_bytes(level: str) -> None:
     results = []
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=root, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=root, check=False
+        )
         assert done.stderr == ""
         results.append(done.stdout)
     assert results[0] == results[1]

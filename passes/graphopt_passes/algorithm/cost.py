@@ -22,33 +22,31 @@ what was measured with what this model says; the Winograd columns include a reor
     ====================  ================  =================  =================
 
 Measured at batch 1 on one thread of a Zen 4 core with AVX512 and onnxruntime 1.31.1, kernel times of the profiler. A
-second machine, a shared Xeon with AVX512 whose memory is much slower than its arithmetic, was measured from session to
-session while other work ran (`python -m graphopt_passes.algorithm.measure`):
+second machine, a shared Xeon with AVX512, was measured from session to session in a quiet minute
+(`python -m graphopt_passes.algorithm.measure`):
 
     ====================  ================  =================
     channels, H = W       direct            F(4x4,3x3)
                           measured / model  measured / model
     ====================  ================  =================
-    32 to 32, 56          0.41 / 0.34       0.63 / 0.73
-    48 to 48, 56          0.83 / 0.77       1.18 / 1.23
-    64 to 64, 56          1.37 / 1.36       1.81 / 1.83
-    96 to 96, 28          0.75 / 0.77       0.71 / 1.20
-    128 to 128, 28        1.32 / 1.36       2.16 / 1.94
-    256 to 256, 14        1.38 / 1.36       8.46 / 3.79
-    512 to 512, 7         2.07 / 2.31       15.2 / 10.7
-    512 to 512, 14        13.4 / 9.25       15.4 / 14.4
-    64 to 128, 112        19.8 / 18.5       29.4 / 30.1
-    128 to 256, 56        17.4 / 18.5       17.1 / 19.4
-    256 to 256, 56        35.6 / 37         29.9 / 31.1
-    256 to 512, 28        18.1 / 18.5       15.6 / 12.8
-    512 to 512, 28        35.3 / 37         29.0 / 30.4
+    48 to 48, 56          0.76 / 0.62       0.96 / 1.01
+    64 to 64, 56          1.32 / 1.10       1.46 / 1.63
+    96 to 96, 28          0.77 / 0.62       0.65 / 0.73
+    128 to 128, 28        1.35 / 1.10       1.06 / 1.10
+    256 to 256, 14        1.39 / 1.10       1.02 / 1.60
+    512 to 512, 7         1.44 / 1.10       2.57 / 3.62
+    512 to 512, 14        4.52 / 4.40       4.01 / 5.64
+    64 to 128, 112        9.42 / 8.81       10.05 / 10.20
+    128 to 256, 56        8.72 / 8.81       6.60 / 7.02
+    256 to 256, 56        17.30 / 17.62     11.62 / 11.70
+    256 to 512, 28        8.57 / 8.81       5.57 / 6.38
+    512 to 512, 28        17.26 / 17.62     11.40 / 11.58
     ====================  ================  =================
 
-Its rates were fitted to the large layers. Of the others it misjudges 96 channels at 28x28, and those of 256 at 14x14
-and 512 lose by more than it says; each is one noisy run.
-
-The machine that a model is optimized for is not known to be either, so by default a layer must gain on both. Other
-machines and larger batches are extrapolated.
+There the model is kept from flattering Winograd's algorithm: the direct convolution has the rate of large layers, and
+weights come from memory, as they do inside of a model but not where one layer is run again and again. ResNet-18 with
+the first machine's choice took 1.4 times as long on the second. The machine that a model is optimized for is not known
+to be either, so by default a layer must gain on both. Other machines and larger batches are extrapolated.
 """
 
 from __future__ import annotations
@@ -65,8 +63,7 @@ class Rates:
     """A machine's speed, per millisecond.
 
     Attributes:
-        direct: multiply-adds of the direct convolution, with its tensors in the cache and out of it.
-        direct_cache: bytes of input, weights and result above which they are out of it.
+        direct: multiply-adds of the direct convolution.
         product: multiply-adds of the matrix products.
         elements: elements of inputs and results that the transforms pass over, in the cache and out of it.
         cache: bytes of transformed tiles above which they are out of it.
@@ -74,8 +71,7 @@ class Rates:
         overlaps: whether reading the weights and multiplying take place at the same time.
     """
 
-    direct: tuple[float, float]
-    direct_cache: float
+    direct: float
     product: float
     elements: tuple[float, float]
     cache: float
@@ -85,8 +81,8 @@ class Rates:
 
 _ANY = float("inf")
 RATES = {
-    "zen4": Rates((58.5e6, 58.5e6), _ANY, 58.5e6, (417e3, 208e3), 7e6, ((24e6, 30e6), (_ANY, 10e6)), True),
-    "xeon": Rates((85e6, 50e6), 4e6, 35e6, (417e3, 104e3), 7e6, ((1e6, _ANY), (_ANY, 4e6)), False),
+    "zen4": Rates(58.5e6, 58.5e6, (417e3, 208e3), 7e6, ((24e6, 30e6), (_ANY, 10e6)), True),
+    "xeon": Rates(105e6, 73e6, (417e3, 349e3), 3e6, ((_ANY, 13e6),), False),
 }
 
 SHORTEST = 1.0
@@ -119,10 +115,8 @@ class Choice:
 
 def direct(layer: Layer, rates: Rates) -> float:
     """Time of the direct convolution."""
-    (height, width), (rows, columns), batch = layer.size, layer.source, layer.batch or 1
-    moved = 4 * batch * (layer.inputs * rows * columns + layer.outputs * height * width) + layer.kernel.nbytes
-    rate = rates.direct[0 if moved < rates.direct_cache else 1]
-    return batch * height * width * layer.inputs * layer.outputs * 9 / rate
+    height, width = layer.size
+    return (layer.batch or 1) * height * width * layer.inputs * layer.outputs * 9 / rates.direct
 
 
 def winograd(layer: Layer, tile: int, rates: Rates) -> float:
