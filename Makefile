@@ -1,10 +1,10 @@
-# `make demo` and `make test` set everything up by themselves: a virtual environment, the package, then the run.
+# `make demo`, `make test` and `make bench` set everything up by themselves: a virtual environment, the package, then the run.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test lint types layers unit clean
+.PHONY: demo test lint types layers unit bench clean
 
 demo: $(STAMP)
 	$(BIN)/graphopt demo
@@ -23,6 +23,15 @@ layers: $(STAMP)
 
 unit: $(STAMP)
 	$(BIN)/pytest -q -n 2
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks refill
+	$(BIN)/python -m benchmarks optimizers
+	$(BIN)/python -m benchmarks latency
+	$(BIN)/python -m benchmarks scaling
+	$(BIN)/python -m benchmarks large
+	$(BIN)/python -m benchmarks profile
+	$(BIN)/python -m benchmarks table
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
