@@ -22,8 +22,7 @@ _ROUNDS = 2
 
 def blame(
     source: onnx.ModelProto | bytes | str, peer: str, *, only: Sequence[str] = (), numerics: str = "rounding",
-    seed: int = 0,
-    dims: Mapping[str, int] | None = None, feed: Feed | None = None, timeout: float = 120.0,
+    seed: int = 0, dims: Mapping[str, int] | None = None, feed: Feed | None = None, timeout: float = 120.0,
     progress: Progress = lambda what, part: None,
 ) -> Fault | None:  # fmt: skip
     """Find the pass of a peer (for ONNX Runtime: the transformer or rule) that makes a model's result differ.

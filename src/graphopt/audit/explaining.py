@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphopt.analysis.types import infer_types
+from graphopt.audit.notebook import InNotebook
 from graphopt.audit.settings import Manager, Settings
 from graphopt.errors import UsageError
 from graphopt.ir import Model, Source, TensorType
@@ -56,15 +57,15 @@ class Gain:
 
 
 @dataclass(slots=True)
-class Explanation:
+class Explanation(InNotebook):
     """A run, explained.
 
     Attributes:
         pipeline: what ran.
         nodes: nodes before and after.
         steps: the events in order.
-        near_misses: places that still stand, where a pass looked closely and declined.
-        moot: near misses at nodes that went later all the same.
+        near_misses: places of the result where a pass looked closely and declined.
+        moot: near misses on the way that came to nothing: the node went later, or the reason did.
         failures: passes that raised and were undone.
         gains: by pass.
         looked: for each operator, the passes that look at it.
@@ -109,7 +110,7 @@ class Explanation:
 
 
 @dataclass(slots=True)
-class Story:
+class Story(InNotebook):
     """What became of one node.
 
     Attributes:
@@ -148,6 +149,24 @@ def explain(source: Source, manager: Manager | Settings | None = None) -> Explan
     Raises:
         ModelError: the model cannot be read.
     """
+    return _explain(source, manager)[0]
+
+
+def explain_with_graphs(
+    source: Source, manager: Manager | Settings | None = None
+) -> tuple[Explanation, dict[str, Any] | None]:
+    """The same, with both graphs drawn side by side for an HTML report (None when they are too large)."""
+    from graphopt.audit.html.drawing import side_by_side
+
+    found, model = _explain(source, manager)
+    after = Model.load(model.flush())
+    before = Model.load(source)
+    infer_types(before)
+    infer_types(after)
+    return found, side_by_side(before, after, [step.event for step in found.steps])
+
+
+def _explain(source: Source, manager: Manager | Settings | None) -> tuple[Explanation, Model]:
     settings = manager if isinstance(manager, Settings) else Settings() if manager is None else Settings.of(manager)
     plan = settings.plan()
     model = Model.load(source)
@@ -159,19 +178,21 @@ def explain(source: Source, manager: Manager | Settings | None = None) -> Explan
     sizes.update(_sizes(model))
     after = [NodeNote.of(node) for node in model.nodes()]
     steps = [Step(event, _traffic(event, sizes)) for event in log.events]
-    standing = {name for note in after for name in note.outputs}
-    declined = [miss for miss in log.near_misses.values() if not _fired_later(miss, log.events)]
+    # What a pass said on the way may no longer hold at the end: the reasons that stand are those of a second look.
+    _, again = settings.run(Model.load(model.flush()), explain=True, plan=plan)
+    standing = set(again.near_misses)
+    declined = list(again.near_misses.values())
+    moot = [m for key, m in log.near_misses.items() if key not in standing and not _fired_later(m, log.events)]
     looked: dict[str, list[str]] = {}
     for name in plan.names():
         rule = plan.rule(name)
         for op in rule.ops if isinstance(rule, (OpRule, PatternRule)) else ():
             looked.setdefault(op, []).append(name)
-    return Explanation(
+    found = Explanation(
         str(plan.pipeline), (len(before), len(after)), steps,
-        [miss for miss in declined if standing & set(miss.node.outputs)],
-        [miss for miss in declined if not standing & set(miss.node.outputs)],
-        log.failures, _gains(steps), looked, before, after,
+        declined, moot, log.failures, _gains(steps), looked, before, after,
     )  # fmt: skip
+    return found, model
 
 
 def _sizes(model: Model) -> dict[str, int]:

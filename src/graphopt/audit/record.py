@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from graphopt.audit.notebook import InNotebook
 from graphopt.audit.statistics import Spread, Verdict
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Audit:
+class Audit(InNotebook):
     """The comparison of optimizers on one model.
 
     Attributes:

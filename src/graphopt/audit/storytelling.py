@@ -29,7 +29,7 @@ def render_explanation(found: Explanation) -> Iterator[Any]:
         yield Text("\nnear misses: where a pass looked closely and declined", style="bold")
         yield from _misses(found.near_misses)
     if found.moot:
-        yield Text(f"({len(found.moot)} more at nodes that went later all the same)", style="dim")
+        yield Text(f"({len(found.moot)} more on the way that came to nothing)", style="dim")
     for failure in found.failures:
         yield Text(f"pass {failure.rule} failed at {failure.node} and was undone: {failure.error}", style="red")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphopt.cli.console import progress, read_source, show, show_json
+from graphopt.cli.console import progress, read_source, show, show_json, write_text
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def audit(
     keep: Annotated[str | None, typer.Option(help="A folder for the optimized models.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Report as Markdown.")] = False,
+    html: Annotated[str | None, typer.Option(help="Write a self-contained HTML report to this file, too.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Compare optimizers on a model: what each does to it, what that costs, and what it is worth."""
@@ -45,16 +46,34 @@ def audit(
 
     if len(models) > 1:
         raise UsageError(f"one model expected, found {len(models)}")
+    given = read_source(models[0])
     with progress(f"auditing {models[0]}", quiet=quiet) as told:
         found = compare(
-            read_source(models[0]), levels=level or ("basic", "extended", "all"), against=peers(against),
+            given, levels=level or ("basic", "extended", "all"), against=peers(against),
             threads=thread_counts(threads), rounds=rounds, budget=budget, shapes=parse_shapes(shape or []),
             dims=parse_dims(dim or []), data=data, metric=metric, verify=not no_verify,
             limits=Limits(timeout), keep=keep, progress=told,
         )  # fmt: skip
+    if html is not None:
+        write_text(html, audit_report(found, given))
     report(found, as_json=as_json, as_markdown=as_markdown)
     if not found.ok:
         raise typer.Exit(1)
+
+
+def audit_report(found: Audit, given: str | bytes) -> str:
+    """The HTML report: the audit, and what graphopt's highest level did, drawn."""
+    from graphopt.audit.explaining import explain_with_graphs
+    from graphopt.audit.html import audit_html
+    from graphopt.audit.settings import Settings
+    from graphopt.rewrite import Level
+
+    own = [row.name.removeprefix("graphopt ") for row in found.rows if row.tool == "graphopt"]
+    levels = [Level[name.upper()] for name in own if name.upper() in Level.__members__]
+    if not levels:
+        return audit_html(found)
+    explanation, drawing = explain_with_graphs(given, Settings(max(levels)))
+    return audit_html(found, explanation, drawing)
 
 
 def report(found: Audit, *, as_json: bool, as_markdown: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphopt.cli.console import progress, read_source, show, show_json
+from graphopt.cli.console import progress, read_source, show, show_json, write_text
 from graphopt.errors import ModelError
 
 if TYPE_CHECKING:
@@ -35,19 +35,29 @@ def explain(
     passes: Passes = None,
     skip: Skip = None,
     numerics: Numerics = "rounding",
+    html: Annotated[str | None, typer.Option(help="Write a self-contained HTML report to this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Tell what was done to a model, in order, and why not more: near misses with their reasons."""
     from graphopt.audit.explaining import explain as explained
+    from graphopt.audit.explaining import explain_with_graphs
     from graphopt.audit.gains import measure_gains
     from graphopt.audit.storytelling import render_explanation, render_story
 
     settings = _settings(level, passes, skip, numerics)
     given = read_source(model)
-    found = explained(given, settings)
+    drawing = None
+    if html is None:
+        found = explained(given, settings)
+    else:
+        found, drawing = explain_with_graphs(given, settings)
     if measure:
         with progress("measuring what each pass is worth") as told:
             measure_gains(found, given, settings, progress=told)
+    if html is not None:
+        from graphopt.audit.html import explanation_html
+
+        write_text(html, explanation_html(Path(model).name, found, drawing))
     if node:
         stories = [found.story(name) for name in node]
         if as_json:

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from graphopt.audit.notebook import InNotebook
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
@@ -79,7 +81,7 @@ class PassRow:
 
 
 @dataclass(slots=True)
-class PassAudit:
+class PassAudit(InNotebook):
     """Pass by pass, on one model or many.
 
     Attributes:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphopt.audit.machine import Machine
+from graphopt.audit.notebook import InNotebook
 from graphopt.audit.statistics import Spread
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class ThreadRow:
 
 
 @dataclass(slots=True)
-class Profile:
+class Profile(InNotebook):
     """Where a model's time goes.
 
     Attributes:

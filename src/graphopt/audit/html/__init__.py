@@ -1,0 +1,8 @@
+"""Reports as one HTML file that works offline, and representations for notebooks."""
+
+from __future__ import annotations
+
+from graphopt.audit.html.drawing import side_by_side
+from graphopt.audit.html.report import audit_html, explanation_html
+
+__all__ = ["audit_html", "explanation_html", "side_by_side"]

@@ -1,0 +1,129 @@
+"""One self-contained HTML file: tables, charts, events, and the graph before and after. It needs no network."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from graphopt.audit import columns
+from graphopt.audit.explaining import Explanation
+from graphopt.audit.html.charts import Bar, bar_chart
+from graphopt.audit.record import Audit, Row
+
+_FOLDER = Path(__file__).resolve().parent
+
+
+def audit_html(audit: Audit, explanation: Explanation | None = None, drawing: dict[str, Any] | None = None) -> str:
+    """The report of an audit.
+
+    Args:
+        audit: the audit.
+        explanation: graphopt's run, for the event list.
+        drawing: what `side_by_side` gave.
+    """
+    return _render(
+        title=f"graphopt audit: {audit.model}",
+        heading=audit.model,
+        subtitle=_conditions(audit),
+        tables=audit_tables(audit),
+        charts=audit_charts(audit),
+        remarks=[(row.name, text, row.ok) for row in audit.rows if (text := columns.failure(row))],
+        notes=audit.notes,
+        operators=columns.operator_rows(audit),
+        explanation=explanation,
+        drawing=drawing,
+    )
+
+
+def explanation_html(name: str, explanation: Explanation, drawing: dict[str, Any] | None = None) -> str:
+    """The report of one run.
+
+    Args:
+        name: name of the model.
+        explanation: the run.
+        drawing: what `side_by_side` gave.
+    """
+    return _render(
+        title=f"graphopt explain: {name}",
+        heading=name,
+        subtitle=f"{explanation.nodes[0]} -> {explanation.nodes[1]} nodes in {len(explanation.steps)} rewrites",
+        tables=[], charts=[], remarks=[], notes=[], operators=([], []), explanation=explanation, drawing=drawing,
+    )  # fmt: skip
+
+
+def audit_tables(audit: Audit) -> list[dict[str, Any]]:
+    """Both tables as text: title, head, and rows with their class."""
+    found = []
+    for title, wanted in (
+        ("What each did, and what it cost", columns.cost_columns(audit)),
+        ("What its output is worth", columns.worth_columns(audit)),
+    ):
+        shown = [column for column in wanted if any(column.cell(row) != columns.ABSENT for row in audit.rows)]
+        rows = [(_kind(row, audit), row.name, [column.cell(row) for column in shown]) for row in audit.rows]
+        found.append({"title": title, "head": [column.title for column in shown], "rows": rows})
+    return found
+
+
+def audit_charts(audit: Audit) -> list[tuple[str, str]]:
+    """Charts of latency for each thread count, of nodes, and of session start."""
+    charts = []
+    for threads in audit.threads:
+        bars = [
+            Bar(row.name, s.median, columns.milliseconds(s.median), s.low, s.high, _kind(row, audit))
+            for row in audit.rows
+            if (s := row.latency.get(threads)) is not None
+        ]
+        base = next(
+            (row.latency[threads].median for row in audit.rows if row.name == audit.baseline and row.latency), None
+        )
+        title = f"Latency, {threads} thread{'s' if threads > 1 else ''} (line: {audit.baseline})"
+        charts.append((title, bar_chart(title, bars, base)))
+    nodes = [
+        Bar(row.name, row.contents.nodes, str(row.contents.nodes), kind=_kind(row, audit))
+        for row in audit.rows
+        if row.contents is not None and row.name != audit.baseline
+    ]
+    charts.append(("Nodes", bar_chart("Nodes", nodes)))
+    starts = [
+        Bar(row.name, s.median, columns.milliseconds(s.median), s.low, s.high, _kind(row, audit))
+        for row in audit.rows
+        if (s := row.start) is not None
+    ]
+    charts.append(("Session start", bar_chart("Session start", starts)))
+    return [(title, chart) for title, chart in charts if chart]
+
+
+def _kind(row: Row, audit: Audit) -> str:
+    if not row.ok:
+        return "bad"
+    return "own" if row.tool == "graphopt" else "base" if row.name == audit.baseline else "peer"
+
+
+def _conditions(audit: Audit) -> str:
+    shapes = ", ".join(f"{name} {shape}" for name, shape in audit.inputs.items())
+    return f"{shapes}; threads {', '.join(map(str, audit.threads))}; {audit.machine}"
+
+
+def _render(**values: Any) -> str:
+    drawing = values.pop("drawing")
+    # A `<` in a name must not end, or open, an element.
+    data = json.dumps(drawing, separators=(",", ":")).replace("<", "\\u003c") if drawing is not None else ""
+    style, script = (_FOLDER / "report.css").read_text(), (_FOLDER / "viewer.js").read_text()
+    text: str = _template().render(data=data, style=style, script=script, **values)
+    return text
+
+
+@lru_cache(maxsize=1)
+def _template() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2")
