@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test lint types layers unit bench clean
+.PHONY: demo test test-all lint types layers unit bench clean
 
 demo: $(STAMP)
 	$(BIN)/graphopt demo
@@ -22,6 +22,10 @@ layers: $(STAMP)
 	$(BIN)/lint-imports
 
 unit: $(STAMP)
+	$(BIN)/pytest -q -n 2 -m "not slow"
+
+# Everything, the whole zoo at every level included: about half an hour on two cores.
+test-all: lint types layers
 	$(BIN)/pytest -q -n 2
 
 bench: $(STAMP)
