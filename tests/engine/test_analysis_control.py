@@ -96,7 +96,7 @@ def test_deep_nesting_of_loops_ends() -> None:
         )
     start = time.perf_counter()
     shape_of(f"g (float[N] s12, int64 k, bool c) => (t12) {{ {body} }}", "t12")
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 60  # exponential work would not end
 
 
 def test_contents_of_shapes() -> None:

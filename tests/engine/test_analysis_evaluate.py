@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from graphopt.analysis import infer_types
 from graphopt.analysis.evaluate import Policy, Region, evaluate, plan
-from graphopt.ir import Model
+from graphopt.ir import Model, paused_gc
 
 
 def load(body: str, inputs: str = "float[2] x", opset: int = 18) -> Model:
@@ -68,7 +68,7 @@ def test_a_bomb_is_stopped_before_it_is_computed(op: str, types: bool) -> None:
     assert not results
     assert op in reasons(region) or not region.nodes
     assert peak < 4 << 20
-    assert seconds < 1
+    assert seconds < 30  # computing one would take minutes, or all memory
 
 
 def test_repeated_concat_is_stopped() -> None:
@@ -250,8 +250,12 @@ def test_planning_is_linear() -> None:
             [numpy_helper.from_array(np.ones(2, np.float32), "v0")],
         )  # fmt: skip
         model = Model.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
-        start = time.perf_counter()
-        plan(model.graph, Policy())
-        return time.perf_counter() - start
+        return min(once(model) for _ in range(4))
+
+    def once(model: Model) -> float:
+        with paused_gc():  # a collection of everything that other tests left would be counted here
+            start = time.process_time()
+            plan(model.graph, Policy())
+            return time.process_time() - start
 
     assert seconds(4000) < 10 * max(seconds(1000), 0.01)

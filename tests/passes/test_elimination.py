@@ -163,7 +163,7 @@ def test_many_readers_of_one_value() -> None:
     start = perf_counter()
     manager = PassManager(passes="eliminate_common_subexpression", strict=True)
     assert len(manager.run(model).model.graph.node) == 1501
-    assert perf_counter() - start < 10
+    assert perf_counter() - start < 60  # quadratic work would take minutes
 
 
 def test_exact_numerics_keep_the_sign_of_zero() -> None:

@@ -18,6 +18,7 @@ from graphopt.audit.record import Audit, Row
 from graphopt.audit.settings import Manager
 from graphopt.audit.statistics import Spread, speedups
 from graphopt.audit.timing import Timing, measure
+from graphopt.audit.turns import NoTurns, Turns
 from graphopt.audit.verdicts import oracle_status
 from graphopt.errors import ModelError, UsageError
 from graphopt.verify import ModelLike, compare
@@ -66,7 +67,7 @@ def audit(
     budget: float = 10.0, starts: int = 7, shapes: feeds.Shapes | None = None, dims: Mapping[str, int] | None = None,
     data: str | Path | Mapping[str, Any] | None = None, metric: str | Callable[..., float] | None = None,
     verify: bool = True, seed: int = 0, limits: Limits | None = None, keep: str | Path | None = None,
-    progress: Progress = lambda what, part: None,
+    turn_taking: bool = False, progress: Progress = lambda what, part: None,
 ) -> Audit:  # fmt: skip
     """Run graphopt and other optimizers on a model and compare what they make, what it costs and what it is worth.
 
@@ -87,6 +88,7 @@ def audit(
         seed: seed of the inputs.
         limits: time and memory that one optimizer may take.
         keep: a folder for the optimized files, which are deleted otherwise.
+        turn_taking: wait for other audits on this machine that do so too, so that none works while one is timed.
         progress: told how far things are.
 
     Raises:
@@ -102,7 +104,7 @@ def audit(
         try:
             run = _Run(given.path(), given.label, wanted, conditions, folder=folder, progress=progress)
             run.choose_inputs(dict(shapes or {}), dict(dims or {}), Metric.of(data, metric))
-            return run.all()
+            return run.all(Turns() if turn_taking else NoTurns())
         finally:
             given.close()
 
@@ -142,22 +144,26 @@ class _Run:
         self.audit.metric = metric.name if metric is not None else ""
         self.sizes = fixed
 
-    def all(self) -> Audit:
+    def all(self, turns: Turns | NoTurns) -> Audit:
         """Optimize, look, verify, time."""
-        for number, contestant in enumerate(self.wanted):
-            part = number / len(self.wanted)
-            self.progress(f"{contestant.name}: optimizing", part * _SHARE_OPTIMIZING)
-            row = self._produce(contestant)
-            self.audit.rows.append(row)
-        for number, row in enumerate(self.audit.rows):
-            part = _SHARE_OPTIMIZING + number / len(self.wanted) * _SHARE_CHECKING
-            self.progress(f"{row.name}: checking", part)
-            self._inspect(row)
-        self._time()
+        with turns.working():
+            self._optimize()
+        with turns.timing():
+            self._time()
         self._remarks()
         self.audit.seconds = time.perf_counter() - self.began
         self.audit.files = dict(self.files)
         return self.audit
+
+    def _optimize(self) -> None:
+        for number, contestant in enumerate(self.wanted):
+            part = number / len(self.wanted)
+            self.progress(f"{contestant.name}: optimizing", part * _SHARE_OPTIMIZING)
+            self.audit.rows.append(self._produce(contestant))
+        for number, row in enumerate(self.audit.rows):
+            part = _SHARE_OPTIMIZING + number / len(self.wanted) * _SHARE_CHECKING
+            self.progress(f"{row.name}: checking", part)
+            self._inspect(row)
 
     def _produce(self, contestant: Contestant) -> Row:
         row = Row(contestant.name, contestant.tool, contestant.runtime, contestant.version)

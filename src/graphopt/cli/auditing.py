@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from graphopt.cli.console import progress, read_source, show, show_json, write_text
-from graphopt.errors import UsageError
+from graphopt.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from graphopt.audit import Audit
+    from graphopt.audit.corpus import Corpus
 
 
 def audit(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL", help="A model; `-` reads standard input.")],
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help="A model (`-`: standard input); several, or folders, for a summary."),
+    ],
     *,
     level: Annotated[
         list[str] | None, typer.Option(help="graphopt's levels; may be repeated. Default: basic, extended, all.")
@@ -36,6 +41,10 @@ def audit(
     keep: Annotated[str | None, typer.Option(help="A folder for the optimized models.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Report as Markdown.")] = False,
+    jobs: Annotated[int, typer.Option(help="With several models: how many to work on at once.", min=1)] = 1,
+    store: Annotated[
+        str | None, typer.Option(help="With several models: keep audits here, and resume from here.")
+    ] = None,
     html: Annotated[str | None, typer.Option(help="Write a self-contained HTML report to this file, too.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
@@ -44,21 +53,50 @@ def audit(
     from graphopt.audit import audit as compare
     from graphopt.audit.feeds import parse_dims, parse_shapes
 
-    if len(models) > 1:
-        raise UsageError(f"one model expected, found {len(models)}")
+    settings: dict[str, Any] = {
+        "levels": tuple(level or ("basic", "extended", "all")),
+        "against": peers(against),
+        "threads": thread_counts(threads),
+        "rounds": rounds,
+        "budget": budget,
+        "shapes": parse_shapes(shape or []),
+        "dims": parse_dims(dim or []),
+        "data": data,
+        "metric": metric,
+        "verify": not no_verify,
+        "limits": Limits(timeout),
+    }
+    if len(models) > 1 or Path(models[0]).is_dir():
+        if html is not None or keep is not None:
+            raise UsageError("--html and --keep are for one model")
+        _audit_corpus(models, settings, jobs=jobs, store=store, as_json=as_json, as_markdown=as_markdown, quiet=quiet)
+        return
     given = read_source(models[0])
     with progress(f"auditing {models[0]}", quiet=quiet) as told:
-        found = compare(
-            given, levels=level or ("basic", "extended", "all"), against=peers(against),
-            threads=thread_counts(threads), rounds=rounds, budget=budget, shapes=parse_shapes(shape or []),
-            dims=parse_dims(dim or []), data=data, metric=metric, verify=not no_verify,
-            limits=Limits(timeout), keep=keep, progress=told,
-        )  # fmt: skip
+        found = compare(given, keep=keep, progress=told, **settings)
     if html is not None:
         write_text(html, audit_report(found, given))
     report(found, as_json=as_json, as_markdown=as_markdown)
     if not found.ok:
         raise typer.Exit(1)
+
+
+def _audit_corpus(
+    names: list[str], settings: dict[str, Any], *, jobs: int, store: str | None, as_json: bool, as_markdown: bool,
+    quiet: bool,
+) -> None:  # fmt: skip
+    from graphopt.audit.contestants import contestants
+    from graphopt.audit.corpus import audit_corpus
+
+    contestants(None, settings["levels"], settings["against"])  # what is wrong for all is said once
+    files = model_files(names)
+    with progress(f"auditing {len(files)} models", quiet=quiet) as told:
+        found = audit_corpus(files, store=store, jobs=jobs, progress=told, **settings)
+    report(found, as_json=as_json, as_markdown=as_markdown)
+    if not found.ok:
+        raise typer.Exit(1)
+    if found.failures and not found.audits:
+        raise ModelError(f"no model could be audited; the first: {next(iter(found.failures.values()))}")
 
 
 def audit_report(found: Audit, given: str | bytes) -> str:
@@ -76,7 +114,7 @@ def audit_report(found: Audit, given: str | bytes) -> str:
     return audit_html(found, explanation, drawing)
 
 
-def report(found: Audit, *, as_json: bool, as_markdown: bool) -> None:
+def report(found: Audit | Corpus, *, as_json: bool, as_markdown: bool) -> None:
     """Print an audit in the form wanted."""
     if as_json:
         show_json(found.to_dict())
@@ -107,3 +145,21 @@ def thread_counts(text: str) -> tuple[int, ...]:
     if not counts or min(counts) < 1:
         raise UsageError(f"threads {text!r}: expected counts like 1,2")
     return counts
+
+
+def model_files(names: list[str]) -> list[str]:
+    """The files named, and those in the folders named.
+
+    Raises:
+        ModelError: a folder holds no model.
+    """
+    files: list[str] = []
+    for name in names:
+        if not Path(name).is_dir():
+            files.append(name)
+            continue
+        inside = sorted(str(path) for path in Path(name).rglob("*.onnx"))
+        if not inside:
+            raise ModelError(f"{name}: no .onnx file in this folder")
+        files += inside
+    return files

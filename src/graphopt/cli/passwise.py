@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from graphopt.cli.auditing import peers
+from graphopt.cli.auditing import model_files, peers
 from graphopt.cli.console import progress, show, show_json
-from graphopt.errors import ModelError
 
 
 def audit_passes(
@@ -48,21 +46,3 @@ def audit_passes(
         show(found)
     if not found.ok:
         raise typer.Exit(1)
-
-
-def model_files(names: list[str]) -> list[str]:
-    """The files named, and those in the folders named.
-
-    Raises:
-        ModelError: a folder holds no model.
-    """
-    files: list[str] = []
-    for name in names:
-        if not Path(name).is_dir():
-            files.append(name)
-            continue
-        inside = sorted(str(path) for path in Path(name).rglob("*.onnx"))
-        if not inside:
-            raise ModelError(f"{name}: no .onnx file in this folder")
-        files += inside
-    return files
