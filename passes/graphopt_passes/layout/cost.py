@@ -31,54 +31,15 @@ ratios matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from graphopt.ir import Value
+from graphopt_passes.layout import timing
 from graphopt_passes.layout.extents import pixels
 from graphopt_passes.layout.facts import Facts, Form
-from graphopt_passes.layout.weights import Layout, lanes, padded
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """A machine's speed, per microsecond.
-
-    Attributes:
-        blocked: multiply-adds of a blocked convolution, by blocks of outputs: one, two, more.
-        plain: multiply-adds of the matrix product in NCHW.
-        stream: bytes that a blocked convolution reads and writes.
-        copy: bytes that are unrolled and packed for the matrix product.
-        store: bytes that the matrix product writes.
-        depthwise: multiply-adds of a blocked depthwise convolution.
-        depthwise_stream: bytes that it reads and writes.
-        plain_depthwise: multiply-adds of a depthwise convolution in NCHW: without strides, with strides.
-        per_group: microseconds that each of its groups takes at least.
-        reorder: bytes through a reorder.
-        start: microseconds that any kernel takes at least.
-    """
-
-    blocked: tuple[float, float, float]
-    plain: float
-    stream: float
-    copy: float
-    store: float
-    depthwise: float
-    depthwise_stream: float
-    plain_depthwise: tuple[float, float]
-    per_group: float
-    reorder: float
-    start: float
-
-
-RATES = {
-    16: Rates((55e3, 85e3, 95e3), 70e3, 25e3, 12e3, 18e3, 60e3, 14e3, (5e3, 2e3), 0.6, 27e3, 1.5),
-    8: Rates((28e3, 42e3, 47e3), 35e3, 20e3, 10e3, 15e3, 30e3, 12e3, (4e3, 2e3), 0.6, 22e3, 1.5),
-}
-"""By block size. Those of 8 are scaled from those of 16 by the width of the registers, not measured."""
-
-_FEW_ROWS = 4
-"""With this few outputs the matrix product does without packing."""
+from graphopt_passes.layout.timing import RATES, Rates, Shape
+from graphopt_passes.layout.weights import Layout, lanes
 
 _SECOND_PASS = 0.3
 _FUSED_IN_NCHW = frozenset({"Clip", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
@@ -92,12 +53,13 @@ class Costs:
 
     Args:
         facts: layouts and extents of values.
+        rates: the machine's speed; the built-in figures of the block size when None.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, rates: Rates | None = None) -> None:
         self.facts = facts
         self.block = facts.block
-        self.rates = RATES[facts.block]
+        self.rates = rates or RATES[facts.block]
 
     def form(self, form: Form) -> tuple[float, float]:
         """Time of a node in NCHW and in its blocked form."""
@@ -141,33 +103,25 @@ class Costs:
         return plain * 4 * times / rate + self.rates.start, blocked * 4 * times / rate + self.rates.start
 
     def _convolution(self, form: Form) -> tuple[float, float]:
+        shape = self.shape(form)
+        return timing.plain(shape, self.rates), timing.blocked(shape, self.block, self.rates)
+
+    def shape(self, form: Form) -> Shape:
+        """The sizes of a convolution in its blocked form."""
         weight = form.node.inputs[1]
         assert weight is not None
         tensor = weight.constant_tensor
         assert tensor is not None
         outputs, per_group, *kernel = tensor.dims
-        positions = pixels(form.extents, outputs)
-        cells = prod(kernel)
-        rates = self.rates
-        macs = positions * cells * outputs * per_group
-        source = self._elements(form.operands[0]) or positions * per_group
-        if form.kind == "depthwise":
-            waste = self._waste(form)
-            moved = 4 * waste * (source + positions * outputs)
-            blocked = macs * waste / rates.depthwise + moved / rates.depthwise_stream
-            strided = max(form.node.attr("strides") or (1,)) > 1
-            plain = macs / rates.plain_depthwise[strided] + outputs * rates.per_group
-            return plain + rates.start, blocked + rates.start
         group, merge = int(form.data["group"]), int(form.data["merge"])  # type: ignore[call-overload]
         inputs = per_group * group
-        copied = 4 * (inputs * cells * positions / (2 if outputs <= _FEW_ROWS else 1) + outputs * per_group * cells)
-        plain = macs / rates.plain + copied / rates.copy + 4 * positions * outputs / rates.store
-        wide_in = per_group * merge if form.kind == "grouped" else self._lanes_in(form, inputs)
-        wide_out = padded(outputs, self.block)
-        rate = rates.blocked[min(max(wide_out // self.block * merge // group, 1), 3) - 1]
-        moved = 4 * (source * self._lanes_in(form, inputs) / inputs + positions * wide_out + wide_out * wide_in * cells)
-        blocked = positions * cells * wide_out * wide_in / rate + moved / rates.stream
-        return plain + rates.start, blocked + rates.start
+        positions = pixels(form.extents, outputs)
+        source = self._elements(form.operands[0]) / inputs or positions
+        sizes: dict[str, Any] = {"group": group, "merge": merge, "depthwise": form.kind == "depthwise"}
+        strided = max(form.node.attr("strides") or (1,)) > 1
+        wide_in = inputs if form.kind == "grouped" else self._lanes_in(form, inputs)
+        wide_out = lanes(form.layouts[0], self.block)
+        return Shape(inputs, outputs, prod(kernel), positions, source, wide_in, wide_out, strided=strided, **sizes)
 
     def _lanes_in(self, form: Form, inputs: int) -> int:
         if form.plain:

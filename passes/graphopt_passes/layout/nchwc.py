@@ -10,6 +10,7 @@ from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 from graphopt.rewrite.target import METADATA_KEY, Target, host
 from graphopt_passes.layout.emit import DOMAIN, Builder
 from graphopt_passes.layout.plan import Plan, make_plan
+from graphopt_passes.layout.timing import rates_of
 
 
 class ConvertLayoutNchwc(GraphPass):
@@ -19,7 +20,8 @@ class ConvertLayoutNchwc(GraphPass):
     take the least time by the cost model. Activations and residual sums go into the convolutions. The model then runs
     on machines with the same block size only, and says so in its metadata.
 
-    `Options(extra={"convert_layout_nchwc": {"force": True}})` blocks all that can be, whatever the cost model says.
+    `Options(extra={"convert_layout_nchwc": {...}})` takes `"force"`: True blocks all that can be, whatever the
+    cost model says; and `"rates"`: `Rates` in place of what `graphopt tune` measured here or of the built-in ones.
     """
 
     name = "convert_layout_nchwc"
@@ -27,6 +29,7 @@ class ConvertLayoutNchwc(GraphPass):
     numerics = Numerics.ROUNDING
     opsets = "7-"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "NchwcTransformer"}
+    tuner: ClassVar[str] = "graphopt_passes.layout.tuning:LayoutTuner"
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Plan and convert one graph."""
@@ -46,7 +49,8 @@ class ConvertLayoutNchwc(GraphPass):
 
     def _convert(self, graph: Graph, rw: Rewriter, target: Target) -> None:
         settings = rw.options.extra.get(self.name, {})
-        plan = make_plan(graph, target.block, force=bool(settings.get("force")))
+        rates = settings.get("rates") or rates_of(target)
+        plan = make_plan(graph, target.block, force=bool(settings.get("force")), rates=rates)
         self._explain(plan, rw)
         builder = Builder(rw, self.name, target.block)
         converted = False

@@ -12,6 +12,7 @@ from graphopt_passes.layout.extents import sliding
 from graphopt_passes.layout.facts import FLOAT, Facts, Form
 from graphopt_passes.layout.forms import form_of
 from graphopt_passes.layout.mincut import INFINITE, Cut
+from graphopt_passes.layout.timing import Rates
 
 
 @dataclass(slots=True)
@@ -52,13 +53,14 @@ _FORCED = 1e9
 """A price in NCHW that no blocked form reaches."""
 
 
-def make_plan(graph: Graph, block: int, *, force: bool = False) -> Plan:
+def make_plan(graph: Graph, block: int, *, force: bool = False, rates: Rates | None = None) -> Plan:
     """Choose what of a graph is to be blocked.
 
     Args:
         graph: the graph; it is not changed.
         block: channels per block.
         force: block all that can be, whatever it costs.
+        rates: the machine's speed; the built-in figures of the block size when None.
     """
     plan = Plan()
     facts = Facts(block)
@@ -66,7 +68,7 @@ def make_plan(graph: Graph, block: int, *, force: bool = False) -> Plan:
     if not any(form.head for form in forms.values()):
         return plan
     _mark_fusions(forms)
-    costs = Costs(facts)
+    costs = Costs(facts, rates)
     prices = {node: costs.form(form) for node, form in forms.items()}
     chosen = _choose(forms, {node: (_FORCED, b) for node, (_, b) in prices.items()} if force else prices, costs)
     plan.kept = {node: prices[node] for node in forms if node not in chosen}

@@ -74,7 +74,17 @@ def _root(
 
 
 def _register() -> None:
-    from graphopt.cli import auditing, catalogue, comparing, demonstrating, explaining, optimizing, passwise, profiling
+    from graphopt.cli import (
+        auditing,
+        catalogue,
+        comparing,
+        demonstrating,
+        explaining,
+        optimizing,
+        passwise,
+        profiling,
+        tuning,
+    )
 
     app.command("optimize")(optimizing.optimize)
     app.command("audit")(auditing.audit)
@@ -85,6 +95,7 @@ def _register() -> None:
     app.command("explain")(explaining.explain)
     app.command("bisect")(explaining.bisect)
     app.command("profile")(profiling.profile)
+    app.command("tune")(tuning.tune)
     app.command("demo")(demonstrating.demo)
 
 

@@ -1,0 +1,297 @@
+"""Measures convolutions in NCHW and in blocks on this machine, and fits the figures of the cost model to them.
+
+All shapes are in one model, each twice: in NCHW and, behind a reorder, in blocks. The runtime's profiler tells the
+time of each kernel. So both forms meet the same noise, and weights have left the first cache before they come on again,
+as in a real model. The figures of `Rates` follow by least squares of the relative errors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt.errors import UsageError
+from graphopt.pipeline.tuning import Progress
+from graphopt.rewrite.target import Target, host
+from graphopt_passes.layout import timing, weights
+from graphopt_passes.layout.timing import RATES, Rates, Shape
+
+DOMAIN = "com.microsoft.nchwc"
+_ROUNDS = 25
+_WARM = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A convolution to time at batch 1: channels, kernel side, side of the result, stride, groups."""
+
+    inputs: int
+    outputs: int
+    kernel: int
+    side: int
+    stride: int = 1
+    group: int = 1
+
+    def __str__(self) -> str:
+        text = f"{self.kernel}x{self.kernel}, {self.inputs} to {self.outputs} at {self.side}x{self.side}"
+        text += f", stride {self.stride}" if self.stride > 1 else ""
+        return text + (", depthwise" if self.depthwise else f", {self.group} groups" if self.group > 1 else "")
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether each channel is a group of its own."""
+        return self.group == self.inputs == self.outputs
+
+    def plain_input(self, block: int) -> bool:
+        """Whether the blocked form reads NCHW."""
+        return self.group == 1 and self.inputs < block
+
+    def shape(self, block: int) -> Shape:
+        """What the cost model knows of it."""
+        positions = self.side**2
+        lanes_in = self.inputs if self.plain_input(block) else weights.padded(self.inputs, block)
+        whole = self.depthwise or self.inputs // self.group % block == 0
+        return Shape(
+            self.inputs, self.outputs, self.kernel**2, positions, positions * self.stride**2,
+            lanes_in, weights.padded(self.outputs, block), group=self.group, merge=1 if whole else self.group,
+            strided=self.stride > 1, depthwise=self.depthwise,
+        )  # fmt: skip
+
+
+CASES = (
+    *(Case(c, c, 3, s) for c, s in ((16, 56), (20, 56), (24, 56), (32, 56), (64, 56), (128, 28), (256, 14), (512, 7))),
+    *(Case(i, o, 3, s) for i, o, s in ((8, 8, 56), (64, 4, 56), (64, 1, 56), (48, 96, 14))),
+    Case(3, 32, 3, 112, 2), Case(64, 128, 3, 28, 2), Case(32, 32, 5, 28), Case(16, 64, 1, 56),
+    *(Case(c, c, 1, s) for c, s in ((24, 56), (64, 56), (128, 28), (256, 14), (512, 7))),
+    *(Case(i, o, 1, s) for i, o, s in ((24, 144, 56), (144, 24, 56), (40, 240, 28), (240, 40, 28), (96, 576, 14))),
+    *(Case(i, o, 1, s) for i, o, s in ((576, 96, 14), (320, 1280, 7), (960, 160, 7), (64, 4, 56), (64, 12, 56))),
+    *(Case(c, c, 3, s, group=c) for c, s in ((32, 112), (144, 56), (60, 28), (384, 14), (960, 7))),
+    *(Case(c, c, 5, s, group=c) for c, s in ((240, 28), (672, 14))),
+    Case(96, 96, 3, 56, 2, 96), Case(192, 192, 3, 14, 2, 192), Case(512, 512, 3, 14, group=32),
+)  # fmt: skip
+"""Layers of the kind that real models have, small ones and badly filled blocks among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Median microseconds of a case: in NCHW, in blocks, and of the reorders before and behind (0 where none)."""
+
+    plain: float
+    blocked: float
+    enter: float
+    leave: float
+
+
+class LayoutTuner:
+    """Measures for `convert_layout_nchwc`."""
+
+    def measure(self, target: Target, progress: Progress) -> dict[str, Any]:
+        """Time `CASES` and fit the rates to them.
+
+        Raises:
+            UsageError: the target is not this machine, or has no blocked kernels.
+        """
+        if target != host() or target.block not in RATES:
+            raise UsageError(f"{target} cannot be measured here: this machine is {host()}")
+        taken = time_cases(CASES, target.block, progress)
+        rates = fit(CASES, taken, target.block)
+        rows = [[str(case), *_rounded(case, t, rates, target.block)] for case, t in zip(CASES, taken, strict=True)]
+        return {"rates": timing.stated(rates), "cases": rows}
+
+    def rows(self, figures: dict[str, Any] | None, target: Target) -> list[tuple[str, ...]]:
+        """Each case as measured and as the model has it; without measurements only the latter."""
+        titles = ("microseconds on one thread", "NCHW", "blocked", "ratio", "NCHW, model", "blocked, model", "ratio")
+        if figures is not None:
+            found = [titles]
+            for name, *numbers in figures.get("cases", []):
+                one, two, three, four = (float(number) for number in numbers)
+                cells = (one, two, one / two, three, four, three / four)
+                found.append(
+                    (name, *(f"{cell:.2f}" if at % 3 == 2 else f"{cell:.0f}" for at, cell in enumerate(cells)))
+                )
+            return found
+        rates = RATES.get(target.block)
+        if rates is None:
+            return [("no blocked kernels",)]
+        pairs = [(case, *_model(case, rates, target.block)) for case in CASES]
+        rest = [
+            (str(case), f"{plain:.0f}", f"{blocked:.0f}", f"{plain / blocked:.2f}") for case, plain, blocked in pairs
+        ]
+        return [(titles[0], *titles[4:]), *rest]
+
+
+def _model(case: Case, rates: Rates, block: int) -> tuple[float, float]:
+    shape = case.shape(block)
+    return timing.plain(shape, rates), timing.blocked(shape, block, rates)
+
+
+def _rounded(case: Case, taken: Timing, rates: Rates, block: int) -> list[float]:
+    return [round(time, 1) for time in (taken.plain, taken.blocked, *_model(case, rates, block))]
+
+
+# ---------------------------------------------------------------------- measuring
+
+
+def time_cases(cases: tuple[Case, ...], block: int, progress: Progress) -> list[Timing]:
+    """Median kernel times of each case, by the runtime's profiler, on one thread."""
+    import onnxruntime as ort
+
+    model = _model_of(cases, block)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = ort.SessionOptions()
+        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        settings.intra_op_num_threads = 1
+        settings.log_severity_level = 4
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(Path(folder) / "tune")
+        session = ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+        random = np.random.default_rng(0)
+        feed = {
+            x.name: random.standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)
+            for x in model.graph.input
+        }
+        for turn in range(_ROUNDS + _WARM):
+            session.run(None, feed)
+            progress("timing convolutions", (turn + 1) / (_ROUNDS + _WARM))
+        events = json.loads(Path(session.end_profiling()).read_text())
+    times: dict[str, list[float]] = {}
+    for event in events:
+        name = event.get("name", "")
+        if event.get("cat") == "Node" and name.endswith("_kernel_time"):
+            times.setdefault(name.removesuffix("_kernel_time"), []).append(float(event["dur"]))
+    middle = {name: max(median(durations[_WARM:]), 0.5) for name, durations in times.items()}
+    parts = ("plain", "blocked", "enter", "leave")
+    return [Timing(*(middle.get(f"{part}{n}", 0.0) for part in parts)) for n in range(len(cases))]
+
+
+def _model_of(cases: tuple[Case, ...], block: int) -> onnx.ModelProto:
+    nodes: list[onnx.NodeProto] = []
+    inputs, outputs, constants = [], [], []
+    random = np.random.default_rng(1)
+    for n, case in enumerate(cases):
+        sides = [case.side * case.stride] * 2
+        inputs.append(helper.make_tensor_value_info(f"x{n}", TensorProto.FLOAT, [1, case.inputs, *sides]))
+        kernel = random.standard_normal((case.outputs, case.inputs // case.group, case.kernel, case.kernel))
+        constants.append(numpy_helper.from_array(kernel.astype(np.float32), f"w{n}"))
+        array, group = _blocked_weight(constants[-1], case, block)
+        constants.append(numpy_helper.from_array(array, f"v{n}"))
+        nodes += _nodes(n, case, group)
+        shape = [1, case.outputs, case.side, case.side]
+        outputs += [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in (f"p{n}", f"b{n}")]
+    graph = helper.make_graph(nodes, "tune", inputs, outputs, constants)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def _nodes(n: int, case: Case, group: int) -> list[onnx.NodeProto]:
+    pad = case.kernel // 2
+    window: dict[str, Any] = {"kernel_shape": [case.kernel] * 2, "strides": [case.stride] * 2, "pads": [pad] * 4}
+    made = [
+        # What comes straight from the caller is not in the cache, what a node has just written is.
+        helper.make_node("Abs", [f"x{n}"], [f"y{n}"]),
+        helper.make_node("Conv", [f"y{n}", f"w{n}"], [f"p{n}"], f"plain{n}", group=case.group, **window),
+    ]
+    source = f"y{n}"
+    if group:
+        return made + _blocked_nodes(n, source, case, group, window)
+    node = helper.make_node("Conv", [source, f"v{n}"], [f"c{n}"], f"blocked{n}", domain=DOMAIN, group=1, **window)
+    return [*made, node, _leave(n, case)]
+
+
+def _blocked_nodes(n: int, source: str, case: Case, group: int, window: dict[str, Any]) -> list[onnx.NodeProto]:
+    return [
+        helper.make_node("ReorderInput", [source], [f"r{n}"], f"enter{n}", domain=DOMAIN),
+        helper.make_node("Conv", [f"r{n}", f"v{n}"], [f"c{n}"], f"blocked{n}", domain=DOMAIN, group=group, **window),
+        _leave(n, case),
+    ]
+
+
+def _leave(n: int, case: Case) -> onnx.NodeProto:
+    return helper.make_node("ReorderOutput", [f"c{n}"], [f"b{n}"], f"leave{n}", domain=DOMAIN, channels=case.outputs)
+
+
+def _blocked_weight(weight: onnx.TensorProto, case: Case, block: int) -> tuple[np.ndarray, int]:
+    """The weight of the blocked form and its groups; 0 groups where the input stays in NCHW."""
+    array = numpy_helper.to_array(weight)
+    shape = case.shape(block)
+    if case.depthwise:
+        return weights.outputs_blocked(array, (case.outputs,), block), shape.lanes_out
+    if case.plain_input(block):
+        return weights.outputs_blocked(array, (case.outputs,), block), 0
+    if shape.merge > 1:
+        array = weights.block_diagonal(array, case.group, shape.merge)
+    if case.group > shape.merge:
+        return weights.grouped_blocked(array, block), case.group
+    return weights.both_blocked(array, (case.inputs,), (case.outputs,), block), 1
+
+
+# ---------------------------------------------------------------------- fitting
+
+_STEPS = (1.3, 1.1, 1.03)
+_SWEEPS = 40
+_PLACES: tuple[tuple[str, int | None], ...] = (
+    ("blocked", 0), ("blocked", 1), ("blocked", 2), ("plain", None), ("stream", None), ("copy", None), ("store", None),
+    ("depthwise", None), ("depthwise_stream", None), ("plain_depthwise", 0), ("plain_depthwise", 1),
+    ("per_group", None),
+)  # fmt: skip
+
+
+def fit(cases: tuple[Case, ...], taken: list[Timing], block: int) -> Rates:
+    """The rates that describe what was measured best: least squares of the logarithms, one rate at a time.
+
+    Args:
+        cases: what was measured.
+        taken: the times, in the order of the cases.
+        block: channels per block.
+    """
+    rates = replace(RATES[block], reorder=_reorder_rate(cases, taken, block, RATES[block]))
+    shapes = [case.shape(block) for case in cases]
+    error = _error(shapes, taken, block, rates)
+    for step in _STEPS:
+        for _ in range(_SWEEPS):
+            before = error
+            for name, at in _PLACES:
+                for factor in (step, 1 / step):
+                    changed = _scaled(rates, name, at, factor)
+                    new = _error(shapes, taken, block, changed)
+                    if new < error:
+                        rates, error = changed, new
+                        break
+            if error > before * 0.9999:
+                break
+    return rates
+
+
+def _scaled(rates: Rates, name: str, at: int | None, factor: float) -> Rates:
+    value = getattr(rates, name)
+    changed: Any = value * factor if at is None else tuple(v * factor if n == at else v for n, v in enumerate(value))
+    return replace(rates, **{name: changed})
+
+
+def _error(shapes: list[Shape], taken: list[Timing], block: int, rates: Rates) -> float:
+    """Sum of squares; the ratio of both forms counts as well, for that is what is decided by."""
+    total = 0.0
+    for shape, measured in zip(shapes, taken, strict=True):
+        one = math.log(timing.plain(shape, rates) / measured.plain)
+        two = math.log(timing.blocked(shape, block, rates) / measured.blocked)
+        total += one * one + two * two + 2 * (one - two) ** 2
+    return total
+
+
+def _reorder_rate(cases: tuple[Case, ...], taken: list[Timing], block: int, given: Rates) -> float:
+    """Bytes a microsecond of all reorders that take long enough to tell."""
+    found = []
+    for case, measured in zip(cases, taken, strict=True):
+        size = 4 * weights.padded(case.outputs, block) * case.side**2
+        if measured.leave > 5 * given.start:
+            found.append(size / (measured.leave - given.start))
+    return median(found) if found else given.reorder

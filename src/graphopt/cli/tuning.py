@@ -1,0 +1,60 @@
+"""`graphopt tune`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from graphopt.cli.console import progress, show, show_json
+from graphopt.errors import UsageError
+
+
+def tune(
+    passes: Annotated[
+        list[str] | None, typer.Argument(metavar="[PASS]...", help="Passes to measure for; all when left out.")
+    ] = None,
+    *,
+    layout: Annotated[bool, typer.Option("--layout", help="The same as convert_layout_nchwc.")] = False,
+    shown: Annotated[bool, typer.Option("--show", help="Show the figures in use; measure nothing.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Forget what was measured here.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+) -> None:
+    """Measure this machine for the passes that choose by cost; they use the figures from then on."""
+    from graphopt.pipeline.tuning import tuner, tuners
+    from graphopt.rewrite import tuned
+    from graphopt.rewrite.target import host
+
+    target = host()
+    names = list(passes or []) + (["convert_layout_nchwc"] if layout else [])
+    if shown and reset:
+        raise UsageError("--show and --reset exclude each other")
+    names = names or list(tuners())
+    makers = {name: tuner(name) for name in dict.fromkeys(names)}
+    if reset:
+        tuned.forget(makers, target)
+    elif not shown:
+        for name, maker in makers.items():
+            with progress(f"measuring for {name}") as told:
+                tuned.keep(name, target, maker.measure(target, told))
+    found = {name: tuned.figures(name, target) for name in makers}
+    if as_json:
+        path = tuned.place(target)
+        show_json({"target": str(target), "file": str(path) if path else None, "passes": found})
+        return
+    for name, maker in makers.items():
+        origin = "measured here" if found[name] is not None else "built in"
+        show(_table(f"{name}, {target}, {origin}", maker.rows(found[name], target)))
+    if any(found.values()):
+        show(f"kept in {tuned.place(target)}")
+
+
+def _table(title: str, rows: list[tuple[str, ...]]) -> Any:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for number, heading in enumerate(rows[0]):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=not number)
+    for row in rows[1:]:
+        table.add_row(*row)
+    return table

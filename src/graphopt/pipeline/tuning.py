@@ -1,0 +1,64 @@
+"""Measuring this machine for the passes that choose by cost.
+
+A pass that can be tuned names its tuner in a class attribute, `tuner = "package.module:Class"`; the class is made
+without arguments and has what `Tuner` says. What it measures is kept by `graphopt.rewrite.tuned`, and the pass reads it
+there.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from graphopt.errors import PassError, UsageError
+from graphopt.pipeline.registry import registry
+from graphopt.rewrite.target import Target
+
+Progress = Callable[[str, float], None]
+"""Told what is being measured and how much of the work is done, 0 to 1."""
+
+
+class Tuner(Protocol):
+    """Measures one machine for one pass."""
+
+    def measure(self, target: Target, progress: Progress) -> dict[str, Any]:
+        """Figures of this machine, as JSON can hold them; should take at most a few minutes.
+
+        Raises:
+            UsageError: the target cannot be measured here.
+        """
+        ...
+
+    def rows(self, figures: dict[str, Any] | None, target: Target) -> list[tuple[str, ...]]:
+        """A table of figures to show, its titles first; of the built-in ones for None."""
+        ...
+
+
+def tuners() -> dict[str, str]:
+    """Passes that can be tuned, and where their tuners are."""
+    known = registry()
+    found = {}
+    for name in known.names():
+        place = getattr(known.rule_class(name), "tuner", None)
+        if isinstance(place, str) and place:
+            found[name] = place
+    return found
+
+
+def tuner(name: str) -> Tuner:
+    """The tuner of a pass.
+
+    Raises:
+        UsageError: no pass of that name can be tuned.
+        PassError: the tuner cannot be loaded.
+    """
+    known = tuners()
+    if name not in known:
+        raise UsageError(f"{name!r} cannot be tuned; expected one of {', '.join(known)}")
+    module, _, attribute = known[name].partition(":")
+    try:
+        made: Tuner = getattr(importlib.import_module(module), attribute)()
+    except (ImportError, AttributeError) as error:
+        raise PassError(f"the tuner of {name!r} cannot be loaded from {known[name]}: {error}") from error
+    return made

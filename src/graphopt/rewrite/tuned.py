@@ -1,0 +1,132 @@
+"""What was measured on a machine for passes that choose by cost: kept in the user's configuration, one file a target.
+
+`graphopt tune` writes these files, passes read them. A file names the processor and the runtime it was measured with
+and holds the figures of each pass under the pass's name; a pass without figures uses its built-in ones. The environment
+variable `GRAPHOPT_TUNED` names another folder, or is `off` for built-in figures only, so that a result can be repeated
+on another machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from graphopt.errors import ModelError
+from graphopt.rewrite.target import Target
+
+VARIABLE = "GRAPHOPT_TUNED"
+_FORMAT = 1
+
+
+def folder() -> Path | None:
+    """Where tables are kept; None where they are switched off."""
+    stated = os.environ.get(VARIABLE)
+    if stated == "off":
+        return None
+    if stated:
+        return Path(stated)
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("graphopt", appauthor=False)) / "tuned"
+
+
+def place(target: Target) -> Path | None:
+    """The file of a target's figures; None where they are switched off."""
+    root = folder()
+    return root / f"{target.name}-nchwc{target.block}.json" if root is not None else None
+
+
+def figures(name: str, target: Target) -> dict[str, Any] | None:
+    """What was measured for a pass on machines of a target.
+
+    Args:
+        name: the pass.
+        target: the machine.
+
+    Returns:
+        The figures as the pass's tuner gave them; None where nothing (readable) was measured.
+    """
+    path = place(target)
+    found = _read(path, _stamp(path)) if path is not None else {}
+    stated = found.get("passes", {}).get(name)
+    return stated if isinstance(stated, dict) else None
+
+
+def keep(name: str, target: Target, measured: dict[str, Any]) -> Path:
+    """Store what was measured for a pass; figures of other passes stay.
+
+    Raises:
+        ModelError: the file cannot be written, or tables are switched off.
+    """
+    path = place(target)
+    if path is None:
+        raise ModelError(f"{VARIABLE} is off: there is no place for what is measured")
+    _write(path, target, {**_read(path, _stamp(path)).get("passes", {}), name: measured})
+    return path
+
+
+def forget(names: Iterable[str], target: Target) -> None:
+    """Drop what was measured for passes, so that they use their built-in figures again.
+
+    Raises:
+        ModelError: the file cannot be written.
+    """
+    path = place(target)
+    if path is None or not path.exists():
+        return
+    passes = _read(path, _stamp(path)).get("passes", {})
+    _write(path, target, {name: found for name, found in passes.items() if name not in set(names)})
+
+
+def _write(path: Path, target: Target, passes: dict[str, Any]) -> None:
+    data = {"format": _FORMAT, "target": str(target), "machine": machine(), "passes": passes}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "w") as file:
+            json.dump(data, file, indent=1)
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise ModelError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def machine() -> dict[str, str]:
+    """The processor and the runtime that figures belong to."""
+    import onnxruntime as ort
+
+    return {"processor": _processor(), "onnxruntime": str(ort.__version__)}
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _stamp(path: Path | None) -> int:
+    try:
+        return path.stat().st_mtime_ns if path is not None else 0
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, stamp: int) -> dict[str, Any]:
+    """The contents of a file of this version; a file that is absent, broken or of another version counts as empty."""
+    if not stamp:
+        return {}
+    try:
+        data = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) and data.get("format") == _FORMAT else {}

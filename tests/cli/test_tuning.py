@@ -1,0 +1,124 @@
+"""`graphopt tune`: tuners are found, figures are kept, shown, forgotten, and used."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from graphopt import Options, PassManager, demo
+from graphopt.cli.app import app
+from graphopt.errors import ModelError, UsageError
+from graphopt.pipeline.tuning import tuner, tuners
+from graphopt.rewrite import tuned
+from graphopt.rewrite.target import Target, host
+from graphopt_passes.layout import timing
+from graphopt_passes.layout.tuning import CASES, Case, LayoutTuner, Timing, fit
+
+NAME = "convert_layout_nchwc"
+ZEN = Target("avx512", 16)
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    try:
+        app(list(arguments), standalone_mode=False)
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def test_passes_name_their_tuners() -> None:
+    assert isinstance(tuner(NAME), LayoutTuner)
+    assert NAME in tuners()
+    with pytest.raises(UsageError, match="cannot be tuned; expected one of"):
+        tuner("eliminate_identity")
+
+
+def test_figures_of_several_passes_share_a_file(tables: Path) -> None:
+    tuned.keep("one", ZEN, {"a": 1})
+    path = tuned.keep("two", ZEN, {"b": 2})
+    assert path.parent == tables
+    assert tuned.figures("one", ZEN) == {"a": 1}
+    assert tuned.figures("two", ZEN) == {"b": 2}
+    assert tuned.figures("two", Target("avx2", 8)) is None
+    tuned.forget(["one"], ZEN)
+    assert tuned.figures("one", ZEN) is None
+    assert tuned.figures("two", ZEN) == {"b": 2}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 99, "passes": {"one": {"a": 1}}}', '{"format": 1}'])
+def test_a_broken_file_counts_as_none(tables: Path, text: str) -> None:
+    path = tuned.place(ZEN)
+    assert path is not None
+    path.write_text(text)
+    assert tuned.figures("one", ZEN) is None
+
+
+def test_off_means_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(tuned.VARIABLE, "off")
+    assert tuned.figures(NAME, ZEN) is None
+    with pytest.raises(ModelError, match="is off"):
+        tuned.keep(NAME, ZEN, {})
+
+
+@pytest.mark.skipif(host().block == 1, reason="this machine's runtime has no blocked kernels to measure")
+def test_the_command_measures_keeps_shows_and_forgets(tables: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("graphopt_passes.layout.tuning.CASES", (Case(32, 32, 3, 8), Case(32, 32, 3, 8, group=32)))
+    assert run("tune", "--layout", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["target"] == str(host())
+    assert Path(shown["file"]).parent == tables
+    stated = tuned.figures(NAME, host())
+    assert stated == shown["passes"][NAME]
+    assert timing.rates_of(host()) == timing.Rates.read(stated["rates"])
+    assert run("tune", NAME, "--show") == 0
+    assert "measured here" in capsys.readouterr().out
+    assert run("tune", NAME, "--reset") == 0
+    assert "built in" in capsys.readouterr().out
+    assert timing.rates_of(host()) == timing.RATES[host().block]
+
+
+def test_the_pass_chooses_by_what_was_measured(tables: Path) -> None:
+    model = demo.conv_maxpool()
+    slow = dataclasses.replace(timing.RATES[16], blocked=(1.0, 1.0, 1.0))
+    assert blocked(PassManager(passes=NAME, target="avx512").run(model).model)
+    stated = PassManager(passes=NAME, target="avx512", options=Options(extra={NAME: {"rates": slow}}))
+    assert not blocked(stated.run(model).model)
+    tuned.keep(NAME, ZEN, {"rates": timing.stated(slow), "cases": []})
+    assert not blocked(PassManager(passes=NAME, target="avx512").run(model).model)
+    assert blocked(PassManager(passes=NAME, target="avx2").run(model).model)
+
+
+def blocked(model: onnx.ModelProto) -> bool:
+    return any(node.domain == "com.microsoft.nchwc" for node in model.graph.node)
+
+
+def test_a_fit_finds_the_rates_behind_the_times() -> None:
+    truth = timing.Rates((30e3, 50e3, 60e3), 40e3, 30e3, 9e3, 20e3, 40e3, 20e3, (3e3, 1.5e3), 0.4, 15e3, 1.5)
+    taken = []
+    for case in CASES:
+        shape = case.shape(16)
+        leave = 4 * shape.lanes_out * shape.positions / truth.reorder + truth.start
+        taken.append(Timing(timing.plain(shape, truth), timing.blocked(shape, 16, truth), 0.0, leave))
+    found = fit(CASES, taken, 16)
+    for case, time in zip(CASES, taken, strict=True):
+        shape = case.shape(16)
+        assert timing.plain(shape, found) == pytest.approx(time.plain, rel=0.05)
+        assert timing.blocked(shape, 16, found) == pytest.approx(time.blocked, rel=0.05)
+    assert found.reorder == pytest.approx(truth.reorder)
+
+
+def test_only_this_machine_can_be_measured() -> None:
+    other = Target("avx2", 8) if host().block == 16 else ZEN
+    with pytest.raises(UsageError, match="cannot be measured here"):
+        LayoutTuner().measure(other, lambda what, part: None)
