@@ -72,15 +72,29 @@ def _known_shape(x: Value, result: Value) -> list[int] | Mismatch:
     """A shape to write that gives the inferred shape of the result for every size of the symbols."""
     if result.shape is None:
         return Mismatch("the shape of {} is not known", result.name)
+    if 0 in result.shape:
+        return Mismatch("{} is empty", result.name)
+    target = constant_target(x, result.shape)
+    return Mismatch("more than one dimension of {} is not known", result.name) if target is None else target
+
+
+def constant_target(x: Value, wanted: Sequence[Dim]) -> list[int] | None:
+    """A constant to reshape a value with: 0 copies a dimension of a name, one -1 is what is not known.
+
+    Args:
+        x: the value.
+        wanted: the shape to come to, with no dimension of size 0.
+
+    Returns:
+        The constant, or None when no constant says that for every size of the names.
+    """
     before = x.shape or ()
     shape = []
-    for axis, dim in enumerate(result.shape):
-        if dim == 0:
-            return Mismatch("{} is empty", result.name)
+    for axis, dim in enumerate(wanted):
         if isinstance(dim, int):
             shape.append(dim)
         else:
             shape.append(0 if dim is not None and axis < len(before) and before[axis] == dim else -1)
-    if shape.count(-1) > 1 or (-1 in shape and 0 in shape):
-        return Mismatch("more than one dimension of {} is not known", result.name)
+    if 0 in wanted or shape.count(-1) > 1 or (-1 in shape and 0 in shape):
+        return None
     return shape
