@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from graphopt.compat import onnxoptimizer, onnxsim
 from graphopt.errors import UsageError
@@ -14,12 +15,6 @@ MODEL = onnx.parser.parse_model(
     '<ir_version: 9, opset_import: ["" : 18]> g (float[n,2] x) => (float[n,2] y) <float[2] w = {1, -2}>'
     "{ a = Identity (x)  b = Transpose <perm = [1,0]> (a)  c = Transpose <perm = [1,0]> (b)  d = Neg (w)  y = Add (c, d) }"
 )
-
-
-@pytest.mark.parametrize("name", sorted(onnxoptimizer.NOT_OFFERED))
-def test_passes_that_are_not_offered_say_why(name: str) -> None:
-    with pytest.raises(UsageError, match="is not offered"):
-        onnxoptimizer.optimize(MODEL, [name])
 
 
 def test_unknown_names_and_options_are_refused() -> None:
@@ -35,8 +30,7 @@ def test_every_default_pass_of_onnxoptimizer_is_there() -> None:
     original = pytest.importorskip("onnxoptimizer")
     missing = set(original.get_fuse_and_elimination_passes()) - set(onnxoptimizer.get_fuse_and_elimination_passes())
     assert not missing
-    offered = set(onnxoptimizer.get_available_passes()) | set(onnxoptimizer.NOT_OFFERED)
-    assert not set(original.get_available_passes()) - offered
+    assert not set(original.get_available_passes()) - set(onnxoptimizer.get_available_passes())
 
 
 def test_optimize_does_what_onnxoptimizer_does() -> None:
@@ -63,3 +57,87 @@ def test_simplify_folds_and_checks() -> None:
 def test_simplify_takes_shapes() -> None:
     simplified, _ = onnxsim.simplify(MODEL, overwrite_input_shapes={"x": [3, 2]})
     assert [d.dim_value for d in simplified.graph.input[0].type.tensor_type.shape.dim] == [3, 2]
+
+
+STAGED = """<ir_version: 9, opset_import: ["" : 18]> g (float[n,2] x, int64[n] k) => (float[n,2] y, float[2] b, int64[n] j)
+<float[2] w = {1, -2}, float[2] u = {3, 4}>
+{ a = Neg (w)  b = Neg (a)  t = Add (x, a)  input_0 = Add (t, u)  y = Neg (input_0)  j = Neg (k) }"""
+
+
+def names(infos: object) -> list[str]:
+    return [info.name for info in infos]
+
+
+def staged(*passes: str) -> onnx.ModelProto:
+    model = onnxoptimizer.optimize(onnx.parser.parse_model(STAGED), list(passes), fixed_point=True)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def test_rename_input_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = staged("rename_input_output").graph
+    assert (names(graph.input), names(graph.output)) == (["input_0", "input_1"], ["output_0", "output_1", "output_2"])
+    assert [n.op_type for n in graph.node] == ["Neg", "Neg", "Add", "Add", "Neg", "Neg"]
+    assert graph.node[3].output == ["input_0_1"], "the internal value of that name gives way"
+    monkeypatch.setenv("OPTIMIZER_RENAME_INPUT_PATTERN", "in%dx")
+    monkeypatch.setenv("OPTIMIZER_RENAME_OUTPUT_PATTERN", "no number")
+    graph = staged("rename_input_output").graph
+    assert (names(graph.input), names(graph.output)[0]) == (["in0x", "in1x"], "output_0")
+    monkeypatch.setenv("OPTIMIZER_RENAME_OUTPUT_PATTERN", "in%dx")
+    with pytest.raises(UsageError, match="two values one name"):
+        staged("rename_input_output")
+
+
+def test_rename_reaches_into_branches() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (float[2] x, bool c) => (float[2] y)
+    { y = If (c) <then_branch = t () => (float[2] p) { p = Neg (x) }, else_branch = e () => (float[2] q) { q = Abs (x) }> }"""
+    model = onnxoptimizer.optimize(onnx.parser.parse_model(text), ["rename_input_output"])
+    onnx.checker.check_model(model, full_check=True)
+    branches = [attribute.g.node[0].input[0] for attribute in model.graph.node[0].attribute]
+    assert branches == ["input_0", "input_0"]
+
+
+def test_rewrite_input_dtype() -> None:
+    graph = staged("rewrite_input_dtype").graph
+    assert [i.type.tensor_type.elem_type for i in graph.input] == [onnx.TensorProto.FLOAT, onnx.TensorProto.INT32]
+    assert graph.output[2].type.tensor_type.elem_type == onnx.TensorProto.INT64
+    assert [n.op_type for n in graph.node] == ["Cast", "Neg", "Neg", "Add", "Add", "Neg", "Neg"]
+
+
+def test_split_init_and_predict_together_are_the_model() -> None:
+    init, predict = staged("split_init"), staged("split_predict")
+    assert (names(init.graph.input), names(init.graph.output)) == ([], ["b", "a", "u"])
+    assert names(predict.graph.input) == ["x", "k", "a", "u", "b"]
+    assert names(predict.graph.output) == ["y", "b", "j"]
+    assert [n.op_type for n in predict.graph.node] == ["Add", "Add", "Neg", "Neg"]
+    assert not predict.graph.initializer
+    run = ReferenceEvaluator
+    feeds = {"x": np.array([[1, 2], [-3, 4]], np.float32), "k": np.array([5, -6])}
+    between = dict(zip(names(init.graph.output), run(init).run(None, {}), strict=True))
+    expected = run(onnx.parser.parse_model(STAGED)).run(None, feeds)
+    for one, two in zip(expected, run(predict).run(None, {**feeds, **between}), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_split_keeps_chance_out_of_the_constant_part() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]> g () => (float[2] y, float[2] z) <float[2] w = {1, -2}>
+    { r = RandomNormal <shape = [2]> ()  a = Neg (w)  y = Add (r, a)  z = Abs (a) }"""
+    init = onnxoptimizer.optimize(onnx.parser.parse_model(text), ["split_init"])
+    assert [n.op_type for n in init.graph.node] == ["Neg", "Abs"]
+    assert names(init.graph.output) == ["z", "a"]
+
+
+def test_split_declines_what_it_cannot_type() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18, "own" : 1]> g () => (float[2] y) <float[2] w = {1, -2}>
+    { a = own.Thing (w)  y = Neg (a) }"""
+    model = onnx.parser.parse_model(text)
+    assert [n.op_type for n in onnxoptimizer.optimize(model, ["split_predict"]).graph.node] == ["Thing", "Neg"]
+
+
+def test_lift_lexical_references() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}>
+    { a = Neg (x)  y = If (c) <then_branch = t () => (float[2] p) { p = Add (a, w) }, else_branch = e () => (float[2] q)
+    { q = If (c) <then_branch = u () => (float[2] r) { r = Abs (x) }, else_branch = v () => (float[2] s) { s = Neg (a) }> }> }"""
+    model = onnxoptimizer.optimize(onnx.parser.parse_model(text), ["lift_lexical_references"])
+    found = {a.name: list(a.strings) for a in model.graph.node[1].attribute}
+    assert found["__control_inputs"] == [b"a", b"c", b"w", b"x"]

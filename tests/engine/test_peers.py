@@ -18,6 +18,7 @@ from graphopt import peers, verify
 from graphopt.errors import UsageError
 from graphopt.peers import base, worker
 from graphopt.peers.process import supervise
+from graphopt.peers.reasons import BY_PEER
 
 NAMES = [p.name for p in peers.all_peers()]
 INSTALLED = [p.name for p in peers.available_peers()]
@@ -333,38 +334,16 @@ def test_the_folder_of_the_output_must_exist(tmp_path, source):
 # -- names
 
 
-def test_all_of_onnxoptimizers_passes_have_the_same_name_here():
+def test_onnxoptimizers_passes_have_the_same_name_here():
     peer = peers.by_name("onnxoptimizer")
-    assert set(peer.passes()) <= set(peer.counterparts)
-    assert len(peer.counterparts) == 48
+    assert set(peer.passes()) == set(peer.counterparts) | set(BY_PEER["onnxoptimizer"])
     assert all(theirs == ours for theirs, ours in peer.counterparts.items())
 
 
-def test_counterparts_are_of_existing_passes_and_in_the_manner():
-    manner = re.compile(
-        r"(eliminate|fuse|fold|convert|extract|rewrite|sink|inline|adjust|split|replace|lift|rename|set|explicit)_\w+"
-        r"|nop|neg_to_mul|pow2_to_mul"
-    )
+def test_counterparts_are_in_the_manner():
+    manner = re.compile(r"(eliminate|fuse|fold|convert|extract|rewrite|sink|inline|adjust|replace|set)_\w+")
     for peer in peers.all_peers():
         assert all(manner.fullmatch(ours) for ours in peer.counterparts.values())
-    assert set(peers.by_name("ort-all").counterparts) <= set(peers.by_name("ort-all").passes())
-
-
-def test_what_onnxruntime_has_and_graphopt_has_not_is_known():
-    peer = peers.by_name("ort-all")
-    without = set(peer.passes()) - set(peer.counterparts)
-    assert without <= {
-        "BiasDropoutFusion",
-        "BiasSoftmaxFusion",
-        "EnsureUniqueDQForNodeUnit",
-        "FreeDimensionOverrideTransformer",
-        "GroupQueryAttentionPreNormFusion",
-        "MatMulActivationFusion",
-        "QDQPropagationTransformer",
-        "QDQS8ToU8Transformer",
-        "WeightBiasQuantization",
-        "WhereDummyDq",
-    }
 
 
 def test_the_levels_of_onnxruntime_contain_each_other():

@@ -22,8 +22,8 @@ class EliminateIfWithConstCond(OpRule):
     ops = ("If",)
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "eliminate_if_with_const_cond",
-        "onnxruntime": "ConstantFolding of If",
-        "onnxscript": "partial evaluator of If",
+        "onnxruntime": "ConstantFolding",
+        "onnxscript": "FoldConstantsPass",
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

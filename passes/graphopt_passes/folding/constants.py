@@ -21,7 +21,7 @@ class FoldConstants(GraphPass):
 
     name = "fold_constants"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConstantFolding", "onnxsim": "constant folding"}
+    peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConstantFolding", "onnxsim": "constant_folding"}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Fold one graph: all its constant regions at once."""

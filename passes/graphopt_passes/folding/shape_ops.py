@@ -93,7 +93,7 @@ class EliminateNopSize(OpRule):
 
     name = "eliminate_nop_size"
     ops = ("Size",)
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "partial evaluator of Size"}
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "FoldConstantsPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Multiply the sizes; one fixed size of 0 is enough."""

@@ -44,9 +44,9 @@ class FoldShapes(GraphPass):
 
     name = "fold_shapes"
     peers: ClassVar[dict[str, str]] = {
-        "onnxscript": "symbolic values of the constant folder",
-        "onnxsim": "constant folding (fixed shapes)",
-        "onnxruntime": "ConstantFolding of Shape, ReshapeFusion",
+        "onnxscript": "FoldConstantsPass",
+        "onnxsim": "constant_folding",
+        "onnxruntime": "ReshapeFusion",
     }
 
     def run_model(self, model: Model, rw: Rewriter) -> None:

@@ -17,7 +17,7 @@ class FoldCastLike(OpRule):
     name = "fold_cast_like"
     ops = ("CastLike",)
     opsets = "15-"
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "partial evaluator of CastLike", "onnxruntime": "function body"}
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "FoldConstantsPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Write the type down."""

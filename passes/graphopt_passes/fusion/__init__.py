@@ -2,6 +2,7 @@
 
 PASSES: dict[str, str] = {
     "adjust_add": "fusion.canonical:AdjustAdd",
+    "adjust_slice_and_matmul": "fusion.canonical:AdjustSliceAndMatmul",
     "fuse_add_bias_into_conv": "fusion.conv_affine:FuseAddBiasIntoConv",
     "fuse_bn_into_conv": "fusion.conv_batchnorm:FuseBnIntoConv",
     "fuse_concat_into_reshape": "fusion.concat:FuseConcatIntoReshape",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from graphopt.ir import Node
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import int_list, normal_axes
 
 
 class AdjustAdd(OpRule):
@@ -28,3 +31,44 @@ class AdjustAdd(OpRule):
             # The second operand was broadcast to the first, never the other way round.
             return Mismatch("before opset 7 the operands of Add are not alike")
         return rw.set_inputs(node, {0: right, 1: left})
+
+
+class AdjustSliceAndMatmul(OpRule):
+    """Take a part of a product of constants instead of multiplying a part of one, so that the product can be folded.
+
+    The right factor is a matrix or a vector, and the part does not cut the axis that the product sums over. Not part of
+    any level, which folds the part itself; runs when it is named.
+    """
+
+    name = "adjust_slice_and_matmul"
+    ops = ("MatMul",)
+    opsets = "10-"
+    default = False
+    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "adjust_slice_and_matmul"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look for a `Slice` of a constant on the left."""
+        left, right = node.input(0), node.input(1)
+        cut = left.producer if left is not None else None
+        if left is None or right is None or cut is None or cut.op != "Slice":
+            return None
+        data = cut.input(0)
+        if data is None or not data.is_const or not right.is_const:
+            return Mismatch("the factors are not constant")
+        if cut.graph is not node.graph:
+            return Mismatch("{} is computed in an outer graph", left.name)
+        if not left.one_use:
+            return Mismatch("{} has other readers", left.name)
+        if right.rank is None or right.rank > 2 or data.rank is None:
+            return Mismatch("the right factor is not known to be a matrix or a vector")
+        axes = int_list(cut, "axes", 3, 10)
+        if isinstance(axes, Mismatch):
+            return axes
+        if axes is None:
+            return Mismatch("the part does not say which axes it cuts")
+        found = normal_axes(axes, data.rank)
+        if found is None or data.rank - 1 in found:
+            return Mismatch("it cuts the axis that the product sums over")
+        front = np.array([axis % data.rank for axis in axes], np.int64)
+        product = rw.op("MatMul", data, right)
+        return rw.replace(node, [rw.op("Slice", product, cut.input(1), cut.input(2), front, cut.input(4))])

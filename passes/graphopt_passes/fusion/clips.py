@@ -156,7 +156,7 @@ class FuseMinMaxIntoClip(OpRule):
     ops = ("Min", "Max")
     opsets = "8-"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "MinMaxToClip"}
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "FuseMinMaxToClip"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Take the bound of the first one into that of the second."""

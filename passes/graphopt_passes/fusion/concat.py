@@ -61,7 +61,7 @@ class FuseConcatIntoReshape(OpRule):
     opsets = "5-"
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "fuse_concat_into_reshape",
-        "onnxslim": "ConcatReshapeMatcher",
+        "onnxslim": "FusionConcatReshape",
         "onnxruntime": "ReshapeFusion",
     }
 

@@ -22,7 +22,7 @@ class FuseGelu(OpRule):
     ops = ("Mul", "Div")
     opsets = "20-"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_gelu", "onnxslim": "FusionGelu", "onnxruntime": "GeluFusionL1"}
+    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_gelu", "onnxruntime": "GeluFusionL1"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Take the product apart."""
@@ -40,9 +40,14 @@ class FuseGelu(OpRule):
             problem = _problem(node, x, gate, curve, product)
             if problem is not None:
                 return problem
-            approximate = "tanh" if curve.op == "Tanh" else None
-            return rw.replace(node, [rw.op("Gelu", x, approximate=approximate)])
+            fused = self.fused(x, curve, rw)
+            return fused if fused is None else rw.replace(node, [fused])
         return None
+
+    def fused(self, x: Value, curve: Node, rw: Rewriter) -> Value | None:
+        """The one operator, given the `Erf` or `Tanh`; None where that form is not this pass's business."""
+        gelu: Value = rw.op("Gelu", x, approximate="tanh" if curve.op == "Tanh" else None)
+        return gelu
 
 
 def _near(node: Node) -> list[Value | None]:

@@ -85,7 +85,7 @@ class FuseTransposeIntoGemm(OpRule):
     ops = ("Gemm",)
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "fuse_transpose_into_gemm",
-        "onnxscript": "TransposeMatMul",
+        "onnxscript": "TransBMatMulAddToGemm",
         "onnxruntime": "GemmTransposeFusion",
     }
 

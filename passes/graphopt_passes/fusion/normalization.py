@@ -89,8 +89,8 @@ def _same(a: Value, b: Value) -> bool:
     return one is not None and two is not None and one.op == two.op == "Sub" and one.inputs == two.inputs
 
 
-def _problem(node: Node, x: Value, scatter: Scatter, inner: frozenset[Node]) -> Mismatch | int:
-    """The number of normalized axes, or why they cannot be."""
+def count_axes(node: Node, x: Value, scatter: Scatter, inner: frozenset[Node]) -> Mismatch | int:
+    """The number of normalized axes; why they cannot be, or what is between has other readers."""
     if any(part.graph is not node.graph for part in inner):
         return Mismatch("{} is computed in an outer graph", x.name)
     for part in inner:
@@ -132,7 +132,7 @@ def _absorb(node: Node, op: str, rw: Rewriter) -> Outcome:
             return Mismatch("{} is computed in an outer graph", value.name)
         if not value.one_use or norm.outputs[1:]:
             return Mismatch("{} has other readers", value.name)
-        row = _spread(constant, weights.shape, value.rank)
+        row = spread(constant, weights.shape, value.rank)
         if row is None:
             return Mismatch("the constant of shape {} varies along other axes", constant.shape)
         operands = [norm.inputs[0], row] if node.op == "Mul" else [norm.inputs[0], scale, row]
@@ -140,7 +140,7 @@ def _absorb(node: Node, op: str, rw: Rewriter) -> Outcome:
     return None
 
 
-def _spread(constant: np.ndarray, shape: tuple[int, ...], rank: int | None) -> np.ndarray | None:
+def spread(constant: np.ndarray, shape: tuple[int, ...], rank: int | None) -> np.ndarray | None:
     """A constant as an array of the normalized axes, None when it varies along others or adds axes."""
     lead = constant.ndim - len(shape)
     if rank is None or constant.ndim > rank or any(size != 1 for size in constant.shape[: max(lead, 0)]):
@@ -165,7 +165,6 @@ class FuseLayerNormalization(OpRule):
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {
         "onnxsim": "fuse_layer_norm",
-        "onnxscript": "LayerNormFusion",
         "onnxruntime": "LayerNormFusionL1",
     }
 
@@ -182,7 +181,7 @@ class FuseLayerNormalization(OpRule):
         if read_axes(reduce) != scatter.axes or not reduce.attr("keepdims", 1):
             return Mismatch("mean and variance have other axes")
         centers = {u for u in (center, *(_center_of(n) for n in scatter.inner)) if u is not None}
-        count = _problem(node, x, scatter, scatter.inner | centers | {reduce})
+        count = count_axes(node, x, scatter, scatter.inner | centers | {reduce})
         if isinstance(count, Mismatch):
             return count
         ones = rw.constant(_ones(x, count), like=f"{x.name}_scale")
@@ -202,7 +201,7 @@ class FuseRmsNormalization(OpRule):
     ops = ("Div", "Mul")
     opsets = "23-"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_rms_norm", "onnxscript": "RmsNormFusion"}
+    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_rms_norm", "onnxruntime": "SimplifiedLayerNormFusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look for a normalization that ends here, or for a scale of one."""
@@ -212,7 +211,7 @@ class FuseRmsNormalization(OpRule):
         x = scatter.value
         if x.producer is not None and x.producer.op == "Sub":
             return None
-        count = _problem(node, x, scatter, scatter.inner)
+        count = count_axes(node, x, scatter, scatter.inner)
         if isinstance(count, Mismatch):
             return count
         ones = rw.constant(_ones(x, count), like=f"{x.name}_scale")

@@ -93,7 +93,7 @@ class FusePadIntoConv(OpRule):
     ops = ("Conv",)
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "fuse_pad_into_conv",
-        "onnxscript": "FusePadIntoConv",
+        "onnxscript": "FuseConvPad",
         "onnxruntime": "Pad_Fusion",
     }
 

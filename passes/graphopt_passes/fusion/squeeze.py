@@ -30,7 +30,7 @@ class FuseConsecutiveSqueezes(OpRule):
 
     name = "fuse_consecutive_squeezes"
     ops = ("Squeeze",)
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_consecutive_squeezes", "onnxscript": "SqueezeReshape"}
+    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_consecutive_squeezes"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Count the second axes among those that the first leaves."""

@@ -1,56 +1,85 @@
-"""`graphopt passes`: the catalogue, and the page of one pass."""
+"""`graphopt passes`: the catalogue, the page of one pass, and the table of other optimizers' passes."""
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
 
-from graphopt.cli.console import show, show_json
+from graphopt.cli.console import show, show_json, write_text
 from graphopt.errors import UsageError
 
 
 def passes(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One pass; all when left out.")] = None,
+    *,
     family: Annotated[str | None, typer.Option(help="Only this family.")] = None,
     level: Annotated[str | None, typer.Option(help="Only passes that this level adds.")] = None,
+    peers: Annotated[bool, typer.Option("--peers", help="Every pass of the other optimizers, and graphopt's.")] = False,
+    write: Annotated[str | None, typer.Option(help="Write a page for each pass into this folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
 ) -> None:
     """List the passes there are, or show everything about one."""
+    from graphopt.cli.reference import Page, record
     from graphopt.pipeline import registry
 
     known = registry()
-    if name is not None:
-        record = _record(known.rule_class(name), known.owner(name))
-        show_json(record) if as_json else show(*_page(record))
-        return
-    records = [_record(known.rule_class(each), known.owner(each)) for each in known.names()]
-    for key, wanted in (("family", family), ("level", level)):
-        choices = list(dict.fromkeys(record[key] for record in records))
-        if wanted is not None and wanted not in choices:
-            raise UsageError(f"unknown {key} {wanted!r}; expected one of {', '.join(choices)}")
-        records = [record for record in records if wanted in (None, record[key])]
-    show_json(records) if as_json else show(_table(records))
+    if peers:
+        _show_peers(as_json=as_json, as_markdown=as_markdown)
+    elif write is not None:
+        _write(write)
+    elif name is not None:
+        page = Page.of(known.rule_class(name), known.owner(name))
+        if as_json:
+            show_json(page.record)
+        else:
+            sys.stdout.write(page.to_markdown() if as_markdown else page.to_text())
+    else:
+        records = [record(known.rule_class(each), known.owner(each)) for each in known.names()]
+        for key, wanted in (("family", family), ("level", level)):
+            choices = list(dict.fromkeys(each[key] for each in records))
+            if wanted is not None and wanted not in choices:
+                raise UsageError(f"unknown {key} {wanted!r}; expected one of {', '.join(choices)}")
+            records = [each for each in records if wanted in (None, each[key])]
+        show_json(records) if as_json else show(_table(records))
 
 
-def _record(rule: Any, owner: str) -> dict[str, Any]:
-    import inspect
+def _show_peers(*, as_json: bool, as_markdown: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
 
-    return {
-        "name": rule.name,
-        "summary": rule.summary(),
-        "family": rule.family,
-        "level": str(rule.level),
-        "numerics": str(rule.numerics),
-        "opsets": rule.opsets or "all",
-        "default": rule.default,
-        "form": next(base.__name__ for base in rule.__mro__ if base.__module__ == "graphopt.rewrite.rule"),
-        "operators": list(getattr(rule, "ops", ())) if isinstance(getattr(rule, "ops", ()), tuple) else [],
-        "peers": dict(rule.peers),
-        "owner": owner,
-        "module": rule.__module__,
-        "documentation": inspect.cleandoc(rule.__doc__ or ""),
-    }
+    from graphopt.audit.equivalents import equivalents
+
+    found = equivalents()
+    if as_json:
+        show_json(found.to_dict())
+    elif as_markdown:
+        sys.stdout.write(found.to_markdown())
+    else:
+        table = Table(box=None, pad_edge=False)
+        for title in ("optimizer", "its pass", "graphopt", "or why there is none"):
+            table.add_column(title, overflow="fold")
+        for row in found.rows:
+            table.add_row(row.peer, row.theirs, "\n".join(row.ours), row.reason, style="" if row.ours else "dim")
+        show(table, Text(found.summary()))
+
+
+def _write(folder: str) -> None:
+    from pathlib import Path
+
+    from graphopt.cli.reference import write_pages
+    from graphopt.pipeline import registry
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    files = write_pages(registry(), Path(folder))
+    for path in Path(folder).glob("*.md"):
+        if path not in files:
+            path.unlink()
+    for path, text in files.items():
+        write_text(str(path), text)
+    show(f"{len(files)} pages in {folder}")
 
 
 def _table(records: list[dict[str, Any]]) -> Any:
@@ -60,27 +89,7 @@ def _table(records: list[dict[str, Any]]) -> Any:
     for title in ("pass", "family", "level", "numerics"):
         table.add_column(title, no_wrap=True)
     table.add_column("what it does", overflow="fold")
-    for record in records:
-        style = "" if record["default"] else "dim"
-        table.add_row(*(record[key] for key in ("name", "family", "level", "numerics", "summary")), style=style)
+    for each in records:
+        style = "" if each["default"] else "dim"
+        table.add_row(*(each[key] for key in ("name", "family", "level", "numerics", "summary")), style=style)
     return table
-
-
-def _page(record: dict[str, Any]) -> list[Any]:
-    from rich.table import Table
-    from rich.text import Text
-
-    facts = Table(show_header=False, box=None, pad_edge=False)
-    facts.add_row("family", record["family"])
-    facts.add_row("level", record["level"] if record["default"] else f"{record['level']}, only when named")
-    facts.add_row("numerics", record["numerics"])
-    facts.add_row("opsets", record["opsets"])
-    facts.add_row("form", record["form"])
-    if record["operators"]:
-        facts.add_row("operators", ", ".join(record["operators"]))
-    for peer, counterpart in record["peers"].items():
-        facts.add_row(f"in {peer}", counterpart)
-    facts.add_row("from", f"{record['owner']} ({record['module']})")
-    _, _, rest = record["documentation"].partition("\n")
-    lines: list[Any] = [Text(record["name"], style="bold"), Text(record["summary"]), Text(""), facts]
-    return [*lines, Text(""), Text(rest.strip())] if rest.strip() else lines

@@ -2,16 +2,18 @@
 
 Differences: results are right where onnxoptimizer's are not (see the passes), models above 2 GiB and everything that
 its representation cannot hold (metadata, sparse tensors, functions, training information) come through, and
-`fixed_point` reaches a true fixed point. Its passes that change the interface or only served Caffe2 do not exist here;
-asking for one says so.
+`fixed_point` reaches a true fixed point. All 48 names work; the five passes that change the interface or leave the
+standard are in `graphopt.compat.interface`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import onnx
 
+from graphopt.compat.interface import INTERFACE_PASSES
 from graphopt.errors import UsageError
 from graphopt.manager import PassManager
 from graphopt.pipeline import registry
@@ -30,21 +32,13 @@ _DEFAULT = (
 )  # fmt: skip
 """onnxoptimizer's default set, in its order."""
 
-NOT_OFFERED = {
-    "adjust_slice_and_matmul": "it prepares slices of constants for a folder; fold_constants computes them as they are",
-    "rename_input_output": "it changes the interface of the model",
-    "rewrite_input_dtype": "it changes the interface of the model",
-    "lift_lexical_references": "it adds attributes that only Caffe2 reads",
-    "split_init": "it splits models for Caffe2",
-    "split_predict": "it splits models for Caffe2",
-}
-"""onnxoptimizer's passes that graphopt does not offer on purpose, with the reason."""
+_MOST_ROUNDS = 10
 
 
 def get_available_passes() -> list[str]:
-    """Names that `optimize` takes: those of onnxoptimizer that graphopt has, then graphopt's own."""
+    """Names that `optimize` takes: onnxoptimizer's default ones, those for interfaces, then graphopt's own."""
     own = [name for name in registry().names() if name not in _DEFAULT]
-    return [*(name for name in _DEFAULT if name == "nop" or name in registry()), *own]
+    return [*get_fuse_and_elimination_passes(), *INTERFACE_PASSES, *own]
 
 
 def get_fuse_and_elimination_passes() -> list[str]:
@@ -61,22 +55,26 @@ def optimize(model: onnx.ModelProto, passes: Sequence[str] | None = None, fixed_
         fixed_point: repeat the whole list until nothing changes.
 
     Raises:
-        UsageError: a name is not known, or not offered.
+        UsageError: a name is not known, or a pass that changes the interface cannot.
         ModelError: the model is broken.
     """
     if not isinstance(model, onnx.ModelProto):
         raise UsageError(f"optimize expects a ModelProto, found {type(model).__name__}")
     names = get_fuse_and_elimination_passes() if passes is None else list(passes)
-    for name in names:
-        if name in NOT_OFFERED:
-            raise UsageError(f"pass {name!r} is not offered: {NOT_OFFERED[name]}")
-    wanted = [name for name in names if name != "nop"]
-    if not wanted:
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        return copy
-    text = ",".join(wanted)
-    return PassManager(passes=f"repeat({text})" if fixed_point else text).run(model).model
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    for _ in range(_MOST_ROUNDS if fixed_point else 1):
+        before = result.SerializeToString(deterministic=True) if INTERFACE_PASSES.keys() & set(names) else None
+        for of_interface, group in groupby((name for name in names if name != "nop"), INTERFACE_PASSES.__contains__):
+            if of_interface:
+                for name in group:
+                    INTERFACE_PASSES[name](result)
+            else:
+                text = ",".join(group)
+                result = PassManager(passes=f"repeat({text})" if fixed_point else text).run(result).model
+        if before is None or before == result.SerializeToString(deterministic=True):
+            break
+    return result
 
 
 def check(model: onnx.ModelProto) -> None:

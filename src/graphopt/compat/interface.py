@@ -1,0 +1,269 @@
+"""onnxoptimizer's passes that change the interface of a model, or leave the standard.
+
+No pass of graphopt may do that: the gate keeps names, order and types of inputs and outputs. So these work on the
+proto, and only `graphopt.compat.onnxoptimizer` offers them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from graphopt.errors import UsageError
+
+_RANDOM = frozenset({
+    "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+})  # fmt: skip
+_CONTROL_INPUTS = "__control_inputs"
+
+
+def rename_input_output(model: ModelProto) -> None:
+    """Call the inputs `input_0`, `input_1`, … and the outputs `output_0`, ….
+
+    The environment variables `OPTIMIZER_RENAME_INPUT_PATTERN` and `OPTIMIZER_RENAME_OUTPUT_PATTERN` give other names;
+    one without `%d` does not count. Inputs with an initializer keep their names, and an internal value that has a
+    wanted name gets another.
+    """
+    graph = model.graph
+    weights = _weights(graph)
+    wanted: dict[str, str] = {}
+    for kind, infos in (("input", graph.input), ("output", graph.output)):
+        pattern = os.environ.get(f"OPTIMIZER_RENAME_{kind.upper()}_PATTERN", "")
+        pattern = pattern if "%d" in pattern else f"{kind}_%d"
+        for number, info in enumerate(infos):
+            if kind == "output" or info.name not in weights:
+                wanted[info.name] = pattern.replace("%d", str(number), 1)
+    if len(set(wanted.values())) < len(wanted):
+        raise UsageError("rename_input_output: the patterns give two values one name")
+    _rename(model, wanted)
+
+
+def rewrite_input_dtype(model: ModelProto) -> None:
+    """Let the caller give 32-bit integers for inputs of 64 bits, and cast them.
+
+    Inputs with an initializer stay, and so does one that is an output too.
+    """
+    graph = model.graph
+    kept = _weights(graph) | {info.name for info in graph.output}
+    taken = _all_names(graph)
+    casts = []
+    for info in graph.input:
+        if info.type.tensor_type.elem_type != TensorProto.INT64 or info.name in kept:
+            continue
+        name = _fresh(f"{info.name}_int64", taken)
+        for node in _nodes(graph):
+            _replace(node.input, {info.name: name})
+        casts.append(helper.make_node("Cast", [info.name], [name], to=TensorProto.INT64))
+        info.type.tensor_type.elem_type = TensorProto.INT32
+    nodes = [*casts, *graph.node]
+    copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def lift_lexical_references(model: ModelProto) -> None:
+    """List the captured values of each `If` and `Loop` in an attribute `__control_inputs`, which the standard lacks."""
+    graph = model.graph
+    _lift(graph, _scope(graph), ())
+
+
+def _lift(graph: GraphProto, frame: set[str], outer: tuple[set[str], ...]) -> set[str]:
+    """Annotate the nodes of a graph; what it reads from outside."""
+    unresolved: set[str] = set()
+    for node in graph.node:
+        unresolved |= {name for name in node.input if name and name not in frame}
+        lifted: set[str] = set()
+        for body in _bodies(node) if node.op_type in ("If", "Loop") and not node.domain else ():
+            lifted |= _lift(body, _scope(body), (*outer, frame))
+            lifted |= {out.name for out in body.output if any(out.name in each for each in (*outer, frame))}
+        inside = {name for name in lifted if any(name in each for each in (*outer, frame))}
+        unresolved |= lifted - frame
+        if inside:
+            kept = [each for each in node.attribute if each.name != _CONTROL_INPUTS]
+            attributes = [AttributeProto.FromString(each.SerializeToString()) for each in kept]
+            del node.attribute[:]
+            node.attribute.extend([*attributes, helper.make_attribute(_CONTROL_INPUTS, sorted(inside))])
+        frame |= {name for name in node.output if name}
+    return unresolved
+
+
+def split_init(model: ModelProto) -> None:
+    """Keep the part that follows from initializers alone; what the rest reads of it becomes an output.
+
+    Random operators, control flow and operators of other domains belong to the rest.
+
+    Raises:
+        UsageError: the type of a value at the cut is not known.
+    """
+    graph = model.graph
+    late, boundary = _cut(graph)
+    types = _types(model)
+    outputs = [info for info in graph.output if info.name not in late]
+    listed = {info.name for info in outputs}
+    outputs += [_typed(name, types) for name in boundary if name not in listed]
+    _keep(graph, lambda node: not _produces(node, late))
+    _assign(graph.output, outputs)
+    _assign(graph.input, [info for info in graph.input if info.name not in late])
+    _keep_types(graph)
+
+
+def split_predict(model: ModelProto) -> None:
+    """Keep the part that does not follow from initializers alone; what it reads of that part becomes an input.
+
+    Raises:
+        UsageError: the type of a value at the cut is not known.
+    """
+    graph = model.graph
+    late, boundary = _cut(graph)
+    types = _types(model)
+    inputs = [info for info in graph.input if info.name in late]
+    inputs += [_typed(name, types) for name in boundary]
+    _keep(graph, lambda node: _produces(node, late))
+    read = {name for node in _nodes(graph) for name in node.input} | {info.name for info in graph.output}
+    del graph.initializer[:], graph.sparse_initializer[:]
+    _assign(graph.input, [info for info in inputs if info.name in read])
+    _keep_types(graph)
+
+
+INTERFACE_PASSES: Mapping[str, Callable[[ModelProto], None]] = {
+    "rename_input_output": rename_input_output,
+    "rewrite_input_dtype": rewrite_input_dtype,
+    "lift_lexical_references": lift_lexical_references,
+    "split_init": split_init,
+    "split_predict": split_predict,
+}
+"""Each changes the model that it is given."""
+
+
+def _cut(graph: GraphProto) -> tuple[set[str], list[str]]:
+    """The values that depend on inputs or on chance, and the others that they are computed from."""
+    late = {info.name for info in graph.input} - _weights(graph)
+    boundary: dict[str, None] = {}
+    for node in graph.node:
+        bodies = list(_bodies(node))
+        reads = [*node.input, *(name for body in bodies for name in _captured(body))]
+        if node.op_type in _RANDOM or node.domain not in ("", "ai.onnx") or bodies or not late.isdisjoint(reads):
+            late.update(name for name in node.output if name)
+            boundary.update((name, None) for name in reads if name and name not in late)
+    boundary.update((info.name, None) for info in graph.output if info.name not in late)
+    return late, list(boundary)
+
+
+def _captured(graph: GraphProto) -> Iterator[str]:
+    """What a body reads or gives on from outside."""
+    known = _scope(graph)
+    for node in graph.node:
+        reads = [*node.input, *(name for body in _bodies(node) for name in _captured(body))]
+        yield from (name for name in reads if name and name not in known)
+        known.update(node.output)
+    yield from (info.name for info in graph.output if info.name not in known)
+
+
+def _types(model: ModelProto) -> dict[str, ValueInfoProto]:
+    try:
+        graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    except Exception:  # the C++ side raises whatever it likes
+        graph = model.graph
+    found = {info.name: info for info in (*graph.value_info, *graph.input, *graph.output)}
+    for tensor in graph.initializer:
+        found[tensor.name] = helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+    for sparse in graph.sparse_initializer:
+        values = sparse.values
+        found[values.name] = helper.make_tensor_value_info(values.name, values.data_type, list(sparse.dims))
+    return found
+
+
+def _typed(name: str, types: Mapping[str, ValueInfoProto]) -> ValueInfoProto:
+    if name not in types:
+        raise UsageError(f"the type of {name} is not known, so that the model cannot be split there")
+    return types[name]
+
+
+def _produces(node: NodeProto, values: set[str]) -> bool:
+    return any(name in values for name in node.output)
+
+
+def _keep(graph: GraphProto, wanted: Callable[[NodeProto], bool]) -> None:
+    _assign(graph.node, [node for node in graph.node if wanted(node)])
+
+
+def _keep_types(graph: GraphProto) -> None:
+    """Drop declared types of values that are gone."""
+    made = {name for node in graph.node for name in node.output}
+    _assign(graph.value_info, [info for info in graph.value_info if info.name in made])
+
+
+def _assign(field: object, items: Iterable[onnx.ValueInfoProto] | Iterable[NodeProto]) -> None:
+    copies = [type(item).FromString(item.SerializeToString()) for item in items]
+    del field[:]  # type: ignore[attr-defined]
+    field.extend(copies)  # type: ignore[attr-defined]
+
+
+def _weights(graph: GraphProto) -> set[str]:
+    return {tensor.name for tensor in graph.initializer} | {each.values.name for each in graph.sparse_initializer}
+
+
+def _scope(graph: GraphProto) -> set[str]:
+    return {info.name for info in graph.input} | _weights(graph)
+
+
+def _bodies(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    yield graph
+    for node in graph.node:
+        for body in _bodies(node):
+            yield from _graphs(body)
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    for each in _graphs(graph):
+        yield from each.node
+
+
+def _all_names(graph: GraphProto) -> set[str]:
+    return {name for each in _graphs(graph) for name in _scope(each)} | {
+        name for node in _nodes(graph) for name in (*node.input, *node.output)
+    }
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    number = 0
+    found = name
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
+    taken.add(found)
+    return found
+
+
+def _replace(names: object, mapping: Mapping[str, str]) -> None:
+    for index, name in enumerate(names):  # type: ignore[arg-type, var-annotated]
+        if name in mapping:
+            names[index] = mapping[name]  # type: ignore[index]
+
+
+def _rename(model: ModelProto, wanted: dict[str, str]) -> None:
+    """Rename values of the main graph, wherever they are read; values in the way get other names."""
+    taken = _all_names(model.graph) | set(wanted.values())
+    mapping = dict(wanted)
+    for name in set(wanted.values()) & (_all_names(model.graph) - set(wanted)):
+        mapping[name] = _fresh(name, taken)
+    for graph in _graphs(model.graph):
+        for node in graph.node:
+            _replace(node.input, mapping)
+            _replace(node.output, mapping)
+        for info in (*graph.input, *graph.output, *graph.value_info):
+            info.name = mapping.get(info.name, info.name)
+        for tensor in (*graph.initializer, *(each.values for each in graph.sparse_initializer)):
+            tensor.name = mapping.get(tensor.name, tensor.name)
+        for note in graph.quantization_annotation:
+            note.tensor_name = mapping.get(note.tensor_name, note.tensor_name)
