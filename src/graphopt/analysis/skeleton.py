@@ -95,8 +95,10 @@ class Skeleton:
 
     def _nodes(self, graph: Graph, target: onnx.GraphProto | onnx.FunctionProto) -> None:
         protos: list[onnx.NodeProto] = []
+        schemas: dict[str, OpInfo | None] = {}
         for node in graph:
-            schema = node.schema
+            op = node.op
+            schema = schemas[op] if op in schemas else schemas.setdefault(op, node.schema)
             if schema is not None and not has_its_operands(node, schema):
                 protos.append(_stand_in(node))
             elif node.subgraphs or node.op == "Constant":
@@ -142,8 +144,9 @@ class Skeleton:
 def has_its_operands(node: Node, schema: OpInfo) -> bool:
     """Whether no required operand is missing and none is too many: inference ends the process on some such nodes."""
     inputs = node.inputs
-    required = schema.min_inputs
-    return required <= len(inputs) <= schema.max_inputs and None not in inputs[:required]
+    if not schema.min_inputs <= len(inputs) <= schema.max_inputs:
+        return False
+    return None not in inputs or None not in inputs[: schema.min_inputs]
 
 
 def _stand_in(node: Node) -> onnx.NodeProto:

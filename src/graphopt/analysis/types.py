@@ -11,7 +11,7 @@ from onnx import shape_inference
 
 from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.skeleton import Skeleton, contents_may_explode
-from graphopt.ir import Dim, Graph, Model, TensorType, Value, ValueType
+from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value, ValueType
 from graphopt.ir.types import decode_type
 
 _GENERATED = "unk__"
@@ -100,6 +100,7 @@ class _Writer:
     def __init__(self, model: Model, seeds: Iterable[Value]) -> None:
         self.model = model
         self.names: dict[str, str] = {}
+        self.decoded: dict[bytes, ValueType | None] = {}
         declared = (value.shape or () for value in (*model.graph.inputs, *seeds))
         self.taken = {dim for shape in declared for dim in shape if isinstance(dim, str)}
 
@@ -116,10 +117,17 @@ class _Writer:
             for value in graph.inputs:
                 self._set(value, known.get(value.name), trusted=False)
         protos: Sequence[Any] = result.node if result is not None else ()
+        decode = self._decode
         for number, node in enumerate(graph):
+            constant = node.op == "Constant"
             for output in node.outputs:
-                if output is not None:
-                    self._set(output, known.get(output.name), trusted=_opaque(output))
+                if output is None:
+                    continue
+                proto = None if constant else known.get(output.name)
+                if proto is None:
+                    self._set(output, None, trusted=_opaque(node))
+                else:
+                    output.defer_type(decode, proto)
             if node.subgraphs:
                 graphs = {a.name: a.g for a in protos[number].attribute} if result is not None else {}
                 for name, subgraph in node.subgraphs.items():
@@ -136,7 +144,14 @@ class _Writer:
             value.type = None
 
     def _decode(self, proto: onnx.TypeProto) -> ValueType | None:
-        """Most types are never asked for, so each is decoded when it is."""
+        """Most types are never asked for, so each is decoded when it is; equal ones are one object."""
+        key = proto.SerializeToString()
+        found = self.decoded.get(key)
+        if found is None:
+            found = self.decoded[key] = self._decode_new(proto)
+        return found
+
+    def _decode_new(self, proto: onnx.TypeProto) -> ValueType | None:
         inferred = decode_type(proto)
         if isinstance(inferred, TensorType):
             shape = inferred.shape
@@ -166,6 +181,5 @@ def _infos(graph: onnx.GraphProto, *, inner: bool) -> Iterable[onnx.ValueInfoPro
         yield from graph.input
 
 
-def _opaque(value: Value) -> bool:
-    node = value.producer
-    return node is not None and not node.op.startswith("call ") and (node.schema is None or bool(node.domain))
+def _opaque(node: Node) -> bool:
+    return not node.op.startswith("call ") and (node.schema is None or bool(node.domain))

@@ -1,8 +1,9 @@
 """The view over ONNX protos: `Model`, `Graph`, `Node`, `Value`, and the constants and types they carry."""
 
+from graphopt.ir.collector import paused_gc
 from graphopt.ir.files import ExternalData
 from graphopt.ir.graph import Graph, Node, Value
-from graphopt.ir.load import captured_values, paused_gc
+from graphopt.ir.load import captured_values
 from graphopt.ir.model import Model, Source
 from graphopt.ir.schema import OpInfo, op_schema
 from graphopt.ir.tensor import Tensor

@@ -106,9 +106,11 @@ def remove(node: Node) -> None:
         del graph.values[value.name]
     for value in node.inputs:
         if value is not None:
-            _drop_use(value, node)
-    for subgraph in node.subgraphs.values():
-        _release(subgraph)
+            value.users.pop(node, None)
+    if node.subgraphs:
+        for subgraph in node.subgraphs.values():
+            _release(subgraph)
+        graph.owners.pop(node, None)
     before, after = previous_node(node), next_node(node)
     if before is None:
         graph.first = after
@@ -119,9 +121,9 @@ def remove(node: Node) -> None:
     else:
         after.prev = before
     node.removed = True
-    graph.owners.pop(node, None)
     graph._count -= 1
-    mark_changed(graph)
+    if not graph.changed:
+        mark_changed(graph)
 
 
 def restore(node: Node, anchor: Node | None) -> None:
@@ -214,16 +216,20 @@ def set_attrs(node: Node, changes: dict[str, Any]) -> None:
             attrs[name] = value
     node._attrs = attrs
     node._tensor = None
+    node.attrs_changed = True
     touch(node)
 
 
 def replace_uses(old: Value, new: Value) -> list[Node]:
     """Let every reader of `old` read `new`; graph outputs stay as they are. Returns the readers."""
-    readers = list(old.users)
-    for node in readers:
+    users = new.users
+    for node, count in old.users.items():
         node.inputs = [new if value is old else value for value in node.inputs]
-        new.users[node] = new.users.get(node, 0) + old.users[node]
-        touch(node)
+        users[node] = users.get(node, 0) + count
+        node.changed = True
+        if not node.graph.changed:
+            mark_changed(node.graph)
+    readers = list(old.users)
     old.users.clear()
     return readers
 

@@ -8,6 +8,7 @@ import onnx
 from onnx import NodeProto
 
 from graphopt.ir.attributes import encode_attribute
+from graphopt.ir.collector import paused_gc
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
 from graphopt.ir.schema import op_schema
@@ -17,6 +18,7 @@ IR_WITH_FREE_INITIALIZERS = 4
 """From this IR version on an initializer need not be a graph input."""
 
 
+@paused_gc()
 def flush(model: Model, *, with_data: bool = True) -> onnx.ModelProto:
     """The model as a proto.
 
@@ -180,19 +182,22 @@ def _write_value_info(graph: Graph, source: onnx.GraphProto, target: onnx.GraphP
 def emit(node: Node) -> NodeProto:
     """The proto of a node: the original one where nothing about it changed."""
     proto = node.proto
-    changed_inside = [key for key, graph in node.subgraphs.items() if graph.changed]
+    changed_inside = bool(node.subgraphs) and any(graph.changed for graph in node.subgraphs.values())
     if proto is not None and not node.changed and not changed_inside:
         return proto
     result = NodeProto()
-    if proto is not None:
-        _copy_fields(proto, result, {"input", "output", "attribute", "name"})
-        if node.name or proto.HasField("name"):
-            result.name = node.name
-    else:
+    if proto is None:
         _describe(node, result)
-    result.input.extend("" if v is None else v.name for v in node.inputs)
-    result.output.extend("" if v is None else v.name for v in node.outputs)
-    _write_attributes(node, result)
+    else:
+        result.CopyFrom(proto)
+        if node.name != proto.name:
+            result.name = node.name
+        del result.input[:], result.output[:]
+    result.input.extend(["" if v is None else v.name for v in node.inputs])
+    result.output.extend(["" if v is None else v.name for v in node.outputs])
+    if node.attrs_changed or changed_inside:
+        del result.attribute[:]
+        _write_attributes(node, result)
     return result
 
 
@@ -223,7 +228,9 @@ def _write_attributes(node: Node, result: NodeProto) -> None:
                 _copy_fields(original, attribute, {"g"})
             attribute.name, attribute.type = name, onnx.AttributeProto.GRAPH
             write_graph(graph, attribute.g)
-        elif original is not None and (decoded is None or not node.changed or _unchanged(original, decoded[name])):
+        elif original is not None and (
+            decoded is None or not node.attrs_changed or _unchanged(original, decoded[name])
+        ):
             copy = result.attribute.add()
             copy.CopyFrom(original)
             _flush_graph_list(node, name, copy)

@@ -161,11 +161,13 @@ class Node:
         subgraphs: graphs in its attributes, by attribute name.
         removed: whether it has left the graph.
         changed: whether it must be written anew.
+        attrs_changed: whether its attributes, too, must be.
     """
 
     __slots__ = (
         "_attrs",
         "_tensor",
+        "attrs_changed",
         "changed",
         "domain",
         "graph",
@@ -202,7 +204,7 @@ class Node:
         self.next: Node | None = None
         self.order = 0
         self.removed = False
-        self.changed = proto is None
+        self.changed = self.attrs_changed = proto is None
 
     @property
     def attrs(self) -> Mapping[str, Any]:

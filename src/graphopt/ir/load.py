@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from sys import intern
 
 import onnx
 
 from graphopt.errors import ModelError
+from graphopt.ir.collector import paused_gc
 from graphopt.ir.edit import append, renumber
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.model import Model
@@ -19,18 +18,6 @@ from graphopt.ir.tensor import FileSlice, Tensor, tensor_from_proto
 
 _GRAPH_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """The standard operators with graph attributes; at operators of other domains every attribute is looked at."""
-
-
-@contextmanager
-def paused_gc() -> Iterator[None]:
-    """Pause the cyclic collector: while a large graph is built it only scans what is alive anyway."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def build(proto: onnx.ModelProto, base: Path | None, slices: Mapping[int, FileSlice]) -> Model:

@@ -18,6 +18,9 @@ from graphopt.rewrite.rule import GraphPass, OpRule, Outcome, PatternRule, Rule
 _FAILURES_ALLOWED = 3
 """A rule is not asked again where it raised, and nowhere once it raised at this many nodes."""
 
+_MOST_READERS = 8
+"""Readers of a value with more of them are not looked at again one by one when it changes."""
+
 
 class RewriteLoopError(PassError):
     """Rules undo each other's work; the message shows the cycle."""
@@ -46,10 +49,17 @@ class Driver:
         self.check = check
         self.rewriter = Rewriter(model, self.log, options or Options())
         self._failed: dict[str, set[Node | None]] = {}
+        self._inferred = 0
+        self._settled: dict[tuple[str, ...], tuple[int, ...]] = {}
 
     def infer(self) -> None:
         """Infer the types and shapes of all values."""
+        self._inferred += 1
         infer_types(self.model)
+
+    def _state(self) -> tuple[int, ...]:
+        """What tells whether anything changed: rewrites and primitive changes so far, inference runs."""
+        return len(self.log.events), self.rewriter.journal.mark(), self._inferred
 
     def refresh_types(self) -> bool:
         """Infer again if rewrites made values whose types are not fully known. Returns whether it did."""
@@ -71,6 +81,9 @@ class Driver:
         Raises:
             RewriteLoopError: (when strict) the rules never come to rest.
         """
+        names = tuple([rule.name for rule in rules])
+        if self._settled.get(names) == self._state():
+            return 0
         before = len(self.log.events)
         mark = self.rewriter.journal.mark()
         limit = before + 20 * sum(len(g) for g in self.model.graphs()) + 1000
@@ -92,6 +105,7 @@ class Driver:
             self.rewriter.journal.undo(mark)
             del self.log.events[before:]
             self.log.failures.append(Failure("worklist", None, error))
+        self._settled[names] = self._state()
         return len(self.log.events) - before
 
     def _table(self, rules: Sequence[OpRule | PatternRule], opset: int) -> dict[str, list[Attempt]]:
@@ -120,7 +134,7 @@ class Driver:
             if self.log.full:
                 return
             for again in (node, *_neighbours(rewriter.touched)):
-                if not again.removed and again.graph is graph and again.op in table and again not in waiting:
+                if again not in waiting and not again.removed and again.op in table and again.graph is graph:
                     waiting.add(again)
                     queue.append(again)
             rewriter.touched.clear()
@@ -128,22 +142,23 @@ class Driver:
     def _visit(self, node: Node, attempts: list[Attempt]) -> bool:
         """Ask the rules at a node in turn until one fires."""
         rewriter, log = self.rewriter, self.log
+        begin, profile, listen = rewriter.begin, log.profile, log.listen
+        mark, events = rewriter.journal.mark(), len(log.events)  # a rule that declines changes neither
+        start = 0.0
         for name, attempt, stats in attempts:
             if self._failed and self._gave_up(name, node):
                 continue
             stats.attempts += 1
-            start = perf_counter() if log.profile else 0.0
-            rewriter.begin(name, node)
-            mark = rewriter.journal.mark()
-            events = len(log.events)
+            begin(name, node)
+            if profile:
+                start = perf_counter()
             try:
                 outcome = attempt(node, rewriter)
             except Exception as error:
                 self._isolate(name, node, error, mark, events)
                 continue
-            finally:
-                if log.profile:
-                    stats.seconds += perf_counter() - start
+            if profile:
+                stats.seconds += perf_counter() - start
             if outcome is None:
                 continue
             if outcome:
@@ -151,7 +166,7 @@ class Driver:
                 if self.check:
                     self._verify(name, node)
                 return True
-            if log.listen and isinstance(outcome, Mismatch):
+            if listen and isinstance(outcome, Mismatch):
                 rewriter.note(name, node, outcome)
         return False
 
@@ -183,7 +198,8 @@ class Driver:
 
     def run_pass(self, graph_pass: GraphPass) -> int:
         """Run a graph pass once over the model. Returns the number of rewrites."""
-        if self.log.full or not graph_pass.knows_opset(self.model.opset()):
+        name = (graph_pass.name,)
+        if self.log.full or not graph_pass.knows_opset(self.model.opset()) or self._settled.get(name) == self._state():
             return 0
         stats = self.log.of(graph_pass.name)
         events = len(self.log.events)
@@ -199,8 +215,11 @@ class Driver:
             self._isolate(graph_pass.name, None, error, mark, events)
         stats.seconds += perf_counter() - start
         self.rewriter.touched.clear()
-        stats.hits += len(self.log.events) - events
-        return len(self.log.events) - events
+        done = len(self.log.events) - events
+        stats.hits += done
+        if not done:
+            self._settled[name] = self._state()
+        return done
 
     def run(self, rules: Sequence[Rule]) -> int:
         """Run a mixed sequence: neighbouring rules share a worklist, graph passes run one by one."""
@@ -249,13 +268,13 @@ def _pairs(match: Match, values: list[Value]) -> list[tuple[Node, list[Value | N
 
 def _neighbours(nodes: list[Node]) -> list[Node]:
     """The nodes, and those that read what they compute: a pattern may be rooted one or two steps below."""
-    found = dict.fromkeys(nodes)
-    for node in nodes:
+    found: dict[Node, object] = dict.fromkeys(nodes)
+    for node in list(found):
         for value in node.outputs:
-            if value is not None and len(value.users) <= 8:
+            if value is not None and len(value.users) <= _MOST_READERS:
                 for user in value.users:
                     found[user] = None
                     for below in user.outputs:
-                        if below is not None and len(below.users) <= 8:
-                            found.update(dict.fromkeys(below.users))
+                        if below is not None and len(below.users) <= _MOST_READERS:
+                            found.update(below.users)
     return list(found)

@@ -24,7 +24,7 @@ class NodeNote(NamedTuple):
     @classmethod
     def of(cls, node: Node) -> NodeNote:
         """The note of a node."""
-        return cls(node.op, node.name, tuple(v.name if v is not None else "" for v in node.outputs))
+        return cls(node.op, node.name, tuple([v.name if v is not None else "" for v in node.outputs]))
 
     def __str__(self) -> str:
         return f"{self.op}({', '.join(self.outputs)})"

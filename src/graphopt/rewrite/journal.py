@@ -50,10 +50,11 @@ class Journal:
 
     def replace_uses(self, old: Value, new: Value) -> list[Node]:
         """Let all readers of `old` read `new`; returns them."""
-        readers = {node: list(node.inputs) for node in old.users}
-        edit.replace_uses(old, new)
-        self._inverses.append(partial(_restore_readers, readers))
-        return list(readers)
+        # The gate replaces these lists, it never changes them: no copies are needed.
+        before = [node.inputs for node in old.users]
+        readers = edit.replace_uses(old, new)
+        self._inverses.append(partial(_restore_readers, readers, before))
+        return readers
 
     def take_over_output(self, old: Value, new: Value) -> None:
         """Give the place and name of a graph output to another value."""
@@ -116,6 +117,6 @@ def _restore_inputs(node: Node, inputs: list[Value | None]) -> None:
     del node.inputs[len(inputs) :]
 
 
-def _restore_readers(readers: dict[Node, list[Value | None]]) -> None:
-    for node, inputs in readers.items():
+def _restore_readers(readers: list[Node], before: list[list[Value | None]]) -> None:
+    for node, inputs in zip(readers, before, strict=True):
         _restore_inputs(node, inputs)

@@ -36,7 +36,7 @@ def at_level(node: Node, graph: Graph) -> Node:
 def type_conflict(old: Value, new: Value) -> Mismatch | None:
     """Why two values cannot have the same readers as far as their types are known, None when they can."""
     before, after = old.type, new.type
-    if not isinstance(before, TensorType) or not isinstance(after, TensorType):
+    if before is after or not isinstance(before, TensorType) or not isinstance(after, TensorType):
         return None
     if before.dtype != after.dtype:
         return Mismatch("{} has element type {}, its replacement {}", old.name, before.dtype, after.dtype)

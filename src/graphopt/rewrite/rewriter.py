@@ -10,7 +10,7 @@ import numpy as np
 from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.purity import is_removable
 from graphopt.errors import PassError
-from graphopt.ir import Graph, Model, Node, Tensor, TensorType, Value, captured_values
+from graphopt.ir import Graph, Model, Node, Tensor, TensorType, Value
 from graphopt.match import Mismatch
 from graphopt.rewrite.events import Event, Log, NearMiss, NodeNote
 from graphopt.rewrite.journal import Journal
@@ -59,7 +59,8 @@ class Rewriter:
         self._rule = rule
         self._origin = node
         self.graph = node.graph
-        self._drop_pending()
+        if self._pending_nodes or self._pending_constants:
+            self._drop_pending()
 
     def enter(self, graph: Graph, rule: str | None = None) -> None:
         """Let following calls build into `graph`."""
@@ -70,9 +71,8 @@ class Rewriter:
         self._drop_pending()
 
     def _drop_pending(self) -> None:
-        if self._pending_nodes or self._pending_constants:
-            self._pending_nodes = []
-            self._pending_constants = {}
+        self._pending_nodes = []
+        self._pending_constants = {}
 
     def op(
         self, op_type: str, *inputs: Operand, domain: str = "", outputs: int = 1, name: str | None = None, **attrs: Any
@@ -149,8 +149,8 @@ class Rewriter:
         Returns:
             `FIRED`, or a `Mismatch` when that would not be legal; then nothing changed.
         """
-        at = anchor or max((node for node, _ in pairs), key=lambda n: n.order)
-        swaps = []
+        at = anchor or (pairs[0][0] if len(pairs) == 1 else max((node for node, _ in pairs), key=lambda n: n.order))
+        swaps: list[tuple[Value, Value]] = []
         for node, values in pairs:
             for index, old in enumerate(node.outputs):
                 new = values[index] if index < len(values) else None
@@ -160,14 +160,17 @@ class Rewriter:
                     return Mismatch("output {} is used and has no replacement", old.name)
                 swaps.append((old, new))
         fresh = self._needed(new for _, new in swaps)
-        problem = self._illegal(swaps, {node for node, _ in pairs}, at, fresh)
+        gone = [node for node, _ in pairs]
+        problem = self._illegal(swaps, gone, at, fresh)
         if problem is not None:
             return problem
-        self._commit(swaps, [node for node, _ in pairs], at, fresh, detail)
+        self._commit(swaps, gone, at, fresh, detail)
         return FIRED
 
     def _needed(self, values: Iterable[Value]) -> dict[Node, None]:
         """Pending nodes that the values depend on, in the order they were made."""
+        if not self._pending_nodes:
+            return {}
         pending = set(self._pending_nodes)
         found: set[Node] = set()
         stack = [v.producer for v in values if v.producer is not None]
@@ -180,7 +183,7 @@ class Rewriter:
         return {node: None for node in self._pending_nodes if node in found}
 
     def _illegal(
-        self, swaps: list[tuple[Value, Value]], gone: set[Node], at: Node, fresh: dict[Node, None]
+        self, swaps: list[tuple[Value, Value]], gone: list[Node], at: Node, fresh: dict[Node, None]
     ) -> Mismatch | None:
         taken: set[Value] = set()
         for old, new in swaps:
@@ -190,20 +193,27 @@ class Rewriter:
                 taken.add(new)
             if problem is not None:
                 return problem
-            for user in () if old.graph is not at.graph else old.users:
+            if old.producer is at or old.graph is not at.graph:
+                continue  # whatever reads an output of the anchor comes after it
+            for user in old.users:
                 if user not in gone and at_level(user, at.graph).order < at.order:
                     return Mismatch("{} is read before all replaced nodes are computed", old.name)
-        for value in (*(v for node in fresh for v in reads(node)), *(new for _, new in swaps)):
-            if self._comes_late(value, at):
-                return Mismatch("{} is not computed yet where the replacement goes", value.name)
-            problem = (
-                constant_conflict(at.graph, value.tensor) if value in self._pending_constants and value.tensor else None
-            )
-            if problem is not None:
-                return problem
         for old, new in swaps:
             if new.producer in gone:
                 return Mismatch("{} would be replaced by an output of a removed node", old.name)
+            if self._comes_late(new, at):
+                return _late(new)
+        return self._illegal_new(swaps, at, fresh) if fresh or self._pending_constants else None
+
+    def _illegal_new(self, swaps: list[tuple[Value, Value]], at: Node, fresh: dict[Node, None]) -> Mismatch | None:
+        """What speaks against the pending nodes and constants."""
+        for value in (*(v for node in fresh for v in reads(node)), *(new for _, new in swaps)):
+            if self._comes_late(value, at):
+                return _late(value)
+            if value in self._pending_constants and value.tensor is not None:
+                problem = constant_conflict(at.graph, value.tensor)
+                if problem is not None:
+                    return problem
         return None
 
     def _comes_late(self, value: Value, at: Node) -> bool:
@@ -228,8 +238,33 @@ class Rewriter:
     def _commit(
         self, swaps: list[tuple[Value, Value]], gone: list[Node], at: Node, fresh: dict[Node, None], detail: str
     ) -> None:
-        heirs = {new: old for old, new in reversed(swaps) if not new.name}
         removed = [NodeNote.of(node) for node in gone]
+        heirs: dict[Value, Value] = {}
+        size = 0
+        if fresh or self._pending_constants:
+            heirs = {new: old for old, new in reversed(swaps) if not new.name}
+            size = self._admit(swaps, heirs, fresh, at)
+        for old, new in swaps:
+            self._refine_type(old, new)
+            self.touched.extend(self.journal.replace_uses(old, new))
+            if old.output_count:
+                self.journal.take_over_output(old, new)
+        if heirs:
+            self._adopt_names(heirs)
+        if fresh:
+            self._infer_types(fresh)
+        freed = [value for node in gone for value in reads(node)]
+        for node in gone:
+            self.journal.remove(node)
+        size -= self._sweep(freed, removed)
+        if fresh or self._pending_constants:
+            self._drop_pending()
+        self._emit(removed, [NodeNote.of(node) for node in fresh], size, detail)
+
+    def _admit(
+        self, swaps: list[tuple[Value, Value]], heirs: dict[Value, Value], fresh: dict[Node, None], at: Node
+    ) -> int:
+        """Link the pending nodes and constants that the replacement needs. Returns the bytes of the constants."""
         if any(new in self._pending_constants and not old.is_const for old, new in swaps):
             self.stale_types = True  # a shape or an axis that is known from now on may settle the types of its readers
         size = self._admit_constants(fresh, heirs)
@@ -239,19 +274,7 @@ class Rewriter:
             self.touched.append(node)
             if node.domain and not node.graph.opset(node.domain):
                 self.model.require_opset(node.domain, CONTRIB_OPSETS.get(node.domain, 1))
-        for old, new in swaps:
-            self._refine_type(old, new)
-            self.touched.extend(self.journal.replace_uses(old, new))
-            if old.output_count:
-                self.journal.take_over_output(old, new)
-        self._adopt_names(heirs)
-        self._infer_types(fresh)
-        freed = [v for node in gone for v in (*node.inputs, *captured_values(node)) if v is not None]
-        for node in gone:
-            self.journal.remove(node)
-        size -= self._sweep(freed, removed)
-        self._drop_pending()
-        self._emit(removed, [NodeNote.of(node) for node in fresh], size, detail)
+        return size
 
     def _admit_constants(self, fresh: dict[Node, None], heirs: dict[Value, Value]) -> int:
         used = {v for node in fresh for v in reads(node) if v in self._pending_constants}
@@ -310,7 +333,10 @@ class Rewriter:
                 self.journal.swap_names(old, new)
 
     def _refine_type(self, old: Value, new: Value) -> None:
-        known, stated = new.type, old.type
+        known = new.type
+        if isinstance(known, TensorType) and known.shape is not None:
+            return
+        stated = old.type
         if stated is None or known is stated:
             return
         unknown = known is None or (isinstance(known, TensorType) and known.shape is None)
@@ -329,7 +355,7 @@ class Rewriter:
     def _sweep(self, values: list[Value], removed: list[NodeNote]) -> int:
         """Drop what nothing uses any more, upwards from `values`. Returns the bytes of constants dropped."""
         size = 0
-        stack = list(dict.fromkeys(values))
+        stack = values if len(values) == 1 else list(dict.fromkeys(values))
         while stack:
             value = stack.pop()
             if value.output_count or value.users:
@@ -349,7 +375,7 @@ class Rewriter:
             if any(v is not None and (v.users or v.output_count) for v in node.outputs):
                 self.touched.append(node)
                 continue
-            stack.extend(v for v in (*node.inputs, *captured_values(node)) if v is not None)
+            stack.extend(reads(node))
             removed.append(NodeNote.of(node))
             self.journal.remove(node)
         return size
@@ -361,7 +387,7 @@ class Rewriter:
         if any(v is not None and (v.users or v.output_count) for v in node.outputs):
             return Mismatch("{} is used", node.outputs[0].name if node.outputs and node.outputs[0] else node.op)
         removed = [NodeNote.of(node)]
-        freed = [v for v in (*node.inputs, *captured_values(node)) if v is not None]
+        freed = reads(node)
         self.journal.remove(node)
         size = -self._sweep(freed, removed)
         self._emit(removed, [], size, "")
@@ -456,9 +482,15 @@ class Rewriter:
     def _emit(
         self, removed: list[NodeNote], added: list[NodeNote], size: int, detail: str, changed: Sequence[Node] = ()
     ) -> None:
-        self.touched.extend(changed)
+        notes: tuple[NodeNote, ...] = ()
+        if changed:
+            self.touched.extend(changed)
+            notes = tuple([NodeNote.of(node) for node in changed])
         events = self.log.events
-        notes = tuple(NodeNote.of(node) for node in changed)
         events.append(
             Event(len(events), self._rule, self.graph.name, tuple(removed), tuple(added), notes, size, detail)
         )
+
+
+def _late(value: Value) -> Mismatch:
+    return Mismatch("{} is not computed yet where the replacement goes", value.name)
