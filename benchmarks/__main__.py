@@ -94,6 +94,14 @@ def profile(keys: Models = None, level: str = "all", nodes: int = 10_000) -> Non
 
 
 @app.command()
+def pass_audit(models: Models = None, *, fresh: Fresh = False) -> None:
+    """Each pass of the peers beside its counterpart; writes docs/pass-audit.md."""
+    from benchmarks.pass_audit import run
+
+    print(run(models, fresh=fresh))
+
+
+@app.command()
 def table() -> None:
     """Write docs/benchmarks.md from the results."""
     from benchmarks.table import write

@@ -13,7 +13,8 @@ from graphopt.audit.difference import Diff, diff
 from graphopt.audit.passes.conduct import OTHER_PURPOSE, changed
 from graphopt.errors import ModelError
 from graphopt.ir import Model
-from graphopt.peers import NOTHING, Peer, by_name
+from graphopt.peers import NOTHING, by_name
+from graphopt.peers.serving import PassServer
 from graphopt.verify import Feed
 
 _ROUNDS = 2
@@ -27,7 +28,8 @@ def blame(
 ) -> Fault | None:  # fmt: skip
     """Find the pass of a peer (for ONNX Runtime: the transformer or rule) that makes a model's result differ.
 
-    The peer's passes are run one at a time, each in a process of its own, on what those before it left.
+    The peer's passes are run one at a time, on what those before it left, in a process that starts anew when one
+    crashes or hangs.
 
     Args:
         source: the model.
@@ -48,8 +50,8 @@ def blame(
         UsageError: there is no such peer, or it has no single passes.
     """
     oracle = Oracle(numerics, seed, dict(dims or {}), feed, timeout)
-    with tempfile.TemporaryDirectory(prefix="graphopt-bisect-") as folder:
-        chain = _Chain(Path(folder), by_name(peer), timeout, progress)
+    with tempfile.TemporaryDirectory(prefix="graphopt-bisect-") as folder, PassServer(by_name(peer)) as server:
+        chain = _Chain(Path(folder), server, timeout, progress)
         chain.only = tuple(only)
         original = Model.load(source).flush()
         steps = chain.run(original)
@@ -67,8 +69,9 @@ def blame(
 class _Chain:
     """A peer's passes, one after the other."""
 
-    def __init__(self, folder: Path, peer: Peer, timeout: float, progress: Progress) -> None:
-        self.folder, self.peer, self.timeout, self.progress = folder, peer, timeout, progress
+    def __init__(self, folder: Path, server: PassServer, timeout: float, progress: Progress) -> None:
+        self.folder, self.server, self.timeout, self.progress = folder, server, timeout, progress
+        self.peer = server.peer
         self.start = folder / "start.onnx"
         self.broken = ""
         self.only: tuple[str, ...] = ()
@@ -77,7 +80,7 @@ class _Chain:
         """The passes that changed anything, with the file that each left; the last one's may be missing (`broken`)."""
         given = self.folder / "given.onnx"
         onnx.save(original, given)
-        result = self.peer.run_pass(given, self.start, NOTHING, timeout=self.timeout, check=False)
+        result = self.server.run_pass(given, self.start, NOTHING, timeout=self.timeout)
         if not result.ok:
             raise ModelError(f"{self.peer.name} cannot read the model: {result.message}")
         names = self.only or tuple(name for name in self.peer.passes() if name not in OTHER_PURPOSE)
@@ -88,7 +91,7 @@ class _Chain:
             for number, name in enumerate(names):
                 self.progress(f"{self.peer.name}: {name}", (round_number + number / len(names)) / _ROUNDS)
                 after = self.folder / f"step{len(steps)}.onnx"
-                result = self.peer.run_pass(at, after, name, timeout=self.timeout, check=False)
+                result = self.server.run_pass(at, after, name, timeout=self.timeout)
                 if not result.ok:
                     self.broken = f"{result.status}: {result.message}"
                     return [*steps, (name, after)]
@@ -103,7 +106,7 @@ class _Chain:
         """One pass on a model in memory."""
         before, after = self.folder / "part.onnx", self.folder / "part-after.onnx"
         onnx.save(model, before)
-        result = self.peer.run_pass(before, after, name, timeout=self.timeout, check=False)
+        result = self.server.run_pass(before, after, name, timeout=self.timeout)
         if not result.ok:
             raise ModelError(result.message)
         return _load(after)

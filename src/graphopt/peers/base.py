@@ -151,7 +151,7 @@ class Peer(ABC):
             folder = Path(name)
             (folder / JOB).write_text(json.dumps({"peer": self.name, **job}))
             ending = supervise(
-                [sys.executable, *COMMAND, str(folder)], folder, _environment(),
+                [sys.executable, *COMMAND, str(folder)], folder, environment(),
                 timeout=timeout, memory_limit=memory_limit, work_done=folder / DONE,
             )  # fmt: skip
             record: dict[str, Any] = {}
@@ -210,7 +210,8 @@ def data_file(dst: Path) -> Path:
     return dst.with_name(dst.name + ".data")
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """What a peer's process inherits: this package on the path, no warnings."""
     root = str(Path(__file__).resolve().parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "ignore"}
@@ -230,12 +231,12 @@ def _judge(
         return "timeout", f"stopped after {timeout:g} s ({stage})"
     if ending.cause == "memory":
         return "failed", f"stopped: over the memory limit of {(memory_limit or 0) / 2**20:.0f} MiB ({stage})"
-    last = _last_line((folder / "stderr").read_text(errors="replace"))
+    last = last_line((folder / "stderr").read_text(errors="replace"))
     how = ending.signal_name or f"exit code {ending.returncode}"
     return "crashed", f"{how} ({stage})" + (f": {last}" if last else "")
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
     """The last line that is not a warning, shortened: where a native library says why it gave up."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lower().startswith(_NOISE)]
     return lines[-1][:_MAX_MESSAGE] if lines else ""

@@ -153,9 +153,9 @@ ONNXRUNTIME: Mapping[str, str] = MappingProxyType(
         # level 2
         "ClipQuantRewrite": "eliminate_clip_before_quantize",
         "ReluQuantRewrite": "eliminate_relu_before_quantize",
-        "GeluFusionL2": "fuse_gelu",
+        "GeluFusionL2": "fuse_erf_gelu",
         "LayerNormFusionL2": "fuse_layer_normalization",
-        "SimplifiedLayerNormFusion": "fuse_rms_normalization",
+        "SimplifiedLayerNormFusion": "fuse_branchwise_rms_norm",
         # levels 3 and 4
         "NchwcTransformer": "convert_layout_nchwc",
         "FuseFp16InitializerToFp32NodeTransformer": "fold_constants",

@@ -70,7 +70,7 @@ class OnnxRuntimeLevel(Peer):
 
     def prepare(self, pass_name: str) -> None:
         """Ask onnxruntime for the names of its transformers."""
-        self._known = _transformers()
+        self._known = self._known or _transformers()
 
     def run_one(self, src: str, dst: str, pass_name: str) -> None:
         """Switch off everything but one transformer or rule."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 
@@ -38,12 +38,17 @@ class Ending:
     @property
     def signal_name(self) -> str | None:
         """The signal that ended the process, if one did."""
-        if self.returncode >= 0:
-            return None
-        try:
-            return signal.Signals(-self.returncode).name
-        except ValueError:
-            return f"signal {-self.returncode}"
+        return name_of_signal(self.returncode)
+
+
+def name_of_signal(returncode: int) -> str | None:
+    """The signal that ended a process, None when its exit code says that none did."""
+    if returncode >= 0:
+        return None
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
 
 
 def supervise(
@@ -76,7 +81,7 @@ def supervise(
     try:
         cause, peak = _watch(child, timeout, memory_limit, work_done)
     finally:
-        _stop(child)
+        stop(child)
     return Ending(cause, child.returncode, peak, time.perf_counter() - started)
 
 
@@ -108,7 +113,7 @@ def _resident(process: psutil.Process) -> int:
     return total
 
 
-def _stop(child: subprocess.Popen[bytes]) -> None:
+def stop(child: subprocess.Popen[Any]) -> None:
     """Kill the process and whatever it started, which share a session of their own."""
     if child.poll() is None:
         with contextlib.suppress(ProcessLookupError):

@@ -32,7 +32,7 @@ class Record:
 
 def main(folder: Path) -> None:
     """Do the job that lies in the folder and leave a record of it there."""
-    _no_core_dump()
+    no_core_dump()
     job = json.loads((folder / JOB).read_text())
     peer, record = by_name(job["peer"]), Record(folder / RECORD)
     try:
@@ -117,7 +117,8 @@ def _peak_memory() -> int | None:
     return None
 
 
-def _no_core_dump() -> None:
+def no_core_dump() -> None:
+    """A peer that crashes leaves no file of its memory behind."""
     with contextlib.suppress(ImportError):
         import resource
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import filecmp
+import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphopt.audit.difference import Diff, diff
 from graphopt.audit.passes.isomorphism import isomorphic, live_nodes
+from graphopt.audit.passes.reasons import REASONS
 from graphopt.audit.passes.record import PassAudit, PassRow, Side, Verdict
 from graphopt.audit.settings import Settings
 from graphopt.audit.verdicts import oracle_status
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.ir import Model
-from graphopt.peers import NOTHING, Peer, by_name
+from graphopt.peers import NOTHING, PeerResult, by_name
+from graphopt.peers.serving import PassServer
 from graphopt.pipeline import registry
 from graphopt.rewrite import Level, Log
 from graphopt.verify import ModelLike, compare
@@ -79,8 +83,8 @@ def audit_passes(
     try:
         with tempfile.TemporaryDirectory(prefix="graphopt-passes-") as folder:
             for name in conditions.peers:
-                run = _Run(given.path(), by_name(name), Path(folder), conditions, found)
-                run.all(progress)
+                with PassServer(by_name(name)) as server:
+                    _Run(given.path(), server, Path(folder), conditions, found).all(progress)
     finally:
         given.close()
     if conditions.only and not found.rows:
@@ -91,22 +95,37 @@ def audit_passes(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """What a pass of ours made of a model."""
+
+    settings: Settings
+    side: Side
+    path: Path
+    log: Log
+
+
 class _Run:
     """One peer's passes on one model."""
 
-    def __init__(self, path: Path, peer: Peer, folder: Path, conditions: PassConditions, found: PassAudit) -> None:
-        self.path, self.peer, self.folder, self.conditions, self.found = path, peer, folder, conditions, found
-        self.base = folder / f"{peer.name}-base.onnx"
-        self.live = 0
+    def __init__(
+        self, path: Path, server: PassServer, folder: Path, conditions: PassConditions, found: PassAudit
+    ) -> None:
+        self.path, self.server, self.folder, self.conditions, self.found = path, server, folder, conditions, found
+        self.peer = server.peer
+        self.base = folder / f"{self.peer.name}-base.onnx"
+        self.live = self.nodes = 0
         self.judged: dict[str, tuple[str, str]] = {}
+        self.made: dict[str, _Own] = {}
 
     def all(self, progress: Progress) -> None:
         """Compare every pass."""
-        result = self.peer.run_pass(self.path, self.base, NOTHING, timeout=self.conditions.timeout, check=False)
+        result = self._theirs(self.path, self.base, NOTHING)
         if not result.ok:
             self.found.failures[f"{self.found.models[0]}, {self.peer.name}"] = f"{result.status}: {result.message}"
             return
-        self.live = live_nodes(Model.load(self.base))
+        base = Model.load(self.base)
+        self.live, self.nodes = live_nodes(base), sum(1 for _ in base.nodes())
         pairs = list(self._pairs())
         for number, (theirs, own) in enumerate(pairs):
             progress(f"{self.peer.name}: {theirs}", number / len(pairs))
@@ -123,77 +142,99 @@ class _Run:
 
     def _row(self, theirs: str, own: str) -> PassRow:
         row = PassRow(self.found.models[0], self.peer.name, theirs, own, self.live, Side(), Side())
-        own_file, their_file = self.folder / f"own-{own or 'level'}.onnx", self.folder / "their.onnx"
+        their_file = self.folder / "their.onnx"
         self._run_theirs(row, their_file)
-        log = Log()
-        if own or row.theirs.fired:
-            log = self._run_own(row, own_file)
-        if not row.ours.fired and not row.theirs.fired:
+        if not own and not row.theirs.fired:
             row.verdict = "peer wrong" if row.theirs.wrong else "idle"
             row.reason = row.theirs.message
             return row
-        self._verify(row.ours, own_file, own or "level")
-        self._verify(row.theirs, their_file, "")
-        if row.ours.fired and row.theirs.fired:
-            row.isomorphic = isomorphic(Model.load(own_file), Model.load(their_file))
-        if not row.ours.wrong and not row.theirs.wrong and not row.isomorphic:
-            self._leftovers(row, own_file, their_file)
-        row.verdict, row.reason = judge(row)
-        if row.verdict == "weaker":
-            row.reason = _near_misses(log, Model.load(self.base), their_file) or row.reason
+        self._compare(row, their_file, self._own(own, self.conditions.level))
+        if row.verdict == "weaker" and not own and self.conditions.level < Level.ALL:
+            other = replace(row, isomorphic=None, theirs=replace(row.theirs, left=False))
+            self._compare(other, their_file, self._own("", Level.ALL))
+            if other.verdict in ("same", "stronger"):
+                other.reason = "our level all does it"
+                return other
         return row
 
-    def _settings(self, own: str) -> Settings:
-        return Settings(Level.ALL).only(own) if own else Settings(self.conditions.level)
+    def _compare(self, row: PassRow, their_file: Path, made: _Own) -> None:
+        """Fill in our side of a row and come to a verdict."""
+        row.ours = replace(made.side)
+        if not row.ours.fired and not row.theirs.fired:
+            row.verdict = "peer wrong" if row.theirs.wrong else "idle"
+            row.reason = row.theirs.message
+            return
+        self._verify(row.ours, made.path)
+        self._verify(row.theirs, their_file)
+        if row.ours.fired and row.theirs.fired:
+            row.isomorphic = isomorphic(Model.load(made.path), Model.load(their_file))
+        if not row.ours.wrong and not row.theirs.wrong and not row.isomorphic:
+            self._leftovers(row, made, their_file)
+        row.verdict, row.reason = judge(row)
+        if row.verdict == "weaker":
+            row.reason = REASONS.get((row.peer, row.peer_pass)) or ""
+            row.reason = row.reason or _near_misses(made.log, Model.load(self.base), their_file)
 
-    def _run_own(self, row: PassRow, target: Path) -> Log:
-        settings = self._settings(row.own_pass)
+    def _own(self, name: str, level: Level) -> _Own:
+        """What our pass makes of the model, or the level where there is none; made once."""
+        key = name or str(level)
+        if key not in self.made:
+            self.made[key] = self._run_own(Settings(Level.ALL).only(name) if name else Settings(level), key)
+        return self.made[key]
+
+    def _run_own(self, settings: Settings, key: str) -> _Own:
         model = Model.load(self.base)
         started = time.perf_counter()
         model, log = settings.run(model, explain=True)
-        side = row.ours
-        side.seconds = time.perf_counter() - started
-        side.fired, side.hits = bool(log.events), len(log.events)
+        side = Side(seconds=time.perf_counter() - started, fired=bool(log.events), hits=len(log.events))
         side.nodes, side.live = sum(1 for _ in model.nodes()), live_nodes(model)
         if log.failures:
             side.message = f"{log.failures[0].rule} raised {log.failures[0].error}"
-        model.save(target)
-        return log
+        path = self.base
+        if log.events:
+            path = self.folder / f"{self.peer.name}-own-{key}.onnx"
+            model.save(path)
+        return _Own(settings, side, path, log)
+
+    def _theirs(self, source: Path, target: Path, name: str) -> PeerResult:
+        return self.server.run_pass(source, target, name, timeout=self.conditions.timeout)
 
     def _run_theirs(self, row: PassRow, target: Path) -> None:
         side = row.theirs
-        result = self.peer.run_pass(self.path, target, row.peer_pass, timeout=self.conditions.timeout, check=False)
+        result = self._theirs(self.path, target, row.peer_pass)
         side.status, side.message, side.seconds = result.status, result.message, result.seconds
-        if result.ok:
+        side.nodes, side.live = self.nodes, self.live
+        if result.ok and not filecmp.cmp(self.base, target, shallow=False):
             after = Model.load(target)
             side.fired = changed(diff(Model.load(self.base), after))
             side.nodes, side.live = sum(1 for _ in after.nodes()), live_nodes(after)
 
-    def _verify(self, side: Side, file: Path, key: str) -> None:
-        """Ask the oracle, about each pass of ours only once."""
+    def _verify(self, side: Side, file: Path) -> None:
+        """Ask the oracle, about each result only once."""
         if not self.conditions.verify or not side.fired or side.status != "ok":
             return
-        known = self.judged.get(key) if key else None
-        if known is None:
+        with file.open("rb") as stream:
+            key = hashlib.file_digest(stream, "sha256").hexdigest()
+        if key not in self.judged:
             report = compare(self.base, file, dims=self.conditions.dims, timeout=self.conditions.timeout)
             status = oracle_status(report)
-            known = status, next(iter(report.summary().splitlines()[1:]), "differs") if status == "mismatch" else ""
-            self.judged[key] = known
-        side.numbers = known[0]
-        side.message = side.message or known[1]
+            wrong = next(iter(report.summary().splitlines()[1:]), "differs") if status == "mismatch" else ""
+            self.judged[key] = status, wrong
+        side.numbers, wrong = self.judged[key]
+        side.message = side.message or wrong
 
-    def _leftovers(self, row: PassRow, own_file: Path, their_file: Path) -> None:
+    def _leftovers(self, row: PassRow, made: _Own, their_file: Path) -> None:
         """Let each pass look at what the other one made."""
         after = self.folder / "after.onnx"
-        result = self.peer.run_pass(own_file, after, row.peer_pass, timeout=self.conditions.timeout, check=False)
+        result = self._theirs(made.path, after, row.peer_pass)
         nothing = self.folder / "nothing.onnx"
-        reread = self.peer.run_pass(own_file, nothing, NOTHING, timeout=self.conditions.timeout, check=False)
+        reread = self._theirs(made.path, nothing, NOTHING)
         if result.ok and reread.ok:
             row.ours.left = gains(Model.load(nothing), Model.load(after))
         if row.theirs.fired:
             model = Model.load(their_file)
             live = live_nodes(model)
-            model, log = self._settings(row.own_pass).run(model)
+            model, log = made.settings.run(model)
             row.theirs.left = bool(log.events) and live_nodes(model) < live
         else:
             row.theirs.left = row.ours.fired

@@ -11,8 +11,6 @@ import onnx
 from graphopt.audit.difference import stated
 from graphopt.ir import FLOAT_TYPES, Graph, Model, Node, Tensor, Value
 
-_EXACT_UP_TO = 4000
-
 
 def isomorphic(first: Model, second: Model) -> bool:
     """Whether two models have the same nodes with the same wiring; names and the digits of weights do not count."""
@@ -21,8 +19,44 @@ def isomorphic(first: Model, second: Model) -> bool:
         return False
     if _fingerprint(a) != _fingerprint(b):
         return False
-    # Refinement tells apart nearly everything; where it cannot, the search is quick, for the graphs are sparse.
-    return len(a) > _EXACT_UP_TO or bool(nx.vf2pp_is_isomorphic(a, b, node_label="label"))
+    return _same_wiring(first, second)
+
+
+def _same_wiring(first: Model, second: Model) -> bool:
+    """Walk both graphs from their outputs at once: inputs have an order, so what must match what is never a guess.
+
+    A search for isomorphisms would have to guess, and takes hours on repeated blocks.
+    """
+    partner: dict[Value | Node, Value | Node] = {}
+    taken: set[Value | Node] = set()
+    stack = list(zip(first.graph.outputs, second.graph.outputs, strict=True))
+    while stack:
+        a, b = stack.pop()
+        if a in partner or b in taken:
+            if partner.get(a) is not b:
+                return False
+            continue
+        partner[a] = b
+        taken.add(b)
+        one, other = a.producer, b.producer
+        if one is None or other is None:
+            if one is not other or a.is_input != b.is_input or _constant(a) != _constant(b):
+                return False
+            continue
+        if _label(one) != _label(other) or len(one.inputs) != len(other.inputs) or a.index != b.index:
+            return False
+        if one in partner or other in taken:
+            if partner.get(one) is not other:
+                return False
+            continue
+        partner[one] = other
+        taken.add(other)
+        for read, counterpart in zip(one.inputs, other.inputs, strict=True):
+            if read is not None and counterpart is not None:
+                stack.append((read, counterpart))
+            elif read is not counterpart:
+                return False
+    return all(partner.get(a, b) is b for a, b in zip(first.graph.inputs, second.graph.inputs, strict=True))
 
 
 def _fingerprint(graph: nx.DiGraph) -> str:
