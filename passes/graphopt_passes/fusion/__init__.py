@@ -1,5 +1,7 @@
 """Passes that join operators."""
 
+from graphopt_passes.fusion.contrib import PASSES as CONTRIB
+
 PASSES: dict[str, str] = {
     "adjust_add": "fusion.canonical:AdjustAdd",
     "adjust_slice_and_matmul": "fusion.canonical:AdjustSliceAndMatmul",
@@ -43,4 +45,5 @@ PASSES: dict[str, str] = {
     "fuse_layer_normalization": "fusion.normalization:FuseLayerNormalization",
     "fuse_rms_normalization": "fusion.normalization:FuseRmsNormalization",
     "replace_einsum_with_matmul": "fusion.einsum:ReplaceEinsumWithMatmul",
+    **CONTRIB,
 }

@@ -144,7 +144,7 @@ _LIKE_FIRST = (
     "com.microsoft.nchwc::GlobalMaxPool", "com.microsoft.nchwc::MaxPool", "com.microsoft.nchwc::ReorderInput",
     "com.microsoft.nchwc::ReorderOutput", "com.microsoft::BiasGelu", "com.microsoft::FastGelu",
     "com.microsoft::FusedConv", "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul", "com.microsoft::Gelu",
-    "com.microsoft::QuickGelu",
+    "com.microsoft::BranchwiseRMSNorm", "com.microsoft::QuickGelu",
 )  # fmt: skip
 
 _BOOLEAN = (

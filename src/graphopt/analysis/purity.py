@@ -19,13 +19,14 @@ _RANDOM = frozenset({
 _STANDARD_DOMAINS = frozenset({"", "ai.onnx.ml"})
 
 _MICROSOFT = frozenset({
-    "Attention", "BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "CDist", "ComplexMul", "ComplexMulConj",
-    "ConvTransposeWithDynamicPads", "CropAndResize", "DecoderAttention", "DequantizeBFP", "DequantizeLinear",
-    "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "EmbedLayerNormalization", "ExpandDims", "FastGelu", "FusedConv",
-    "FusedGemm", "FusedMatMul", "FusedMatMulActivation", "GatherBlockQuantized", "GatherND", "Gelu", "GemmFastGelu",
-    "GemmFloat8", "GemmaRotaryEmbedding", "GridSample", "GroupNorm", "Inverse", "Irfft", "IsAllFinite",
-    "LongformerAttention", "MatMulBnb4", "MatMulFpQ4", "MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits",
-    "MatMulNBitsMlp", "MatMulNBitsQkv", "MaxpoolWithMask", "MoE", "MulInteger", "MultiHeadAttention", "MurmurHash3",
+    "Attention", "BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "BranchwiseRMSNorm", "CDist",
+    "ComplexMul", "ComplexMulConj", "ConvTransposeWithDynamicPads", "CropAndResize", "DecoderAttention",
+    "DequantizeBFP", "DequantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul",
+    "EmbedLayerNormalization", "ExpandDims", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul",
+    "FusedMatMulActivation", "GatherBlockQuantized", "GatherND", "Gelu", "GemmFastGelu", "GemmFloat8",
+    "GemmaRotaryEmbedding", "GridSample", "GroupNorm", "Inverse", "Irfft", "IsAllFinite", "LongformerAttention",
+    "MatMulBnb4", "MatMulFpQ4", "MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits", "MatMulNBitsMlp",
+    "MatMulNBitsQkv", "MaxpoolWithMask", "MoE", "MulInteger", "MultiHeadAttention", "MurmurHash3",
     "NGramRepeatBlock", "NhwcConv", "NhwcFusedConv", "NhwcMaxPool", "PackedAttention", "PackedMultiHeadAttention",
     "Pad", "QAttention", "QEmbedLayerNormalization", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat",
     "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearReduceMean",

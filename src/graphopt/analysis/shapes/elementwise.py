@@ -18,7 +18,7 @@ _LIKE_FIRST = (
     "com.microsoft::BiasGelu", "com.microsoft::DequantizeLinear", "com.microsoft::FastGelu",
     "com.microsoft::Gelu", "com.microsoft::GroupNorm", "com.microsoft::QLinearLeakyRelu",
     "com.microsoft::QLinearSigmoid", "com.microsoft::QLinearSoftmax", "com.microsoft::QuantizeLinear",
-    "com.microsoft::QuickGelu",
+    "com.microsoft::BranchwiseRMSNorm", "com.microsoft::QuickGelu",
 )  # fmt: skip
 
 _BROADCASTING = (

@@ -1,0 +1,14 @@
+"""Fusions to operators beyond the standard, of domain `com.microsoft`, that ONNX Runtime's CPU provider has."""
+
+PASSES: dict[str, str] = {
+    "fuse_fast_gelu": "fusion.contrib.gelu:FuseFastGelu",
+    "fuse_erf_gelu": "fusion.contrib.gelu:FuseErfGelu",
+    "fuse_quick_gelu": "fusion.contrib.gelu:FuseQuickGelu",
+    "fuse_add_bias_into_gelu": "fusion.contrib.gelu:FuseAddBiasIntoGelu",
+    "fuse_branchwise_rms_norm": "fusion.contrib.normalization:FuseBranchwiseRmsNorm",
+    "fuse_transpose_into_matmul": "fusion.contrib.matmul:FuseTransposeIntoMatmul",
+    "fuse_scale_into_matmul": "fusion.contrib.matmul:FuseScaleIntoMatmul",
+    "fuse_activation_into_gemm": "fusion.contrib.activation:FuseActivationIntoGemm",
+    "fuse_add_into_conv": "fusion.contrib.activation:FuseAddIntoConv",
+    "fuse_activation_into_conv": "fusion.contrib.activation:FuseActivationIntoConv",
+}

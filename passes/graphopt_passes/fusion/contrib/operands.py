@@ -1,0 +1,48 @@
+"""What fusions to contrib operators ask of operands."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from onnx import TensorProto
+
+from graphopt.analysis.nodes import dtype_of_output
+from graphopt.ir import Node, Value
+from graphopt.rewrite import Mismatch
+
+DOMAIN = "com.microsoft"
+
+
+def only_reader(value: Value, node: Node) -> Mismatch | None:
+    """Why the producer of `value` cannot become part of `node`, its reader; None when it can."""
+    producer = value.producer
+    if producer is None or producer.graph is not node.graph:
+        return Mismatch("{} is computed in an outer graph", value.name)
+    if not value.one_use:
+        return Mismatch("{} has other readers", value.name)
+    return None
+
+
+def not_float(value: Value) -> Mismatch | None:
+    """Why the kernels, which are for float32, cannot take a value; None when they can."""
+    producer = value.producer
+    dtype = value.dtype if producer is None else dtype_of_output(producer, value.index)
+    if dtype != TensorProto.FLOAT:
+        return Mismatch("the element type of {} is not float32", value.name)
+    return None
+
+
+def first(*problems: Mismatch | None) -> Mismatch | None:
+    """The first problem of several checks, None when there is none; a `Mismatch` is falsy, so `or` would not do."""
+    return next((problem for problem in problems if problem is not None), None)
+
+
+@lru_cache
+def in_runtime(op_type: str) -> bool:
+    """Whether the installed ONNX Runtime has a CPU kernel for a contrib operator; for those that are new in it."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return any(
+        kernel.op_name == op_type and kernel.domain == DOMAIN and kernel.provider == "CPUExecutionProvider"
+        for kernel in state.get_all_opkernel_def()
+    )
