@@ -28,6 +28,7 @@ PASSES: dict[str, str] = {
     "eliminate_squeeze_unsqueeze": "elimination.cancel:EliminateSqueezeUnsqueeze",
     "eliminate_cast_before_shape": "elimination.unread:EliminateCastBeforeShape",
     "eliminate_unused_optional_outputs": "elimination.unread:EliminateUnusedOptionalOutputs",
+    "eliminate_zero_initial_state": "elimination.initial_state:EliminateZeroInitialState",
     "eliminate_zero_bias": "elimination.bias:EliminateZeroBias",
     "eliminate_nop_variadic": "elimination.select:EliminateNopVariadic",
     "eliminate_nop_where": "elimination.select:EliminateNopWhere",

@@ -3,6 +3,7 @@
 PASSES: dict[str, str] = {
     "fold_constants": "folding.constants:FoldConstants",
     "fold_shapes": "folding.shapes:FoldShapes",
+    "replace_gather_with_reshape": "folding.positions:ReplaceGatherWithReshape",
     "eliminate_shape_op": "folding.shape_ops:EliminateShapeOp",
     "eliminate_shape_gather": "folding.shape_ops:EliminateShapeGather",
     "eliminate_slice_after_shape": "folding.shape_ops:EliminateSliceAfterShape",

@@ -12,12 +12,16 @@ from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
 
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
+AXES_BY_INPUT = 13
+"""From this opset on `Squeeze` and `Unsqueeze` read their axes."""
+
 
 class FuseConsecutiveReshapes(OpRule):
     """Join two of `Reshape`, `Flatten`, `Squeeze` and `Unsqueeze` into one `Reshape` with a constant shape.
 
     The shape is that of the second `Reshape` where it copies no dimension, and otherwise follows from the known shape
-    of the result. The first one stays for its other readers, where it has any.
+    of the result. Where that has more than one dynamic dimension, one `Squeeze` or `Unsqueeze` will do if the two
+    together only remove or insert dimensions of size 1. The first one stays for its other readers, where it has any.
     """
 
     name = "fuse_consecutive_reshapes"
@@ -46,7 +50,8 @@ class FuseConsecutiveReshapes(OpRule):
         written = _written_shape(node, x.shape, value.shape)
         shape = written if written is not None else _known_shape(x, result)
         if isinstance(shape, Mismatch):
-            return shape
+            simple = _only_ones(x, result, rw)
+            return shape if simple is None else rw.replace(node, [simple])
         allow = node.attrs.get("allowzero") if written is not None else None
         return rw.replace(node, [rw.op("Reshape", x, np.array(shape, dtype=np.int64), allowzero=allow)])
 
@@ -98,3 +103,46 @@ def constant_target(x: Value, wanted: Sequence[Dim]) -> list[int] | None:
     if 0 in wanted or shape.count(-1) > 1 or (-1 in shape and 0 in shape):
         return None
     return shape
+
+
+def _only_ones(x: Value, result: Value, rw: Rewriter) -> Value | None:
+    """The result as `Squeeze` or `Unsqueeze` of a value, where all other dimensions are known to be the same."""
+    if x.shape is None or result.shape is None or None in x.shape or None in result.shape:
+        return None
+    if [dim for dim in x.shape if dim != 1] != [dim for dim in result.shape if dim != 1]:
+        return None
+    return insert_or_remove_ones(x, x.shape, result.shape, rw)
+
+
+def insert_or_remove_ones(x: Value, before: Sequence[object], after: Sequence[object], rw: Rewriter) -> Value | None:
+    """A value with dimensions of size 1 inserted or removed; None where it takes both, or neither.
+
+    Args:
+        x: the value.
+        before: its shape.
+        after: the shape to come to, which has the same dimensions otherwise.
+        rw: the gate.
+    """
+    op, longer = ("Unsqueeze", after) if len(after) > len(before) else ("Squeeze", before)
+    axes = _ones_beside(longer, before if longer is after else after)
+    if axes is None or not axes:
+        return None
+    if rw.graph.opset() < AXES_BY_INPUT:
+        made: Value = rw.op(op, x, axes=tuple(axes))
+    else:
+        made = rw.op(op, x, np.array(axes, np.int64))
+    return made
+
+
+def _ones_beside(longer: Sequence[object], shorter: Sequence[object]) -> list[int] | None:
+    """The axes of size 1 without which a shape is another one."""
+    axes: list[int] = []
+    at = 0
+    for axis, dim in enumerate(longer):
+        if at < len(shorter) and dim == shorter[at]:
+            at += 1
+        elif dim == 1:
+            axes.append(axis)
+        else:
+            return None
+    return axes if at == len(shorter) else None
