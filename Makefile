@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-all lint types layers unit bench clean
+.PHONY: demo test test-all lint types layers unit docs bench clean
 
 demo: $(STAMP)
 	$(BIN)/graphopt demo
@@ -27,6 +27,11 @@ unit: $(STAMP)
 # Everything, the whole zoo at every level included: about half an hour on two cores.
 test-all: lint types layers
 	$(BIN)/pytest -q -n 2
+
+# The pages that are written from the code: one for each pass, and the table of the other optimizers' passes.
+docs: $(STAMP)
+	$(BIN)/graphopt passes --write docs/passes
+	$(BIN)/graphopt passes --peers --markdown > docs/peers.md.new && mv docs/peers.md.new docs/peers.md
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks refill

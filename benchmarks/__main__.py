@@ -102,6 +102,14 @@ def pass_audit(models: Models = None, *, fresh: Fresh = False) -> None:
 
 
 @app.command()
+def onnxoptimizer_passes() -> None:
+    """Each of onnxoptimizer's passes beside graphopt's of the same name; writes docs/onnxoptimizer.md."""
+    from benchmarks.onnxoptimizer_passes import run
+
+    print(run())
+
+
+@app.command()
 def table() -> None:
     """Write docs/benchmarks.md from the results."""
     from benchmarks.table import write
