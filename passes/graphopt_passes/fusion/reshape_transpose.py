@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -24,7 +23,6 @@ class FuseReshapeIntoTranspose(OpRule):
     name = "fuse_reshape_into_transpose"
     ops = RESHAPES
     opsets = "5-"
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "ReshapeTransposeReshape (of its attention fusions)"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Find out of which dimension each dimension of the result is."""

@@ -47,7 +47,7 @@ class FuseSlicesIntoSplit(OpRule):
     name = "fuse_slices_into_split"
     ops = ("Slice",)
     opsets = "2-"
-    peers: ClassVar[dict[str, str]] = {"onnxslim": "SlicesToSplit"}
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "SlicesSplit", "onnxruntime": "GatherSliceToSplitFusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Sort the slices of the value by where they start."""
@@ -111,7 +111,7 @@ class ReplaceSplitToSequence(OpRule):
     name = "replace_split_to_sequence"
     ops = ("SplitToSequence",)
     opsets = "11-"
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "partial evaluator of SplitToSequence"}
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "FoldConstantsPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Work out the sizes of the parts."""

@@ -90,7 +90,7 @@ ONNXRUNTIME: Mapping[str, str] = MappingProxyType(
     {
         **_each(
             _NOT_YET, "SliceConcatToSpaceToDepthFusion", "TransposeOptimizer_CPUExecutionProvider",
-            "GatherSliceToSplitFusion", "GatherToSliceFusion",
+            "GatherToSliceFusion",
         ),
         "AttentionFusion": "attention as exporters write it today is not recognized, not by ONNX Runtime either",
         "BiasDropoutFusion": _OTHER_EP,
@@ -121,7 +121,7 @@ ONNXSLIM: Mapping[str, str] = MappingProxyType(_each(_NOT_YET, "EliminationTrans
 ONNXSCRIPT: Mapping[str, str] = MappingProxyType(
     {
         **_each(
-            _NOT_YET, "SlicesSplit", "two_reshapes_matmul_reshape_rule", "one_reshape_matmul_reshape_rule",
+            _NOT_YET, "two_reshapes_matmul_reshape_rule", "one_reshape_matmul_reshape_rule",
             "cast_constant_of_shape_rule", "cast_constant_of_shape_without_value_rule", "FuseSuccessiveMin",
             "FuseSuccessiveMax",
         ),
