@@ -15,7 +15,7 @@ import onnx
 from graphopt.errors import ModelError, UsageError
 from graphopt.ir import ExternalData, Model, Source
 from graphopt.ir.interface import fix_shapes
-from graphopt.pipeline import Pipeline, Plan, execute, pipeline_of
+from graphopt.pipeline import INLINE, Pipeline, Plan, execute, pipeline_of
 from graphopt.rewrite import Event, Failure, Level, Log, NearMiss, Numerics, Options, RuleStats, Target
 from graphopt.rewrite.target import METADATA_KEY
 
@@ -132,6 +132,7 @@ class PassManager:
         limit: stop after that many rewrites.
         shapes: fixed shapes for inputs, by name; outputs and symbols follow.
         dims: fixed sizes for symbolic dimensions, by name.
+        inline_functions: replace calls of model-local functions by their bodies, before anything else.
         options: further settings for passes; its `target` is replaced when `target` is given.
 
     Raises:
@@ -143,7 +144,7 @@ class PassManager:
         skip: Iterable[str] = (), numerics: str | Numerics = Numerics.ROUNDING, target: str | Target | None = None,
         verify: bool = False, strict: bool = False, explain: bool = False, profile: bool = False, check: bool = False,
         limit: int | None = None, options: Options | None = None, shapes: Mapping[str, Sequence[int]] | None = None,
-        dims: Mapping[str, int] | None = None,
+        dims: Mapping[str, int] | None = None, inline_functions: bool = False,
     ) -> None:  # fmt: skip
         self.level = _member(Level, level, "level")
         self.numerics = _member(Numerics, numerics, "numerics")
@@ -153,6 +154,8 @@ class PassManager:
         self.shapes, self.dims = dict(shapes or {}), dict(dims or {})
         self.options = _with_target(options or Options(), self.target)
         pipeline = Pipeline.of_level(self.level) if passes is None else pipeline_of(passes)
+        if inline_functions or self.options.inline_functions:
+            pipeline = pipeline.preceded_by(INLINE)
         skipped = [skip] if isinstance(skip, str) else list(skip)
         self.plan = Plan(pipeline, self.numerics, frozenset(skipped))
 
@@ -194,6 +197,14 @@ class PassManager:
         fix_shapes(model, self.shapes, self.dims)
         return model
 
+    def as_optimized(self, source: Source) -> Source:
+        """What the result is to be compared with: the model itself, with the shapes that were given for it.
+
+        Args:
+            source: a path, serialized bytes, or a `ModelProto`, which is not changed.
+        """
+        return self._load(source, inplace=False).flush() if self.shapes or self.dims else source
+
     def _check_target(self, model: Model) -> None:
         written_for = model.metadata.get(METADATA_KEY)
         if written_for is None:
@@ -205,7 +216,7 @@ class PassManager:
     def _verify(self, source: Source, result: Result) -> None:
         from graphopt.verify import assert_equivalent
 
-        before = self._load(source, inplace=False).flush() if self.shapes or self.dims else source
+        before = self.as_optimized(source)
         # ONNX Runtime's blocked max pools treat NaN and infinities differently from its plain ones.
         blocked = any(self.plan.rule(name).level >= Level.LAYOUT for name in result.hits)
         sets = ("ordinary", "extreme", "overrides") if blocked else None

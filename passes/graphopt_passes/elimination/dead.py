@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from graphopt.analysis.calls import called_function
 from graphopt.analysis.purity import is_removable
 from graphopt.ir import Graph, Model
 from graphopt.rewrite import GraphPass, Rewriter
@@ -76,14 +77,8 @@ class EliminateUnusedFunction(GraphPass):
             graph = stack.pop()
             for node in graph:
                 stack.extend(node.subgraphs.values())
-                called = unused.pop(_called(node.op), None)
+                called = unused.pop(called_function(node), None)
                 if called is not None:
                     stack.append(called)
         for function in unused.values():
             rw.drop_function(function)
-
-
-def _called(op: str) -> str:
-    """The name of the function that a node with this dispatch key calls."""
-    kind, _, name = op.removeprefix("referring ").partition(" ")
-    return name.removesuffix(":") if kind == "call" else ""

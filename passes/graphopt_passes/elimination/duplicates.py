@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from graphopt.ir import Graph, Model, Value
 from graphopt.rewrite import GraphPass, Rewriter
-from graphopt_passes.elimination.facts import is_visible, spoken_for
+from graphopt.rewrite.inline import is_visible
+from graphopt_passes.elimination.facts import spoken_for
 
 Layout = tuple[int, tuple[int, ...]]
 

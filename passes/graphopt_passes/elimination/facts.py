@@ -60,22 +60,12 @@ def normal_axes(axes: tuple[int, ...], rank: int) -> tuple[int, ...] | None:
 def all_equal(value: Value, number: float) -> bool:
     """Whether a constant holds `number` everywhere, and at least once; its first element decides most cases."""
     array = value.const()
-    if array is None or not array.size or array.dtype == object:
+    if array is None or not array.size or bool(array.item(0) != number) or array.dtype == object:
         return False
-    return bool(array.reshape(-1)[0] == number) and bool(np.all(array == number))
+    return array.size == 1 or bool(np.all(array == number))
 
 
 def spoken_for(graph: Graph) -> frozenset[str]:
     """Names of initializers that something beside the nodes mentions: quantization notes of the graph."""
     notes = graph.proto.quantization_annotation if not graph.is_function else ()  # type: ignore[union-attr]
     return frozenset(entry.value for note in notes for entry in note.quant_parameter_tensor_names)
-
-
-def is_visible(value: Value, graph: Graph) -> bool:
-    """Whether `graph` can read `value` by its name: of an outer scope, and not hidden by one in between."""
-    scope: Graph | None = graph
-    while scope is not None and scope is not value.graph:
-        if value.name in scope.values:
-            return False
-        scope = scope.parent
-    return scope is not None

@@ -1,6 +1,7 @@
 """Passes that compute ahead what is already known."""
 
 PASSES: dict[str, str] = {
+    "inline_functions": "folding.functions:InlineFunctions",
     "fold_constants": "folding.constants:FoldConstants",
     "fold_shapes": "folding.shapes:FoldShapes",
     "replace_gather_with_reshape": "folding.positions:ReplaceGatherWithReshape",
@@ -10,5 +11,7 @@ PASSES: dict[str, str] = {
     "eliminate_nop_size": "folding.shape_ops:EliminateNopSize",
     "fold_cast_like": "folding.types:FoldCastLike",
     "eliminate_if_with_const_cond": "folding.branches:EliminateIfWithConstCond",
+    "eliminate_loop_with_const_trip_count": "folding.loops:EliminateLoopWithConstTripCount",
+    "eliminate_scan_with_const_length": "folding.scans:EliminateScanWithConstLength",
     "extract_constant_to_initializer": "folding.constant:ExtractConstantToInitializer",
 }

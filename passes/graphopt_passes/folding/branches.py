@@ -6,16 +6,16 @@ from typing import ClassVar
 
 from graphopt.ir import Graph, Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt.rewrite.inline import adopt
-from graphopt_passes.elimination.facts import is_visible
+from graphopt.rewrite.inline import adopt, lost_effect, stand_ins
 
 
 class EliminateIfWithConstCond(OpRule):
-    """Replace `If` with a constant condition by the contents of the branch it takes.
+    """Replace `If` with a known condition by the contents of the branch it takes.
 
-    Names are fresh, captured values are those that the branch captured, and its initializers move along. Where the
-    branch puts out a value that it did not compute itself, and so does the graph, an `Identity` or `Constant` stands
-    between the two.
+    A condition is known where it is constant, inside of a branch of another `If` with the same condition or its
+    negation, and where it is the condition of a loop that goes on. Names are fresh, captured values are those that
+    the branch captured, and its initializers move along. Where the branch puts out a value that it did not compute
+    itself, and so does the graph, an `Identity` or `Constant` stands between the two.
     """
 
     name = "eliminate_if_with_const_cond"
@@ -31,33 +31,52 @@ class EliminateIfWithConstCond(OpRule):
         condition = node.input(0)
         if condition is None:
             return None
-        array = condition.const(64)
-        if array is None:
-            return Mismatch("{} is not constant", condition.name)
-        if array.size != 1:
-            return Mismatch("{} holds {} elements", condition.name, array.size)
-        branch = node.subgraphs.get("then_branch" if array.reshape(-1)[0] else "else_branch")
+        taken = known_condition(condition, node.graph)
+        if isinstance(taken, Mismatch):
+            return taken
+        branch = node.subgraphs.get("then_branch" if taken else "else_branch")
         if branch is None or len(branch.outputs) != len(node.outputs):
             return None
+        problem = lost_effect(node, branch)
+        if problem is not None:
+            return problem
         results = adopt(rw, branch)
         if isinstance(results, Mismatch):
             return results
-        values = _replacements(node, branch, results, rw)
+        values = stand_ins(rw, node, results)
         return values if isinstance(values, Mismatch) else rw.replace(node, values)
 
 
-def _replacements(node: Node, branch: Graph, results: list[Value], rw: Rewriter) -> list[Value | None] | Mismatch:
-    """What takes the place of each output of an `If`."""
-    values: list[Value | None] = []
-    for old, inner, new in zip(node.outputs, branch.outputs, results, strict=True):
-        if old is None or not (old.users or old.output_count):
-            values.append(None)
-        elif inner.graph is not branch and not all(is_visible(new, user.graph) for user in old.users):
-            return Mismatch("{} is hidden where {} is read", new.name, old.name)
-        elif not old.output_count or (inner.graph is branch and inner.producer is not None and new not in values):
-            values.append(new)
-        elif inner.graph is branch and inner.tensor is not None:
-            values.append(rw.op("Constant", value=inner.tensor))
-        else:
-            values.append(rw.op("Identity", new))
-    return values
+def known_condition(condition: Value, graph: Graph) -> bool | Mismatch:
+    """What a condition that is read in a graph always holds there, or why that is not known.
+
+    Args:
+        condition: a boolean with one element.
+        graph: where it is read: a branch knows the condition it was taken for.
+    """
+    array = condition.const(64)
+    if array is not None:
+        if array.size != 1:
+            return Mismatch("{} holds {} elements", condition.name, array.size)
+        return bool(array.reshape(-1)[0])
+    value, sign = _without_not(condition)
+    owner = value.graph.owner
+    if owner is not None and owner.op == "Loop" and value in value.graph.inputs[1:2]:
+        return sign  # a round only begins while its condition holds
+    scope: Graph | None = graph
+    while scope is not None and scope.owner is not None:
+        decided = scope.owner.input(0) if scope.owner.op == "If" else None
+        if decided is not None:
+            known, same = _without_not(decided)
+            if known is value:
+                return (scope.owner.subgraphs.get("then_branch") is scope) == (sign == same)
+        scope = scope.parent
+    return Mismatch("{} is not constant", condition.name)
+
+
+def _without_not(value: Value) -> tuple[Value, bool]:
+    """The value behind any number of `Not`, and whether it is the same as the value."""
+    same = True
+    while value.producer is not None and value.producer.op == "Not" and value.producer.inputs[0] is not None:
+        value, same = value.producer.inputs[0], not same
+    return value, same

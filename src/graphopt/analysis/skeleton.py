@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx
 
+from graphopt.analysis.calls import CallSizes
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.flush import emit
@@ -45,7 +46,7 @@ class Skeleton:
         self._seed_dims = seed_dims
         for domain, version in model.graph.opsets.items():
             self.proto.opset_import.add(domain=domain, version=version)
-        for function in model.functions:
+        for function in model.functions if _calls_are_few(model) else ():
             self._function(function)
         self._graph(model.graph, self.proto.graph)
         for domain in {node.domain for node in model.nodes()} - model.graph.opsets.keys():
@@ -178,6 +179,20 @@ def _strip(tensor: Tensor, target: onnx.TensorProto) -> None:
         return
     target.data_type = dtype
     target.dims.extend(tensor.dims)
+
+
+_MAX_INFERRED = 100_000
+
+
+def _calls_are_few(model: Model) -> bool:
+    """Whether inference can go into the functions, which it does at every call.
+
+    Functions that call each other twice make 2**40 nodes of eighty, and into one that calls itself it goes for ever.
+    """
+    if not model.functions:
+        return True
+    sizes = CallSizes(model)
+    return max(map(sizes.of, (model.graph, *model.functions))) <= _MAX_INFERRED
 
 
 _MAX_FOLLOWED = 1 << 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,14 +33,26 @@ def optimize(
         bool, typer.Option("--verify", help="Compare with the original; write nothing that differs.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="End when a pass fails, instead of undoing it.")] = False,
+    shape: Annotated[list[str] | None, typer.Option(help="Fix an input's shape, like input=1,3,224,224.")] = None,
+    dim: Annotated[list[str] | None, typer.Option(help="Fix a symbolic dimension, like batch=1.")] = None,
+    inline_functions: Annotated[
+        bool, typer.Option("--inline-functions", help="Replace calls of model-local functions by their bodies.")
+    ] = False,
     external_data: Annotated[
         str | None, typer.Option(help="Put weights into this file beside OUT (`auto` names it OUT.data).")
+    ] = None,
+    external_threshold: Annotated[
+        int | None, typer.Option(help="With --external-data: only tensors of at least this many bytes; default 1024.")
+    ] = None,
+    external_alignment: Annotated[
+        int | None, typer.Option(help="With --external-data: start tensors at multiples of this; default 64.")
     ] = None,
     events: Annotated[bool, typer.Option("--events", help="List every rewrite.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Report as JSON on standard output.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Report nothing.")] = False,
 ) -> None:
     """Optimize a model from file to file. OUT is written at the end, at once, or not at all."""
+    from graphopt.audit.feeds import parse_dims, parse_shapes
     from graphopt.manager import PassManager
 
     if target == "-" and as_json:
@@ -48,8 +61,11 @@ def optimize(
         raise UsageError("`-` writes a model to standard output, which is a terminal")
     if target == "-" and external_data is not None:
         raise UsageError("--external-data needs a file OUT")
-    manager = PassManager(level, passes=passes, skip=skip or [], numerics=numerics, target=machine, strict=strict)
-    outside = _external(external_data, target)
+    manager = PassManager(
+        level, passes=passes, skip=skip or [], numerics=numerics, target=machine, strict=strict,
+        shapes=parse_shapes(shape or []), dims=parse_dims(dim or []), inline_functions=inline_functions,
+    )  # fmt: skip
+    outside = _external(external_data, external_threshold, external_alignment)
     given = read_source(source)
     with progress(f"optimizing {source}", quiet=quiet) as told:
         result = manager.run(given)
@@ -66,12 +82,21 @@ def optimize(
         raise typer.Exit(1)
 
 
-def _external(location: str | None, target: str) -> ExternalData | None:
+def _external(location: str | None, threshold: int | None, alignment: int | None) -> ExternalData | None:
     if location is None:
+        if threshold is not None or alignment is not None:
+            raise UsageError("--external-threshold and --external-alignment need --external-data")
         return None
+    if (threshold or 0) < 0 or (alignment if alignment is not None else 1) < 1:
+        raise UsageError(f"a threshold >= 0 and an alignment >= 1 expected, found {threshold} and {alignment}")
     from graphopt.ir import ExternalData
 
-    return ExternalData() if location == "auto" else ExternalData(location)
+    layout = ExternalData(None if location == "auto" else location)
+    return replace(
+        layout,
+        threshold=layout.threshold if threshold is None else threshold,
+        alignment=layout.alignment if alignment is None else alignment,
+    )
 
 
 def _verified(manager: PassManager, given: str | bytes, result: Result) -> Report:
@@ -79,7 +104,7 @@ def _verified(manager: PassManager, given: str | bytes, result: Result) -> Repor
     from graphopt.verify import compare
 
     used = max((manager.plan.rule(name).numerics for name in result.hits), default=Numerics.EXACT)
-    return compare(given, result.model, numerics=used)
+    return compare(manager.as_optimized(given), result.model, numerics=used)
 
 
 def _write(result: Result, target: str, outside: ExternalData | None) -> None:

@@ -21,11 +21,14 @@ _CLEAN = "elimination/*,folding/*,fusion/*"
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
     Level.EXTENDED: f"repeat({{{_CLEAN}}}),repeat({{elimination/*@extended,folding/*@extended,fusion/*@extended}})",
-    Level.ALL: f"repeat({{{_CLEAN}}}),algorithm/*@all,layout/*@layout,"
+    Level.ALL: f"repeat({{{_CLEAN}}}),layout/*@layout,algorithm/*@all,"
     "repeat({elimination/*@extended,folding/*@extended,fusion/*@extended})",
 }
 """The pipeline of each level; `layout` and `all` are one."""
 LEVELS[Level.LAYOUT] = LEVELS[Level.ALL]
+
+INLINE = "inline_functions"
+"""The pass that goes first when functions are to be replaced by their bodies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,12 @@ class Pipeline:
         for selection in pipeline.selections():
             _ = selection.family
         return pipeline
+
+    def preceded_by(self, name: str) -> Pipeline:
+        """This pipeline with a pass before it; itself when it names that pass already."""
+        if any(selection.text == name for selection in self.selections()):
+            return self
+        return Pipeline((Select(name), *self.stages))
 
     @classmethod
     def of_level(cls, level: Level) -> Pipeline:

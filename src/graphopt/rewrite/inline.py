@@ -1,60 +1,165 @@
-"""Copying the contents of an inner graph to where they are used."""
+"""Copying the contents of an inner graph, or of a function, to where they are used."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from graphopt.ir import Graph, Node, Value, edit
+import onnx
+
+from graphopt.analysis.purity import is_removable
+from graphopt.ir import Graph, Node, TensorType, Value, ValueType, edit
+from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.match import Mismatch
+from graphopt.rewrite.legality import reads
 
 if TYPE_CHECKING:
     from graphopt.rewrite.rewriter import Rewriter
 
+Operand = Value | None
 
-def adopt(rw: Rewriter, source: Graph, given: Mapping[Value, Value] | None = None) -> list[Value] | Mismatch:
-    """Copy the nodes of a branch or body into the graph at hand, pending; its initializers become constants of it.
+_IDENTITY_OF_ANYTHING = 16
+"""From this opset on `Identity` takes sequences and optionals."""
+
+_REFERRING = "referring "
+
+
+def adopt(
+    rw: Rewriter, source: Graph, given: Mapping[Value, Operand] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> list[Operand] | Mismatch:  # fmt: skip
+    """Copy the nodes of a branch, body or function into the graph at hand, pending; its initializers become constants.
 
     Nodes and values get fresh names. Subgraphs are copied with them; what they captured from `source` they capture
     from the copies. Values from outside of `source` are read as before, and must be visible here.
 
     Args:
         rw: the gate, begun at a node of the graph to copy into.
-        source: the inner graph.
-        given: what stands for its inputs.
+        source: the inner graph or the function.
+        given: what stands for its inputs, None for one that is left out; whatever else is in it is not copied.
+        attributes: for a function, the values of the attributes that its nodes refer to.
 
     Returns:
         What stands for the outputs of `source`, outer values included; a `Mismatch` when it cannot be copied.
     """
-    for graph in (source, *_inner_graphs(source)):
-        if any(value.is_sparse for value in graph.values.values()):
-            return Mismatch("graph {} has a sparse initializer", graph.name)
-        if any("[" in key for node in graph.owners for key in node.subgraphs):
-            return Mismatch("graph {} has an operator with a list of graphs", graph.name)
-    copier = _Copier(dict(given or {}))
+    # A branch sees all that its surroundings see. Anything else may be brought where its inner names mean something.
+    foreign = bool(given) or source.is_function
+    problem = _cannot_be_copied(source, foreign)
+    if problem is not None:
+        return problem
+    copier = Copier(dict(given or {}), foreign=foreign, attributes=attributes or {})
     for value in source.initializers:
         if value not in copier.values and value.tensor is not None:
             copier.values[value] = rw.constant(value.tensor, like=value)
     for node in source:
-        rw.add_pending(copier.node(node, rw.graph, named=False))
+        if not node.outputs or any(v is not None and v not in copier.values for v in node.outputs):
+            rw.add_pending(copier.node(node, rw.graph, named=False))
     return [copier.values.get(value, value) for value in source.outputs]
 
 
-def _inner_graphs(graph: Graph) -> list[Graph]:
+def constants_of(rw: Rewriter, source: Graph) -> dict[Value, Operand]:
+    """One constant for each initializer and `Constant` node of a graph, for `adopt` to share between copies of it."""
+    shared: dict[Value, Operand] = {}
+    made = (value for node in source if node.op == "Constant" for value in node.outputs)
+    for value in (*source.initializers, *made):
+        tensor = value.constant_tensor if value is not None else None
+        if value is not None and tensor is not None:
+            shared[value] = rw.constant(tensor, like=value)
+    return shared
+
+
+def stand_ins(rw: Rewriter, node: Node, results: Sequence[Operand]) -> list[Operand] | Mismatch:
+    """What takes the place of each output of a node whose inner graph was adopted.
+
+    Where a result is no new value, and the graph puts it out, an `Identity` or `Constant` stands between the two.
+
+    Args:
+        rw: the gate, begun at the node.
+        node: the node that goes away.
+        results: what `adopt` gave for each of its outputs.
+    """
+    values: list[Operand] = []
+    for old, new in zip(node.outputs, results, strict=False):
+        if old is None or not (old.users or old.output_count):
+            values.append(None)
+        elif new is None:
+            return Mismatch("{} would be an input that is left out", old.name)
+        elif new.name and not all(is_visible(new, user.graph) for user in old.users):
+            return Mismatch("{} is hidden where {} is read", new.name, old.name)
+        elif not old.output_count or (not new.name and new.producer is not None and new not in values):
+            values.append(new)
+        elif not new.name and new.tensor is not None:
+            values.append(rw.op("Constant", value=new.tensor))
+        elif isinstance(old.type, onnx.TypeProto) and node.graph.opset() < _IDENTITY_OF_ANYTHING:
+            return Mismatch("{} is no tensor, no Identity can put it out at this opset", new.name)
+        else:
+            values.append(rw.op("Identity", new))
+    return values
+
+
+def is_visible(value: Value, graph: Graph) -> bool:
+    """Whether `graph` can read `value` by its name: of an outer scope, and not hidden by one in between."""
+    scope: Graph | None = graph
+    while scope is not None and scope is not value.graph:
+        if value.name in scope.values:
+            return False
+        scope = scope.parent
+    return scope is not None
+
+
+def lost_effect(node: Node, source: Graph) -> Mismatch | None:
+    """Why adopting `source` in the place of `node` would lose something that happens in it, None when it would not.
+
+    Copies that no used output depends on are dropped, which an operator that may do more must not be.
+    """
+    outputs = [inner for old, inner in zip(node.outputs, source.outputs, strict=False) if old is not None and old.uses]
+    needed: set[Node] = set()
+    stack = [v.producer for v in outputs]
+    while stack:
+        producer = stack.pop()
+        if producer is not None and producer.graph is source and producer not in needed:
+            needed.add(producer)
+            stack.extend(v.producer for v in reads(producer))
+    lost = next((inner for inner in source if inner not in needed and not is_removable(inner)), None)
+    return None if lost is None else Mismatch("{} may do more than compute its outputs", lost.op)
+
+
+def _cannot_be_copied(source: Graph, foreign: bool) -> Mismatch | None:
+    inner = inner_graphs(source)
+    for graph in (source, *inner):
+        if any(value.is_sparse for value in graph.values.values()):
+            return Mismatch("graph {} has a sparse initializer", graph.name)
+        if any("[" in key for node in graph.owners for key in node.subgraphs):
+            return Mismatch("graph {} has an operator with a list of graphs", graph.name)
+    for graph in inner if foreign else ():
+        if isinstance(graph.proto, onnx.GraphProto) and graph.proto.quantization_annotation:
+            return Mismatch("graph {} has quantization annotations", graph.name)
+        if source.model.ir_version < IR_WITH_FREE_INITIALIZERS and any(True for _ in graph.initializers):
+            return Mismatch("before IR version 4 initializers of inner graphs cannot be renamed")
+    return None
+
+
+def inner_graphs(graph: Graph) -> list[Graph]:
+    """All graphs inside of a graph, at any depth."""
     inner = [subgraph for node in graph.owners for subgraph in node.subgraphs.values()]
-    return [*inner, *(deeper for subgraph in inner for deeper in _inner_graphs(subgraph))]
+    return [*inner, *(deeper for subgraph in inner for deeper in inner_graphs(subgraph))]
 
 
 @dataclass(slots=True)
-class _Copier:
+class Copier:
     """Copies that refer to each other.
 
     Attributes:
         values: the copy of each value; what is not in it is used as it is.
+        foreign: the copies go where other names are visible, or more than once: inner values get fresh names, and
+            symbolic dimensions, which may mean another size in each copy, are forgotten.
+        attributes: what attributes that nodes refer to stand for.
     """
 
-    values: dict[Value, Value] = field(default_factory=dict)
+    values: dict[Value, Operand] = field(default_factory=dict)
+    foreign: bool = False
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def node(self, node: Node, graph: Graph, *, named: bool) -> Node:
         """A copy of a node for `graph`, not linked into it."""
@@ -62,39 +167,86 @@ class _Copier:
         copy.op, copy.overload = node.op, node.overload
         copy.origin = node.proto if node.proto is not None else node.origin
         copy._attrs = dict(node.attrs)
+        if copy.op.startswith(_REFERRING) and not graph.is_function:
+            self._resolve(copy)
         copy.inputs = [None if value is None else self.values.get(value, value) for value in node.inputs]
+        while copy.inputs and copy.inputs[-1] is None:
+            copy.inputs.pop()
         copy.outputs = [None if v is None else self._value(v, graph, v.name if named else "") for v in node.outputs]
         for index, value in enumerate(copy.outputs):
             if value is not None:
                 value.producer, value.index = copy, index
-        if named:
+        if named and not self.foreign:
             copy.name = node.name
         if node.subgraphs:
-            copy.subgraphs = {key: self._graph(inner, copy) for key, inner in node.subgraphs.items()}
+            copy.subgraphs = {key: self.graph(inner, copy) for key, inner in node.subgraphs.items()}
         return copy
+
+    def _resolve(self, copy: Node) -> None:
+        """Put the function's attributes where the node refers to them; those that were not given are left out."""
+        while copy.op.startswith(_REFERRING):
+            copy.op = copy.op.removeprefix(_REFERRING)
+        attrs: dict[str, Any] = {}
+        for name, value in copy.attrs.items():
+            refers = isinstance(value, onnx.AttributeProto) and value.ref_attr_name
+            meant = self.attributes.get(refers) if refers else value
+            if meant is not None:
+                attrs[name] = meant
+        copy._attrs = attrs
 
     def _value(self, value: Value, graph: Graph, name: str) -> Value:
-        copy = self.values[value] = Value(name, graph)
-        copy.type = value.type
+        fresh = graph.model.fresh_name(name) if name and self.foreign else name
+        copy = self.values[value] = Value(fresh, graph)
+        copy.type = _lasting(value.type) if self.foreign else value.type
         return copy
 
-    def _graph(self, graph: Graph, owner: Node) -> Graph:
-        """A copy of a subgraph; uses of outer values are counted when its owner is linked."""
-        copy = Graph(graph.model, graph.name, graph.proto, graph.opsets, parent=owner.graph, owner=owner)
+    def graph(
+        self, graph: Graph, owner: Node, *, without_inputs: Collection[int] = (), without_outputs: Collection[int] = ()
+    ) -> Graph:
+        """A copy of a subgraph; uses of outer values are counted when its owner is linked.
+
+        Args:
+            graph: the subgraph.
+            owner: the node that it will be an attribute of.
+            without_inputs: positions of inputs to leave out; what stands for them is in `values`.
+            without_outputs: positions of outputs to leave out.
+        """
+        stub = graph.proto
+        if self.foreign and isinstance(stub, onnx.GraphProto):
+            stub = onnx.GraphProto(name=stub.name, doc_string=stub.doc_string)
+        copy = Graph(graph.model, graph.name, stub, owner.graph.opsets, parent=owner.graph, owner=owner)
         copy.changed = True
         for value in (*graph.inputs, *graph.initializers):
             if value not in self.values:
-                twin = copy.values[value.name] = self._value(value, copy, value.name)
+                twin = self._value(value, copy, value.name)
+                copy.values[twin.name] = twin
                 twin.info, twin.tensor, twin.is_input = value.info, value.tensor, value.is_input
-        copy.inputs = [self.values[value] for value in graph.inputs]
+        kept = (self.values[value] for index, value in enumerate(graph.inputs) if index not in without_inputs)
+        copy.inputs = [twin for twin in kept if twin is not None]
         for node in graph:
             self._append(copy, self.node(node, copy, named=True))
-        copy.outputs = [self.values.get(value, value) for value in graph.outputs]
-        for before, after in zip(graph.outputs, copy.outputs, strict=True):
-            if after.graph is copy:
-                after.output_count += 1
-                after.info = before.info
+        for index, value in enumerate(graph.outputs):
+            if index not in without_outputs:
+                self._put_out(value, copy)
+        if self.foreign:
+            _declare(graph, copy, without_inputs, without_outputs)
         return copy
+
+    def _put_out(self, before: Value, copy: Graph) -> None:
+        after = self.values.get(before) or before
+        if after.graph is copy:
+            after.output_count += 1
+            after.info = before.info
+        elif before in self.values:
+            # The outer value has a new name, and what a graph puts out has to keep its own.
+            node = Node("Identity", "", copy)
+            name = copy.model.fresh_name(before.name) if self.foreign or before.name in copy.values else before.name
+            local = Value(name, copy, node)
+            local.type, local.output_count = after.type, 1
+            node.inputs, node.outputs = [after], [local]
+            self._append(copy, node)
+            after = local
+        copy.outputs.append(after)
 
     def _append(self, graph: Graph, node: Node) -> None:
         edit.append(graph, node)
@@ -106,3 +258,29 @@ class _Copier:
         for value in node.inputs:
             if value is not None and value.graph is graph:
                 value.users[node] = value.users.get(node, 0) + 1
+
+
+def _declare(
+    graph: Graph, copy: Graph, without_inputs: Collection[int] = (), without_outputs: Collection[int] = ()
+) -> None:
+    """State inputs and outputs of a copy under their new names."""
+    before, after = graph.proto, copy.proto
+    assert isinstance(before, onnx.GraphProto)
+    assert isinstance(after, onnx.GraphProto)
+    for entries, target, values, without in (
+        (before.input, after.input, copy.inputs, without_inputs),
+        (before.output, after.output, copy.outputs, without_outputs),
+    ):
+        kept = [entry for index, entry in enumerate(entries) if index not in without]
+        for entry, value in zip(kept, values, strict=True):
+            info = target.add()
+            info.CopyFrom(entry)
+            info.name = value.name
+            value.info = info
+
+
+def _lasting(value_type: ValueType | None) -> ValueType | None:
+    """What of a type holds in every copy."""
+    if not isinstance(value_type, TensorType) or value_type.shape is None:
+        return value_type
+    return TensorType(value_type.dtype, tuple(d if isinstance(d, int) else None for d in value_type.shape))

@@ -1,0 +1,121 @@
+"""Calls of model-local functions."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import onnx
+
+from graphopt.analysis.calls import ENDLESS, CallSizes, called_function
+from graphopt.ir import Graph, Model, Node, Value
+from graphopt.ir.attributes import decode_attribute
+from graphopt.ir.schema import op_schema
+from graphopt.rewrite import Event, GraphPass, Mismatch, Outcome, Rewriter
+from graphopt.rewrite.inline import adopt, inner_graphs, lost_effect, stand_ins
+
+_GROWTH = 100
+"""A model may become so many times larger, in nodes: functions that call functions multiply."""
+
+_CALL = "call "
+
+
+class InlineFunctions(GraphPass):
+    """Replace calls of model-local functions by the bodies of the functions.
+
+    Attributes that the body refers to get the values of the call or their defaults, inputs and outputs may be left
+    out, and functions that the body calls are inlined too. Names are fresh. A call is kept where the function is
+    written for another version of an operator than the model imports, and where functions call each other so often
+    that the model would explode.
+    """
+
+    name = "inline_functions"
+    default = False
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "InlinePass", "onnxsim": "--inline-functions"}
+
+    def run_model(self, model: Model, rw: Rewriter) -> None:
+        """Inline into the graphs of the model, until no call is left that can be."""
+        sizes = CallSizes(model)
+        left = _GROWTH * (sum(1 for _ in model.nodes()) + 1)
+        calls = _calls(model.graph)
+        while calls:
+            node = calls.pop()
+            function = sizes.functions.get(called_function(node))
+            if function is None:
+                continue
+            size = sizes.of(function)
+            rw.enter(node.graph)
+            rw.begin(self.name, node)
+            outcome = self._inline(node, function, rw) if size <= left else _too_large(function, size)
+            if isinstance(outcome, Mismatch):
+                rw.decline(str(outcome), node=node)
+                continue
+            left -= sum(len(inside) for inside in (function, *inner_graphs(function)))
+            calls.extend(_copies(node.graph, rw.log.events[-1]))
+
+    def _inline(self, node: Node, function: Graph, rw: Rewriter) -> Outcome:
+        graph = node.graph
+        for problem in (_other_versions(function, graph), lost_effect(node, function)):
+            if problem is not None:
+                return problem
+        if node.subgraphs:
+            return Mismatch("a graph is an attribute of the call")
+        if len(node.inputs) > len(function.inputs) or len(node.outputs) > len(function.outputs):
+            return Mismatch("the call does not fit the function {}", function.name)
+        given: dict[Value, Value | None] = {value: node.input(i) for i, value in enumerate(function.inputs)}
+        results = adopt(rw, function, given, _attributes(node, function))
+        if isinstance(results, Mismatch):
+            return results
+        values = stand_ins(rw, node, results)
+        if isinstance(values, Mismatch):
+            return values
+        for inside in (function, *inner_graphs(function)):
+            for inner in inside:
+                if not inner.op.startswith(_CALL) and not graph.opset(inner.domain) and function.opset(inner.domain):
+                    rw.model.require_opset(inner.domain, function.opset(inner.domain))
+        return rw.replace(node, values)
+
+
+def _too_large(function: Graph, size: int) -> Mismatch:
+    if size >= ENDLESS:
+        return Mismatch("{} calls itself", function.name)
+    return Mismatch("inlining {} would make {} nodes", function.name, size)
+
+
+def _calls(graph: Graph) -> list[Node]:
+    """The calls in a graph and in all graphs inside, last first, so that the first is on top of the stack."""
+    every = (graph, *inner_graphs(graph))
+    return [node for inside in every for node in inside if node.op.startswith(_CALL)][::-1]
+
+
+def _copies(graph: Graph, event: Event) -> list[Node]:
+    """The calls that a replacement brought into a graph, inner graphs included, last first."""
+    values = (graph.values.get(name) for note in event.added for name in note.outputs[:1])
+    made = dict.fromkeys(value.producer for value in values if value is not None)
+    found = []
+    for top in made:
+        if top is not None:
+            found += [top] if top.op.startswith(_CALL) else []
+            found += [node for inner in top.subgraphs.values() for node in _calls(inner)[::-1]]
+    return found[::-1]
+
+
+def _attributes(node: Node, function: Graph) -> dict[str, Any]:
+    """The values of the function's attributes in a call; one that neither has is absent."""
+    proto = function.proto
+    assert isinstance(proto, onnx.FunctionProto)
+    return {**{a.name: decode_attribute(a) for a in proto.attribute_proto}, **node.attrs}
+
+
+def _other_versions(function: Graph, graph: Graph) -> Mismatch | None:
+    """Why operators of the body would mean something else in a graph."""
+    for inside in (function, *inner_graphs(function)):
+        for node in inside:
+            if called_function(node):
+                continue
+            there, here = function.opset(node.domain), graph.opset(node.domain)
+            if there == here or not here:
+                continue
+            before, after = (op_schema(node.op_type, node.domain, version) for version in (there, here))
+            if before is None or after is None or before.since_version != after.since_version:
+                return Mismatch("{} has {} of opset {}, the model {}", function.name, node.op_type, there, here)
+    return None

@@ -1,0 +1,152 @@
+"""How many rounds a `Loop` takes, where that is known before it runs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.analysis.kernels import Array, Unsupported, run_kernel
+from graphopt.analysis.purity import is_deterministic
+from graphopt.ir import Graph, Node, TensorType, Value
+from graphopt.ir.types import decode_type
+from graphopt.rewrite import Mismatch
+from graphopt_passes.folding.branches import known_condition
+
+_MOST_STEPS = 20_000
+"""Nodes that may be computed to find out when a loop ends."""
+
+_MOST_BYTES = 1 << 12
+"""What decides when a loop ends is a counter, not a tensor larger than this."""
+
+
+def rounds_of(node: Node, body: Graph, most: int) -> int | Mismatch:
+    """The number of rounds, or why it is not known.
+
+    Args:
+        node: a `Loop` whose body fits it.
+        body: its body.
+        most: rounds that are of interest.
+
+    Returns:
+        The number; a `Mismatch` where it is not known, or above `most`.
+    """
+    condition = node.input(1)
+    starts = True if condition is None else known_condition(condition, node.graph)
+    limit = _trip_count(node.input(0))
+    if starts is False or (isinstance(limit, int) and limit <= 0):
+        return 0
+    for known in (starts, limit):
+        if isinstance(known, Mismatch):
+            return known
+    assert not isinstance(limit, Mismatch)
+    rounds = 1 if limit == 1 else _until_false(node, body, limit, most)
+    if not isinstance(rounds, Mismatch) and rounds > most:
+        return Mismatch("{} rounds are more than {}", rounds, most)
+    return rounds
+
+
+def _trip_count(value: Value | None) -> int | Mismatch | None:
+    """The constant limit of rounds, None when there is none."""
+    if value is None:
+        return None
+    array = value.const(64)
+    if array is None:
+        return Mismatch("{} is not constant", value.name)
+    return int(array.reshape(-1)[0]) if array.size == 1 else Mismatch("{} holds {} elements", value.name, array.size)
+
+
+def _until_false(node: Node, body: Graph, limit: int | None, most: int) -> int | Mismatch:
+    goes_on = body.outputs[0]
+    while goes_on.producer is not None and goes_on.producer.op == "Identity" and goes_on.producer.inputs[0]:
+        goes_on = goes_on.producer.inputs[0]
+    constant = goes_on.const(64)
+    if goes_on is body.inputs[1] or (constant is not None and constant.size == 1 and bool(constant.reshape(-1)[0])):
+        return Mismatch("the loop has no end") if limit is None else limit
+    if constant is not None and constant.size == 1:
+        return 1
+    simulation = _Simulation(node, body)
+    try:
+        return simulation.run(limit, most)
+    except Unsupported as reason:
+        return Mismatch("it is not known when the loop ends: {}", reason)
+
+
+class _Simulation:
+    """Computes what a loop's condition depends on, round by round."""
+
+    def __init__(self, node: Node, body: Graph) -> None:
+        self.node = node
+        self.body = body
+        self.states: dict[int, Array] = {}
+        self.cone: dict[Node, None] = {}
+
+    def run(self, limit: int | None, most: int) -> int:
+        """The number of rounds.
+
+        Raises:
+            Unsupported: something that the condition depends on is not known, or there are more than `most`.
+        """
+        self._collect()
+        nodes = [node for node in self.body if node in self.cone]
+        rounds = 0
+        goes_on = scalar_or_vector(self.body.inputs[1], True)
+        while True:
+            if rounds > most or rounds * len(nodes) > _MOST_STEPS:
+                raise Unsupported(f"there are more than {rounds - 1} rounds")
+            values = self._round(nodes, rounds, goes_on)
+            rounds += 1
+            goes_on = self._value(self.body.outputs[0], values)
+            if goes_on.size != 1:
+                raise Unsupported("the condition is no single boolean")
+            if not goes_on.reshape(-1)[0] or rounds == limit:
+                return rounds
+            self.states = {k: self._value(self.body.outputs[1 + k], values) for k in self.states}
+
+    def _collect(self) -> None:
+        """Find the nodes and carried values that the condition depends on."""
+        stack = [self.body.outputs[0]]
+        carried = {value: index for index, value in enumerate(self.body.inputs[2:])}
+        while stack:
+            value = stack.pop()
+            index = carried.get(value)
+            producer = value.producer
+            if index is not None and index not in self.states:
+                first = self.node.input(2 + index)
+                array = first.const(_MOST_BYTES) if first is not None else None
+                if array is None:
+                    raise Unsupported(f"{first.name if first is not None else 'a state'} is not constant")
+                self.states[index] = array
+                stack.append(self.body.outputs[1 + index])
+            elif producer is not None and producer.graph is self.body and producer not in self.cone:
+                if not value.is_const and (producer.subgraphs or not is_deterministic(producer)):
+                    raise Unsupported(f"it depends on {producer.op}")
+                self.cone[producer] = None
+                stack.extend(v for v in producer.inputs if v is not None)
+
+    def _round(self, nodes: list[Node], number: int, goes_on: Array) -> dict[Value, Array]:
+        count, condition = self.body.inputs[:2]
+        values = {count: scalar_or_vector(count, number), condition: goes_on}
+        values.update((self.body.inputs[2 + k], array) for k, array in self.states.items())
+        for node in nodes:
+            if node.op == "Constant":
+                continue
+            results = run_kernel(node, [None if v is None else self._value(v, values) for v in node.inputs])
+            if sum(array.nbytes for array in results) > _MOST_BYTES:
+                raise Unsupported("it depends on large tensors")
+            values.update((v, array) for v, array in zip(node.outputs, results, strict=False) if v is not None)
+        return values
+
+    def _value(self, value: Value, values: dict[Value, Array]) -> Array:
+        array = values.get(value)
+        if array is None:
+            array = value.const(_MOST_BYTES)
+        if array is None:
+            raise Unsupported(f"{value.name} is not constant")
+        return array
+
+
+def scalar_or_vector(value: Value, content: int | bool) -> Array:
+    """A counter or condition as a body gets it: a vector of one where the body declares that, otherwise a scalar."""
+    declared = decode_type(value.info.type) if value.info is not None else None
+    is_vector = isinstance(declared, TensorType) and declared.rank == 1
+    array: Array = np.array(content, np.bool_ if isinstance(content, bool) else np.int64)
+    return array.reshape(1) if is_vector else array

@@ -1,0 +1,95 @@
+"""Sizes, functions and the layout of weights, from the command line of `graphopt optimize`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import parser
+
+from tests.cli.conftest import Run, small_model
+from tests.cli.test_bad_input import assert_one_line
+
+
+def shape(info: onnx.ValueInfoProto) -> list[int | str]:
+    return [d.dim_param or d.dim_value for d in info.type.tensor_type.shape.dim]
+
+
+@pytest.mark.parametrize("option", [("--shape", "x=5,4"), ("--dim", "batch=5")])
+def test_given_sizes_reach_the_interface(run: Run, model_file: Path, tmp_path: Path, option: tuple[str, str]) -> None:
+    out = tmp_path / "out.onnx"
+    done = run("optimize", model_file, out, *option, "--verify", "-q")
+    assert done.exit_code == 0, done.output
+    graph = onnx.load(out).graph
+    assert (shape(graph.input[0]), shape(graph.output[0])) == ([5, 4], [5, 300])
+
+
+def test_given_sizes_fold_what_depends_on_them(run: Run, tmp_path: Path) -> None:
+    model = parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> g (float[n,m] x) => (float[a,b] y)'
+        "{ s = Shape (x)  k = Constant <value_ints = [1,1]> ()  t = Mul (s, k)  e = Expand (x, t)  y = Relu (e) }"
+    )
+    onnx.save(model, tmp_path / "in.onnx")
+    done = run("optimize", tmp_path / "in.onnx", tmp_path / "out.onnx", "--dim", "n=2", "--dim", "m=3", "-q")
+    assert done.exit_code == 0, done.output
+    assert [n.op_type for n in onnx.load(tmp_path / "out.onnx").graph.node] == ["Relu"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--shape", "x=2"), ("'x'", "rank 2")),
+        (("--shape", "x"), ("input=1,3,224,224",)),
+        (("--shape", "x=a,4"), ("input=1,3,224,224",)),
+        (("--shape", "z=1,4"), ("no input 'z'", "x")),
+        (("--shape", "x=1,5"), ("dimension 4 cannot become 5",)),
+        (("--shape", "x=-1,4"), ("cannot become -1",)),
+        (("--dim", "n=1"), ("no symbolic dimension 'n'", "batch")),
+        (("--dim", "batch=0"), ("batch=1",)),
+        (("--dim", "batch"), ("batch=1",)),
+        (("--shape", "x=2,4", "--dim", "batch=3"), ("'batch'", "both")),
+        (("--external-threshold", "1"), ("need --external-data",)),
+        (("--external-data", "auto", "--external-alignment", "0"), ("alignment",)),
+        (("--external-data", "auto", "--external-threshold=-1"), ("threshold",)),
+    ],
+)
+def test_wrong_sizes_are_refused(
+    run: Run, model_file: Path, existing: Path, options: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    assert_one_line(run("optimize", model_file, existing, *options), 2, *words)
+    assert existing.read_bytes() == b"precious"
+
+
+def test_external_threshold_and_alignment(run: Run, tmp_path: Path) -> None:
+    model = small_model()
+    bias = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(model.graph.initializer[0])[0] + 1, "bias")
+    model.graph.initializer.append(bias)
+    model.graph.node[2].CopyFrom(onnx.helper.make_node("Add", ["same", "bias"], ["y"]))
+    onnx.save(model, tmp_path / "in.onnx")
+    layout = ("--external-data", "w", "--external-threshold", "1201", "--external-alignment", "4096")
+    assert run("optimize", tmp_path / "in.onnx", tmp_path / "out.onnx", *layout, "-q").exit_code == 0
+    tensors = {t.name: t for t in onnx.load(tmp_path / "out.onnx", load_external_data=False).graph.initializer}
+    outside = {name for name, t in tensors.items() if t.data_location == onnx.TensorProto.EXTERNAL}
+    assert outside == {"w"}
+    assert (
+        run("optimize", tmp_path / "in.onnx", tmp_path / "all.onnx", *layout[:3], "1", *layout[4:], "-q").exit_code == 0
+    )
+    entries = [t.external_data for t in onnx.load(tmp_path / "all.onnx", load_external_data=False).graph.initializer]
+    offsets = sorted(int(e.value) for entry in entries for e in entry if e.key == "offset")
+    assert offsets == [0, 8192]
+
+
+def test_inline_functions(run: Run, tmp_path: Path) -> None:
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18, "local" : 1]> g (float[2] x) => (float[2] y) { y = local.f (x) }'
+        '<domain: "local", opset_import: ["" : 18]> f (a) => (r) { b = Neg (a)  r = Exp (b) }'
+    )
+    onnx.save(model, tmp_path / "in.onnx")
+    assert run("optimize", tmp_path / "in.onnx", tmp_path / "out.onnx", "-q").exit_code == 0
+    assert len(onnx.load(tmp_path / "out.onnx").functions) == 1
+    done = run("optimize", tmp_path / "in.onnx", tmp_path / "out.onnx", "--inline-functions", "--verify", "-q")
+    assert done.exit_code == 0, done.output
+    inlined = onnx.load(tmp_path / "out.onnx")
+    assert [n.op_type for n in inlined.graph.node] == ["Neg", "Exp"]
+    assert not inlined.functions

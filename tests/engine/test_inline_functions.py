@@ -1,0 +1,94 @@
+"""Inlining as an option of a run, and what the checker would not let into a golden case."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import parser
+
+from graphopt.manager import PassManager, optimize
+from graphopt.rewrite import Options
+from graphopt.verify import assert_equivalent
+
+HEAD = '<ir_version: 10, opset_import: ["" : 18, "local" : 1]> '
+MODEL = parser.parse_model(
+    HEAD + "g (float[2] x) => (float[2] y) { a = local.f (x)  y = local.f (a) }"
+    '<domain: "local", opset_import: ["" : 18]> f (a) => (r) { b = Neg (a)  r = Exp (b) }'
+)
+
+
+def test_functions_stay_unless_asked() -> None:
+    assert [n.op_type for n in optimize(MODEL).graph.node] == ["f", "f"]
+
+
+@pytest.mark.parametrize("settings", [{"inline_functions": True}, {"options": Options(inline_functions=True)}])
+def test_the_option_inlines_before_anything_else(settings: dict) -> None:
+    result = PassManager(verify=True, strict=True, check=True, **settings).run(MODEL)
+    assert [n.op_type for n in result.model.graph.node] == ["Neg", "Exp", "Neg", "Exp"]
+    assert not result.model.functions
+    assert result.pipeline.startswith("inline_functions,")
+
+
+def test_a_pipeline_that_names_the_pass_runs_it_where_it_says() -> None:
+    manager = PassManager(passes="eliminate_identity,inline_functions", inline_functions=True)
+    assert str(manager.plan.pipeline) == "eliminate_identity,inline_functions"
+
+
+def why_kept(model: onnx.ModelProto) -> str:
+    result = PassManager(passes="inline_functions", strict=True, check=True, explain=True).run(model)
+    assert not result.changed
+    return "; ".join(sorted({miss.reason for miss in result.near_misses}))
+
+
+def test_another_version_of_an_operator_is_kept() -> None:
+    text = 'g (float[2,2] x) => (y) { y = local.f (x) } <domain: "local", opset_import: ["" : 17]> '
+    model = parser.parse_model(HEAD + text + "f (a) => (r) { r = ReduceMax (a) }")
+    assert why_kept(model) == "local::f has ReduceMax of opset 17, the model 18"
+
+
+def test_recursion_is_kept() -> None:
+    text = 'g (float[2] x) => (y) { y = local.f (x) } <domain: "local", opset_import: ["" : 18, "local" : 1]> '
+    model = parser.parse_model(HEAD + text + "f (a) => (r) { b = Neg (a)  r = local.f (b) }")
+    assert why_kept(model) == "local::f calls itself"
+
+
+def doubling(levels: int) -> onnx.ModelProto:
+    """Functions that each call the one before twice."""
+    head = '<domain: "local", opset_import: ["" : 18, "local" : 1]> '
+    functions = [head + "f0 (a) => (r) { r = Neg (a) }"]
+    functions += [
+        head + f"f{k} (a) => (r) {{ b = local.f{k - 1} (a)  r = local.f{k - 1} (b) }}" for k in range(1, levels)
+    ]
+    text = f"g (float[2] x) => (float[2] y) {{ y = local.f{levels - 1} (x) }} "
+    return parser.parse_model(HEAD + text + " ".join(functions))
+
+
+def test_functions_that_multiply_are_kept() -> None:
+    assert why_kept(doubling(40)) == f"inlining local::f39 would make {2**39} nodes"
+
+
+def test_a_few_levels_are_inlined() -> None:
+    result = optimize(doubling(4), inline_functions=True, passes="inline_functions", strict=True)
+    assert [n.op_type for n in result.graph.node] == ["Neg"] * 8
+
+
+def test_overloads_are_told_apart() -> None:
+    model = parser.parse_model(
+        HEAD + "g (float[2] x) => (float[2] y) { a = local.f:one (x)  y = local.f:two (a) }"
+        '<domain: "local", overload: "one", opset_import: ["" : 18]> f (a) => (r) { r = Neg (a) }'
+        '<domain: "local", overload: "two", opset_import: ["" : 18]> f (a) => (r) { r = Exp (a) }'
+    )
+    result = optimize(model, inline_functions=True, strict=True)
+    assert [n.op_type for n in result.graph.node] == ["Neg", "Exp"]
+    assert_equivalent(model, result)
+
+
+def test_domains_that_only_the_function_imports_are_imported() -> None:
+    head = '<ir_version: 10, opset_import: ["" : 18, "local" : 1]> '
+    model = parser.parse_model(
+        head + "g (float[2] x) => (float[2] y) { y = local.f (x) }"
+        '<domain: "local", opset_import: ["" : 18, "com.microsoft" : 1]> f (a) => (r) { r = com.microsoft.QuickGelu (a) }'
+    )
+    result = optimize(model, passes="inline_functions", strict=True)
+    assert {o.domain: o.version for o in result.opset_import}["com.microsoft"] == 1
+    assert [n.op_type for n in result.graph.node] == ["QuickGelu"]
