@@ -54,6 +54,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from graphopt.rewrite import Mismatch
+from graphopt_passes.algorithm.choice import Choice, growth, slower
 from graphopt_passes.algorithm.layer import Layer
 from graphopt_passes.algorithm.transforms import TILES
 
@@ -98,21 +100,6 @@ _UNFUSED = 1.0e-6
 """Milliseconds per element of the result for bias and activation that are operators of their own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One algorithm for one layer.
-
-    Attributes:
-        tile: m of F(m x m, 3 x 3).
-        saved: milliseconds less than directly.
-        growth: bytes that the constants grow by.
-    """
-
-    tile: int
-    saved: float
-    growth: int
-
-
 def direct(layer: Layer, rates: Rates) -> float:
     """Time of the direct convolution."""
     height, width = layer.size
@@ -134,21 +121,21 @@ def winograd(layer: Layer, tile: int, rates: Rates) -> float:
     return multiplied + elements * both / rate + extra + _START
 
 
-def growth(layer: Layer, tile: int) -> int:
-    """Bytes that the weights and the bias, which is repeated for every tile, grow by."""
-    rows, columns = layer.tiles(tile)
-    tiles = (layer.batch or 1) * rows * columns
-    copies = tiles if layer.batch is not None else tile * tile
-    repeated = 4 * layer.outputs * copies if layer.bias is not None else 0
-    kept = len(layer.weight.users) > 1
-    return 4 * (tile + 2) ** 2 * layer.inputs * layer.outputs + repeated - (0 if kept else layer.kernel.nbytes)
-
-
-def gains(layer: Layer, machines: Sequence[Rates]) -> list[Choice]:
+def gains(layer: Layer, machines: Sequence[Rates]) -> list[Choice] | Mismatch:
     """The algorithms that are expected to be faster than the direct one on all machines, the fastest first."""
     found = []
     for tile in TILES:
         pairs = [(direct(layer, rates), winograd(layer, tile, rates)) for rates in machines]
         if all(base >= SHORTEST and time < _MARGIN * base for base, time in pairs):
             found.append(Choice(tile, min(base - time for base, time in pairs), growth(layer, tile)))
-    return sorted(found, key=lambda choice: -choice.saved)
+    return sorted(found, key=lambda choice: -choice.saved) or _reason(layer, machines)
+
+
+def _reason(layer: Layer, machines: Sequence[Rates]) -> Mismatch:
+    shortest = min(machines, key=lambda rates: direct(layer, rates))
+    base = direct(layer, shortest)
+    if base < SHORTEST:
+        reason = "direct convolution is expected to be as fast: it takes about {:.2f} ms, less than {} ms"
+        return Mismatch(reason, base, SHORTEST)
+    slowest = max(machines, key=lambda r: min(winograd(layer, tile, r) for tile in TILES) / direct(layer, r))
+    return slower(direct(layer, slowest), [winograd(layer, tile, slowest) for tile in TILES])

@@ -10,7 +10,8 @@ from onnx import TensorProto
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch
 
-_KERNEL = 3
+KERNEL = 3
+"""Height and width of the kernels."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +60,7 @@ class Layer:
         """Height and width of the result."""
         top, left, bottom, right = self.pads
         height, width = self.source
-        return height + top + bottom - _KERNEL + 1, width + left + right - _KERNEL + 1
+        return height + top + bottom - KERNEL + 1, width + left + right - KERNEL + 1
 
     def tiles(self, tile: int) -> tuple[int, int]:
         """Rows and columns of tiles, those at ragged edges included."""
@@ -70,9 +71,9 @@ class Layer:
 def read_layer(node: Node) -> Layer | Mismatch | None:
     """The layer that a `Conv` computes; None when it is not 3x3; a `Mismatch` when the algorithm cannot do the same."""
     x, weight = node.input(0), node.input(1)
-    if x is None or weight is None or weight.shape is None or tuple(weight.shape[2:]) != (_KERNEL, _KERNEL):
+    if x is None or weight is None or weight.shape is None or tuple(weight.shape[2:]) != (KERNEL, KERNEL):
         return None
-    pads = _pads(node)
+    pads = pads_of(node)
     if isinstance(pads, Mismatch):
         return pads
     if weight.dtype != TensorProto.FLOAT:
@@ -82,19 +83,20 @@ def read_layer(node: Node) -> Layer | Mismatch | None:
         return Mismatch("the weight {} is not constant", weight.name)
     if not kernel.size:
         return Mismatch("{} has no elements", weight.name)
-    extents = _extents(x)
-    if isinstance(extents, Mismatch):
-        return extents
+    found = extents(x)
+    if isinstance(found, Mismatch):
+        return found
     bias = _bias(node)
     if isinstance(bias, Mismatch):
         return bias
-    layer = Layer(node, _relu_after(node), weight, kernel, bias, extents[0], extents[1:], pads)
+    layer = Layer(node, _relu_after(node), weight, kernel, bias, found[0], found[1:], pads)
     if min(layer.size) < 1:
         return Mismatch("its result is empty")
     return layer
 
 
-def _pads(node: Node) -> tuple[int, int, int, int] | Mismatch:
+def pads_of(node: Node) -> tuple[int, int, int, int] | Mismatch:
+    """Top, left, bottom and right pads of a convolution that the algorithm can compute."""
     for name, wanted in (("strides", (1, 1)), ("dilations", (1, 1))):
         given = tuple(node.attr(name) or wanted)
         if given != wanted:
@@ -111,7 +113,8 @@ def _pads(node: Node) -> tuple[int, int, int, int] | Mismatch:
     return top, left, bottom, right
 
 
-def _extents(x: Value) -> tuple[int | None, int, int] | Mismatch:
+def extents(x: Value) -> tuple[int | None, int, int] | Mismatch:
+    """Batch (None when it is not fixed), height and width of an image."""
     shape = x.shape
     if shape is None or len(shape) != 4:
         return Mismatch("the shape of {} is not known", x.name)

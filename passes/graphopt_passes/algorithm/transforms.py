@@ -57,6 +57,18 @@ def output_matrix(tile: int) -> np.ndarray:
     return np.asarray(matrix, np.float32)
 
 
+@lru_cache
+def input_rows(tile: int) -> np.ndarray:
+    """B^T, which transforms one axis of tiles: [a, a]."""
+    return np.array(_INPUT[tile], np.float32)
+
+
+@lru_cache
+def output_rows(tile: int) -> np.ndarray:
+    """A^T, which transforms one axis of products: [m, a]."""
+    return np.array(_OUTPUT[tile], np.float32)
+
+
 def transformed_weight(weight: np.ndarray, tile: int) -> np.ndarray | None:
     """G g G^T for every channel pair, computed in float64: [a*a, K, C]; None when float32 cannot hold it."""
     rows, size = np.array(_WEIGHT[tile], np.float64), tile + 2

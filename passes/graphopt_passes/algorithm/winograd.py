@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from graphopt.errors import UsageError
 from graphopt.ir import Graph, Model
 from graphopt.rewrite import GraphPass, Level, Mismatch, Numerics, Rewriter
-from graphopt_passes.algorithm.cost import RATES, SHORTEST, Choice, Rates, direct, gains, growth, winograd
+from graphopt.rewrite.target import METADATA_KEY as METADATA
+from graphopt.rewrite.target import Target, host
+from graphopt_passes.algorithm import blocked_cost
+from graphopt_passes.algorithm.blocked import DOMAIN, BlockedBuilder, BlockedLayer, read_blocked
+from graphopt_passes.algorithm.blocked_cost import BlockedRates
+from graphopt_passes.algorithm.choice import Choice, growth
+from graphopt_passes.algorithm.cost import RATES, Rates, gains
 from graphopt_passes.algorithm.emit import Builder
 from graphopt_passes.algorithm.layer import Layer, read_layer
 from graphopt_passes.algorithm.transforms import TILES
@@ -19,17 +26,25 @@ GROWTH_KEY = "graphopt.winograd_growth"
 """Bytes that earlier runs of the pass have added to the model, in its `metadata_props`."""
 
 
+AnyLayer = Layer | BlockedLayer
+Ask = Callable[[AnyLayer], list[Choice] | Mismatch]
+
+
 class ConvertConvToWinograd(GraphPass):
     """Compute 3x3 convolutions by Winograd's algorithm, with fewer multiplications, where that is expected to pay.
 
-    It takes `Conv` of stride 1 with constant float32 weights and a fixed height and width, and the `Relu` after it.
-    A cost model chooses between F(4x4,3x3), F(2x2,3x3) and the direct convolution; transformed weights are larger, and
-    all together may grow by `Options.max_weight_growth`: layers that save most time per byte come first.
+    It takes convolutions of stride 1 with constant float32 weights and a fixed height and width. A blocked one (see
+    `convert_layout_nchwc`) stays in blocks, with its residual sum and its activation, and layers in a row hand on their
+    tiles; a `Conv` in NCHW takes in the `Relu` after it. A cost model chooses between F(4x4,3x3),
+    F(2x2,3x3) and the direct convolution; transformed weights are larger, and all together may grow by
+    `Options.max_weight_growth`: layers that save most time per byte come first.
 
     `Options(extra={"convert_conv_to_winograd": {...}})` takes `"force"`, a tile size (4 or 2) for every layer that can,
-    whatever the cost model and the budget say, `"plain": True` for standard operators only, and `"rates"`, the machine
-    that the cost model is for (`zen4`, `xeon`, or `Rates` of its own); without it a layer must gain on all machines
-    that were measured. A model may ask for a tile size, or `off`, by `graphopt.winograd` in its metadata.
+    whatever the cost model and the budget say; for blocked layers `"blocked_rates"`, `BlockedRates` in place of what
+    `graphopt tune` measured here or of the built-in ones; for those in NCHW `"plain": True` for standard operators
+    only, and `"rates"`, the machine that the cost model is for (`zen4`, `xeon`, or `Rates` of its own); without it a
+    layer must gain on all machines that were measured. A model may ask for a tile size, or `off`, by `graphopt.winograd` in
+    its metadata.
 
     Rounding errors are larger than those of the direct convolution, and a NaN or an infinity in the input spreads to
     the whole tile, so it takes `numerics="fast"`, or naming the pass.
@@ -39,7 +54,6 @@ class ConvertConvToWinograd(GraphPass):
     level = Level.ALL
     numerics = Numerics.FAST
     opsets = "11-"
-    default = False
     peers: ClassVar[dict[str, str]] = {}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
@@ -54,12 +68,16 @@ class ConvertConvToWinograd(GraphPass):
         if force is not None:
             chosen = [(layer, Choice(force, 0.0, growth(layer, force))) for layer in layers]
         else:
-            chosen = self._choose(model, layers, _machines(settings), rw)
-        builder = Builder(rw, self.name, bool(settings.get("plain")))
+            chosen = self._choose(model, layers, _offers(settings, rw), rw)
+        plain = Builder(rw, self.name, bool(settings.get("plain")))
+        blocked = BlockedBuilder(rw, self.name)
         for layer, choice in chosen:
             if rw.log.full:
                 return
-            outcome = builder.build(layer, choice.tile)
+            if isinstance(layer, BlockedLayer):
+                outcome = blocked.build(layer, choice.tile)
+            else:
+                outcome = plain.build(layer, choice.tile)
             if isinstance(outcome, Mismatch):
                 rw.decline("{}", outcome, node=layer.node)
             elif outcome:
@@ -68,12 +86,17 @@ class ConvertConvToWinograd(GraphPass):
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Nothing: the budget is the model's, so `run_model` looks at all graphs at once."""
 
-    def _layers(self, model: Model, rw: Rewriter) -> list[Layer]:
-        found = []
+    def _layers(self, model: Model, rw: Rewriter) -> list[AnyLayer]:
+        found: list[AnyLayer] = []
+        block = _block(model)
         for graph in model.graphs():
             for node in graph:
-                layer = read_layer(node) if node.op == "Conv" else None
-                if isinstance(layer, Layer) and _in_function(graph):
+                layer: AnyLayer | Mismatch | None = None
+                if node.op == "Conv":
+                    layer = read_layer(node)
+                elif block and node.op == f"{DOMAIN}::Conv":
+                    layer = read_blocked(node, block)
+                if isinstance(layer, AnyLayer) and _in_function(graph):
                     layer = Mismatch("it is inside of a function")
                 if isinstance(layer, Mismatch):
                     rw.decline("{}", layer, node=node)
@@ -81,32 +104,18 @@ class ConvertConvToWinograd(GraphPass):
                     found.append(layer)
         return found
 
-    def _decline(self, layer: Layer, machines: list[Rates], rw: Rewriter) -> None:
-        shortest = min(machines, key=lambda rates: direct(layer, rates))
-        base = direct(layer, shortest)
-        if base < SHORTEST:
-            reason = "direct convolution is expected to be as fast: it takes about {:.2f} ms, less than {} ms"
-            rw.decline(reason, base, SHORTEST, node=layer.node)
-            return
-        slowest = max(machines, key=lambda r: min(winograd(layer, tile, r) for tile in TILES) / direct(layer, r))
-        times = (direct(layer, slowest), *(winograd(layer, tile, slowest) for tile in TILES))
-        reason = "direct convolution is expected to be faster: {:.2f} ms, F(4x4,3x3) {:.2f} ms, F(2x2,3x3) {:.2f} ms"
-        rw.decline(reason, *times, node=layer.node)
-
-    def _choose(
-        self, model: Model, layers: list[Layer], machines: list[Rates], rw: Rewriter
-    ) -> list[tuple[Layer, Choice]]:
+    def _choose(self, model: Model, layers: list[AnyLayer], ask: Ask, rw: Rewriter) -> list[tuple[AnyLayer, Choice]]:
         """The algorithms of the layers that gain, within the budget for growth."""
         grown = _grown(model)
         left = (rw.options.max_weight_growth - 1) * (_bytes(model) - grown) - grown
         offers = []
         for layer in layers:
-            choices = gains(layer, machines)
-            if choices:
-                offers.append((layer, choices))
-                continue
-            self._decline(layer, machines, rw)
-        chosen: dict[Layer, Choice] = {}
+            answer = ask(layer)
+            if isinstance(answer, Mismatch):
+                rw.decline("{}", answer, node=layer.node)
+            else:
+                offers.append((layer, answer))
+        chosen: dict[AnyLayer, Choice] = {}
         for layer, choices in sorted(offers, key=lambda offer: -offer[1][0].saved / max(offer[1][0].growth, 1)):
             choice = next((choice for choice in choices if choice.growth <= left), None)
             if choice is None:
@@ -128,6 +137,27 @@ def _forced(settings: dict[str, Any], model: Model) -> int | None:
     if str(asked) not in map(str, TILES):
         raise UsageError(f"Winograd tile size {asked!r}: expected one of {', '.join(map(str, TILES))}, or 'off'")
     return int(asked)
+
+
+def _block(model: Model) -> int:
+    """Channels per block of a model in blocked layout; 0 of others."""
+    stated = model.metadata.get(METADATA)
+    return Target.parse(stated).block if stated is not None else 0
+
+
+def _offers(settings: dict[str, Any], rw: Rewriter) -> Ask:
+    """What to ask for the algorithms that pay for a layer."""
+    machines = _machines(settings)
+    target = rw.options.target or host()
+    given = settings.get("blocked_rates")
+    blocked = given if isinstance(given, BlockedRates) else blocked_cost.rates_of(target)
+
+    def ask(layer: AnyLayer) -> list[Choice] | Mismatch:
+        if isinstance(layer, BlockedLayer):
+            return blocked_cost.gains(layer, blocked)
+        return gains(layer, machines)
+
+    return ask
 
 
 def _machines(settings: dict[str, Any]) -> list[Rates]:

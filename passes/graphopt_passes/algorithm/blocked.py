@@ -1,0 +1,421 @@
+"""Blocked convolutions by Winograd's algorithm: what can be computed so, in which operators, without leaving blocks.
+
+A blocked value is [C / b, H, W, b] in memory, so that a row of b numbers, one pixel of one block of channels, is what
+`Gather` moves. Tiles are moved as rows too: [a * a, C / b, tiles, b] goes through the input transform as two matrix
+products, is a blocked value of a * a groups for the product with the weights, which is a grouped 1x1 convolution with
+weights that are blocked in advance, and comes out of the output transform, another matrix product with the bias and
+the activation, as [m * m, K / b, tiles, b]. A `Gather` makes an image of that, or, with the transform of the next
+layer in mind, its tiles at once. One more tile of zeros, wherever tiles are, serves as padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.ir import Graph, Node, TensorType, Value
+from graphopt.rewrite import Mismatch, Outcome, Rewriter
+from graphopt_passes.algorithm.layer import KERNEL, extents, pads_of
+from graphopt_passes.algorithm.transforms import input_rows, output_rows, transformed_weight
+from graphopt_passes.layout.weights import grouped_blocked
+
+DOMAIN = "com.microsoft.nchwc"
+FLOAT = TensorProto.FLOAT
+
+_FUSED = {"Relu": (), "LeakyRelu": ("activation_alpha",), "Sigmoid": (), "Tanh": ()}
+"""Activations that `FusedGemm` has, and what it calls their parameters."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockedLayer:
+    """A blocked 3x3 convolution of stride 1.
+
+    Attributes:
+        node: the blocked `Conv`.
+        kernel: its kernel, [K, C, 3, 3], channels of zeros that fill blocks included.
+        batch: images at once; None when that is not fixed.
+        source: height and width of its input.
+        pads: top, left, bottom, right.
+        block: channels per block.
+    """
+
+    node: Node
+    kernel: np.ndarray
+    batch: int | None
+    source: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    block: int
+
+    @property
+    def x(self) -> Value:
+        """What it convolves; another value once the layer in front of it is converted."""
+        value = self.node.inputs[0]
+        assert value is not None
+        return value
+
+    @property
+    def weight(self) -> Value:
+        """Its kernel as a value, in blocks."""
+        value = self.node.inputs[1]
+        assert value is not None
+        return value
+
+    @property
+    def bias(self) -> np.ndarray | None:
+        """Its bias, None where it has none."""
+        value = self.node.input(2)
+        return value.const() if value is not None else None
+
+    @property
+    def residual(self) -> Value | None:
+        """What is added before the activation."""
+        return self.node.input(3)
+
+    @property
+    def activation(self) -> str | None:
+        """The activation at its end."""
+        name: str | None = self.node.attr("activation")
+        return name
+
+    @property
+    def outputs(self) -> int:
+        """Output channels."""
+        return int(self.kernel.shape[0])
+
+    @property
+    def inputs(self) -> int:
+        """Input channels."""
+        return int(self.kernel.shape[1])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the result."""
+        top, left, bottom, right = self.pads
+        height, width = self.source
+        return height + top + bottom - KERNEL + 1, width + left + right - KERNEL + 1
+
+    def tiles(self, tile: int) -> tuple[int, int]:
+        """Rows and columns of tiles, those at ragged edges included."""
+        height, width = self.size
+        return -(-height // tile), -(-width // tile)
+
+
+def read_blocked(node: Node, block: int) -> BlockedLayer | Mismatch | None:
+    """The layer of a blocked `Conv`; None when it is not 3x3 in blocks; a `Mismatch` when it cannot be done."""
+    x, weight = node.input(0), node.input(1)
+    shape = weight.shape if weight is not None else None
+    if x is None or weight is None or shape is None or tuple(shape[2:]) != (KERNEL, KERNEL):
+        return None
+    pads = pads_of(node)
+    if isinstance(pads, Mismatch):
+        return pads
+    kernel = weight.const()
+    if kernel is None:
+        return Mismatch("the weight {} is not constant", weight.name)
+    outputs, inputs = kernel.shape[:2]
+    if outputs % block or inputs % block:
+        return Mismatch("it reads {} channels in plain layout", inputs)
+    found = extents(x)
+    if isinstance(found, Mismatch):
+        return found
+    bias = node.input(2)
+    if bias is not None and bias.const() is None:
+        return Mismatch("the bias {} is not constant", bias.name)
+    if node.attr("activation") not in (None, *_PLAIN):
+        return Mismatch("its activation is {}", node.attr("activation"))
+    layer = BlockedLayer(node, unblocked(kernel, block), found[0], found[1:], pads, block)
+    if min(layer.size) < 1:
+        return Mismatch("its result is empty")
+    return layer
+
+
+def unblocked(kernel: np.ndarray, block: int) -> np.ndarray:
+    """OIHW from OIHWBiBo, see `graphopt_passes.layout.weights.both_blocked`."""
+    outputs, inputs, height, width = kernel.shape
+    split = kernel.reshape(outputs // block, inputs // block, height, width, block, block)
+    return np.ascontiguousarray(split.transpose(0, 5, 1, 4, 2, 3)).reshape(kernel.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How the tiles of a value lie.
+
+    Attributes:
+        tile: height and width of one, m.
+        rows: rows of tiles.
+        columns: columns of tiles.
+        batch: images whose tiles follow one another; one where the batch has an axis of its own.
+    """
+
+    tile: int
+    rows: int
+    columns: int
+    batch: int
+
+    @property
+    def count(self) -> int:
+        """Tiles, the one of zeros included."""
+        return self.batch * self.rows * self.columns + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A value as rows of a block, with one more of zeros that pixels beyond its edges are read from.
+
+    Attributes:
+        value: [rows, b], or [N, rows, b] where the batch is not fixed.
+        grid: how tiles lie; None for an image.
+        zero: the row of zeros.
+    """
+
+    value: Value
+    grid: Grid | None
+    zero: int
+
+
+def image_rows(layer_size: tuple[int, int], blocks: int, grid: Grid | None, batch: int) -> np.ndarray:
+    """The row of every pixel: [batch, blocks, height, width]."""
+    height, width = layer_size
+    n, c, y, x = np.ogrid[:batch, :blocks, :height, :width]
+    if grid is None:
+        return np.asarray(((n * blocks + c) * height + y) * width + x)
+    tile = grid.tile
+    place = (y % tile) * tile + x % tile
+    within = (n * grid.rows + y // tile) * grid.columns + x // tile
+    return np.asarray((place * blocks + c) * grid.count + within)
+
+
+@dataclass(slots=True)
+class BlockedBuilder:
+    """Builds blocked layers; keeps what several of them share, and in which forms values exist.
+
+    Attributes:
+        rw: the gate.
+        rule: the pass that asks.
+    """
+
+    rw: Rewriter
+    rule: str
+    _shared: dict[tuple[Any, ...], Value] = field(default_factory=dict)
+    _rows: dict[tuple[Graph, Value], Rows] = field(default_factory=dict)
+    _fresh: dict[tuple[Any, ...], Value] = field(default_factory=dict)
+    _fresh_rows: dict[tuple[Graph, Value], Rows] = field(default_factory=dict)
+    _layer: BlockedLayer | None = None
+
+    def build(self, layer: BlockedLayer, tile: int) -> Outcome:
+        """Compute a layer with output tiles of `tile` in place of its `Conv`."""
+        rw = self.rw
+        rw.begin(self.rule, layer.node)
+        self._fresh, self._fresh_rows, self._layer = {}, {}, layer
+        if layer.residual is not None and (layer.residual.graph is not layer.node.graph):
+            return Mismatch("what it adds is of another graph")
+        weight = transformed_weight(layer.kernel, tile)
+        if weight is None:
+            return Mismatch("the transformed weights leave the range of float32")
+        grid = Grid(tile, *layer.tiles(tile), layer.batch or 1)
+        tiles = self._result(layer, grid, self._product(layer, grid, weight))
+        image = self._image(layer, grid, tiles)
+        if not _keeps_zero(layer):
+            self._fresh_rows.pop((self._graph(), image))
+        outcome = rw.replace(layer.node, [image], detail=f"F({tile}x{tile},3x3)")
+        if outcome:
+            self._shared.update(self._fresh)
+            self._rows.update(self._fresh_rows)
+        return outcome
+
+    def _product(self, layer: BlockedLayer, grid: Grid, weight: np.ndarray) -> Value:
+        """Input transform and product with the weights: [a, a, K/b * tiles * b]."""
+        area, count = (grid.tile + 2) ** 2, grid.count
+        source = self._rows_of(layer.x, layer.inputs, layer.source, layer)
+        places = self._constant(
+            "winograd_tiles", (source.grid, _sizes(layer), grid), lambda: _gathered(layer, grid, source)
+        )
+        side = grid.tile + 2
+        matrix = self._constant("winograd_input", grid.tile, lambda: input_rows(grid.tile))
+        seen = self._reshape(self._gather(source.value, places), side, side * layer.inputs * count)
+        half = self._reshape(self._op("MatMul", matrix, seen), side, side, layer.inputs * count)
+        moved = self._reshape(self._op("MatMul", matrix, half), area * layer.inputs, count, 1, batch=1)
+        wide = weight.reshape(area * layer.outputs, layer.inputs, 1, 1)
+        weights = self._constant(layer.weight, grid.tile, lambda: grouped_blocked(wide, layer.block))
+        product = self._op("Conv", moved, weights, domain=DOMAIN, kernel_shape=[1, 1], group=area)
+        product.type = TensorType(FLOAT, (1 if layer.batch is not None else None, area * layer.outputs, count, 1))
+        return self._reshape(product, side, side, layer.outputs * count)
+
+    def _result(self, layer: BlockedLayer, grid: Grid, product: Value) -> Value:
+        """Output transform, bias, residual sum and activation, as rows: [m*m * K/b * tiles, b]."""
+        tile = grid.tile
+        matrix = self._constant("winograd_output", tile, lambda: output_rows(tile))
+        half = self._op("MatMul", matrix, product)
+        product = self._reshape(half, tile + 2, tile * layer.outputs * grid.count)
+        bias = self._bias(layer, grid)
+        name, parameters = layer.activation, tuple(layer.node.attr("activation_params") or ())
+        fused = layer.batch is not None and layer.residual is None and name in _FUSED
+        if fused:
+            named = dict(zip(_FUSED[str(name)], parameters, strict=False))
+            result = self._op("FusedGemm", matrix, product, bias, domain="com.microsoft", activation=name, **named)
+        elif layer.batch is not None:
+            result = self._op("Gemm", matrix, product, bias)
+        else:
+            result = self._op("MatMul", matrix, product)
+            result = result if bias is None else self._op("Add", result, bias)
+        rows = self._reshape(result, tile**2 * (layer.outputs // layer.block) * grid.count, layer.block)
+        if layer.residual is not None:
+            rows = self._op("Add", rows, self._residual(layer, grid))
+        return rows if fused or name is None else _PLAIN[name](self, rows, parameters)
+
+    def _residual(self, layer: BlockedLayer, grid: Grid) -> Value:
+        """What is added, as tiles like those of the result."""
+        assert layer.residual is not None
+        source = self._rows_of(layer.residual, layer.outputs, layer.size, layer)
+        if source.grid == grid:
+            return source.value
+        places = self._constant("winograd_sum", (source.grid, _sizes(layer), grid), lambda: _tiled(layer, grid, source))
+        return self._gather(source.value, places)
+
+    def _image(self, layer: BlockedLayer, grid: Grid, tiles: Value) -> Value:
+        """An image of the tiles, [N, K, H, W] in blocks."""
+        blocks, count = layer.outputs // layer.block, grid.count
+        places = self._constant(
+            "winograd_image", (_sizes(layer), grid), lambda: image_rows(layer.size, blocks, grid, grid.batch).ravel()
+        )
+        image = self._reshape(self._gather(tiles, places), layer.outputs, *layer.size, batch=grid.batch)
+        image.type = TensorType(FLOAT, (layer.batch, layer.outputs, *layer.size))
+        # A tile beyond the last one of the first block of the first place: the tile of zeros.
+        self._fresh_rows[self._graph(), image] = Rows(tiles, grid, count - 1)
+        return image
+
+    def _rows_of(self, value: Value, channels: int, size: tuple[int, int], layer: BlockedLayer) -> Rows:
+        """The rows of a value: of its tiles if an earlier layer has them, of the image otherwise."""
+        key = (self._graph(), value)
+        known = self._rows.get(key) or self._fresh_rows.get(key)
+        if known is not None and not (known.value.producer is not None and known.value.producer.removed):
+            return known
+        count = (layer.batch or 1) * channels // layer.block * size[0] * size[1]
+        flat = self._reshape(value, count, layer.block)
+        if layer.batch is None:
+            wide = self._op("Pad", flat, np.array([0, 0, 0, 0, 1, 0], np.int64))
+        else:
+            zeros = self._constant("winograd_zeros", layer.block, lambda: np.zeros((1, layer.block), np.float32))
+            wide = self._op("Concat", flat, zeros, axis=0)
+        rows = self._fresh_rows[key] = Rows(wide, None, count)
+        return rows
+
+    def _bias(self, layer: BlockedLayer, grid: Grid) -> Value | None:
+        """The bias for every tile, none for the one of zeros, m times: [1, m * K/b * tiles * b]."""
+        numbers = layer.bias
+        if numbers is None:
+            return None
+        spread = np.repeat(numbers.reshape(-1, 1, layer.block), grid.count, axis=1)
+        spread[:, -1] = 0
+        return self.rw.constant(np.tile(spread.reshape(1, -1), grid.tile), like=layer.node.input(2))
+
+    def _constant(self, what: Value | str, key: Any, make: Any) -> Value:
+        """A constant that the layers of a graph share."""
+        graph = self._graph()
+        whole = (graph, what, key)
+        value = self._shared.get(whole) or self._fresh.get(whole)
+        if value is None or (value.name and graph.values.get(value.name) is not value):
+            like = what if isinstance(what, str) else f"{what.name}_winograd"
+            array = np.ascontiguousarray(make())
+            if array.dtype.kind == "i":
+                array = array.astype(np.int32 if array.size and array.max() < 2**31 else np.int64)
+            value = self._fresh[whole] = self.rw.constant(array, like=like)
+        return value
+
+    def _graph(self) -> Graph:
+        assert self._layer is not None
+        return self._layer.node.graph
+
+    def _open(self) -> bool:
+        assert self._layer is not None
+        return self._layer.batch is None
+
+    def _gather(self, rows: Value, places: Value) -> Value:
+        return self._op("Gather", rows, places, axis=1 if self._open() else 0)
+
+    def _reshape(self, value: Value, *shape: int, batch: int | None = None) -> Value:
+        """Reshape; an open batch stays the first axis, a fixed one is an axis of its own where `batch` is given."""
+        lead = (0,) if self._open() else () if batch is None else (batch,)
+        return self._op("Reshape", value, np.array((*lead, *shape), np.int64))
+
+    def _op(self, op_type: str, *inputs: Value | np.ndarray | None, domain: str = "", **attrs: Any) -> Value:
+        result: Value = self.rw.op(op_type, *inputs, domain=domain, **attrs)
+        return result
+
+
+def _sizes(layer: BlockedLayer) -> tuple[Any, ...]:
+    return layer.inputs, layer.outputs, layer.source, layer.pads, layer.batch, layer.block
+
+
+def _gathered(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
+    """The rows that tiles of inputs are made of: a * a * C / b * tiles."""
+    tile, batch = grid.tile, grid.batch
+    pixels = image_rows(layer.source, layer.inputs // layer.block, source.grid, batch)
+    (height, width), (top, left, _, _) = layer.source, layer.pads
+    below = max(tile * grid.rows + 2 - height - top, 0)
+    right = max(tile * grid.columns + 2 - width - left, 0)
+    wide = np.pad(pixels, ((0, 0), (0, 0), (top, below), (left, right)), constant_values=source.zero)
+    y = np.arange(tile + 2)[:, None] + tile * np.arange(grid.rows)
+    x = np.arange(tile + 2)[:, None] + tile * np.arange(grid.columns)
+    windows = wide[:, :, y[:, None, :, None], x[None, :, None, :]]  # n, c, i, j, rows, columns
+    return _with_zeros(windows.transpose(2, 3, 1, 0, 4, 5), 3, source.zero)
+
+
+def _tiled(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
+    """The rows that tiles of a result are made of: m * m * K / b * tiles."""
+    tile = grid.tile
+    pixels = image_rows(layer.size, layer.outputs // layer.block, source.grid, grid.batch)
+    (height, width), (rows, columns) = layer.size, (grid.rows, grid.columns)
+    ragged = ((0, 0), (0, 0), (0, tile * rows - height), (0, tile * columns - width))
+    wide = np.pad(pixels, ragged, constant_values=source.zero)
+    split = wide.reshape(*wide.shape[:2], rows, tile, columns, tile)
+    return _with_zeros(split.transpose(3, 5, 1, 0, 2, 4), 3, source.zero)
+
+
+def _with_zeros(places: np.ndarray, lead: int, zero: int) -> np.ndarray:
+    """All axes after the first `lead` as one, with a tile of zeros at its end; flat."""
+    split = places.reshape(*places.shape[:lead], -1)
+    pads = [(0, 0)] * lead + [(0, 1)]
+    return np.pad(split, pads, constant_values=zero).ravel()
+
+
+def _keeps_zero(layer: BlockedLayer) -> bool:
+    """Whether the activation gives zero for zero, so that the tile of zeros is one behind it too."""
+    name = layer.activation
+    if name == "Clip":
+        low, high = layer.node.attr("activation_params")
+        return bool(low <= 0 <= high)
+    return name not in ("Sigmoid", "HardSigmoid")
+
+
+def _clip(build: BlockedBuilder, value: Value, parameters: tuple[float, ...]) -> Value:
+    low, high = (np.array(limit, np.float32) for limit in parameters)
+    return build._op("Clip", value, low, high)
+
+
+def _leaky(build: BlockedBuilder, value: Value, parameters: tuple[float, ...]) -> Value:
+    return build._op("LeakyRelu", value, alpha=parameters[0])
+
+
+def _hard_sigmoid(build: BlockedBuilder, value: Value, parameters: tuple[float, ...]) -> Value:
+    return build._op("HardSigmoid", value, alpha=parameters[0], beta=parameters[1])
+
+
+def _hard_swish(build: BlockedBuilder, value: Value, _: tuple[float, ...]) -> Value:
+    return build._op("Mul", value, build._op("HardSigmoid", value, alpha=1 / 6, beta=0.5))
+
+
+_PLAIN: dict[str, Callable[[BlockedBuilder, Value, tuple[float, ...]], Value]] = {
+    "Relu": lambda build, value, _: build._op("Relu", value),
+    "Sigmoid": lambda build, value, _: build._op("Sigmoid", value),
+    "Tanh": lambda build, value, _: build._op("Tanh", value),
+    "LeakyRelu": _leaky,
+    "Clip": _clip,
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": _hard_swish,
+}
+"""Activations as operators of their own."""
