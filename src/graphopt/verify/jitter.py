@@ -20,6 +20,8 @@ from graphopt.verify.values import Array, is_float, limits, numpy_dtype
 
 _ULPS = 2.0
 _SUFFIX = ".graphopt_unscaled"
+_SHAPING = frozenset({("Resize", 1), ("Resize", 2), ("Upsample", 1)})
+"""Floats that decide a shape: moved in its last bit, a scale of 1 makes an operator that no kernel computes."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -35,14 +37,20 @@ def jittered(feed: Feed, number: int) -> Feed | None:
 def jittered_model(model: onnx.ModelProto, number: int) -> onnx.ModelProto:
     """A copy whose floating-point constants and intermediate values are moved by a few ulps."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
+    fixed = {name for graph in _graphs(copy) for node in graph.node for name in _shaping(node)}
     for graph in _graphs(copy):
         for tensor in graph.initializer:
-            _move_tensor(tensor, number)
-        _move_constants(graph.node, number)
+            if tensor.name not in fixed:
+                _move_tensor(tensor, number)
+        _move_constants((node for node in graph.node if fixed.isdisjoint(node.output)), number)
     for function in copy.functions:
         _move_constants(function.node, number)
     _scale_intermediates(copy, number)
     return copy
+
+
+def _shaping(node: onnx.NodeProto) -> Iterator[str]:
+    return (name for slot, name in enumerate(node.input) if (node.op_type, slot) in _SHAPING)
 
 
 def _scale_intermediates(model: onnx.ModelProto, number: int) -> None:

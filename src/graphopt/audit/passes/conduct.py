@@ -149,12 +149,25 @@ class _Run:
             row.reason = row.theirs.message
             return row
         self._compare(row, their_file, self._own(own, self.conditions.level))
-        if row.verdict == "weaker" and not own and self.conditions.level < Level.ALL:
+        return self._with_levels(row, their_file) if row.verdict == "weaker" else row
+
+    def _with_levels(self, row: PassRow, their_file: Path) -> PassRow:
+        """Where our counterpart leaves something: whether our other passes find it.
+
+        What has no counterpart of its own is our level's business, so the level's verdict stands; otherwise it is
+        the reason why ours need not do it alone.
+        """
+        for level in sorted({self.conditions.level, Level.ALL}):
+            if not row.own_pass and level == self.conditions.level:
+                continue
             other = replace(row, isomorphic=None, theirs=replace(row.theirs, left=False))
-            self._compare(other, their_file, self._own("", Level.ALL))
+            self._compare(other, their_file, self._own("", level))
             if other.verdict in ("same", "stronger"):
-                other.reason = "our level all does it"
-                return other
+                text = f"other passes of our level {level.name.lower()} do it"
+                if not row.own_pass:
+                    return replace(other, reason=text)
+                recorded = REASONS.get((row.peer, row.peer_pass))
+                return replace(row, reason=f"{text}: {recorded}" if recorded else text)
         return row
 
     def _compare(self, row: PassRow, their_file: Path, made: _Own) -> None:

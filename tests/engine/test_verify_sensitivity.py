@@ -1,0 +1,73 @@
+"""The original's own sensitivity: what may be moved to measure it, and how often it is measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt.verify import compare, oracle
+from graphopt.verify.jitter import jittered_model
+
+RESIZE = """
+<ir_version: 9, opset_import: ["" : 18]>
+g (float[1,1,4,4] x) => (float[1,1,8,8] y)
+<float[4] scales = {1, 1, 2, 2}, float[1] w = {0.5}>
+{
+  roi = Constant <value = float[2] {0.0, 1.0}> ()
+  a = Mul (x, w)
+  y = Resize <mode = "linear"> (a, roi, scales)
+}
+"""
+
+
+def test_what_decides_a_shape_is_not_moved() -> None:
+    moved = jittered_model(onnx.parser.parse_model(RESIZE), 0)
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in moved.graph.initializer}
+    assert values["scales"].tolist() == [1, 1, 2, 2]
+    assert values["w"] != np.float32(0.5)
+    constant = next(node for node in moved.graph.node if node.op_type == "Constant")
+    assert numpy_helper.to_array(constant.attribute[0].t).tolist() == [0, 1]
+
+
+def layers(folded: bool) -> onnx.ModelProto:
+    """Convolution and normalization with sums that cancel; folded, the weights are rounded once more."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((8, 32, 3, 3)).astype(np.float32)
+    factor = rng.uniform(0.3, 3.0, 8).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y" if folded else "c"])]
+    weights = {"w": w * factor[:, None, None, None] if folded else w}
+    if not folded:
+        nodes.append(helper.make_node("Mul", ["c", "f"], ["y"]))
+        weights["f"] = factor.reshape(1, 8, 1, 1)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32, 64, 64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 62, 62])
+    tensors = [numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items()]
+    graph = helper.make_graph(nodes, "g", [x], [y], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_more_runs_where_few_elements_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run cannot tell how far each of many elements may move; the further runs do, and only then are made."""
+    seen: list[int] = []
+    runs = oracle._Comparison._noisy_runs
+
+    def counted(self, cases, backend, numbers):
+        seen.append(len(numbers))
+        return runs(self, cases, backend, numbers)
+
+    monkeypatch.setattr(oracle._Comparison, "_noisy_runs", counted)
+    monkeypatch.setattr(oracle, "_JITTERS", 1)
+    monkeypatch.setattr(oracle.levels, "_RANGE_TOLERANCE", {"rounding": {"float32": 1e-8}})
+    monkeypatch.setattr(oracle.levels, "_ULPS", {"rounding": 0.0})
+    assert compare(layers(folded=False), layers(folded=True), sets=("ordinary",)).ok
+    assert seen == [1, oracle._MORE_JITTERS]
+
+
+def test_no_number_of_runs_excuses_a_wrong_result() -> None:
+    wrong = layers(folded=True)
+    w = numpy_helper.to_array(wrong.graph.initializer[0]).copy()
+    w[3, 5, 1, 1] *= 1.01
+    wrong.graph.initializer[0].CopyFrom(numpy_helper.from_array(w, "w"))
+    assert compare(layers(folded=False), wrong).status == "mismatch"
