@@ -1,5 +1,7 @@
 """Passes that choose the memory layout of values."""
 
 PASSES: dict[str, str] = {
+    "convert_gemm_to_conv": "layout.heads:ConvertGemmToConv",
     "convert_layout_nchwc": "layout.nchwc:ConvertLayoutNchwc",
+    "convert_layout_nhwc": "layout.nhwc:ConvertLayoutNhwc",
 }

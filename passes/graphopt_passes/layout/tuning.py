@@ -111,22 +111,19 @@ class LayoutTuner:
         """Each case as measured and as the model has it; without measurements only the latter."""
         titles = ("microseconds on one thread", "NCHW", "blocked", "ratio", "NCHW, model", "blocked, model", "ratio")
         if figures is not None:
-            found = [titles]
-            for name, *numbers in figures.get("cases", []):
-                one, two, three, four = (float(number) for number in numbers)
-                cells = (one, two, one / two, three, four, three / four)
-                found.append(
-                    (name, *(f"{cell:.2f}" if at % 3 == 2 else f"{cell:.0f}" for at, cell in enumerate(cells)))
-                )
-            return found
+            return [titles, *(_cells(name, *numbers) for name, *numbers in figures.get("cases", []))]
         rates = RATES.get(target.block)
         if rates is None:
             return [("no blocked kernels",)]
-        pairs = [(case, *_model(case, rates, target.block)) for case in CASES]
-        rest = [
-            (str(case), f"{plain:.0f}", f"{blocked:.0f}", f"{plain / blocked:.2f}") for case, plain, blocked in pairs
-        ]
-        return [(titles[0], *titles[4:]), *rest]
+        return [(titles[0], *titles[4:]), *(_cells(str(case), *_model(case, rates, target.block)) for case in CASES)]
+
+
+def _cells(name: str, *times: float) -> tuple[str, ...]:
+    """A row: pairs of times in NCHW and in blocks, each followed by its ratio."""
+    cells = [name]
+    for plain, blocked in zip(times[::2], times[1::2], strict=True):
+        cells += [f"{plain:.0f}", f"{blocked:.0f}", f"{plain / blocked:.2f}"]
+    return tuple(cells)
 
 
 def _model(case: Case, rates: Rates, block: int) -> tuple[float, float]:

@@ -1,0 +1,119 @@
+"""Channels last, for ONNX Runtime's kernels on quantized images."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from onnx import TensorProto
+
+from graphopt.ir import Graph, Node, TensorType, Value
+from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
+
+_DOMAIN = "com.microsoft"
+_LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+_UNARY = frozenset({
+    "Clip", "DequantizeLinear", "HardSigmoid", "HardSwish", "LeakyRelu", "QuantizeLinear", "Relu", "Sigmoid", "Tanh",
+    "com.microsoft::QLinearLeakyRelu", "com.microsoft::QLinearSigmoid",
+})  # fmt: skip
+"""Operators on each element alone; their other inputs are numbers."""
+_BINARY = frozenset({"com.microsoft::QLinearAdd", "com.microsoft::QLinearMul"})
+_POOLS = frozenset({"com.microsoft::QLinearAveragePool", "com.microsoft::QLinearGlobalAveragePool"})
+
+
+class ConvertLayoutNhwc(GraphPass):
+    """Let quantized convolutions, and what lies between them, work on images with channels last.
+
+    `QLinearConv` becomes the one of `com.microsoft`, which has kernels for that order, between transposes; these are
+    left out between operators that keep the order or do not care for it. The numbers are the same.
+    """
+
+    name = "convert_layout_nhwc"
+    level = Level.ALL
+    numerics = Numerics.EXACT
+    opsets = "10-"
+    peers: ClassVar[dict[str, str]] = {"onnxruntime": "NhwcTransformer"}
+
+    def run(self, graph: Graph, rw: Rewriter) -> None:
+        """Convert the operators of one graph in order."""
+        if graph.is_function or not any(node.op == "QLinearConv" for node in graph):
+            return
+        builder = _Builder(self.name, rw)
+        for node in list(graph):
+            if rw.log.full:
+                break
+            if not node.removed:
+                builder.convert(node)
+
+
+class _Builder:
+    """Makes nodes on images with channels last.
+
+    Args:
+        rule: name of the pass.
+        rw: the gate.
+    """
+
+    def __init__(self, rule: str, rw: Rewriter) -> None:
+        self.rule = rule
+        self.rw = rw
+        self._last: dict[Value, Value] = {}
+        """Values with channels last, by those with channels second that they stand for."""
+
+    def convert(self, node: Node) -> None:
+        """Replace a node by its form with channels last, where it has one."""
+        self.rw.begin(self.rule, node)
+        entered: dict[Value, Value] = {}
+        made = self._convolution(node, entered) if node.op == "QLinearConv" else self._between(node)
+        old = node.output(0)
+        if made is None or old is None:
+            return
+        if isinstance(old.type, TensorType):
+            shape = old.type.shape
+            ordered = None if shape is None else tuple(shape[axis] for axis in _LAST)
+            made.type = TensorType(old.type.dtype, ordered)
+        first = self.rw.op("Transpose", made, perm=_FIRST)
+        if self.rw.replace(node, [first]):
+            self._last.update(entered)
+            self._last[first] = made
+
+    def _convolution(self, node: Node, entered: dict[Value, Value]) -> Value | None:
+        x, weight = node.input(0), node.input(3)
+        tensor = weight.constant_tensor if weight is not None else None
+        if x is None or tensor is None or len(tensor.dims) != 4:
+            return None
+        image = self._last.get(x)
+        if image is None:
+            image = entered[x] = self.rw.op("Transpose", x, perm=_LAST)
+        return self._made("QLinearConv", [image, *node.inputs[1:]], {**node.attrs, "channels_last": 1})
+
+    def _between(self, node: Node) -> Value | None:
+        """The form of an operator that reads values with channels last already."""
+        data = self._last.get(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
+        if data is None or len(node.outputs) != 1:
+            return None
+        if node.op in _UNARY:
+            return self._unary(node, data)
+        if node.op in _BINARY:
+            other = self._last.get(node.inputs[3]) if node.inputs[3] is not None else None
+            operands = [data, *node.inputs[1:3], other, *node.inputs[4:]]
+            return None if other is None else self._made(node.op_type, operands, node.attrs)
+        if node.op in _POOLS:
+            return self._made(node.op_type, [data, *node.inputs[1:]], {**node.attrs, "channels_last": 1})
+        if node.op == "MaxPool" and data.dtype in (TensorProto.UINT8, TensorProto.INT8):
+            return self._made("NhwcMaxPool", [data], {k: v for k, v in node.attrs.items() if k != "storage_order"})
+        return None
+
+    def _unary(self, node: Node, data: Value) -> Value | None:
+        parameters = [value for value in node.inputs[1:] if value is not None]
+        if any(value.constant_tensor is None or math.prod(value.constant_tensor.dims) != 1 for value in parameters):
+            return None
+        result = node.output(0)
+        if node.op == "DequantizeLinear" and (result is None or any(user.op not in _UNARY for user in result.users)):
+            return None  # rather transpose bytes than floats
+        made: Value = self.rw.op(node.op_type, data, *node.inputs[1:], domain=node.domain, **node.attrs)
+        return made
+
+    def _made(self, op_type: str, inputs: list[Value | None], attrs: dict[str, Any]) -> Value:
+        made: Value = self.rw.op(op_type, *inputs, domain=_DOMAIN, **attrs)
+        return made
