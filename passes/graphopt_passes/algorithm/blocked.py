@@ -158,8 +158,9 @@ class Grid:
 
     @property
     def count(self) -> int:
-        """Tiles, the one of zeros included."""
-        return self.batch * self.rows * self.columns + 1
+        """Tiles, one or two of zeros included: the blocked kernels take six at once, and five as five."""
+        tiles = self.batch * self.rows * self.columns + 1
+        return tiles + (tiles % 6 == 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +311,7 @@ class BlockedBuilder:
         if numbers is None:
             return None
         spread = np.repeat(numbers.reshape(-1, 1, layer.block), grid.count, axis=1)
-        spread[:, -1] = 0
+        spread[:, (layer.batch or 1) * grid.rows * grid.columns :] = 0
         return self.rw.constant(np.tile(spread.reshape(1, -1), grid.tile), like=layer.node.input(2))
 
     def _constant(self, what: Value | str, key: Any, make: Any) -> Value:
@@ -362,7 +363,7 @@ def _gathered(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
     y = np.arange(tile + 2)[:, None] + tile * np.arange(grid.rows)
     x = np.arange(tile + 2)[:, None] + tile * np.arange(grid.columns)
     windows = wide[:, :, y[:, None, :, None], x[None, :, None, :]]  # n, c, i, j, rows, columns
-    return _with_zeros(windows.transpose(2, 3, 1, 0, 4, 5), 3, source.zero)
+    return _with_zeros(windows.transpose(2, 3, 1, 0, 4, 5), grid.count, source.zero)
 
 
 def _tiled(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
@@ -373,14 +374,13 @@ def _tiled(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
     ragged = ((0, 0), (0, 0), (0, tile * rows - height), (0, tile * columns - width))
     wide = np.pad(pixels, ragged, constant_values=source.zero)
     split = wide.reshape(*wide.shape[:2], rows, tile, columns, tile)
-    return _with_zeros(split.transpose(3, 5, 1, 0, 2, 4), 3, source.zero)
+    return _with_zeros(split.transpose(3, 5, 1, 0, 2, 4), grid.count, source.zero)
 
 
-def _with_zeros(places: np.ndarray, lead: int, zero: int) -> np.ndarray:
-    """All axes after the first `lead` as one, with a tile of zeros at its end; flat."""
-    split = places.reshape(*places.shape[:lead], -1)
-    pads = [(0, 0)] * lead + [(0, 1)]
-    return np.pad(split, pads, constant_values=zero).ravel()
+def _with_zeros(places: np.ndarray, count: int, zero: int) -> np.ndarray:
+    """The last three axes as one of `count` tiles, of zeros behind those that there are; flat."""
+    split = places.reshape(*places.shape[:3], -1)
+    return np.pad(split, [(0, 0)] * 3 + [(0, count - split.shape[3])], constant_values=zero).ravel()
 
 
 def _keeps_zero(layer: BlockedLayer) -> bool:

@@ -43,8 +43,8 @@ class ConvertConvToWinograd(GraphPass):
     whatever the cost model and the budget say; for blocked layers `"blocked_rates"`, `BlockedRates` in place of what
     `graphopt tune` measured here or of the built-in ones; for those in NCHW `"plain": True` for standard operators
     only, and `"rates"`, the machine that the cost model is for (`zen4`, `xeon`, or `Rates` of its own); without it a
-    layer must gain on all machines that were measured. A model may ask for a tile size, or `off`, by `graphopt.winograd` in
-    its metadata.
+    layer must gain on all machines that were measured. A model may ask for a tile size, or `off`, by
+    `graphopt.winograd` in its metadata.
 
     Rounding errors are larger than those of the direct convolution, and a NaN or an infinity in the input spreads to
     the whole tile, so it takes `numerics="fast"`, or naming the pass.
