@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from graphopt.errors import ModelError, UsageError
-from graphopt.ir import ExternalData, Model, Source
+from graphopt.ir import ExternalData, Model, Source, paused_gc
 from graphopt.ir.interface import fix_shapes
 from graphopt.pipeline import INLINE, Pipeline, Plan, execute, pipeline_of
 from graphopt.rewrite import Event, Failure, Level, Log, NearMiss, Numerics, Options, RuleStats, Target
@@ -173,13 +173,14 @@ class PassManager:
             ModelError: the model cannot be read, or was written for another target.
             VerificationError: with `verify=True`, the result differs from the original.
         """
-        start = perf_counter()
-        model = source if isinstance(source, Model) else self._load(source, inplace=inplace and not self.verify)
-        self._check_target(model)
-        before = Census.of(model)
-        log = Log(listen=self.explain, profile=self.profile, limit=self.limit)
-        execute(self.plan, model, log, strict=self.strict, check=self.check, options=self.options)
-        result = Result(model, log, before, perf_counter() - start, str(self.plan.pipeline))
+        with paused_gc():
+            start = perf_counter()
+            model = source if isinstance(source, Model) else self._load(source, inplace=inplace and not self.verify)
+            self._check_target(model)
+            before = Census.of(model)
+            log = Log(listen=self.explain, profile=self.profile, limit=self.limit)
+            execute(self.plan, model, log, strict=self.strict, check=self.check, options=self.options)
+            result = Result(model, log, before, perf_counter() - start, str(self.plan.pipeline))
         if self.verify and not isinstance(source, Model):
             self._verify(source, result)
             if inplace and isinstance(source, onnx.ModelProto):

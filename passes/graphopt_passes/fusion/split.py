@@ -17,7 +17,7 @@ _MOST_READERS = 256
 SPLIT_BY_INPUT = 13
 """From this opset on `Split` reads its sizes."""
 
-_ONLY_TAKEN = ("SequenceAt", "SequenceLength")
+_ONLY_TAKEN = ("ConcatFromSequence", "SequenceAt", "SequenceLength")
 """Readers of a sequence that see through its construction."""
 
 
@@ -105,7 +105,7 @@ class ReplaceSplitToSequence(OpRule):
     """Turn `SplitToSequence` into `Split`, where all that is done with the sequence is to take its elements.
 
     The size of the axis and the sizes of the parts have to be known, and every reader is a `SequenceAt` with a
-    constant position or a `SequenceLength`.
+    constant position, a `SequenceLength` or a `ConcatFromSequence`.
     """
 
     name = "replace_split_to_sequence"
@@ -139,7 +139,7 @@ def _takes(user: Node) -> bool:
     if user.op not in _ONLY_TAKEN:
         return False
     position = user.input(1)
-    return user.op == "SequenceLength" or (position is not None and position.is_const)
+    return user.op != "SequenceAt" or (position is not None and position.is_const)
 
 
 def _sizes(node: Node, x: Value, axis: int) -> list[int] | Mismatch:

@@ -22,7 +22,7 @@ LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
     Level.EXTENDED: f"repeat({{{_CLEAN}}}),repeat({{elimination/*@extended,folding/*@extended,fusion/*@extended}})",
     Level.ALL: f"repeat({{{_CLEAN}}}),layout/*@layout,algorithm/*@all,"
-    "repeat({elimination/*@extended,folding/*@extended,fusion/*@extended})",
+    "repeat({elimination/*@extended,folding/*@extended,fusion/*@extended}),layout/*@all",
 }
 """The pipeline of each level; `layout` and `all` are one."""
 LEVELS[Level.LAYOUT] = LEVELS[Level.ALL]

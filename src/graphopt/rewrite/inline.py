@@ -146,6 +146,58 @@ def inner_graphs(graph: Graph) -> list[Graph]:
     return [*inner, *(deeper for subgraph in inner for deeper in inner_graphs(subgraph))]
 
 
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """What to leave out of a copy of a subgraph.
+
+    Attributes:
+        inputs: positions of inputs; nothing that is copied may read them.
+        outputs: positions of outputs.
+        nodes: nodes of it that nothing which is copied reads.
+    """
+
+    inputs: Collection[int] = ()
+    outputs: Collection[int] = ()
+    nodes: Collection[Node] = ()
+
+
+def trimmed(
+    rw: Rewriter, node: Node, trims: Mapping[str, Trim], *, inputs: Sequence[Operand], outputs: int,
+    given: Mapping[Value, Operand] | None = None, **attrs: Any,
+) -> list[Operand] | Mismatch:  # fmt: skip
+    """A new node like one with subgraphs, pending, without some of their inputs, outputs and nodes.
+
+    Args:
+        rw: the gate, begun at the node.
+        node: the node.
+        trims: what to leave out of each subgraph.
+        inputs: the operands of the new node.
+        outputs: how many outputs it has.
+        given: what stands for inputs of subgraphs that are left out.
+        **attrs: attributes that differ.
+
+    Returns:
+        The outputs; a `Mismatch` when a subgraph cannot be written without losing something.
+    """
+    for graph in node.subgraphs.values():
+        problem = _cannot_be_copied(graph, foreign=True)
+        if problem is None and isinstance(graph.proto, onnx.GraphProto) and graph.proto.quantization_annotation:
+            problem = Mismatch("graph {} has quantization annotations", graph.name)
+        if problem is None and rw.model.ir_version < IR_WITH_FREE_INITIALIZERS and any(graph.initializers):
+            problem = Mismatch("before IR version 4 initializers of inner graphs cannot be moved")
+        if problem is not None:
+            return problem
+    new = Node(node.op_type, node.domain, node.graph)
+    new.origin = node.proto if node.proto is not None else node.origin
+    new._attrs = {name: value for name, value in {**node.attrs, **attrs}.items() if value is not None}
+    new.inputs = list(inputs)
+    new.outputs = [Value("", node.graph, new, index) for index in range(outputs)]
+    copier = Copier(dict(given or {}), foreign=bool(given))
+    new.subgraphs = {key: copier.graph(graph, new, trims.get(key)) for key, graph in node.subgraphs.items()}
+    rw.add_pending(new)
+    return list(new.outputs)
+
+
 @dataclass(slots=True)
 class Copier:
     """Copies that refer to each other.
@@ -200,36 +252,36 @@ class Copier:
         copy.type = _lasting(value.type) if self.foreign else value.type
         return copy
 
-    def graph(
-        self, graph: Graph, owner: Node, *, without_inputs: Collection[int] = (), without_outputs: Collection[int] = ()
-    ) -> Graph:
+    def graph(self, graph: Graph, owner: Node, trim: Trim | None = None) -> Graph:
         """A copy of a subgraph; uses of outer values are counted when its owner is linked.
 
         Args:
             graph: the subgraph.
             owner: the node that it will be an attribute of.
-            without_inputs: positions of inputs to leave out; what stands for them is in `values`.
-            without_outputs: positions of outputs to leave out.
+            trim: what to leave out of it.
         """
         stub = graph.proto
-        if self.foreign and isinstance(stub, onnx.GraphProto):
+        restated = self.foreign or trim is not None
+        trim = trim or Trim()
+        if restated and isinstance(stub, onnx.GraphProto):
             stub = onnx.GraphProto(name=stub.name, doc_string=stub.doc_string)
         copy = Graph(graph.model, graph.name, stub, owner.graph.opsets, parent=owner.graph, owner=owner)
         copy.changed = True
-        for value in (*graph.inputs, *graph.initializers):
+        for value in (*(v for i, v in enumerate(graph.inputs) if i not in trim.inputs), *graph.initializers):
             if value not in self.values:
                 twin = self._value(value, copy, value.name)
                 copy.values[twin.name] = twin
                 twin.info, twin.tensor, twin.is_input = value.info, value.tensor, value.is_input
-        kept = (self.values[value] for index, value in enumerate(graph.inputs) if index not in without_inputs)
+        kept = (self.values[value] for index, value in enumerate(graph.inputs) if index not in trim.inputs)
         copy.inputs = [twin for twin in kept if twin is not None]
         for node in graph:
-            self._append(copy, self.node(node, copy, named=True))
+            if node not in trim.nodes:
+                self._append(copy, self.node(node, copy, named=True))
         for index, value in enumerate(graph.outputs):
-            if index not in without_outputs:
+            if index not in trim.outputs:
                 self._put_out(value, copy)
-        if self.foreign:
-            _declare(graph, copy, without_inputs, without_outputs)
+        if restated:
+            _declare(graph, copy, trim)
         return copy
 
     def _put_out(self, before: Value, copy: Graph) -> None:
@@ -260,16 +312,14 @@ class Copier:
                 value.users[node] = value.users.get(node, 0) + 1
 
 
-def _declare(
-    graph: Graph, copy: Graph, without_inputs: Collection[int] = (), without_outputs: Collection[int] = ()
-) -> None:
+def _declare(graph: Graph, copy: Graph, trim: Trim) -> None:
     """State inputs and outputs of a copy under their new names."""
     before, after = graph.proto, copy.proto
     assert isinstance(before, onnx.GraphProto)
     assert isinstance(after, onnx.GraphProto)
     for entries, target, values, without in (
-        (before.input, after.input, copy.inputs, without_inputs),
-        (before.output, after.output, copy.outputs, without_outputs),
+        (before.input, after.input, copy.inputs, trim.inputs),
+        (before.output, after.output, copy.outputs, trim.outputs),
     ):
         kept = [entry for index, entry in enumerate(entries) if index not in without]
         for entry, value in zip(kept, values, strict=True):
