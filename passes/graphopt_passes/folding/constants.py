@@ -13,10 +13,11 @@ class FoldConstants(GraphPass):
     """Compute nodes whose inputs are all constant, and store their results.
 
     What would make the model grow is left alone: the size of every result is known before it is computed, and a result
-    above 64 KiB is stored only if it takes at most `max_growth` times the constants that it makes superfluous. Random
-    and custom operators, control flow and quantize/dequantize pairs are never computed; in the bodies of control flow,
-    which may never run, only small results are. Floating-point results are those of ONNX Runtime's kernels, bit by bit;
-    readers of a weight that is constant from now on may still pick another kernel, which rounds differently.
+    above 64 KiB is stored only if it takes at most `max_growth` times the constants that it makes superfluous, or less
+    than 1/16 of all weights, 16 MiB at most. No more than that, or 1 MiB, is added in all. Random and custom operators,
+    control flow and quantize/dequantize pairs are never computed; in the bodies of control flow, which may never run,
+    only small results are. Floating-point results are those of ONNX Runtime's kernels, bit by bit; readers of a weight
+    that is constant from now on may still pick another kernel, which rounds differently.
     """
 
     name = "fold_constants"

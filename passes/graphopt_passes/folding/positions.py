@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size
-from graphopt.analysis.shapes.positions import PositionAnalysis, Positions, wide
+from graphopt.analysis.shapes.positions import PositionAnalysis, Positions, of_numbers, wide
 from graphopt.ir import Graph, Model, Node, Value
 from graphopt.rewrite import GraphPass, Mismatch, Rewriter
 from graphopt_passes.elimination.facts import normal_axes
@@ -15,6 +16,10 @@ from graphopt_passes.fusion.reshapes import RESHAPES, constant_target, insert_or
 
 _COUNTS = frozenset({"Range", "Slice"})
 """Where positions come from when they are not constant."""
+
+
+_MOST_BYTES = 1 << 20
+"""Indices that take more are not looked at."""
 
 
 class ReplaceGatherWithReshape(GraphPass):
@@ -47,16 +52,34 @@ class ReplaceGatherWithReshape(GraphPass):
 
 
 def _may_count(graph: Graph) -> bool:
-    return any(node.op in _COUNTS for node in graph) and any(
-        node.op in ("Gather", "GatherND") and (index := node.input(1)) is not None and index.producer is not None
-        for node in graph
+    """Whether an index is computed where there are ranges, or a constant of as many numbers as elements."""
+    gathers = [node for node in graph if node.op in ("Gather", "GatherND") and node.input(1) is not None]
+    return any(map(_has_constant_index, gathers)) or (
+        any(node.inputs[1].producer is not None for node in gathers if node.inputs[1] is not None)
+        and any(node.op in _COUNTS for node in graph)
     )
+
+
+def _has_constant_index(node: Node) -> bool:
+    """Whether the index is a constant that may count through the whole of something that is none."""
+    data, index = node.input(0), node.input(1)
+    tensor = index.constant_tensor if index is not None else None
+    if data is None or data.is_const or data.shape is None or tensor is None or not tensor.dims:
+        return False
+    taken, axis = tensor.numel, node.attr("axis", 0)
+    if node.op == "GatherND":
+        return (
+            taken == math.prod(dim for dim in data.shape[: tensor.dims[-1]] if isinstance(dim, int)) * tensor.dims[-1]
+        )
+    return -len(data.shape) <= axis < len(data.shape) and taken == data.shape[axis] and len(tensor.dims) > 1
 
 
 def _rewrite(node: Node, analysis: ShapeAnalysis, positions: PositionAnalysis, rw: Rewriter) -> Mismatch | None:
     data, index, result = node.input(0), node.input(1), node.outputs[0]
-    if data is None or index is None or result is None or data.is_const or index.producer is None:
+    if data is None or index is None or result is None or data.is_const:
         return None
+    if node.op == "Gather" and index.is_const and index.rank in (0, 1):
+        return None  # a part of the axis, or all of it as it is
     before, at = analysis.shape(data), analysis.shape(index)
     if before is None or at is None:
         return None
@@ -112,12 +135,13 @@ def _is_natural(size: Size) -> bool:
 
 def _columns(index: Value | None, positions: PositionAnalysis) -> list[Positions] | None:
     """What each of the last axis of an index holds: the parts of a `Concat`, or the whole where it is of size 1."""
-    producer = index.producer if index is not None else None
     shape = positions.shapes.shape(index) if index is not None else None
-    if index is None or producer is None or shape is None:
+    if index is None or shape is None:
         return None
-    parts = [index]
-    if producer.op == "Concat" and producer.attr("axis") in (-1, len(shape) - 1):
+    if index.is_const:
+        return _constant_columns(index)
+    producer, parts = index.producer, [index]
+    if producer is not None and producer.op == "Concat" and producer.attr("axis") in (-1, len(shape) - 1):
         parts = [value for value in producer.inputs if value is not None]
     found: list[Positions] = []
     for part in parts:
@@ -126,6 +150,14 @@ def _columns(index: Value | None, positions: PositionAnalysis) -> list[Positions
             return None
         found.append(known)
     return found
+
+
+def _constant_columns(index: Value) -> list[Positions] | None:
+    array = index.const(_MOST_BYTES)
+    if array is None or not array.size:
+        return None
+    found = [of_numbers(array[..., column : column + 1]) for column in range(array.shape[-1])]
+    return [column for column in found if column is not None] if None not in found else None
 
 
 def _same_order(data: Value) -> Iterator[Value]:

@@ -59,14 +59,18 @@ class FuseReshapeIntoTranspose(OpRule):
 
 
 def _as_before(before: Sequence[Dim], shape: Sequence[Dim], order: list[int]) -> list[int]:
-    """An order of axes, those of size 1 moved to where they make `shape` the one before, if that is possible."""
-    ones = iter([axis for axis in order if shape[axis] == 1])
-    others = iter([axis for axis in order if shape[axis] != 1])
-    if len(before) != len(shape):
-        return order
-    moved = [next(ones if dim == 1 else others, None) for dim in before]
-    found = [axis for axis in moved if axis is not None]
-    return found if len(found) == len(order) and [shape[axis] for axis in found] == list(before) else order
+    """An order of axes in which those of size 1 make `shape` the one before, or else stay where they are in `shape`."""
+    others = [axis for axis in order if shape[axis] != 1]
+    ones = [axis for axis in range(len(shape)) if shape[axis] == 1]
+    if len(before) == len(shape):
+        rest, units = iter(others), iter(ones)
+        moved = [next(units if dim == 1 else rest, None) for dim in before]
+        found = [axis for axis in moved if axis is not None]
+        if len(found) == len(order) and [shape[axis] for axis in found] == list(before):
+            return found
+    for axis in ones:
+        others.insert(axis, axis)
+    return others
 
 
 def parted(before: Sequence[Dim], after: Sequence[Dim]) -> list[list[int]] | None:

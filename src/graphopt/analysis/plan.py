@@ -17,6 +17,11 @@ SMALL = 1 << 16
 _ALLOWANCE = 1 << 20
 """A graph may grow by this many bytes in all, whatever its size."""
 
+_SHARE = 16
+"""A graph with large weights may grow by this fraction of them in all, but never by more than `_MOST_GROWTH`."""
+
+_MOST_GROWTH = 1 << 24
+
 _NODE_BYTES = 64
 """What a node takes in a file, at least."""
 
@@ -35,7 +40,8 @@ class Policy:
 
     Attributes:
         max_bytes: the largest result, intermediate ones included.
-        max_growth: how many times the constants that it makes superfluous a result above 64 KiB may take.
+        max_growth: how many times the constants that it makes superfluous a result may take that is above 64 KiB
+            and above what the weights of the graph allow.
         fold_qdq: whether quantize and dequantize operators are computed too.
         max_work: how many elementary steps may be spent on one node.
     """
@@ -94,7 +100,7 @@ def plan(graph: Graph, policy: Policy) -> Region:
         chosen[node] = size
         if dangerous:
             region.no_runtime.add(node)
-    _keep_what_pays(chosen, policy, region)
+    _keep_what_pays(graph, chosen, policy, region)
     region.nodes = _needed(chosen, region.roots)
     return region
 
@@ -156,20 +162,22 @@ def _is_dangerous(node: Node) -> bool:
     return False
 
 
-def _keep_what_pays(chosen: dict[Node, int], policy: Policy, region: Region) -> None:
+def _keep_what_pays(graph: Graph, chosen: dict[Node, int], policy: Policy, region: Region) -> None:
     """Walk up from the results: one that would make the model grow too much is left to the runtime."""
-    allowance = _ALLOWANCE
+    share = sum(value.tensor.nbytes for value in graph.initializers if value.tensor is not None) // _SHARE
+    allowance = limit = max(_ALLOWANCE, min(share, _MOST_GROWTH))
+    small = max(SMALL, min(share, _MOST_GROWTH))
     for node in reversed(list(chosen)):
         if not _read_outside(node, chosen):
             allowance += _NODE_BYTES
             continue
         size = chosen[node]
         freed = _freed(node, chosen)
-        if size > SMALL and size > policy.max_growth * freed:
+        if size > small and size > policy.max_growth * freed:
             region.declined[node] = f"its result has {size} bytes and frees {freed}"
             del chosen[node]
         elif size - freed > allowance:
-            region.declined[node] = f"the model would grow by more than {_ALLOWANCE} bytes"
+            region.declined[node] = f"the model would grow by more than {limit} bytes"
             del chosen[node]
         else:
             allowance -= max(size - freed - _NODE_BYTES, 0)

@@ -62,7 +62,7 @@ class PositionAnalysis:
             return None
         tensor = value.constant_tensor
         if tensor is not None:
-            return _of_numbers(tensor.array()) if 1 <= tensor.numel <= _MOST_ELEMENTS else None
+            return of_numbers(tensor.array()) if 1 <= tensor.numel <= _MOST_ELEMENTS else None
         sizes = self.shapes.sizes(value)
         if sizes is not None and len(sizes) == 1:
             return Positions(sizes[0], (0,) * len(shape))
@@ -93,7 +93,12 @@ class PositionAnalysis:
         return positions.start == 0 and total == size
 
 
-def _of_numbers(array: np.ndarray) -> Positions | None:
+def of_numbers(array: np.ndarray) -> Positions | None:
+    """The positions that an array of integers holds; None when it holds something else.
+
+    Args:
+        array: at least one integer.
+    """
     start = array.reshape(-1)[0]
     steps = []
     for axis, size in enumerate(array.shape):
