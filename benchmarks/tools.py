@@ -31,10 +31,13 @@ def _plain() -> Job:
 
 def _graphopt(level: str) -> Callable[[], Job]:
     def prepare() -> Job:
-        from graphopt import optimize_file
+        # What is imported is timed apart, as with the other tools: graphopt imports onnx and its passes at first use.
+        from graphopt import PassManager
+
+        manager = PassManager(level)
 
         def job(source: str, target: str) -> None:
-            optimize_file(source, target, level)
+            manager.run(source).save(target)
 
         return job
 
