@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from onnx import TensorProto
@@ -114,6 +115,6 @@ class _Builder:
         made: Value = self.rw.op(node.op_type, data, *node.inputs[1:], domain=node.domain, **node.attrs)
         return made
 
-    def _made(self, op_type: str, inputs: list[Value | None], attrs: dict[str, Any]) -> Value:
+    def _made(self, op_type: str, inputs: list[Value | None], attrs: Mapping[str, Any]) -> Value:
         made: Value = self.rw.op(op_type, *inputs, domain=_DOMAIN, **attrs)
         return made

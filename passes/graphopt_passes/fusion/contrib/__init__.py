@@ -11,4 +11,6 @@ PASSES: dict[str, str] = {
     "fuse_activation_into_gemm": "fusion.contrib.activation:FuseActivationIntoGemm",
     "fuse_add_into_conv": "fusion.contrib.activation:FuseAddIntoConv",
     "fuse_activation_into_conv": "fusion.contrib.activation:FuseActivationIntoConv",
+    "convert_int8_to_uint8": "fusion.contrib.signed:ConvertInt8ToUint8",
+    "fuse_qdq_into_op": "fusion.contrib.quantized:FuseQdqIntoOp",
 }

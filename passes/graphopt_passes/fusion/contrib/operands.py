@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 
 from onnx import TensorProto
 
 from graphopt.analysis.nodes import dtype_of_output
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch
+from graphopt.rewrite.target import Target, host
 
 DOMAIN = "com.microsoft"
 
@@ -35,6 +37,26 @@ def not_float(value: Value) -> Mismatch | None:
 def first(*problems: Mismatch | None) -> Mismatch | None:
     """The first problem of several checks, None when there is none; a `Mismatch` is falsy, so `or` would not do."""
     return next((problem for problem in problems if problem is not None), None)
+
+
+X86 = ("sse2", "avx", "avx2", "avx512")
+"""Targets with x86 kernels."""
+
+
+def sums_bytes_exactly(target: Target) -> bool:
+    """Whether kernels add products of unsigned and signed bytes without overflow.
+
+    x86 without VNNI adds pairs of them in 16 bits, and ONNX Runtime uses that. Of another machine nothing is known.
+    """
+    return target.name not in X86 or (target == host() and _has_vnni())
+
+
+@lru_cache
+def _has_vnni() -> bool:
+    try:
+        return "vnni" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
 
 
 @lru_cache
