@@ -43,7 +43,10 @@ class FuseParallelConvs(OpRule):
             return None
         outcome: Outcome = None
         others = list(_summands(right, node)) if node.op == "Add" else [(right, ())]
-        for a, upper in _summands(left, node):
+        summands = list(_summands(left, node))
+        if not any(_is_conv(value) for value, _ in (*summands, *others)):
+            return None
+        for a, upper in summands:
             for b, lower in others:
                 joined = _join(a, b, node, rw)
                 if joined is None:
@@ -57,6 +60,10 @@ class FuseParallelConvs(OpRule):
                     total = rw.op("Add", total, rest)
                 return rw.replace(node, [total])
         return outcome
+
+
+def _is_conv(value: Value) -> bool:
+    return value.producer is not None and value.producer.op == "Conv"
 
 
 def _summands(value: Value, reader: Node, path: Path = ()) -> Iterator[tuple[Value, Path]]:
@@ -91,6 +98,8 @@ def _without(path: Path, rw: Rewriter) -> Value:
 
 def _join(a: Value, b: Value, root: Node, rw: Rewriter) -> Value | Mismatch | None:
     """One convolution for two summands; None when they have nothing in common."""
+    if not (_is_conv(a) or _is_conv(b)):
+        return None
     x = branch_input(a, root)
     if x is None or branch_input(b, root) is not x:
         return None
