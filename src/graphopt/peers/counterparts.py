@@ -156,8 +156,19 @@ ONNXRUNTIME: Mapping[str, str] = MappingProxyType(
         "GeluFusionL2": "fuse_erf_gelu",
         "LayerNormFusionL2": "fuse_layer_normalization",
         "SimplifiedLayerNormFusion": "fuse_branchwise_rms_norm",
+        "QDQS8ToU8Transformer": "convert_int8_to_uint8",
+        "QDQSelectorActionTransformer": "fuse_qdq_into_op",
+        "GemmActivationFusion": "fuse_activation_into_gemm",
+        "ConvActivationFusion": "fuse_activation_into_conv",
+        "MatmulTransposeFusion": "fuse_transpose_into_matmul",
+        "MatMulScaleFusion": "fuse_scale_into_matmul",
+        "BiasGeluFusion": "fuse_add_bias_into_gelu",
+        "FastGeluFusion": "fuse_fast_gelu",
+        "QuickGeluFusion": "fuse_quick_gelu",
         # levels 3 and 4
         "NchwcTransformer": "convert_layout_nchwc",
+        "NhwcTransformer": "convert_layout_nhwc",
+        "ConvAddActivationFusion": "fuse_add_into_conv",
         "FuseFp16InitializerToFp32NodeTransformer": "fold_constants",
     }
 )
