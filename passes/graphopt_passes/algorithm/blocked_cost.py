@@ -7,7 +7,7 @@ falls once tiles are out of the cache; weights, 4 or 1.8 times as large, come fr
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from graphopt.rewrite import Mismatch
@@ -68,10 +68,13 @@ class BlockedRates:
 
 
 BUILT_IN = BlockedRates(
-    direct=59e6, product=59e6, weights=(23e6, 38e6), inward=(35e6, 19e6), outward=(25e6, 15e6), cache=5e6,
-    gather=7.2e6, stream=20e6, start=0.003,
+    direct=58e6, product=56e6, weights=(23.5e6, 42e6), inward=(32e6, 21e6), outward=(25e6, 15.4e6), cache=5e6,
+    gather=7.2e6, stream=30e6, start=0.003,
 )  # fmt: skip
-"""Of a Zen 4 core with AVX512."""
+"""Of a Zen 4 core with AVX512, measured."""
+
+NARROW = replace(BUILT_IN, direct=29e6, product=28e6)
+"""For blocks of 8: scaled by the width of the registers, not measured."""
 
 MARGIN = 0.92
 """The part of the direct time that Winograd's algorithm may take."""
@@ -84,50 +87,89 @@ def rates_of(target: Target) -> BlockedRates:
     """What was measured on machines of a target, the built-in figures where nothing was."""
     stated = figures(PASS, target)
     measured = BlockedRates.read(stated.get("rates", {})) if stated is not None else None
-    return measured or BUILT_IN
+    return measured or (BUILT_IN if target.block == 16 else NARROW)
 
 
-def direct(layer: BlockedLayer, rates: BlockedRates) -> float:
-    """Time of the direct convolution."""
-    (height, width), pairs = layer.size, layer.inputs * layer.outputs
-    macs = (layer.batch or 1) * height * width * pairs * 9
-    return macs / rates.direct + 36 * pairs / rates.weights[0] + rates.start
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What the time of a layer depends on.
+
+    Attributes:
+        inputs: input channels.
+        outputs: output channels.
+        size: height and width of the result; about those of the input as well.
+        batch: images.
+        residual: whether something is added to the result.
+        late: elementwise operators that follow the transforms; the direct convolution takes all of them in.
+    """
+
+    inputs: int
+    outputs: int
+    size: tuple[int, int]
+    batch: int = 1
+    residual: bool = False
+    late: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.inputs} to {self.outputs} at {self.size[0]}x{self.size[1]}"
+
+    @classmethod
+    def of(cls, layer: BlockedLayer) -> Size:
+        """The size of a layer."""
+        late = 0
+        if layer.batch is None:
+            late = (layer.bias is not None) + (layer.activation is not None)
+        elif layer.residual is not None:
+            late = layer.activation is not None
+        return cls(layer.inputs, layer.outputs, layer.size, layer.batch or 1, layer.residual is not None, late)
 
 
-def winograd(layer: BlockedLayer, tile: int, rates: BlockedRates) -> float:
-    """Time by Winograd's algorithm with output tiles of `tile`, from a blocked image to a blocked image."""
-    return sum(kernels(layer, tile, rates).values()) + _PARTS * rates.start
+def direct_work(size: Size) -> tuple[float, float]:
+    """Multiply-adds of the direct convolution, and bytes of its weights."""
+    pairs = size.inputs * size.outputs
+    return 9.0 * size.batch * size.size[0] * size.size[1] * pairs, 36.0 * pairs
 
 
-def kernels(layer: BlockedLayer, tile: int, rates: BlockedRates) -> dict[str, float]:
-    """Time of each kernel."""
-    rows, columns = layer.tiles(tile)
-    (height, width), batch = layer.size, layer.batch or 1
-    count, side = Grid(tile, rows, columns, batch).count, tile + 2
-    area, pairs, lanes = side * side, layer.inputs * layer.outputs, 4 * count
-    image_in, image_out = 4 * batch * layer.source[0] * layer.source[1], 4 * batch * height * width * layer.outputs
-    found = {
-        "gather": (lanes * area * layer.inputs + image_out) / rates.gather,
-        "inward": lanes * 4 * area * layer.inputs / rates.inward[lanes * area * layer.inputs > rates.cache],
-        "product": area * pairs * count / rates.product + 4 * area * pairs / rates.weights[1],
-        "outward": lanes
-        * (side + tile) ** 2
-        * layer.outputs
-        / rates.outward[lanes * area * layer.outputs > rates.cache],
-        "copy": 2 * image_in * layer.inputs / rates.stream,
+def work(size: Size, tile: int) -> dict[str, float]:
+    """What each kernel does: bytes, of the product multiply-adds and bytes of weights."""
+    (height, width), side = size.size, tile + 2
+    count = Grid(tile, -(-height // tile), -(-width // tile), size.batch).count
+    area, pairs, pixels = side * side, size.inputs * size.outputs, 4.0 * size.batch * height * width
+    return {
+        "gather": 4.0 * count * area * size.inputs + pixels * size.outputs * (1 + size.residual),
+        "inward": 4.0 * count * 4 * area * size.inputs,
+        "product": 1.0 * count * area * pairs,
+        "weights": 4.0 * area * pairs,
+        "outward": 4.0 * count * (side + tile) ** 2 * size.outputs,
+        "stream": 2 * pixels * size.inputs + (3 * size.residual + 2 * size.late) * pixels * size.outputs,
     }
-    if layer.residual is not None:
-        passes = 1 + (layer.activation is not None)
-        found["sum"] = image_out / rates.gather + 3 * passes * image_out / rates.stream
-    if layer.batch is None:
-        passes = (layer.bias is not None) + (layer.activation is not None)
-        found["late"] = 2 * passes * image_out / rates.stream
-    return found
+
+
+def far(size: Size, tile: int, rates: BlockedRates) -> tuple[bool, bool]:
+    """Whether the tiles of inputs and of products are out of the cache."""
+    amounts, side = work(size, tile), tile + 2
+    return amounts["inward"] / 4 > rates.cache, amounts["outward"] * side**2 / (side + tile) ** 2 > rates.cache
+
+
+def direct(size: Size, rates: BlockedRates) -> float:
+    """Time of the direct convolution."""
+    macs, weights = direct_work(size)
+    return macs / rates.direct + weights / rates.weights[0] + rates.start
+
+
+def winograd(size: Size, tile: int, rates: BlockedRates) -> float:
+    """Time by Winograd's algorithm with output tiles of `tile`, from a blocked image to a blocked image."""
+    amounts, (inward, outward) = work(size, tile), far(size, tile, rates)
+    product = amounts["product"] / rates.product + amounts["weights"] / rates.weights[1]
+    moved = amounts["gather"] / rates.gather + amounts["stream"] / rates.stream
+    transforms = amounts["inward"] / rates.inward[inward] + amounts["outward"] / rates.outward[outward]
+    return product + moved + transforms + _PARTS * rates.start
 
 
 def gains(layer: BlockedLayer, rates: BlockedRates) -> list[Choice] | Mismatch:
     """The algorithms that are expected to be faster than the direct one, the fastest first."""
-    base = direct(layer, rates)
-    times = {tile: winograd(layer, tile, rates) for tile in TILES}
+    size = Size.of(layer)
+    base = direct(size, rates)
+    times = {tile: winograd(size, tile, rates) for tile in TILES}
     found = [Choice(tile, base - time, growth(layer, tile)) for tile, time in times.items() if time < MARGIN * base]
     return sorted(found, key=lambda choice: -choice.saved) or slower(base, list(times.values()))

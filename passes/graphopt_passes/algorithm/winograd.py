@@ -55,6 +55,7 @@ class ConvertConvToWinograd(GraphPass):
     numerics = Numerics.FAST
     opsets = "11-"
     peers: ClassVar[dict[str, str]] = {}
+    tuner: ClassVar[str] = "graphopt_passes.algorithm.tuning:WinogradTuner"
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Choose for all layers of the model together, then convert."""

@@ -1,0 +1,202 @@
+"""Measures blocked 3x3 convolutions, direct and by Winograd's algorithm, and fits the cost model to them.
+
+All layers are in one model, which the passes themselves convert: to blocks alone, and to either tile size. The three
+run in turn under the runtime's profiler, so that noise hits all alike, and weights have left the cache before they come
+on again, as in a real model. The least time of each kernel counts: other work on the machine only adds to it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt.errors import UsageError
+from graphopt.pipeline.tuning import Progress
+from graphopt.rewrite.target import Target, host
+from graphopt_passes.algorithm import blocked_cost
+from graphopt_passes.algorithm.blocked_cost import BUILT_IN, PASS, BlockedRates, Size
+from graphopt_passes.algorithm.transforms import TILES
+
+_ROUNDS = 30
+_WARM = 2
+_LAYOUT = "convert_layout_nchwc"
+
+CASES = tuple(
+    Size(inputs, outputs, (side, side))
+    for inputs, outputs, side in (
+        (32, 32, 56), (48, 48, 56), (64, 64, 56), (96, 96, 28), (128, 128, 28), (192, 192, 14), (256, 256, 14),
+        (512, 512, 7), (64, 128, 56), (128, 128, 56), (256, 256, 28), (512, 512, 14),
+    )
+)  # fmt: skip
+"""Layers of the kind that real models have."""
+
+Times = dict[str, float]
+"""Least milliseconds of a layer, by kind of kernel."""
+
+_KINDS = {"Gather": "gather", "MatMul": "inward", "Conv": "product", "Concat": "stream", "Reshape": "reshape"}
+"""What operators are for; all others belong to the output transform."""
+
+
+class WinogradTuner:
+    """Measures for `convert_conv_to_winograd`."""
+
+    def measure(self, target: Target, progress: Progress) -> dict[str, Any]:
+        """Time `CASES` and fit the rates to them.
+
+        Raises:
+            UsageError: the target is not this machine, or has no blocked kernels.
+        """
+        if target != host() or target.block not in (8, 16):
+            raise UsageError(f"{target} cannot be measured here: this machine is {host()}")
+        taken = time_cases(CASES, target, progress)
+        rates = fit(CASES, taken)
+        rows = []
+        for at, case in enumerate(CASES):
+            measured = [sum(times[at].values()) for times in taken.values()]
+            rows.append([str(case), *(round(time, 4) for time in (*measured, *_model(case, rates)))])
+        return {"rates": rates.stated(), "cases": rows}
+
+    def rows(self, figures: dict[str, Any] | None, target: Target) -> list[tuple[str, ...]]:
+        """Each case as measured and as the model has it; without measurements only the latter."""
+        kinds = ("direct", *(f"F({tile},3)" for tile in TILES))
+        model = tuple(f"{kind}, model" for kind in kinds)
+        if figures is None:
+            rest = [(str(case), *(f"{time:.2f}" for time in _model(case, BUILT_IN))) for case in CASES]
+            return [("milliseconds on one thread", *model), *rest]
+        found: list[tuple[str, ...]] = [("milliseconds on one thread", *kinds, *model)]
+        for name, *numbers in figures.get("cases", []):
+            found.append((name, *(f"{float(number):.2f}" for number in numbers)))
+        return found
+
+
+def _model(case: Size, rates: BlockedRates) -> list[float]:
+    return [blocked_cost.direct(case, rates), *(blocked_cost.winograd(case, tile, rates) for tile in TILES)]
+
+
+# ---------------------------------------------------------------------- measuring
+
+
+def time_cases(cases: tuple[Size, ...], target: Target, progress: Progress) -> dict[int, list[Times]]:
+    """Least kernel times of each case, on one thread: direct (0) and by tile size."""
+    import onnxruntime as ort
+
+    plain = _model_of(cases)
+    random = np.random.default_rng(0)
+    feed = {
+        x.name: random.standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)
+        for x in plain.graph.input
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        sessions = {}
+        for tile in (0, *TILES):
+            settings = ort.SessionOptions()
+            settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+            settings.intra_op_num_threads = 1
+            settings.log_severity_level = 4
+            settings.enable_profiling = True
+            settings.profile_file_prefix = str(Path(folder) / f"tune{tile}")
+            path = Path(folder) / f"{tile}.onnx"
+            onnx.save(_converted(plain, tile, target), path)
+            sessions[tile] = ort.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+        for turn in range(_ROUNDS + _WARM):
+            for session in sessions.values():
+                session.run(None, feed)
+            progress("timing convolutions by Winograd's algorithm", (turn + 1) / (_ROUNDS + _WARM))
+        files = {tile: Path(session.end_profiling()) for tile, session in sessions.items()}
+        return {tile: _times(json.loads(path.read_text()), len(cases)) for tile, path in files.items()}
+
+
+def _times(events: list[dict[str, Any]], count: int) -> list[Times]:
+    taken: dict[tuple[int, int, str], list[float]] = {}
+    for event in events:
+        found = re.match(r"\D+(\d+)_conv", event.get("name", ""))
+        if found is not None and event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            arguments = event["args"]
+            key = int(found[1]), int(arguments["node_index"]), str(arguments["op_name"])
+            taken.setdefault(key, []).append(float(event["dur"]) / 1e3)
+    sums: list[Times] = [dict.fromkeys((*_KINDS.values(), "outward"), 0.0) for _ in range(count)]
+    products = [0] * count
+    for (at, _, op), durations in sorted(taken.items()):
+        products[at] += op == "MatMul"
+        # The third matrix product is half of the output transform.
+        kind = "outward" if op == "MatMul" and products[at] > 2 else _KINDS.get(op, "outward")
+        sums[at][kind] += min(durations[_WARM:])
+    return sums
+
+
+def _converted(plain: onnx.ModelProto, tile: int, target: Target) -> onnx.ModelProto:
+    from graphopt import Options, PassManager
+
+    settings = {_LAYOUT: {"force": True}, PASS: {"force": tile or "off"}}
+    passes = f"{_LAYOUT},{PASS}"
+    options = Options(target=target, extra=settings)
+    return PassManager(passes=passes, options=options, target=target, strict=True).run(plain).model
+
+
+def _model_of(cases: tuple[Size, ...]) -> onnx.ModelProto:
+    random = np.random.default_rng(1)
+    nodes, inputs, outputs, constants = [], [], [], []
+    for n, case in enumerate(cases):
+        inputs.append(helper.make_tensor_value_info(f"x{n}", TensorProto.FLOAT, [1, case.inputs, *case.size]))
+        outputs.append(helper.make_tensor_value_info(f"y{n}", TensorProto.FLOAT, [1, case.outputs, *case.size]))
+        kernel = random.standard_normal((case.outputs, case.inputs, 3, 3)) / np.sqrt(9 * case.inputs)
+        constants.append(numpy_helper.from_array(kernel.astype(np.float32), f"w{n}"))
+        constants.append(numpy_helper.from_array(np.zeros(case.outputs, np.float32), f"b{n}"))
+        node = helper.make_node("Conv", [f"x{n}", f"w{n}", f"b{n}"], [f"c{n}"], f"layer{n}_", pads=[1] * 4)
+        nodes += [node, helper.make_node("Relu", [f"c{n}"], [f"y{n}"], f"layer{n}_relu")]
+    graph = helper.make_graph(nodes, "tune", inputs, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+# ---------------------------------------------------------------------- fitting
+
+
+def fit(cases: tuple[Size, ...], taken: dict[int, list[Times]]) -> BlockedRates:
+    """The rates that describe what was measured: medians, and least squares of relative errors for two at once.
+
+    Args:
+        cases: what was measured.
+        taken: the times, in the order of the cases, direct (0) and by tile size.
+    """
+    straight = [blocked_cost.direct_work(case) for case in cases]
+    direct = _two(straight, [times["product"] for times in taken[0]], (BUILT_IN.direct, BUILT_IN.weights[0]))
+    work = [
+        (case, tile, blocked_cost.work(case, tile), taken[tile][at]) for tile in TILES for at, case in enumerate(cases)
+    ]
+    pairs = [(amounts["product"], amounts["weights"]) for _, _, amounts, _ in work]
+    product = _two(pairs, [times["product"] for *_, times in work], (BUILT_IN.product, BUILT_IN.weights[1]))
+    speeds: dict[tuple[str, bool], list[float]] = {}
+    for case, tile, amounts, times in work:
+        inward, outward = blocked_cost.far(case, tile, BUILT_IN)
+        for kind, distant in (("inward", inward), ("outward", outward), ("gather", False), ("stream", False)):
+            if times[kind] > 0:
+                speeds.setdefault((kind, distant), []).append(amounts[kind] / times[kind])
+
+    def speed(kind: str, distant: bool, given: float) -> float:
+        return median(speeds[kind, distant]) if (kind, distant) in speeds else given
+
+    return BlockedRates(
+        direct=direct[0], product=product[0], weights=(direct[1], product[1]),
+        inward=(speed("inward", False, BUILT_IN.inward[0]), speed("inward", True, BUILT_IN.inward[1])),
+        outward=(speed("outward", False, BUILT_IN.outward[0]), speed("outward", True, BUILT_IN.outward[1])),
+        cache=BUILT_IN.cache, gather=speed("gather", False, BUILT_IN.gather),
+        stream=speed("stream", False, BUILT_IN.stream), start=BUILT_IN.start,
+    )  # fmt: skip
+
+
+def _two(amounts: list[tuple[float, float]], times: list[float], given: tuple[float, float]) -> tuple[float, float]:
+    """Two speeds by least squares of relative errors; the second as given where it cannot be told from noise."""
+    scaled = np.array(amounts) / np.array(times)[:, None]
+    slow = np.linalg.lstsq(scaled, np.ones(len(times)), rcond=None)[0]
+    if slow.min() > 0:
+        return float(1 / slow[0]), float(1 / slow[1])
+    rest = 1 - scaled[:, 1] / given[1]
+    return float(median(scaled[:, 0] / np.maximum(rest, 0.1))), given[1]
