@@ -158,6 +158,8 @@ ONNXRUNTIME: Mapping[str, str] = MappingProxyType(
         "SimplifiedLayerNormFusion": "fuse_branchwise_rms_norm",
         "QDQS8ToU8Transformer": "convert_int8_to_uint8",
         "QDQSelectorActionTransformer": "fuse_qdq_into_op",
+        "MatMulIntegerToFloatFusion": "fuse_scale_into_matmul_integer",
+        "DynamicQuantizeMatMulFusion": "fuse_dynamic_quantize_into_matmul",
         "GemmActivationFusion": "fuse_activation_into_gemm",
         "ConvActivationFusion": "fuse_activation_into_conv",
         "MatmulTransposeFusion": "fuse_transpose_into_matmul",

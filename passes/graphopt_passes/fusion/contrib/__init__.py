@@ -13,4 +13,6 @@ PASSES: dict[str, str] = {
     "fuse_activation_into_conv": "fusion.contrib.activation:FuseActivationIntoConv",
     "convert_int8_to_uint8": "fusion.contrib.signed:ConvertInt8ToUint8",
     "fuse_qdq_into_op": "fusion.contrib.quantized:FuseQdqIntoOp",
+    "fuse_scale_into_matmul_integer": "fusion.contrib.integer:FuseScaleIntoMatmulInteger",
+    "fuse_dynamic_quantize_into_matmul": "fusion.contrib.integer:FuseDynamicQuantizeIntoMatmul",
 }

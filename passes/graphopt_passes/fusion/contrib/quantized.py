@@ -154,9 +154,7 @@ def _weight_problem(x: Quantized, weight: Quantized, axis: int, rw: Rewriter) ->
         array = weight.value.const()
         small = array is not None and bool(np.abs(array.astype(np.int16)).max(initial=0) <= _SAFE)
         if not small and not sums_bytes_exactly(rw.options.target or host()):
-            return Mismatch(
-                "the processor adds products with {} in 16 bits, which may overflow", weight.value.name
-            )
+            return Mismatch("the processor adds products with {} in 16 bits, which may overflow", weight.value.name)
     return None
 
 
