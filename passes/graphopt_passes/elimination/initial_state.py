@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from graphopt.ir import Node, Value
@@ -29,7 +27,6 @@ class EliminateZeroInitialState(OpRule):
     name = "eliminate_zero_initial_state"
     ops = ("RNN", "GRU", "LSTM")
     opsets = "7-"
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "fusion of RNN initial states"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look where each state comes from."""

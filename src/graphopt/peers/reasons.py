@@ -89,7 +89,7 @@ ONNXSIM: Mapping[str, str] = MappingProxyType(
 ONNXRUNTIME: Mapping[str, str] = MappingProxyType(
     {
         **_each(
-            _NOT_YET, "SliceConcatToSpaceToDepthFusion", "TransposeOptimizer_CPUExecutionProvider",
+            _NOT_YET, "SliceConcatToSpaceToDepthFusion",
             "GatherToSliceFusion",
         ),
         "AttentionFusion": "attention as exporters write it today is not recognized, not by ONNX Runtime either",
@@ -111,7 +111,7 @@ ONNXRUNTIME: Mapping[str, str] = MappingProxyType(
     }
 )  # fmt: skip
 
-ONNXSLIM: Mapping[str, str] = MappingProxyType(_each(_NOT_YET, "EliminationTransposeViewTranspose"))
+ONNXSLIM: Mapping[str, str] = MappingProxyType({})
 
 ONNXSCRIPT: Mapping[str, str] = MappingProxyType(
     {
