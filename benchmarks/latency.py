@@ -38,8 +38,20 @@ def variants() -> dict[str, tuple[str | None, str]]:
     return found
 
 
-def run(models: list[str] | None, dress: str | None, threads: tuple[int, ...], budget: float, *, fresh: bool) -> None:
-    """Measure every model, each in a process of its own; results are kept as they come."""
+def run(
+    models: list[str] | None, dress: str | None, threads: tuple[int, ...], budget: float, *, fresh: bool,
+    only: list[str] | None = None,
+) -> None:  # fmt: skip
+    """Measure every model, each in a process of its own; results are kept as they come.
+
+    Args:
+        models: names, or dress/name; all when None.
+        dress: only the exports of one kind.
+        threads: intra-op thread counts.
+        budget: seconds for each model and thread count.
+        fresh: forget earlier results.
+        only: variants to measure beside the export itself under onnxruntime's optimizer; all when None.
+    """
     data: list[dict[str, Any]] = [] if fresh else (results.load("latency") or {"data": []})["data"]
     rows = {row["model"]: row for row in data}
     for kind, name, path in exported(dress):
@@ -47,7 +59,7 @@ def run(models: list[str] | None, dress: str | None, threads: tuple[int, ...], b
         if (models and name not in models and key not in models) or (not models and key in rows):
             continue
         with tempfile.TemporaryDirectory() as folder:
-            files, failed = _prepare(path, Path(folder))
+            files, failed = _prepare(path, Path(folder), only)
             command = [sys.executable, "-m", "benchmarks.latency", key, json.dumps(files)]
             command += [json.dumps(threads), str(budget)]
             done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parent, check=False)
@@ -63,9 +75,11 @@ def run(models: list[str] | None, dress: str | None, threads: tuple[int, ...], b
         print(_line(row), flush=True)
 
 
-def _prepare(path: Path, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+def _prepare(path: Path, folder: Path, only: list[str] | None) -> tuple[dict[str, str], dict[str, str]]:
     files, failed = {}, {}
     for variant, (tool, _) in variants().items():
+        if only and variant not in only and variant != BASE:
+            continue
         if tool is None:
             files[variant] = str(path)
             continue
@@ -98,6 +112,9 @@ class Bench:
         settings.log_severity_level = 4
         settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
         settings.intra_op_num_threads = threads
+        settings.inter_op_num_threads = 1
+        # The threads of a session that has just run must not spin on the cores of the one that runs next.
+        settings.add_session_config_entry("session.force_spinning_stop", "1")
         return ort.InferenceSession(self.files[variant], settings, providers=["CPUExecutionProvider"])
 
     def sessions(self, threads: int) -> dict[str, Any]:
