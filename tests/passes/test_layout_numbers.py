@@ -103,7 +103,10 @@ LONE = [
     ((64, 1, 3, 56), False),
     ((24, 24, 1, 56), False),
     ((20, 20, 3, 56), False),
-    ((3, 32, 3, 224), True),
+    ((3, 32, 3, 224), False),
+    ((3, 32, 5, 224), True),
+    ((16, 16, 3, 112), True),
+    ((32, 32, 1, 112), False),
     ((1024, 1024, 1, 7), True),
     ((64, 64, 3, 56, 64), True),
     ((58, 58, 3, 28, 58), True),
@@ -119,7 +122,7 @@ def test_lone_convolutions_are_blocked_when_that_pays(sizes: tuple[int, ...], bl
 
 
 def test_head_with_few_outputs_stays_behind_the_reorder() -> None:
-    result = convert(_conv(64, 2, 1, 56, before=True), "avx512", force=False)
+    result = convert(_conv(64, 1, 3, 112, before=True), "avx512", force=False)
     assert blocked_ops(result.model) == ["ReorderInput", "Conv", "ReorderOutput"]
     assert [node.op_type for node in result.model.graph.node if not node.domain] == ["Conv"]
 
