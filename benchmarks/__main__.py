@@ -61,12 +61,35 @@ def optimizers(
 @app.command()
 def latency(
     models: Models = None, dress: Dress = None, threads: list[int] | None = None, budget: float = 8.0,
-    *, fresh: Fresh = False,
+    variant: list[str] | None = None, *, fresh: Fresh = False,
 ) -> None:  # fmt: skip
-    """Run time and session start of every tool's output; `budget` seconds a model and thread count."""
+    """Run time and session start of every tool's output; `budget` seconds a model and thread count.
+
+    `variant` names some outputs, as `graphopt_all@none`; the export under onnxruntime's optimizer, `raw@all`, is
+    always measured.
+    """
     from benchmarks.latency import run
 
-    run(models, dress, tuple(threads or (1, 2)), budget, fresh=fresh)
+    run(models, dress, tuple(threads or (1, 2)), budget, fresh=fresh, only=variant)
+
+
+@app.command()
+def dresses(models: Models = None, seconds: float = 3.0, *, fresh: Fresh = False) -> None:
+    """Nodes left of each network's three exports, for graphopt and its peers, and graphopt's run times beside.
+
+    `seconds` go to timing each network, 0 for none; nodes that peers leave are kept unless `fresh`.
+    """
+    from benchmarks.dresses import run
+
+    run(models, fresh=fresh, seconds=seconds)
+
+
+@app.command()
+def winograd(models: Models = None, threads: list[int] | None = None, budget: float = 15.0) -> None:
+    """Run time, session start and size with and without Winograd convolutions; writes docs/winograd.md."""
+    from benchmarks.winograd import run
+
+    run(models, tuple(threads or (1, 2)), budget)
 
 
 @app.command()

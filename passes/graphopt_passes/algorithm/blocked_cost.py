@@ -76,7 +76,7 @@ BUILT_IN = BlockedRates(
 NARROW = replace(BUILT_IN, direct=29e6, product=28e6)
 """For blocks of 8: scaled by the width of the registers, not measured."""
 
-MARGIN = 0.92
+MARGIN = 0.9
 """The part of the direct time that Winograd's algorithm may take."""
 
 _PARTS = 14
