@@ -45,7 +45,7 @@ def worth_columns(audit: Audit) -> list[Column]:
     """What each output is worth when it runs."""
     columns = [
         Column("start", lambda row: spread(row.start), 1),
-        Column("", lambda row: speedup(row.start_speedup), 2),
+        Column("start ratio", lambda row: speedup(row.start_speedup), 2),
     ]
     for threads in audit.threads:
         title = "latency" if len(audit.threads) == 1 else f"latency, {threads} thr."

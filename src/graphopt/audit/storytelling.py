@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,8 @@ from graphopt.audit.explaining import Explanation, Gain, Step, Story
 from graphopt.rewrite import NearMiss
 
 _PLACES = 3
+_NAME = re.compile(r"\S*[\d_/:]\S*")
+"""What is a name or a number, and not a word of a sentence."""
 
 
 def render_explanation(found: Explanation) -> Iterator[Any]:
@@ -101,7 +104,7 @@ def _misses(misses: list[NearMiss]) -> Iterator[Text]:
         where = ", ".join(str(miss.node) for miss in places[:_PLACES])
         more = f" and {count - _PLACES} more" if count > _PLACES else ""
         yield Text(f"  {rule}: {places[0].reason}")
-        yield Text(f"      at {where}{more}", style="dim")
+        yield Text(f"      at {where}{more}{', each with names of its own' if count > 1 else ''}", style="dim")
 
 
 def _without_names(miss: NearMiss) -> str:
@@ -109,7 +112,7 @@ def _without_names(miss: NearMiss) -> str:
     for name in (*miss.node.outputs, miss.node.name):
         if name:
             reason = reason.replace(name, "*")
-    return reason
+    return _NAME.sub("*", reason)
 
 
 def signed(value: int) -> str:

@@ -1,4 +1,4 @@
-"""An audit on the terminal: as many columns as there is room for."""
+"""An audit on the terminal: columns that do not fit side by side are stacked, so that 80 columns show everything."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from graphopt.audit.record import Audit, Row
 _WIDTH_OF_TEXT = 120
 _NARROW = 60
 _OPERATORS = 24
+_LONG = 4
+"""Weight of columns that hold sentences."""
 
 
 def render_audit(audit: Audit, width: int) -> Iterator[Any]:
@@ -24,12 +26,10 @@ def render_audit(audit: Audit, width: int) -> Iterator[Any]:
     yield Text(_heading(audit), style="bold")
     yield Text(_conditions(audit), style="dim")
     yield Text("")
-    yield _table("What each did, and what it cost", audit.rows, columns.cost_columns(audit), width)
-    yield _table("What its output is worth", audit.rows, columns.worth_columns(audit), width)
+    yield from _tables("What each did, and what it cost", audit.rows, columns.cost_columns(audit), width)
+    yield from _tables("What its output is worth", audit.rows, columns.worth_columns(audit), width)
     yield from _remarks(audit)
-    operators = _operators(audit, width)
-    if operators is not None:
-        yield operators
+    yield from _operators(audit, width)
     yield Text(
         f"base: {audit.baseline}. Times are medians with half the 99 % interval; within 3 %, or where the interval "
         "of the ratio reaches across 1, it is a tie. error: as run here; oracle: without ONNX Runtime's optimizer.",
@@ -55,21 +55,28 @@ def _conditions(audit: Audit) -> str:
     return f"{threads} thread{plural}; {audit.machine}"
 
 
-def _table(title: str, rows: Sequence[Row], wanted: Sequence[Column], width: int) -> Table:
-    shown = _fitting(rows, wanted, width)
+def _tables(title: str, rows: Sequence[Row], wanted: Sequence[Column], width: int) -> Iterator[Any]:
+    """The columns that matter most, and below them the others."""
+    left = _filled(rows, wanted)
+    while left:
+        shown = _fitting(rows, left, width)
+        yield _table(title, rows, shown, width)
+        yield Text("")
+        left = [column for column in left if column not in shown]
+        title = f"{title.removesuffix(', continued')}, continued"
+
+
+def _table(title: str, rows: Sequence[Row], shown: Sequence[Column], width: int) -> Table:
     table = Table(
         title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, collapse_padding=True
     )
     table.add_column("", no_wrap=width >= _NARROW, overflow="fold")
     for column in shown:
-        table.add_column(column.title, justify="right", overflow="fold", no_wrap=column.weight < 4)
+        long = column.weight >= _LONG
+        table.add_column(column.title, justify="left" if long else "right", overflow="fold", no_wrap=not long)
     for row in rows:
         style = "red" if not row.ok else "bold" if row.tool == "graphopt" else ""
         table.add_row(row.name, *(column.cell(row) for column in shown), style=style)
-    hidden = [column.title for column in _filled(rows, wanted) if column not in shown and column.title]
-    if hidden:
-        table.caption = f"no room for: {', '.join(hidden)}; see --json"
-        table.caption_justify = "left"
     return table
 
 
@@ -79,16 +86,17 @@ def _filled(rows: Sequence[Row], wanted: Sequence[Column]) -> list[Column]:
 
 
 def _fitting(rows: Sequence[Row], wanted: Sequence[Column], width: int) -> list[Column]:
-    """The columns that fit, the most dispensable left out first."""
-    shown = _filled(rows, wanted)
+    """The columns that fit side by side, at least one; the most dispensable are left for another table."""
+    shown = list(wanted)
     names = max((len(row.name) for row in rows), default=0)
 
     def needed() -> int:
         cells = (max(len(column.title), *(len(column.cell(row)) for row in rows)) for column in shown)
         return names + sum(min(30, cell) + 2 for cell in cells)
 
-    while rows and needed() > width and any(column.weight for column in shown):
-        shown.remove(max(shown, key=lambda column: column.weight))
+    while rows and len(shown) > 1 and needed() > width:
+        # Of equals the last goes first: columns are in the order in which they are read.
+        shown.remove(max(reversed(shown), key=lambda column: column.weight))
     return shown
 
 
@@ -101,28 +109,33 @@ def _remarks(audit: Audit) -> Iterator[Text]:
         yield Text(f"note: {note}", style="yellow")
 
 
-def _operators(audit: Audit, width: int) -> Table | None:
+def _operators(audit: Audit, width: int) -> Iterator[Any]:
+    """How often each operator occurs in each result; under letters where the names of the rows have no room."""
     names, counts = columns.operator_rows(audit)
     if not counts:
-        return None
-    table = Table(title="Operators", title_justify="left", title_style="bold", box=None, pad_edge=False)
+        return
+    counts, left = counts[:_OPERATORS], len(counts) - _OPERATORS
+    heads = [name.replace(" ", "\n") for name in names]
+    needed = sum(max(5, *(len(word) for word in name.split())) + 1 for name in names)
+    if needed > width - max(len(op) for op, _ in counts):
+        heads = [chr(ord("a") + place % 26) for place in range(len(names))]
+        counts = [(op.removeprefix("com.microsoft."), row) for op, row in counts]
+    table = Table(
+        title="Operators", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     table.add_column("", overflow="fold")
-    room = width - max(len(op) for op, _ in counts[:_OPERATORS])
-    shown = 0
-    for name in names:
-        room -= max(5, *(len(word) for word in name.split())) + 1
-        if room < 0:
-            break
-        table.add_column(name.replace(" ", "\n"), justify="right")
-        shown += 1
-    for op, row in counts[:_OPERATORS]:
-        cells = [
-            Text(str(n) if n else "·", style="" if n == row[0] else "green" if n < row[0] else "yellow") for n in row
-        ]
-        table.add_row(op, *cells[:shown])
-    left = len(counts) - _OPERATORS
-    if left > 0 or shown < len(names):
-        parts = [f"{left} more operators"] if left > 0 else []
-        parts += [f"no room for {', '.join(names[shown:])}"] if shown < len(names) else []
-        table.caption, table.caption_justify = f"{'; '.join(parts)}; see --json", "left"
-    return table
+    for head in heads:
+        table.add_column(head, justify="right")
+    for op, row in counts:
+        table.add_row(op, *(_count(number, row[0]) for number in row))
+    yield table
+    if heads[0] == "a":
+        yield Text("; ".join(f"{head}: {name}" for head, name in zip(heads, names, strict=True)), style="dim")
+    if left > 0:
+        yield Text(f"{left} more operators; see --json", style="dim")
+    yield Text("")
+
+
+def _count(number: int, before: int) -> Text:
+    style = "" if number == before else "green" if number < before else "yellow"
+    return Text(str(number) if number else "·", style=style)

@@ -37,7 +37,7 @@ def jittered(feed: Feed, number: int) -> Feed | None:
 def jittered_model(model: onnx.ModelProto, number: int) -> onnx.ModelProto:
     """A copy whose floating-point constants and intermediate values are moved by a few ulps."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
-    fixed = {name for graph in _graphs(copy) for node in graph.node for name in _shaping(node)}
+    fixed = {name for graph in _graphs(copy) for name in _deciding_shapes(graph)}
     for graph in _graphs(copy):
         for tensor in graph.initializer:
             if tensor.name not in fixed:
@@ -45,21 +45,34 @@ def jittered_model(model: onnx.ModelProto, number: int) -> onnx.ModelProto:
         _move_constants((node for node in graph.node if fixed.isdisjoint(node.output)), number)
     for function in copy.functions:
         _move_constants(function.node, number)
-    _scale_intermediates(copy, number)
+    _scale_intermediates(copy, number, fixed)
     return copy
 
 
-def _shaping(node: onnx.NodeProto) -> Iterator[str]:
-    return (name for slot, name in enumerate(node.input) if (node.op_type, slot) in _SHAPING)
+def _deciding_shapes(graph: onnx.GraphProto) -> set[str]:
+    """Names of the values that decide a shape, and of those that they are computed from."""
+    producers = {name: node for node in graph.node for name in node.output}
+    waiting = [n.input[slot] for n in graph.node for slot in range(len(n.input)) if (n.op_type, slot) in _SHAPING]
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name and name not in found:
+            found.add(name)
+            producer = producers.get(name)
+            if producer is not None and producer.op_type not in {"Shape", "Size"}:
+                waiting.extend(producer.input)
+    return found
 
 
-def _scale_intermediates(model: onnx.ModelProto, number: int) -> None:
+def _scale_intermediates(model: onnx.ModelProto, number: int, fixed: set[str]) -> None:
     """Multiply what each node of the main graph computes by one plus or minus an ulp.
 
     One factor for a whole tensor, so that equal elements stay equal.
     """
     types = _float_types(model)
-    exact = {n.input[slot] for n in model.graph.node for slot in range(len(n.input)) if (n.op_type, slot) in ROLES}
+    exact = fixed | {
+        n.input[slot] for n in model.graph.node for slot in range(len(n.input)) if (n.op_type, slot) in ROLES
+    }
     rng = np.random.default_rng(number)
     nodes: list[onnx.NodeProto] = []
     for node in model.graph.node:

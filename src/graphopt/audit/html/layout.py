@@ -42,13 +42,13 @@ def positions(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[float,
 
 
 def _layers(count: int, above: list[list[int]], below: list[list[int]]) -> list[list[int]]:
-    """Nodes by the longest way from an input; those without inputs go right above their first reader."""
+    """Nodes as near as can be above their first reader: what is computed from constants stands where it is used."""
     depth = [0] * count
     for node in range(count):
         depth[node] = max((depth[each] + 1 for each in above[node]), default=0)
-    for node in range(count):
-        if not above[node] and below[node]:
-            depth[node] = max(0, min(depth[each] for each in below[node]) - 1)
+    for node in reversed(range(count)):
+        if below[node]:
+            depth[node] = min(depth[each] for each in below[node]) - 1
     layers: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
     for node in range(count):
         layers[depth[node]].append(node)

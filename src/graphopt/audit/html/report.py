@@ -27,6 +27,7 @@ def audit_html(audit: Audit, explanation: Explanation | None = None, drawing: di
         title=f"graphopt audit: {audit.model}",
         heading=audit.model,
         subtitle=_conditions(audit),
+        cards=audit_cards(audit),
         tables=audit_tables(audit),
         charts=audit_charts(audit),
         remarks=[(row.name, text, row.ok) for row in audit.rows if (text := columns.failure(row))],
@@ -49,8 +50,49 @@ def explanation_html(name: str, explanation: Explanation, drawing: dict[str, Any
         title=f"graphopt explain: {name}",
         heading=name,
         subtitle=f"{explanation.nodes[0]} -> {explanation.nodes[1]} nodes in {len(explanation.steps)} rewrites",
-        tables=[], charts=[], remarks=[], notes=[], operators=([], []), explanation=explanation, drawing=drawing,
+        cards=[], tables=[], charts=[], remarks=[], notes=[], operators=([], []), explanation=explanation,
+        drawing=drawing,
     )  # fmt: skip
+
+
+def audit_cards(audit: Audit) -> list[dict[str, str]]:
+    """What most readers look for first: graphopt's best result beside the baseline."""
+    base = next((row for row in audit.rows if row.name == audit.baseline), None)
+    own = [row for row in audit.rows if row.tool == "graphopt" and row.ok]
+    if base is None or not own:
+        return []
+    cards = []
+    smallest = min((row for row in own if row.contents), key=lambda row: row.contents.nodes if row.contents else 0)
+    if base.contents and smallest.contents:
+        nodes = f"{base.contents.nodes:,} → {smallest.contents.nodes:,}"
+        cards.append(_card("nodes", nodes, smallest.name))
+        files = f"{columns.size(base.contents.file_bytes)} → {columns.size(smallest.contents.file_bytes)}"
+        cards.append(_card("file", files, smallest.name))
+    for threads in audit.threads:
+        timed = [row for row in own if threads in row.latency]
+        if threads in base.latency and timed:
+            best = min(timed, key=lambda row: row.latency[threads].median)
+            pair = f"{_time(base.latency[threads].median)} → {_time(best.latency[threads].median)}"
+            title = f"latency, {threads} thread{'s' if threads > 1 else ''}"
+            cards.append(_card(title, pair, f"{best.name}: {columns.against(best, threads, audit)}"))
+    started = [row for row in own if row.start is not None]
+    if base.start and started:
+        best = min(started, key=lambda row: row.start.median if row.start else 0.0)
+        assert best.start is not None
+        pair = f"{_time(base.start.median)} → {_time(best.start.median)}"
+        cards.append(_card("session start", pair, f"{best.name}: {columns.speedup(best.start_speedup)}"))
+    wrong = [row.name for row in audit.rows if not row.ok]
+    text = f"{len(audit.rows) - len(wrong)} of {len(audit.rows)}"
+    cards.append(_card("results that are right", text, ", ".join(wrong) or "all of them", "bad" if wrong else "peer"))
+    return cards
+
+
+def _card(title: str, value: str, remark: str, kind: str = "own") -> dict[str, str]:
+    return {"title": title, "value": value, "remark": remark, "kind": kind}
+
+
+def _time(value: float) -> str:
+    return columns.milliseconds(value)
 
 
 def audit_tables(audit: Audit) -> list[dict[str, Any]]:
@@ -92,6 +134,12 @@ def audit_charts(audit: Audit) -> list[tuple[str, str]]:
         if (s := row.start) is not None
     ]
     charts.append(("Session start", bar_chart("Session start", starts)))
+    costs = [
+        Bar(row.name, row.seconds, columns.duration(row.seconds), kind=_kind(row, audit))
+        for row in audit.rows
+        if row.seconds is not None
+    ]
+    charts.append(("Time to optimize", bar_chart("Time to optimize", costs)))
     return [(title, chart) for title, chart in charts if chart]
 
 

@@ -1,8 +1,12 @@
 (() => {
   "use strict";
   const data = JSON.parse(document.getElementById("graph-data").textContent);
-  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const BOX_W = 132, BOX_H = 28;
+  const palette = new Map();
+  const css = (name) => {
+    if (!palette.has(name)) palette.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+    return palette.get(name);
+  };
+  const BOX_W = 132, BOX_H = 28, STRIP = 26;
   const families = ["#5b7db1", "#7a9e7e", "#b07aa1", "#9c755f", "#59a1a0", "#8a8f98", "#c0803e", "#6a6fb0"];
   const colours = new Map();
   const colour = (op) => {
@@ -14,11 +18,12 @@
   const unchanged = new Set(data.unchanged), hidden = new Set(data.hidden);
 
   class View {
-    constructor(id, graph, filled, dashed) {
+    constructor(id, graph, filled, dashed, gone) {
       this.canvas = document.getElementById(id);
       this.graph = graph;
       this.filled = filled;
       this.dashed = dashed;
+      this.gone = gone;
       this.picked = new Set();
       this.scale = 1; this.x = 0; this.y = 0;
       this.canvas.addEventListener("wheel", (e) => this.wheel(e), { passive: false });
@@ -56,13 +61,32 @@
     start() {
       // The top of the graph at a size that can be read, rather than all of it as a thread.
       this.all();
-      if (this.scale < 0.35 && this.graph.nodes.length) {
-        const first = this.graph.nodes.map((_, i) => i).filter((i) => this.graph.nodes[i][1] < 700);
-        this.show(first, 0.8);
-        const top = Math.min(...first.map((i) => this.graph.nodes[i][1]));
-        this.y = 30 - this.scale * top; this.draw();
-      }
+      if (this.scale >= 0.6 || !this.graph.nodes.length) return;
+      const ys = this.graph.nodes.map((n) => n[1]), top = Math.min(...ys);
+      const first = this.graph.nodes.filter((n) => n[1] <= top + 4 * BOX_H);
+      const middle = first.reduce((sum, n) => sum + n[0], 0) / first.length;
+      this.scale = 0.75; this.x = this.width / 2 - this.scale * middle; this.y = 34 - this.scale * top; this.draw();
     }
+    middle() { return [(this.width / 2 - this.x) / this.scale, (this.height / 2 - this.y) / this.scale]; }
+    nearest(fits) {
+      // The node nearest to the middle of the view, among those that have a counterpart.
+      const [x, y] = this.middle();
+      let best = -1, least = Infinity;
+      this.graph.nodes.forEach((n, i) => {
+        const far = Math.abs(n[0] - x) + 2 * Math.abs(n[1] - y);
+        if (far < least && fits(i)) { best = i; least = far; }
+      });
+      return best;
+    }
+    follow(other, counterparts) {
+      const own = other.nearest((i) => counterparts(i).length > 0);
+      if (own < 0) return;
+      const [x, y] = other.graph.nodes[own], [u, v] = this.graph.nodes[counterparts(own)[0]];
+      this.scale = other.scale;
+      this.x = other.x + other.scale * (x - u); this.y = other.y + other.scale * (y - v);
+      this.draw();
+    }
+    moved() { this.draw(); if (this.onmove) this.onmove(); }
     draw() {
       const c = this.context, nodes = this.graph.nodes, s = this.scale;
       c.clearRect(0, 0, this.width, this.height);
@@ -86,19 +110,41 @@
         this.box(c, i, x, y, op, text);
       }
       c.restore();
+      this.overview(c);
+    }
+    overview(c) {
+      // A strip on the right: the whole graph top to bottom, what was changed, what is picked, and what is in view.
+      if (!this.graph.nodes.length) return;
+      const [, top, , bottom] = this.extent ??= this.bounds(this.graph.nodes.map((_, i) => i));
+      const left = this.width - STRIP, scale = this.height / (bottom - top), thick = Math.max(1, BOX_H * scale);
+      c.fillStyle = css("--tint"); c.fillRect(left, 0, STRIP, this.height);
+      this.graph.nodes.forEach((n, i) => {
+        if (!this.picked.has(i) && !this.filled(i)) return;
+        c.fillStyle = this.picked.has(i) ? css("--picked") : colour(n[2].split("::").pop());
+        c.fillRect(left + (this.picked.has(i) ? 0 : 5), (n[1] - top) * scale - thick / 2, STRIP - (this.picked.has(i) ? 0 : 10), thick);
+      });
+      const from = (-this.y / this.scale - top) * scale, high = (this.height / this.scale) * scale;
+      c.strokeStyle = css("--ink"); c.lineWidth = 1.5;
+      c.strokeRect(left + 1, Math.max(1, from), STRIP - 2, Math.max(4, Math.min(high, this.height - Math.max(1, from)) - 1));
+    }
+    jump(e) {
+      const [, top, , bottom] = this.extent, box = this.canvas.getBoundingClientRect();
+      const y = top + ((e.clientY - box.top) / this.height) * (bottom - top);
+      const near = this.graph.nodes.reduce((best, n) => (Math.abs(n[1] - y) < Math.abs(best[1] - y) ? n : best));
+      this.y = this.height / 2 - this.scale * y; this.x = this.width / 2 - this.scale * near[0];
+      this.moved();
     }
     box(c, i, x, y, op, text) {
-      const name = op.split("::").pop(), filled = this.filled(i);
-      c.fillStyle = filled ? colour(name) : css("--paper");
-      c.strokeStyle = this.picked.has(i) ? css("--picked") : colour(name);
+      const name = op.split("::").pop(), filled = this.filled(i), gone = this.gone(i);
+      c.fillStyle = gone || !filled ? css("--paper") : colour(name);
+      c.strokeStyle = this.picked.has(i) ? css("--picked") : gone ? css("--bad") : filled ? colour(name) : css("--soft");
       c.lineWidth = this.picked.has(i) ? 5 : 1.4;
-      c.setLineDash(this.dashed(i) ? [5, 3] : []);
-      c.beginPath(); c.rect(x - BOX_W / 2, y - BOX_H / 2, BOX_W, BOX_H); c.fill(); c.stroke();
+      c.setLineDash(this.dashed(i) || gone ? [5, 3] : []);
+      c.beginPath(); c.roundRect(x - BOX_W / 2, y - BOX_H / 2, BOX_W, BOX_H, 5); c.fill(); c.stroke();
       c.setLineDash([]);
-      if (text) {
-        c.fillStyle = filled ? "#fff" : css("--ink");
-        c.fillText(name.length > 20 ? name.slice(0, 19) + "…" : name, x, y);
-      }
+      if (!text) return;
+      c.fillStyle = gone ? css("--bad") : filled ? "#fff" : css("--ink");
+      c.fillText(name.length > 20 ? name.slice(0, 19) + "…" : name, x, y);
     }
     at(e) {
       const box = this.canvas.getBoundingClientRect();
@@ -107,26 +153,31 @@
     }
     zoom(factor, x = this.width / 2, y = this.height / 2) {
       const next = Math.max(0.005, Math.min(4, this.scale * factor)), by = next / this.scale;
-      this.x = x - (x - this.x) * by; this.y = y - (y - this.y) * by; this.scale = next; this.draw();
+      this.x = x - (x - this.x) * by; this.y = y - (y - this.y) * by; this.scale = next; this.moved();
     }
     wheel(e) {
       e.preventDefault();
       const box = this.canvas.getBoundingClientRect();
       this.zoom(Math.exp(-e.deltaY * 0.0015), e.clientX - box.left, e.clientY - box.top);
     }
-    down(e) { this.canvas.setPointerCapture(e.pointerId); this.last = [e.clientX, e.clientY]; this.moved = 0; }
+    down(e) {
+      this.canvas.setPointerCapture(e.pointerId);
+      if (e.clientX - this.canvas.getBoundingClientRect().left > this.width - STRIP) { this.jumping = true; this.jump(e); return; }
+      this.last = [e.clientX, e.clientY]; this.way = 0;
+    }
     move(e) {
+      if (this.jumping) this.jump(e);
       if (!this.last) return;
       const dx = e.clientX - this.last[0], dy = e.clientY - this.last[1];
-      this.moved += Math.abs(dx) + Math.abs(dy); this.x += dx; this.y += dy; this.last = [e.clientX, e.clientY]; this.draw();
+      this.way += Math.abs(dx) + Math.abs(dy); this.x += dx; this.y += dy; this.last = [e.clientX, e.clientY]; this.moved();
     }
     up(e) {
-      const clicked = this.last && this.moved < 5; this.last = null;
+      const clicked = this.last && this.way < 5; this.last = null; this.jumping = false;
       if (clicked) this.pick(this.at(e));
     }
     key(e) {
       const step = 60, moves = { ArrowLeft: [step, 0], ArrowRight: [-step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] };
-      if (moves[e.key]) { this.x += moves[e.key][0]; this.y += moves[e.key][1]; this.draw(); }
+      if (moves[e.key]) { this.x += moves[e.key][0]; this.y += moves[e.key][1]; this.moved(); }
       else if (e.key === "+" || e.key === "=") this.zoom(1.25);
       else if (e.key === "-") this.zoom(0.8);
       else return;
@@ -135,8 +186,11 @@
     pick(i) { if (i >= 0) this.onpick(i); }
   }
 
-  const left = new View("before", data.before, (i) => !unchanged.has(i), () => false);
-  const right = new View("after", data.after, (i) => !(origins[i].length === 1 && unchanged.has(origins[i][0])), (i) => hidden.has(i));
+  const left = new View("before", data.before, (i) => !unchanged.has(i), () => false, (i) => !heirs[i].length);
+  const right = new View("after", data.after, (i) => !(origins[i].length === 1 && unchanged.has(origins[i][0])), (i) => hidden.has(i), () => false);
+  const together = document.getElementById("together");
+  left.onmove = () => { if (together.checked) right.follow(left, (i) => heirs[i]); };
+  right.onmove = () => { if (together.checked) left.follow(right, (i) => origins[i]); };
   const detail = document.getElementById("detail");
   const tell = (title, nodes, others) => {
     const line = (n) => `${n[4]}${n[5] ? `  [${n[5]}]` : ""}${n[3] ? `  (${n[3]})` : ""}`;
@@ -184,6 +238,7 @@
     document.getElementById("found").textContent = wanted ? `${before.length} before, ${after.length} after` : "";
   });
   document.getElementById("fit").addEventListener("click", () => { left.all(); right.all(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { palette.clear(); left.draw(); right.draw(); });
   window.addEventListener("resize", () => { for (const view of [left, right]) { view.resize(); view.draw(); } });
   left.start(); right.start();
   window.graphoptViews = { left, right };
