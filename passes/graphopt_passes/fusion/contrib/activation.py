@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, first, not_float, only_reader
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, not_float, only_reader
 from graphopt_passes.fusion.factors import number
 
 _FUSED_CONV = f"{DOMAIN}::FusedConv"
@@ -25,7 +25,7 @@ class FuseActivationIntoGemm(OpRule):
     ops = tuple(_DEFAULTS)
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
-    opsets = "7-"
+    opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "GemmActivationFusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -53,7 +53,7 @@ class FuseActivationIntoConv(OpRule):
     ops = (*_DEFAULTS, "Clip")
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
-    opsets = "7-"
+    opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConvActivationFusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -81,7 +81,7 @@ class FuseAddIntoConv(OpRule):
     ops = ("Add",)
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
-    opsets = "7-"
+    opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConvAddActivationFusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

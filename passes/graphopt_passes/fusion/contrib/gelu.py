@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, first, not_float, only_reader
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, not_float, only_reader
 from graphopt_passes.fusion.factors import number
 from graphopt_passes.fusion.gelu import FuseGelu
 
@@ -53,7 +53,7 @@ class FuseAddBiasIntoGelu(OpRule):
     ops = ("Gelu", "com.microsoft::FastGelu")
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
-    opsets = "7-"
+    opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "BiasGeluFusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -89,7 +89,7 @@ class FuseQuickGelu(OpRule):
     ops = ("Mul", "Swish")
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
-    opsets = "7-"
+    opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "QuickGeluFusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, only_reader
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, only_reader
 
 _TO_FLOAT = f"{DOMAIN}::MatMulIntegerToFloat"
 
@@ -24,7 +24,7 @@ class FuseScaleIntoMatmulInteger(OpRule):
     ops = ("Mul", "Add")
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
-    opsets = "10-"
+    opsets = f"10-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "MatMulIntegerToFloatFusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -113,7 +113,7 @@ class FuseDynamicQuantizeIntoMatmul(OpRule):
     ops = (_TO_FLOAT,)
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
-    opsets = "11-"
+    opsets = f"11-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "DynamicQuantizeMatMulFusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, first, not_float, only_reader
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, not_float, only_reader
 from graphopt_passes.fusion.factors import number
 
 _FUSED = f"{DOMAIN}::FusedMatMul"
@@ -23,7 +23,7 @@ class FuseTransposeIntoMatmul(OpRule):
     ops = _PRODUCTS
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
-    opsets = "7-"
+    opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "MatmulTransposeFusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -53,7 +53,7 @@ class FuseScaleIntoMatmul(OpRule):
     ops = (*_PRODUCTS, "Mul", "Div")
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
-    opsets = "7-"
+    opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "MatMulScaleFusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

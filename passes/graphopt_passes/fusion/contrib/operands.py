@@ -13,6 +13,8 @@ from graphopt.rewrite import Mismatch
 from graphopt.rewrite.target import Target, host
 
 DOMAIN = "com.microsoft"
+NEWEST = 26
+"""The newest opset that ONNX Runtime 1.31 runs: a later model is not for it, and stays in the standard's operators."""
 
 
 def only_reader(value: Value, node: Node) -> Mismatch | None:

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, OpRule, Outcome, Rewriter
 from graphopt.rewrite.target import host
-from graphopt_passes.fusion.contrib.operands import X86
+from graphopt_passes.fusion.contrib.operands import NEWEST, X86
 
 _SHARED = ("Add", "Mul", "Concat", "Gather")
 """Operators that take constants as quantized as their other operand; products take signed weights with either type."""
@@ -26,7 +26,7 @@ class ConvertInt8ToUint8(OpRule):
     name = "convert_int8_to_uint8"
     ops = ("QuantizeLinear", "DequantizeLinear")
     level = Level.EXTENDED
-    opsets = "10-"
+    opsets = f"10-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "QDQS8ToU8Transformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
