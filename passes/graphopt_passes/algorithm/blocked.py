@@ -205,6 +205,7 @@ class BlockedBuilder:
     _rows: dict[tuple[Graph, Value], Rows] = field(default_factory=dict)
     _fresh: dict[tuple[Any, ...], Value] = field(default_factory=dict)
     _fresh_rows: dict[tuple[Graph, Value], Rows] = field(default_factory=dict)
+    _batches: dict[Value, Value] = field(default_factory=dict)
     _layer: BlockedLayer | None = None
 
     def build(self, layer: BlockedLayer, tile: int) -> Outcome:
@@ -236,8 +237,8 @@ class BlockedBuilder:
             "winograd_tiles", (source.grid, _sizes(layer), grid), lambda: _gathered(layer, grid, source)
         )
         side = grid.tile + 2
-        matrix = self._constant("winograd_input", grid.tile, lambda: input_rows(grid.tile))
-        seen = self._reshape(self._gather(source.value, places), side, side * layer.inputs * count)
+        matrix = self._matrix("winograd_input", grid.tile, input_rows(grid.tile), source.value)
+        seen = self._flat(self._gather(source.value, places), side, side * layer.inputs * count)
         half = self._reshape(self._op("MatMul", matrix, seen), side, side, layer.inputs * count)
         moved = self._reshape(self._op("MatMul", matrix, half), area * layer.inputs, count, 1, batch=1)
         wide = weight.reshape(area * layer.outputs, layer.inputs, 1, 1)
@@ -249,9 +250,9 @@ class BlockedBuilder:
     def _result(self, layer: BlockedLayer, grid: Grid, product: Value) -> Value:
         """Output transform, bias, residual sum and activation, as rows: [m*m * K/b * tiles, b]."""
         tile = grid.tile
-        matrix = self._constant("winograd_output", tile, lambda: output_rows(tile))
+        matrix = self._matrix("winograd_output", tile, output_rows(tile), product)
         half = self._op("MatMul", matrix, product)
-        product = self._reshape(half, tile + 2, tile * layer.outputs * grid.count)
+        product = self._flat(half, tile + 2, tile * layer.outputs * grid.count)
         bias = self._bias(layer, grid)
         name, parameters = layer.activation, tuple(layer.node.attr("activation_params") or ())
         fused = layer.batch is not None and layer.residual is None and name in _FUSED
@@ -285,6 +286,8 @@ class BlockedBuilder:
         )
         image = self._reshape(self._gather(tiles, places), layer.outputs, *layer.size, batch=grid.batch)
         image.type = TensorType(FLOAT, (layer.batch, layer.outputs, *layer.size))
+        if layer.batch is None:
+            self._batches[image] = self._batch()
         # A tile beyond the last one of the first block of the first place: the tile of zeros.
         self._fresh_rows[self._graph(), image] = Rows(tiles, grid, count - 1)
         return image
@@ -314,17 +317,41 @@ class BlockedBuilder:
         spread[:, (layer.batch or 1) * grid.rows * grid.columns :] = 0
         return self.rw.constant(np.tile(spread.reshape(1, -1), grid.tile), like=layer.node.input(2))
 
-    def _constant(self, what: Value | str, key: Any, make: Any) -> Value:
+    def _matrix(self, what: str, tile: int, array: np.ndarray, batched: Value) -> Value:
+        """The matrix of a transform; as often as an open batch has images, for `MatMul` does not spread over none."""
+        matrix = self._constant(what, tile, lambda: array)
+        if not self._open():
+            return matrix
+        return self._once((what, tile, self._batch()), lambda: self._op("Expand", matrix, self._spread(array, batched)))
+
+    def _spread(self, array: np.ndarray, batched: Value) -> Value:
+        first = self._op("Slice", self._op("Shape", batched), np.array([0], np.int64), np.array([1], np.int64))
+        return self._op("Concat", first, np.array((1, *array.shape), np.int64), axis=0)
+
+    def _batch(self) -> Value:
+        """What stands for the size of an open batch: the value with which a row of layers began."""
+        assert self._layer is not None
+        return self._batches.get(self._layer.x, self._layer.x)
+
+    def _constant(self, what: Value | str, key: Any, make: Callable[[], np.ndarray]) -> Value:
         """A constant that the layers of a graph share."""
-        graph = self._graph()
-        whole = (graph, what, key)
-        value = self._shared.get(whole) or self._fresh.get(whole)
-        if value is None or (value.name and graph.values.get(value.name) is not value):
-            like = what if isinstance(what, str) else f"{what.name}_winograd"
+        like = what if isinstance(what, str) else f"{what.name}_winograd"
+
+        def build() -> Value:
             array = np.ascontiguousarray(make())
             if array.dtype.kind == "i":
-                array = array.astype(np.int32 if array.size and array.max() < 2**31 else np.int64)
-            value = self._fresh[whole] = self.rw.constant(array, like=like)
+                array = array.astype(np.int32 if array.max(initial=0) < 2**31 else np.int64)
+            return self.rw.constant(array, like=like)
+
+        return self._once((what, key), build)
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
+        """What the layers of a graph share: as an earlier one has made it, while it is still there."""
+        graph = self._graph()
+        whole = (graph, *key)
+        value = self._shared.get(whole) or self._fresh.get(whole)
+        if value is None or (value.name and graph.values.get(value.name) is not value):
+            value = self._fresh[whole] = make()
         return value
 
     def _graph(self) -> Graph:
@@ -342,6 +369,10 @@ class BlockedBuilder:
         """Reshape; an open batch stays the first axis, a fixed one is an axis of its own where `batch` is given."""
         lead = (0,) if self._open() else () if batch is None else (batch,)
         return self._op("Reshape", value, np.array((*lead, *shape), np.int64))
+
+    def _flat(self, value: Value, *shape: int) -> Value:
+        """A matrix, one for each image of an open batch."""
+        return self._reshape(value, *((1, *shape) if self._open() else shape))
 
     def _op(self, op_type: str, *inputs: Value | np.ndarray | None, domain: str = "", **attrs: Any) -> Value:
         result: Value = self.rw.op(op_type, *inputs, domain=domain, **attrs)

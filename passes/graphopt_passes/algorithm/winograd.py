@@ -151,7 +151,9 @@ def _offers(settings: dict[str, Any], rw: Rewriter) -> Ask:
     machines = _machines(settings)
     target = rw.options.target or host()
     given = settings.get("blocked_rates")
-    blocked = given if isinstance(given, BlockedRates) else blocked_cost.rates_of(target)
+    if given is not None and not isinstance(given, BlockedRates):
+        raise UsageError(f"blocked_rates are {given!r}: expected BlockedRates")
+    blocked = given or blocked_cost.rates_of(target)
 
     def ask(layer: AnyLayer) -> list[Choice] | Mismatch:
         if isinstance(layer, BlockedLayer):

@@ -1,0 +1,310 @@
+"""Winograd convolutions in blocks: every form against the blocked convolution and float64, chains, the cost model."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt import Options, PassManager
+from graphopt.errors import PassError
+from graphopt.manager import Result
+from graphopt.rewrite.target import Target, host
+from graphopt_passes.algorithm import blocked_cost
+from graphopt_passes.algorithm.blocked import unblocked
+from graphopt_passes.algorithm.blocked_cost import BUILT_IN, BlockedRates, Size
+from graphopt_passes.algorithm.tuning import CASES, WinogradTuner, fit
+from graphopt_passes.layout.weights import both_blocked
+from tests.passes.test_winograd import (
+    LARGEST_ERROR,
+    TILES,
+    assert_same,
+    chain,
+    exact_conv,
+    image,
+    layer,
+    ops,
+    run,
+    spread_out,
+    weights,
+)  # fmt: skip
+
+PASS = "convert_conv_to_winograd"
+LAYOUT = "convert_layout_nchwc"
+needs_kernels = pytest.mark.skipif(host().block == 1, reason="no blocked kernels on this machine")
+pytestmark = needs_kernels
+
+
+def convert(model: onnx.ModelProto, growth: float = 1e9, **settings: Any) -> Result:
+    options = Options(max_weight_growth=growth, extra={PASS: settings, LAYOUT: {"force": True}})
+    passes = f"{LAYOUT},{PASS}"
+    return PassManager(passes=passes, strict=True, check=True, explain=True, options=options).run(model)
+
+
+def reasons(result: Result) -> list[str]:
+    return [miss.reason for miss in result.near_misses if miss.rule == PASS]
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (2, 3), (4, 4), (5, 9), (13, 4)])
+@pytest.mark.parametrize(("bias", "relu"), list(product([False, True], [False, True])))
+def test_sizes(tile: int, height: int, width: int, bias: bool, relu: bool) -> None:
+    model = layer((1, 32, height, width), 16, bias=bias, relu=relu, pads=[1, 1, 1, 1])
+    result = convert(model, force=tile)
+    assert ops(result.model)["Gather"] == 2
+    assert ops(result.model)["FusedGemm" if relu else "Gemm"] == 1
+    assert_same(model, result.model, x=image(1, 32, height, width))
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize(
+    "attrs",
+    [{}, {"pads": [0, 1, 2, 3]}, {"pads": [2, 0, 0, 5]}, {"auto_pad": "SAME_LOWER"}, {"auto_pad": "VALID"}],
+    ids=str,
+)
+def test_pads(tile: int, attrs: dict[str, Any]) -> None:
+    model = layer((1, 16, 6, 11), 32, **attrs)
+    assert_same(model, convert(model, force=tile).model, x=image(1, 16, 6, 11))
+
+
+def test_channels_that_do_not_fill_blocks() -> None:
+    model = layer((1, 20, 6, 7), 28, pads=[1, 1, 1, 1])
+    result = convert(model, force=4).model
+    assert ops(result)["Gather"] == 2
+    assert_same(model, result, x=image(1, 20, 6, 7))
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize(("bias", "relu"), list(product([False, True], [False, True])))
+@pytest.mark.parametrize(("shape", "batch"), [(3, 3), ("N", 0), ("N", 1), ("N", 3)])
+def test_batches(tile: int, bias: bool, relu: bool, shape: int | str, batch: int) -> None:
+    model = layer((shape, 16, 5, 6), 32, bias=bias, relu=relu, pads=[1, 1, 1, 1])
+    result = convert(model, force=tile).model
+    assert ops(result)["Gather"] == 2
+    assert_same(model, result, x=image(batch, 16, 5, 6))
+
+
+def row(activation: str, *extra: np.ndarray, **attrs: Any) -> onnx.ModelProto:
+    """Convolution and activation, three times."""
+    nodes, constants, last = [], [numpy_helper.from_array(value, f"e{n}") for n, value in enumerate(extra)], "x"
+    for i in range(3):
+        constants.append(numpy_helper.from_array(weights(16, 16, i), f"w{i}"))
+        constants.append(numpy_helper.from_array(np.linspace(-1, 1, 16, dtype=np.float32), f"b{i}"))
+        nodes.append(helper.make_node("Conv", [last, f"w{i}", f"b{i}"], [f"c{i}"], pads=[1] * 4))
+        inputs = [f"c{i}", *(f"e{n}" for n in range(len(extra)))]
+        nodes.append(helper.make_node(activation, inputs, [f"r{i}"], **attrs))
+        last = f"r{i}"
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 16, 7, 9]) for name in ("x", last)]
+    graph = helper.make_graph(nodes, "row", ends[:1], ends[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+LIMITS = {
+    "to six": (np.float32(0), np.float32(6)),
+    "above zero": (np.float32(0.5), np.float32(2)),
+}
+
+
+@pytest.mark.parametrize("name", ["Relu", "Sigmoid", "Tanh", "HardSwish", "LeakyRelu", "HardSigmoid", *LIMITS])
+def test_activations_keep_the_padding_of_the_next_layer_zero(name: str) -> None:
+    limits = [np.array(limit) for limit in LIMITS.get(name, ())]
+    attrs = {"LeakyRelu": {"alpha": 0.3}, "HardSigmoid": {"alpha": 0.3, "beta": 0.4}}.get(name, {})
+    model = row("Clip" if limits else name, *limits, **attrs)
+    result = convert(model, force=4).model
+    assert ops(result)["Gemm"] + ops(result)["FusedGemm"] == 3
+    assert_same(model, result, x=image(1, 16, 7, 9))
+
+
+@pytest.mark.parametrize("shape", [1, 2, "N"])
+def test_layers_in_a_row_hand_on_their_tiles(shape: int | str) -> None:
+    model = chain(16, 3, 9)
+    for end in (*model.graph.input, *model.graph.output):
+        size = end.type.tensor_type.shape.dim[0]
+        if isinstance(shape, str):
+            size.dim_param = shape
+        else:
+            size.dim_value = shape
+    result = convert(model, force=4).model
+    # Into the first layer, between layers, out of the last one.
+    assert ops(result)["Gather"] == 4
+    assert (ops(result)["Pad"] if shape == "N" else ops(result)["Concat"]) == 1
+    assert ops(result)["Expand"] == (2 if shape == "N" else 0)
+    assert_same(model, result, x=image(2 if shape == "N" else int(shape), 16, 9, 9))
+
+
+def test_residual_sums_are_added_to_tiles() -> None:
+    model = chain(16, 3, 9, residual=True)
+    result = convert(model, force=4).model
+    # One more than without sums: the first image becomes tiles of results.
+    assert ops(result)["Gather"] == 5
+    assert ops(result)["Add"] == 3
+    assert_same(model, result, x=image(1, 16, 9, 9))
+
+
+def test_constants_are_shared() -> None:
+    result = convert(chain(16, 4, 9), force=4).model
+    counts = {
+        len(numpy_helper.to_array(tensor))
+        for tensor in result.graph.initializer
+        if tensor.name.startswith("winograd_tiles")
+    }
+    tables = [tensor for tensor in result.graph.initializer if tensor.name.startswith("winograd_tiles")]
+    assert len(tables) == 2
+    assert len(counts) == 1
+
+
+def test_layers_of_different_tiles_hand_on_too() -> None:
+    model = chain(16, 2, 8)
+    once = convert(model, force=4)
+    four, two = ops(once.model), ops(convert(model, force=2).model)
+    assert four["Gather"] == two["Gather"] == 3
+
+
+def test_inside_of_a_branch() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 17]>
+    g (float[1,16,5,7] x, bool c) => (float[1,16,5,7] y) {
+      o = Conv <pads = [1,1,1,1]> (x, w)
+      y = If (c) <
+        then_branch = yes () => (float[1,16,5,7] t) { a = Conv <pads = [1,1,1,1]> (o, w)  t = Relu (a) },
+        else_branch = no () => (float[1,16,5,7] e) { e = Abs (o) }>
+    }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(numpy_helper.from_array(weights(16, 16), "w"))
+    result = convert(model, force=4).model
+    branch = next(node for node in result.graph.node if node.op_type == "If")
+    inner = helper.get_node_attr_value(branch, "then_branch")
+    assert "FusedGemm" in [node.op_type for node in inner.node]
+    for c in (True, False):
+        assert_same(model, result, x=image(1, 16, 5, 7), c=np.array(c))
+
+
+@pytest.mark.parametrize(
+    ("attrs", "reason"),
+    [({"strides": [2, 2]}, "its strides are (2, 2)"), ({"dilations": [2, 2]}, "its dilations are (2, 2)")],
+)
+def test_other_windows_stay_direct(attrs: dict[str, Any], reason: str) -> None:
+    result = convert(layer((1, 16, 9, 9), 16, pads=[1, 1, 1, 1], **attrs), force=4)
+    assert reasons(result) == [reason]
+
+
+def test_plain_inputs_and_open_sizes_stay_direct() -> None:
+    assert "plain layout" in reasons(convert(layer((1, 3, 9, 9), 16), force=4))[0]
+    assert "not fixed" in reasons(convert(layer((1, 16, "H", 9), 16), force=4))[0]
+
+
+def test_weights_that_overflow_stay_direct() -> None:
+    model = layer((1, 16, 9, 9), 16, bias=False)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.full((16, 16, 3, 3), 3e38, np.float32), "w"))
+    assert reasons(convert(model, force=2)) == ["the transformed weights leave the range of float32"]
+
+
+def test_unblocked_is_the_inverse() -> None:
+    kernel = weights(32, 48)
+    np.testing.assert_array_equal(unblocked(both_blocked(kernel, (48,), (32,), 16), 16), kernel)
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("kind", ["normal", "positive", "offset", "2", "4", "6", "8"])
+def test_error_of_a_layer_against_float64(tile: int, kind: str) -> None:
+    shape = (1, 64, 24, 24)
+    plain = image(*shape)
+    inputs = {"normal": plain, "positive": np.maximum(plain, 0), "offset": plain + np.float32(1000)}
+    x = inputs[kind] if kind in inputs else spread_out(shape, float(kind))
+    model = convert(layer(shape, 64, bias=False, relu=False, pads=[1, 1, 1, 1]), force=tile).model
+    expected = exact_conv(x, weights(64, 64))
+    error = np.abs(run(model, x=x) - expected).max() / np.abs(expected).max()
+    assert error < LARGEST_ERROR[tile]
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_error_of_a_deep_chain_against_float64(tile: int) -> None:
+    model = chain(32, 16, 16, residual=True)
+    x = image(1, 32, 16, 16)
+    expected = x.astype(np.float64)
+    for tensor in model.graph.initializer:
+        expected = np.maximum(exact_conv(expected, numpy_helper.to_array(tensor)) + expected, 0)
+    error = np.abs(run(convert(model, force=tile).model, x=x) - expected).max() / expected.max()
+    assert error < LARGEST_ERROR[tile]
+
+
+def test_level_all_takes_it_where_numerics_are_fast() -> None:
+    model = chain(64, 2, 56)
+    fast = Options(max_weight_growth=5.0)
+    assert "Gather" not in ops(PassManager("all", target="avx512").run(model).model)
+    assert ops(PassManager("all", target="avx512", numerics="fast", options=fast).run(model).model)["Gather"] == 3
+
+
+@pytest.mark.parametrize(
+    ("channels", "side", "tile"), [(64, 56, 4), (128, 28, 4), (256, 14, 4), (512, 7, 2), (96, 28, 4), (32, 56, None)]
+)
+def test_the_cost_model_picks_what_was_measured_to_be_fastest(channels: int, side: int, tile: int | None) -> None:
+    result = convert(layer((1, channels, side, side), channels, pads=[1] * 4), blocked_rates=BUILT_IN)
+    details = [event.detail for event in result.events if event.rule == PASS]
+    assert details == ([] if tile is None else [f"F({tile}x{tile},3x3)"])
+    assert (tile is not None) or "direct convolution is expected to be faster" in reasons(result)[0]
+
+
+def test_growth_stays_within_the_budget() -> None:
+    model = chain(64, 3, 56)
+    result = convert(model, 2.5, blocked_rates=BUILT_IN)
+    assert len([event for event in result.events if event.rule == PASS]) == 1
+    assert "max_weight_growth = 2.5" in reasons(result)[0]
+    assert result.view.metadata["graphopt.winograd_growth"].isdecimal()
+
+
+# ---------------------------------------------------------------------- measuring
+
+
+def pretended(rates: BlockedRates) -> dict[int, list[dict[str, float]]]:
+    """What a machine of given rates would measure."""
+    kinds = ("gather", "inward", "product", "outward", "stream")
+    taken: dict[int, list[dict[str, float]]] = {0: [], **{tile: [] for tile in TILES}}
+    for case in CASES:
+        macs, read = blocked_cost.direct_work(case)
+        taken[0].append(dict.fromkeys(kinds, 0.0) | {"product": macs / rates.direct + read / rates.weights[0]})
+        for tile in TILES:
+            amounts, (inward, outward) = blocked_cost.work(case, tile), blocked_cost.far(case, tile, rates)
+            product_time = amounts["product"] / rates.product + amounts["weights"] / rates.weights[1]
+            speeds = {
+                "gather": rates.gather, "stream": rates.stream, "inward": rates.inward[inward],
+                "outward": rates.outward[outward],
+            }  # fmt: skip
+            taken[tile].append(
+                {kind: amounts[kind] / speed for kind, speed in speeds.items()} | {"product": product_time}
+            )
+    return taken
+
+
+def test_the_fit_finds_the_rates_of_a_machine() -> None:
+    rates = BlockedRates(
+        90e6, 80e6, (10e6, 20e6), (40e6, 20e6), (30e6, 10e6), BUILT_IN.cache, 9e6, 50e6, BUILT_IN.start
+    )
+    found = fit(CASES, pretended(rates))
+    for name, value in rates.stated().items():
+        assert getattr(found, name) == pytest.approx(value, rel=1e-6), name
+
+
+def test_rates_read_back() -> None:
+    assert BlockedRates.read(BUILT_IN.stated()) == BUILT_IN
+    assert BlockedRates.read(BUILT_IN.stated() | {"weights": [1.0]}) is None
+    assert BlockedRates.read(BUILT_IN.stated() | {"gather": -1.0}) is None
+
+
+def test_the_tuner_shows_the_built_in_figures() -> None:
+    head, *rows = WinogradTuner().rows(None, Target("avx512", 16))
+    assert len(head) == 4
+    assert len(rows) == len(CASES)
+
+
+def test_a_residual_sum_costs() -> None:
+    plain, added = Size(64, 64, (56, 56)), Size(64, 64, (56, 56), residual=True, late=1)
+    assert blocked_cost.winograd(plain, 4, BUILT_IN) < blocked_cost.winograd(added, 4, BUILT_IN)
+
+
+def test_settings_of_the_wrong_kind_are_an_error() -> None:
+    with pytest.raises(PassError, match="blocked_rates"):
+        convert(chain(16, 1, 8), blocked_rates="zen4")
