@@ -2,6 +2,7 @@
 
 PASSES: dict[str, str] = {
     "convert_gemm_to_conv": "layout.heads:ConvertGemmToConv",
+    "convert_softmax_axis": "layout.softmax:ConvertSoftmaxAxis",
     "convert_layout_nchwc": "layout.nchwc:ConvertLayoutNchwc",
     "convert_layout_nhwc": "layout.nhwc:ConvertLayoutNhwc",
 }
