@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+import numpy as np
 from onnx import TensorProto
 
 from graphopt.ir import Graph, Node, Value
@@ -23,6 +24,8 @@ class FuseGelu(OpRule):
     opsets = "20-"
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_gelu", "onnxruntime": "GeluFusionL1"}
+    any_scale: ClassVar[bool] = False
+    """Whether to take a product without the factor 0.5, too, which may have gone into weights; 2 is multiplied then."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Take the product apart."""
@@ -35,12 +38,14 @@ class FuseGelu(OpRule):
             curve = _gate(gate)
             if curve is None:
                 continue
-            if not close(product.scale, 0.5):
+            if not close(product.scale, 0.5) and not (self.any_scale and _is_whole(node)):
                 return None
             problem = _problem(node, x, gate, curve, product)
             if problem is not None:
                 return problem
             fused = self.fused(x, curve, rw)
+            if fused is not None and not close(product.scale, 0.5):
+                fused = rw.op("Mul", fused, np.array(2 * product.scale, np.float32))
             return fused if fused is None else rw.replace(node, [fused])
         return None
 
@@ -48,6 +53,13 @@ class FuseGelu(OpRule):
         """The one operator, given the `Erf` or `Tanh`; None where that form is not this pass's business."""
         gelu: Value = rw.op("Gelu", x, approximate="tanh" if curve.op == "Tanh" else None)
         return gelu
+
+
+def _is_whole(node: Node) -> bool:
+    """Whether no other factor that is a number is multiplied with what a node computes."""
+    value = node.output(0)
+    reader = next(iter(value.users)) if value is not None and value.one_use else None
+    return reader is None or reader.op not in ("Mul", "Div") or all(number(v) is None for v in reader.inputs)
 
 
 def _near(node: Node) -> list[Value | None]:

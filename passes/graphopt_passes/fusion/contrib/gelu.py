@@ -14,12 +14,13 @@ from graphopt_passes.fusion.gelu import FuseGelu
 class FuseErfGelu(FuseGelu):
     """Recognize `Gelu` with `Erf` where the standard does not have it yet.
 
-    The forms are those of `fuse_gelu`, which is for opset 20 and later.
+    The forms are those of `fuse_gelu`, which is for opset 20 and later; the factor 0.5 may be gone into weights.
     """
 
     name = "fuse_erf_gelu"
     level = Level.EXTENDED
     opsets = "7-19"
+    any_scale = True
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "GeluFusionL2"}
 
     def fused(self, x: Value, curve: Node, rw: Rewriter) -> Value | None:
@@ -30,12 +31,14 @@ class FuseErfGelu(FuseGelu):
 class FuseFastGelu(FuseGelu):
     """Recognize `Gelu` in the approximation with `Tanh` where the standard does not have it yet.
 
-    The forms are those of `fuse_gelu`, which is for opset 20 and later. A model that has `Erf` never gets this one.
+    The forms are those of `fuse_gelu`, which is for opset 20 and later; the factor 0.5 may be gone into weights.
+    A model that has `Erf` never gets this one.
     """
 
     name = "fuse_fast_gelu"
     level = Level.EXTENDED
     opsets = "7-19"
+    any_scale = True
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "FastGeluFusion"}
 
     def fused(self, x: Value, curve: Node, rw: Rewriter) -> Value | None:
