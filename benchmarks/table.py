@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from benchmarks import results
+from benchmarks import dresses, results
 from benchmarks.latency import BASE
 from benchmarks.optimizers import seconds
 from benchmarks.profiling import totals
@@ -22,7 +22,7 @@ Row = list[str]
 
 def write() -> str:
     """Build the page from whatever results there are; its path."""
-    sections = (_optimizers, _latency, _start, _scaling, _large, _profile, _exports, _appendix)
+    sections = (_optimizers, _dresses, _latency, _start, _scaling, _large, _profile, _exports, _appendix)
     parts = [_HEAD, _machine()]
     parts += [text for section in sections if (text := section())]
     PAGE.parent.mkdir(exist_ok=True)
@@ -152,6 +152,56 @@ def _ahead(data: list[dict[str, Any]], threads: str) -> dict[tuple[str, str], fl
 
 def _judge(ratio: dict[str, float]) -> str:
     return verdict(ratio["median"], ratio["low"], ratio["high"])
+
+
+_DRESSES = (
+    "Nodes that graphopt leaves at level `basic`, beside the fewest that onnxsim, onnxslim or onnxscript leaves of the "
+    "same export (`Constant` nodes count); how far apart the three exports are, in nodes and in run time under "
+    "ORT_ENABLE_ALL after graphopt (the best time of every kernel, added up; one thread). "
+    "`python -m benchmarks dresses` measures this."
+)
+
+
+def _dresses() -> str:
+    found = results.load("dresses")
+    if not found:
+        return ""
+    rows = []
+    for row in found["data"]:
+        cells = []
+        for counts in row["nodes"].values():
+            best = dresses.best_peer(counts)
+            cells += [f"{counts[dresses.OURS]:,}", "-" if best is None else f"{best[0]:,} {best[1]}"]
+        late = dresses.slowest(row)
+        apart = [f"{dresses.spread(row) or 0:.1%}", "-" if late is None else f"{late:.1%}"]
+        rows.append([row["model"], *cells, *apart])
+    head = ["network", *(text for dress in DRESSES for text in (dress, "best peer")), "nodes apart", "time apart"]
+    return "\n\n".join(
+        [
+            "## One network, three exporters",
+            _DRESSES,
+            _dresses_summary(found["data"]),
+            grid(head, rows),
+        ]
+    )
+
+
+def _dresses_summary(data: list[dict[str, Any]]) -> str:
+    close = sum((dresses.spread(row) or 0) <= dresses.CLOSE for row in data)
+    timed = [late for row in data if (late := dresses.slowest(row)) is not None]
+    pairs = [
+        (counts[dresses.OURS], best[0])
+        for row in data
+        for counts in row["nodes"].values()
+        if (best := dresses.best_peer(counts)) is not None
+    ]
+    fewer, more = (sum(ours < best for ours, best in pairs), sum(ours > best for ours, best in pairs))
+    text = (
+        f"{close} of {len(data)} networks are within {dresses.CLOSE:.0%} in nodes. Of {len(pairs)} exports graphopt "
+        f"leaves fewer nodes than the best peer of {fewer}, as many of {len(pairs) - fewer - more}, more of {more}."
+    )
+    within = sum(late <= TIE for late in timed)
+    return text + (f" {within} of {len(timed)} timed networks run within {TIE:.0%}." if timed else "")
 
 
 def _latency() -> str:
