@@ -5,4 +5,5 @@ PASSES: dict[str, str] = {
     "convert_softmax_axis": "layout.softmax:ConvertSoftmaxAxis",
     "convert_layout_nchwc": "layout.nchwc:ConvertLayoutNchwc",
     "convert_layout_nhwc": "layout.nhwc:ConvertLayoutNhwc",
+    "swap_gemm_operands": "layout.operands:SwapGemmOperands",
 }
