@@ -50,4 +50,5 @@ PASSES: dict[str, str] = {
     "eliminate_unused_initializer": "elimination.dead:EliminateUnusedInitializer",
     "eliminate_unused_function": "elimination.dead:EliminateUnusedFunction",
     "eliminate_duplicate_initializer": "elimination.duplicates:EliminateDuplicateInitializer",
+    "eliminate_padded_kernel_cells": "elimination.kernel:EliminatePaddedKernelCells",
 }
