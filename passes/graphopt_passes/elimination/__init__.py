@@ -14,6 +14,7 @@ PASSES: dict[str, str] = {
     "eliminate_nop_pad": "elimination.pad:EliminateNopPad",
     "eliminate_nop_concat": "elimination.concat:EliminateNopConcat",
     "eliminate_empty_concat_inputs": "elimination.concat:EliminateEmptyConcatInputs",
+    "eliminate_part_of_concat": "elimination.parts:EliminatePartOfConcat",
     "eliminate_nop_split": "elimination.concat:EliminateNopSplit",
     "eliminate_nop_expand": "elimination.repeat:EliminateNopExpand",
     "eliminate_nop_tile": "elimination.repeat:EliminateNopTile",

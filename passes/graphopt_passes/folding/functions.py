@@ -30,7 +30,7 @@ class InlineFunctions(GraphPass):
 
     name = "inline_functions"
     default = False
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "InlinePass", "onnxsim": "--inline-functions"}
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "InlinePass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Inline into the graphs of the model, until no call is left that can be."""

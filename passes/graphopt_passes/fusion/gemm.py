@@ -108,3 +108,43 @@ class FuseTransposeIntoGemm(OpRule):
         if inputs == node.inputs:
             return outcome
         return rw.replace(node, [rw.op("Gemm", *inputs, **attrs)])
+
+
+class FuseSumIntoGemm(OpRule):
+    """Let a `Gemm` without a bias add what is added to its result by an `Add`, or by a `Sum` of two.
+
+    What is added need not be constant; its shape must be known to broadcast into that of the product.
+    """
+
+    name = "fuse_sum_into_gemm"
+    ops = ("Add", "Sum")
+    opsets = "11-"
+    numerics = Numerics.ROUNDING
+    peers: ClassVar[dict[str, str]] = {"onnxruntime": "GemmSumFusion"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Try the product on either side."""
+        if len(node.inputs) != 2:
+            return None
+        outcome: Outcome = None
+        for product, addend in (node.inputs, node.inputs[::-1]):
+            gemm = product.producer if product is not None else None
+            if product is None or addend is None or gemm is None or gemm.op != "Gemm" or gemm.input(2) is not None:
+                continue
+            problem = _sum_problem(product, addend, gemm, node)
+            if problem is None:
+                attrs = {key: given for key, given in gemm.attrs.items() if key != "beta"}
+                return rw.replace(node, [rw.op("Gemm", *gemm.inputs[:2], addend, **attrs)])
+            outcome = problem
+        return outcome
+
+
+def _sum_problem(product: Value, addend: Value, gemm: Node, reader: Node) -> Mismatch | None:
+    if gemm.graph is not reader.graph:
+        return Mismatch("{} is computed in an outer graph", product.name)
+    if not product.one_use:
+        return Mismatch("{} has other readers", product.name)
+    shape = product.shape
+    if shape is None or len(shape) != 2:
+        return Mismatch("the shape of {} is not known", product.name)
+    return _bias_problem(addend, (shape[0], shape[1]))

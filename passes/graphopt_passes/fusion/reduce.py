@@ -1,11 +1,13 @@
-"""Reductions whose axes come back."""
+"""Reductions that follow each other, or whose axes come back."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+import numpy as np
+
+from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.fusion.axes import absolute, read_axes
 
 REDUCTIONS = frozenset(
@@ -61,3 +63,61 @@ class FuseConsecutiveReduceUnsqueeze(OpRule):
         if set(one) != set(two):
             return Mismatch("axes {} are reduced, {} come back", removed, added)
         return None
+
+
+class FuseConsecutiveReduce(OpRule):
+    """Join two reductions of the same kind into one over the axes of both.
+
+    Sums, means, products and norms; means and norms of floats only, since those of integers are rounded in between.
+    Both keep their axes, or neither does.
+    """
+
+    name = "fuse_consecutive_reduce"
+    ops = ("ReduceL1", "ReduceL2", "ReduceMean", "ReduceProd", "ReduceSum")
+    numerics = Numerics.ROUNDING
+    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_consecutive_reduce"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Count the second axes among those that the first leaves."""
+        value = node.input(0)
+        first = value.producer if value is not None else None
+        if value is None or first is None or first.op != node.op:
+            return None
+        if first.graph is not node.graph:
+            return Mismatch("{} is computed in an outer graph", value.name)
+        if not value.one_use:
+            return Mismatch("{} has other readers", value.name)
+        x = first.input(0)
+        if x is None or (node.op not in ("ReduceProd", "ReduceSum") and x.dtype not in FLOAT_TYPES):
+            return Mismatch("the element type of {} is not known to be a float", value.name)
+        keep = node.attr("keepdims", 1)
+        if first.attr("keepdims", 1) != keep:
+            return Mismatch("one keeps its axes, the other does not")
+        axes = _joined_axes(first, node, x, bool(keep))
+        if isinstance(axes, Mismatch):
+            return axes
+        since = 13 if node.op == "ReduceSum" else 18
+        attrs = {key: given for key, given in node.attrs.items() if key != "axes"}
+        if node.graph.opset() < since:
+            return rw.replace(node, [rw.op(node.op, x, **attrs, axes=tuple(axes))])
+        return rw.replace(node, [rw.op(node.op, x, np.array(axes, np.int64), **attrs)])
+
+
+def _joined_axes(first: Node, second: Node, x: Value, keep: bool) -> list[int] | Mismatch:
+    one, two = read_axes(first), read_axes(second)
+    for axes in (one, two):
+        if isinstance(axes, Mismatch):
+            return axes
+    if not one or not two or isinstance(one, Mismatch) or isinstance(two, Mismatch):
+        return Mismatch("one of them reduces all axes, or none")
+    before = absolute(one, x.rank)
+    rank = None if x.rank is None or before is None else x.rank - (0 if keep else len(before))
+    after = absolute(two, rank)
+    if before is None or after is None:
+        return Mismatch("the rank of {} is not known", x.name)
+    if not keep:
+        if x.rank is None:
+            return Mismatch("the rank of {} is not known", x.name)
+        left = [axis for axis in range(x.rank) if axis not in before]
+        after = tuple(left[axis] for axis in after)
+    return sorted({*before, *after})
