@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx
 
 from graphopt.analysis.calls import CallSizes
@@ -202,8 +203,11 @@ def contents_may_explode(model: Model) -> bool:
     """Whether the standard's data propagation would drown: it follows vectors of any length.
 
     A chain of `Concat` that doubles a shape at every step has 2**40 elements after forty nodes. This is an upper bound
-    of what would be followed, by one pass over the nodes.
+    of what would be followed, by one pass over the nodes. A vector of known length is followed even where nothing is
+    known of its contents: a `Range` of a few bytes makes one of gigabytes.
     """
+    if any(map(_is_long, model.graph.inputs)) or any(map(_makes_long, model.nodes())):
+        return True
     if not any(node.op == "Concat" for node in model.nodes()):
         return False
     sizes: dict[Value, int] = {}
@@ -220,9 +224,47 @@ def contents_may_explode(model: Model) -> bool:
     return False
 
 
+_LONG = 1 << 20
+"""Vectors above this length are no shapes, and following one takes seconds."""
+
+_TOLD_A_SIZE = frozenset({
+    "BlackmanWindow", "ConstantOfShape", "Expand", "HammingWindow", "HannWindow", "OneHot", "Pad", "Range", "Reshape",
+    "Resize", "Tile", "Upsample",
+})  # fmt: skip
+"""Operators with operands, or an attribute before they had these, that say how long the result is."""
+
+
+_GROWING = frozenset({"ConstantOfShape", "Expand", "Tile"})
+"""Those whose result is as large as all the sizes together say; flattened, it is one vector."""
+
+
+def _is_long(value: Value) -> bool:
+    shape = value.shape
+    return shape is not None and len(shape) == 1 and isinstance(shape[0], int) and shape[0] > _LONG
+
+
+def _makes_long(node: Node) -> bool:
+    if node.op not in _TOLD_A_SIZE:
+        return False
+    stated = node.attr("pads") or ()
+    if stated and max(stated) > _LONG:
+        return True
+    for value in node.inputs if node.op == "Range" else node.inputs[-2:]:
+        array = value.const(64) if value is not None else None
+        if array is None or array.dtype.kind not in "iuf" or not array.size:
+            continue
+        sizes = np.abs(array.astype(np.float64))
+        if np.max(sizes) > _LONG or (node.op in _GROWING and np.prod(np.maximum(sizes, 1)) > 4 * _LONG):
+            return True
+    return False
+
+
 def _followed(value: Value, sizes: dict[Value, int]) -> int:
     size = sizes.get(value)
     if size is None:
         tensor = value.constant_tensor
-        size = tensor.numel if tensor is not None and tensor.nbytes <= KEPT_BYTES else 0
+        if tensor is None or (tensor.nbytes > KEPT_BYTES and len(tensor.dims) != 1):
+            return 0
+        # Of a long vector only the length is followed, which takes less.
+        size = tensor.numel if tensor.nbytes <= KEPT_BYTES else tensor.numel // 16
     return size

@@ -222,8 +222,7 @@ class Copier:
         if copy.op.startswith(_REFERRING) and not graph.is_function:
             self._resolve(copy)
         copy.inputs = [None if value is None else self.values.get(value, value) for value in node.inputs]
-        while copy.inputs and copy.inputs[-1] is None:
-            copy.inputs.pop()
+        self._end_inputs(copy, len(node.inputs))
         copy.outputs = [None if v is None else self._value(v, graph, v.name if named else "") for v in node.outputs]
         for index, value in enumerate(copy.outputs):
             if value is not None:
@@ -233,6 +232,13 @@ class Copier:
         if node.subgraphs:
             copy.subgraphs = {key: self.graph(inner, copy) for key, inner in node.subgraphs.items()}
         return copy
+
+    def _end_inputs(self, copy: Node, before: int) -> None:
+        """Drop what is left out at the end; but some operators, such as `Loop`, need the place of it."""
+        schema = copy.schema
+        least = before if schema is None else schema.min_inputs
+        while len(copy.inputs) > least and copy.inputs[-1] is None:
+            copy.inputs.pop()
 
     def _resolve(self, copy: Node) -> None:
         """Put the function's attributes where the node refers to them; those that were not given are left out."""
