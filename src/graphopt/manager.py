@@ -112,6 +112,12 @@ class Result:
     def __repr__(self) -> str:
         return f"Result({self.before.nodes} -> {self.after.nodes} nodes, {len(self.events)} rewrites)"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the operators that changed, and the passes that did it."""
+        from graphopt.audit.notebook import run_html
+
+        return run_html(self.before, self.after, self.hits, self.seconds)
+
 
 class PassManager:
     """A choice of passes, ready to run over models.

@@ -125,7 +125,7 @@ def test_chart() -> None:
 def test_audit_report_and_notebook() -> None:
     found = audit(demo.conv_maxpool(), levels=("basic",), against=[], rounds=2, starts=1, verify=False)
     text = audit_html(found)
-    assert text.count("<svg") == 3
+    assert text.count("<svg") == 4
     assert "What its output is worth" in text
     fragment = found._repr_html_()
     assert fragment.startswith("<pre")

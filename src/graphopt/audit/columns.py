@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from graphopt.audit.record import Audit, Row
 from graphopt.audit.statistics import Spread
 
+if TYPE_CHECKING:
+    from graphopt.audit.record import Audit, Row
+
 ABSENT = "-"
-Cell = Callable[[Row], str]
+Cell = Callable[["Row"], str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,8 @@ class _Run:
             variant = Variant("all", str(self.path), "all")
             found.contention = profile_contention(ContentionJob(variant, self.feed, counts, self.budget / 2))
             found.findings += better_settings(found.contention)
+        if "levels" not in parts:
+            found.blocks = []  # they were only needed to find the slowest operators
 
     def _alone(self, top: int) -> None:
         """The slowest operators of the graph that ONNX Runtime runs by default."""
