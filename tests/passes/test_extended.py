@@ -1,0 +1,108 @@
+"""Level extended as a whole: what single passes' cases cannot show."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import onnx
+import pytest
+
+from graphopt import optimize
+from graphopt.manager import PassManager
+from graphopt.verify import assert_equivalent
+from graphopt_passes.fusion.contrib import normalization
+
+QUANTIZED = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,4,8,8] x) => (float[1,4] y)
+<float s = {0.02}, int8 z = {-8}, int8[4,4,1,1] w = {1, 2, 3, 4, -5, 6, 7, 8, 9, -10, 11, 12, 13, 14, -15, 16},
+ float ws = {0.01}, int8 wz = {0}, int64[2] shape = {1, 4}>
+{
+  q = QuantizeLinear (x, s, z)
+  d = DequantizeLinear (q, s, z)
+  v = DequantizeLinear (w, ws, wz)
+  a = Conv (d, v)
+  r = Relu (a)
+  e = QuantizeLinear (r, s, z)
+  f = DequantizeLinear (e, s, z)
+  b = Conv (f, v)
+  h = QuantizeLinear (b, s, z)
+  i = DequantizeLinear (h, s, z)
+  c = Add (i, f)
+  j = QuantizeLinear (c, s, z)
+  k = DequantizeLinear (j, s, z)
+  p = GlobalAveragePool (k)
+  l = QuantizeLinear (p, s, z)
+  m = DequantizeLinear (l, s, z)
+  t = Reshape (m, shape)
+  n = QuantizeLinear (t, s, z)
+  y = DequantizeLinear (n, s, z)
+}
+"""
+
+NORMALIZED = """
+<ir_version: 8, opset_import: ["" : 13]>
+g (float[2,4] x) => (float[2,4] y)
+<float two = {2}, float e = {0.00001}>
+{
+  p = Pow (x, two)
+  m = ReduceMean <axes = [-1]> (p)
+  a = Add (m, e)
+  s = Sqrt (a)
+  y = Div (x, s)
+}
+"""
+
+
+def operators(model: onnx.ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph.node)
+
+
+def test_signed_quantized_model_computes_on_bytes_alone() -> None:
+    model = onnx.parser.parse_model(QUANTIZED.replace("r = Relu (a)", "r = Identity (a)"))
+    result = optimize(model, level="extended", target="avx512")
+    onnx.checker.check_model(result, full_check=True)
+    assert operators(result) == {
+        "QuantizeLinear": 1, "QLinearConv": 2, "QLinearAdd": 1, "QLinearGlobalAveragePool": 1, "Reshape": 1,
+        "DequantizeLinear": 1,
+    }  # fmt: skip
+    assert_equivalent(model, result, numerics="rounding")
+
+
+def test_quantized_model_has_channels_last_between_two_transposes() -> None:
+    model = onnx.parser.parse_model(QUANTIZED.replace("r = Relu (a)", "r = Identity (a)"))
+    result = optimize(model, level="all", target="avx512")
+    onnx.checker.check_model(result, full_check=True)
+    assert operators(result)["Transpose"] == 2
+    assert all(node.domain == "com.microsoft" for node in result.graph.node if node.op_type.startswith("QLinear"))
+    assert_equivalent(model, result, numerics="rounding")
+
+
+def test_exact_numerics_leaves_quantized_operators() -> None:
+    model = onnx.parser.parse_model(QUANTIZED)
+    result = optimize(model, level="extended", numerics="exact", target="avx512")
+    assert operators(result)["Conv"] == 2
+
+
+def test_runtime_without_the_kernel_keeps_what_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(normalization, "in_runtime", lambda name: False)
+    result = PassManager(passes="fuse_branchwise_rms_norm", explain=True).run(onnx.parser.parse_model(NORMALIZED))
+    assert not result.changed
+    assert [miss.reason for miss in result.near_misses] == ["this ONNX Runtime has no BranchwiseRMSNorm"]
+
+
+def test_result_runs_under_the_optimizer_too() -> None:
+    """A converted model is not spoiled for users who leave the runtime's optimizer on."""
+    import numpy as np
+    import onnxruntime as ort
+
+    model = onnx.parser.parse_model(QUANTIZED)
+    result = optimize(model, level="all")
+    feed = {"x": np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float32)}
+    answers = []
+    for level in (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL):
+        options = ort.SessionOptions()
+        options.graph_optimization_level = level
+        session = ort.InferenceSession(result.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        answers.append(session.run(None, feed)[0])
+    np.testing.assert_array_equal(*answers)
