@@ -87,7 +87,6 @@ ONNXSIM: Mapping[str, str] = MappingProxyType(
 
 ONNXRUNTIME: Mapping[str, str] = MappingProxyType(
     {
-        "SliceConcatToSpaceToDepthFusion": _NOT_YET,
         "AttentionFusion": "attention as exporters write it today is not recognized, not by ONNX Runtime either",
         "BiasDropoutFusion": _OTHER_EP,
         "BiasSoftmaxFusion": _OTHER_EP,
