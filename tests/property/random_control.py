@@ -270,3 +270,19 @@ def random_control_model(seed: int, steps: int = 5) -> onnx.ModelProto:
         if model.graph.output:
             return model
         steps += 1
+
+
+def as_function(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model with all that it does in a function, which is called twice: the second call reads the first."""
+    graph = model.graph
+    constants = [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer]
+    names = [v.name for v in graph.input]
+    result = graph.output[0].name
+    imports = [helper.make_opsetid("", model.opset_import[0].version), helper.make_opsetid("local", 1)]
+    function = helper.make_function("local", "f", names, [result], [*constants, *graph.node], imports[:1])
+    calls = [
+        helper.make_node("f", names, ["once"], domain="local"),
+        helper.make_node("f", ["once", *names[1:]], [result], domain="local"),
+    ]
+    main = helper.make_graph(calls, "main", list(graph.input), list(graph.output)[:1])
+    return helper.make_model(main, opset_imports=imports, functions=[function], ir_version=8)

@@ -8,12 +8,14 @@ import pytest
 from graphopt.manager import PassManager
 from graphopt.rewrite import Options
 from graphopt.verify import compare
-from tests.property.random_control import random_control_model
+from tests.property.random_control import as_function, random_control_model
 
 
-def problem(seed: int, manager: PassManager) -> str | None:
+def problem(seed: int, manager: PassManager, *, in_function: bool = False) -> str | None:
     """What is wrong with the result of one seed, None when nothing is."""
     source = random_control_model(seed)
+    if in_function:
+        source = as_function(source)
     onnx.checker.check_model(source, full_check=True)
     result = manager.run(source)
     onnx.checker.check_model(result.model, full_check=True)
@@ -36,6 +38,13 @@ def test_results_stay_and_runs_are_idempotent(start: int) -> None:
 def test_results_stay_when_nothing_is_unrolled() -> None:
     manager = PassManager("basic", strict=True, check=True, options=Options(unroll_limit=0))
     problems = [found for seed in range(60, 80) if (found := problem(seed, manager))]
+    assert not problems, "\n\n".join(problems)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_results_stay_in_functions(inline: bool) -> None:
+    manager = PassManager("basic", strict=True, check=True, inline_functions=inline)
+    problems = [found for seed in range(20) if (found := problem(seed, manager, in_function=True))]
     assert not problems, "\n\n".join(problems)
 
 
