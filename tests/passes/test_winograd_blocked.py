@@ -71,6 +71,40 @@ def test_pads(tile: int, attrs: dict[str, Any]) -> None:
     assert_same(model, convert(model, force=tile).model, x=image(1, 16, 6, 11))
 
 
+def wide(shape: tuple[int | str, ...], outputs: int, **attrs: Any) -> tuple[onnx.ModelProto, np.ndarray]:
+    """A layer with a kernel of 5x5, and that kernel."""
+    model = layer(shape, outputs, **attrs)
+    values = np.random.default_rng(3).standard_normal((outputs, int(shape[1]), 5, 5)) / np.sqrt(25 * int(shape[1]))
+    kernel = values.astype(np.float32)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(kernel, "w"))
+    return model, kernel
+
+
+@pytest.mark.parametrize("attrs", [{}, {"pads": [2] * 4}, {"pads": [0, 1, 3, 2]}, {"auto_pad": "SAME_UPPER"}], ids=str)
+@pytest.mark.parametrize("shape", [(1, 16, 9, 11), (2, 16, 5, 6), ("N", 16, 7, 8)], ids=str)
+def test_wide_kernels(shape: tuple[int | str, ...], attrs: dict[str, Any]) -> None:
+    model, _ = wide(shape, 32, **attrs)
+    result = convert(model, force=2)
+    assert "F(2x2,5x5)" in [event.detail for event in result.events]
+    assert_same(model, result.model, x=image(3 if shape[0] == "N" else int(shape[0]), *(int(n) for n in shape[1:])))
+
+
+def test_wide_kernels_have_one_tile_size_and_pay_where_channels_are_many() -> None:
+    assert reasons(convert(wide((1, 16, 9, 9), 16)[0], force=4)) == ["there is no F(4x4,5x5)"]
+    narrow, many = wide((1, 32, 56, 56), 32, pads=[2] * 4)[0], wide((1, 64, 28, 28), 64, pads=[2] * 4)[0]
+    assert "F(2x2,5x5)" in reasons(convert(narrow, blocked_rates=BUILT_IN))[0]
+    assert convert(many, blocked_rates=BUILT_IN).hits[PASS] == 1
+
+
+def test_error_of_a_wide_kernel_against_float64() -> None:
+    model, kernel = wide((1, 64, 24, 24), 64, bias=False, relu=False)
+    x = image(1, 64, 24, 24)
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (5, 5), axis=(2, 3))
+    expected = np.einsum("nchwij,kcij->nkhw", windows, kernel.astype(np.float64), optimize=True)
+    error = np.abs(run(convert(model, force=2).model, x=x) - expected).max() / np.abs(expected).max()
+    assert error < LARGEST_ERROR[4]
+
+
 def test_channels_that_do_not_fill_blocks() -> None:
     model = layer((1, 20, 6, 7), 28, pads=[1, 1, 1, 1])
     result = convert(model, force=4).model

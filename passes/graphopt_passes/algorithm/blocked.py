@@ -19,8 +19,8 @@ from onnx import TensorProto
 
 from graphopt.ir import Graph, Node, TensorType, Value
 from graphopt.rewrite import Mismatch, Outcome, Rewriter
-from graphopt_passes.algorithm.layer import KERNEL, extents, pads_of
-from graphopt_passes.algorithm.transforms import input_rows, output_rows, transformed_weight
+from graphopt_passes.algorithm.layer import extents, pads_of
+from graphopt_passes.algorithm.transforms import TILES_OF, input_rows, output_rows, transformed_weight
 from graphopt_passes.layout.weights import grouped_blocked
 
 DOMAIN = "com.microsoft.nchwc"
@@ -32,11 +32,11 @@ _FUSED = {"Relu": (), "LeakyRelu": ("activation_alpha",), "Sigmoid": (), "Tanh":
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockedLayer:
-    """A blocked 3x3 convolution of stride 1.
+    """A blocked 3x3 or 5x5 convolution of stride 1.
 
     Attributes:
         node: the blocked `Conv`.
-        kernel: its kernel, [K, C, 3, 3], channels of zeros that fill blocks included.
+        kernel: its kernel, [K, C, r, r], channels of zeros that fill blocks included.
         batch: images at once; None when that is not fixed.
         source: height and width of its input.
         pads: top, left, bottom, right.
@@ -92,11 +92,16 @@ class BlockedLayer:
         return int(self.kernel.shape[1])
 
     @property
+    def side(self) -> int:
+        """Height and width of the kernel."""
+        return int(self.kernel.shape[2])
+
+    @property
     def size(self) -> tuple[int, int]:
         """Height and width of the result."""
         top, left, bottom, right = self.pads
         height, width = self.source
-        return height + top + bottom - KERNEL + 1, width + left + right - KERNEL + 1
+        return height + top + bottom - self.side + 1, width + left + right - self.side + 1
 
     def tiles(self, tile: int) -> tuple[int, int]:
         """Rows and columns of tiles, those at ragged edges included."""
@@ -105,12 +110,15 @@ class BlockedLayer:
 
 
 def read_blocked(node: Node, block: int) -> BlockedLayer | Mismatch | None:
-    """The layer of a blocked `Conv`; None when it is not 3x3 in blocks; a `Mismatch` when it cannot be done."""
+    """The layer of a blocked `Conv`; None when its kernel is another; a `Mismatch` when it cannot be done."""
     x, weight = node.input(0), node.input(1)
     shape = weight.shape if weight is not None else None
-    if x is None or weight is None or shape is None or tuple(shape[2:]) != (KERNEL, KERNEL):
+    if x is None or weight is None or shape is None or len(shape) != 4:
         return None
-    pads = pads_of(node)
+    height, width = shape[2:]
+    if height not in TILES_OF or height != width:
+        return None
+    pads = pads_of(node, int(height))
     if isinstance(pads, Mismatch):
         return pads
     kernel = weight.const()
@@ -215,6 +223,8 @@ class BlockedBuilder:
         self._fresh, self._fresh_rows, self._layer = {}, {}, layer
         if layer.residual is not None and (layer.residual.graph is not layer.node.graph):
             return Mismatch("what it adds is of another graph")
+        if tile not in TILES_OF[layer.side]:
+            return Mismatch("there is no F({0}x{0},{1}x{1})", tile, layer.side)
         weight = transformed_weight(layer.kernel, tile)
         if weight is None:
             return Mismatch("the transformed weights leave the range of float32")
@@ -223,7 +233,7 @@ class BlockedBuilder:
         image = self._image(layer, grid, tiles)
         if not _keeps_zero(layer):
             self._fresh_rows.pop((self._graph(), image))
-        outcome = rw.replace(layer.node, [image], detail=f"F({tile}x{tile},3x3)")
+        outcome = rw.replace(layer.node, [image], detail=f"F({tile}x{tile},{layer.side}x{layer.side})")
         if outcome:
             self._shared.update(self._fresh)
             self._rows.update(self._fresh_rows)
@@ -231,13 +241,13 @@ class BlockedBuilder:
 
     def _product(self, layer: BlockedLayer, grid: Grid, weight: np.ndarray) -> Value:
         """Input transform and product with the weights: [a, a, K/b * tiles * b]."""
-        area, count = (grid.tile + 2) ** 2, grid.count
+        side, count = grid.tile + layer.side - 1, grid.count
+        area = side * side
         source = self._rows_of(layer.x, layer.inputs, layer.source, layer)
         places = self._constant(
             "winograd_tiles", (source.grid, _sizes(layer), grid), lambda: _gathered(layer, grid, source)
         )
-        side = grid.tile + 2
-        matrix = self._matrix("winograd_input", grid.tile, input_rows(grid.tile), source.value)
+        matrix = self._matrix("winograd_input", side, input_rows(side), source.value)
         seen = self._flat(self._gather(source.value, places), side, side * layer.inputs * count)
         half = self._reshape(self._op("MatMul", matrix, seen), side, side, layer.inputs * count)
         moved = self._reshape(self._op("MatMul", matrix, half), area * layer.inputs, count, 1, batch=1)
@@ -249,10 +259,10 @@ class BlockedBuilder:
 
     def _result(self, layer: BlockedLayer, grid: Grid, product: Value) -> Value:
         """Output transform, bias, residual sum and activation, as rows: [m*m * K/b * tiles, b]."""
-        tile = grid.tile
-        matrix = self._matrix("winograd_output", tile, output_rows(tile), product)
+        tile, side = grid.tile, layer.side
+        matrix = self._matrix("winograd_output", (tile, side), output_rows(tile, side), product)
         half = self._op("MatMul", matrix, product)
-        product = self._flat(half, tile + 2, tile * layer.outputs * grid.count)
+        product = self._flat(half, tile + side - 1, tile * layer.outputs * grid.count)
         bias = self._bias(layer, grid)
         name, parameters = layer.activation, tuple(layer.node.attr("activation_params") or ())
         fused = layer.batch is not None and layer.residual is None and name in _FUSED
@@ -317,12 +327,12 @@ class BlockedBuilder:
         spread[:, (layer.batch or 1) * grid.rows * grid.columns :] = 0
         return self.rw.constant(np.tile(spread.reshape(1, -1), grid.tile), like=layer.node.input(2))
 
-    def _matrix(self, what: str, tile: int, array: np.ndarray, batched: Value) -> Value:
+    def _matrix(self, what: str, key: object, array: np.ndarray, batched: Value) -> Value:
         """The matrix of a transform; as often as an open batch has images, for `MatMul` does not spread over none."""
-        matrix = self._constant(what, tile, lambda: array)
+        matrix = self._constant(what, key, lambda: array)
         if not self._open():
             return matrix
-        return self._once((what, tile, self._batch()), lambda: self._op("Expand", matrix, self._spread(array, batched)))
+        return self._once((what, key, self._batch()), lambda: self._op("Expand", matrix, self._spread(array, batched)))
 
     def _spread(self, array: np.ndarray, batched: Value) -> Value:
         first = self._op("Slice", self._op("Shape", batched), np.array([0], np.int64), np.array([1], np.int64))
@@ -380,19 +390,19 @@ class BlockedBuilder:
 
 
 def _sizes(layer: BlockedLayer) -> tuple[Any, ...]:
-    return layer.inputs, layer.outputs, layer.source, layer.pads, layer.batch, layer.block
+    return layer.inputs, layer.outputs, layer.side, layer.source, layer.pads, layer.batch, layer.block
 
 
 def _gathered(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
     """The rows that tiles of inputs are made of: a * a * C / b * tiles."""
-    tile, batch = grid.tile, grid.batch
-    pixels = image_rows(layer.source, layer.inputs // layer.block, source.grid, batch)
+    tile, side = grid.tile, grid.tile + layer.side - 1
+    pixels = image_rows(layer.source, layer.inputs // layer.block, source.grid, grid.batch)
     (height, width), (top, left, _, _) = layer.source, layer.pads
-    below = max(tile * grid.rows + 2 - height - top, 0)
-    right = max(tile * grid.columns + 2 - width - left, 0)
+    below = max(tile * grid.rows + layer.side - 1 - height - top, 0)
+    right = max(tile * grid.columns + layer.side - 1 - width - left, 0)
     wide = np.pad(pixels, ((0, 0), (0, 0), (top, below), (left, right)), constant_values=source.zero)
-    y = np.arange(tile + 2)[:, None] + tile * np.arange(grid.rows)
-    x = np.arange(tile + 2)[:, None] + tile * np.arange(grid.columns)
+    y = np.arange(side)[:, None] + tile * np.arange(grid.rows)
+    x = np.arange(side)[:, None] + tile * np.arange(grid.columns)
     windows = wide[:, :, y[:, None, :, None], x[None, :, None, :]]  # n, c, i, j, rows, columns
     return _with_zeros(windows.transpose(2, 3, 1, 0, 4, 5), grid.count, source.zero)
 

@@ -1,4 +1,4 @@
-"""What a blocked 3x3 convolution costs directly and by Winograd's algorithm, in milliseconds on one thread.
+"""What a blocked 3x3 or 5x5 convolution costs directly and by Winograd's algorithm, in milliseconds on one thread.
 
 Each kernel of the blocked form has a rate of its own. That of the transforms, which do little but read and write,
 falls once tiles are out of the cache; weights, 4 or 1.8 times as large, come from memory in a real model.
@@ -15,7 +15,7 @@ from graphopt.rewrite.target import Target
 from graphopt.rewrite.tuned import figures
 from graphopt_passes.algorithm.blocked import BlockedLayer, Grid
 from graphopt_passes.algorithm.choice import Choice, growth, slower
-from graphopt_passes.algorithm.transforms import TILES
+from graphopt_passes.algorithm.transforms import TILES_OF
 
 PASS = "convert_conv_to_winograd"
 
@@ -100,6 +100,7 @@ class Size:
         size: height and width of the result; about those of the input as well.
         batch: images.
         residual: whether something is added to the result.
+        kernel: height and width of the kernel.
         late: elementwise operators that follow the transforms; the direct convolution takes all of them in.
     """
 
@@ -107,6 +108,7 @@ class Size:
     outputs: int
     size: tuple[int, int]
     batch: int = 1
+    kernel: int = 3
     residual: bool = False
     late: int = 0
 
@@ -121,18 +123,20 @@ class Size:
             late = (layer.bias is not None) + (layer.activation is not None)
         elif layer.residual is not None:
             late = layer.activation is not None
-        return cls(layer.inputs, layer.outputs, layer.size, layer.batch or 1, layer.residual is not None, late)
+        return cls(
+            layer.inputs, layer.outputs, layer.size, layer.batch or 1, layer.side, layer.residual is not None, late
+        )
 
 
 def direct_work(size: Size) -> tuple[float, float]:
     """Multiply-adds of the direct convolution, and bytes of its weights."""
-    pairs = size.inputs * size.outputs
-    return 9.0 * size.batch * size.size[0] * size.size[1] * pairs, 36.0 * pairs
+    weights = size.kernel**2 * size.inputs * size.outputs
+    return 1.0 * size.batch * size.size[0] * size.size[1] * weights, 4.0 * weights
 
 
 def work(size: Size, tile: int) -> dict[str, float]:
     """What each kernel does: bytes, of the product multiply-adds and bytes of weights."""
-    (height, width), side = size.size, tile + 2
+    (height, width), side = size.size, tile + size.kernel - 1
     count = Grid(tile, -(-height // tile), -(-width // tile), size.batch).count
     area, pairs, pixels = side * side, size.inputs * size.outputs, 4.0 * size.batch * height * width
     return {
@@ -147,7 +151,7 @@ def work(size: Size, tile: int) -> dict[str, float]:
 
 def far(size: Size, tile: int, rates: BlockedRates) -> tuple[bool, bool]:
     """Whether the tiles of inputs and of products are out of the cache."""
-    amounts, side = work(size, tile), tile + 2
+    amounts, side = work(size, tile), tile + size.kernel - 1
     return amounts["inward"] / 4 > rates.cache, amounts["outward"] * side**2 / (side + tile) ** 2 > rates.cache
 
 
@@ -170,6 +174,6 @@ def gains(layer: BlockedLayer, rates: BlockedRates) -> list[Choice] | Mismatch:
     """The algorithms that are expected to be faster than the direct one, the fastest first."""
     size = Size.of(layer)
     base = direct(size, rates)
-    times = {tile: winograd(size, tile, rates) for tile in TILES}
+    times = {tile: winograd(size, tile, rates) for tile in TILES_OF[size.kernel]}
     found = [Choice(tile, base - time, growth(layer, tile)) for tile, time in times.items() if time < MARGIN * base]
-    return sorted(found, key=lambda choice: -choice.saved) or slower(base, list(times.values()))
+    return sorted(found, key=lambda choice: -choice.saved) or slower(base, times, size.kernel)

@@ -138,4 +138,4 @@ def _reason(layer: Layer, machines: Sequence[Rates]) -> Mismatch:
         reason = "direct convolution is expected to be as fast: it takes about {:.2f} ms, less than {} ms"
         return Mismatch(reason, base, SHORTEST)
     slowest = max(machines, key=lambda r: min(winograd(layer, tile, r) for tile in TILES) / direct(layer, r))
-    return slower(direct(layer, slowest), [winograd(layer, tile, slowest) for tile in TILES])
+    return slower(direct(layer, slowest), {tile: winograd(layer, tile, slowest) for tile in TILES})

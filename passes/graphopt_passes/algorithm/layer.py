@@ -95,7 +95,7 @@ def read_layer(node: Node) -> Layer | Mismatch | None:
     return layer
 
 
-def pads_of(node: Node) -> tuple[int, int, int, int] | Mismatch:
+def pads_of(node: Node, kernel: int = KERNEL) -> tuple[int, int, int, int] | Mismatch:
     """Top, left, bottom and right pads of a convolution that the algorithm can compute."""
     for name, wanted in (("strides", (1, 1)), ("dilations", (1, 1))):
         given = tuple(node.attr(name) or wanted)
@@ -105,7 +105,7 @@ def pads_of(node: Node) -> tuple[int, int, int, int] | Mismatch:
         return Mismatch("it has {} groups", node.attr("group"))
     auto = node.attr("auto_pad", "NOTSET")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        return 1, 1, 1, 1
+        return (kernel // 2,) * 4
     pads = (0, 0, 0, 0) if auto == "VALID" else tuple(node.attr("pads") or (0, 0, 0, 0))
     if min(pads) < 0:
         return Mismatch("its pads {} crop", pads)

@@ -1,6 +1,7 @@
 """The matrices of Winograd's minimal filtering, as ONNX constants need them.
 
-An F(m x m, 3 x 3) tile computes m x m outputs from a x a inputs, a = m + 2, with a * a multiplications a channel pair:
+An F(m x m, r x r) tile computes m x m outputs from a x a inputs, a = m + r - 1, with a * a multiplications a channel
+pair, r the side of the kernel:
 Y = A^T [ (G g G^T) * (B^T d B) ] A. See Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).
 """
 
@@ -13,9 +14,12 @@ import numpy as np
 TILES = (4, 2)
 """The sizes of output tiles for which there are matrices."""
 
+TILES_OF = {3: TILES, 5: (2,)}
+"""The sizes of output tiles by the side of the kernel; F(2x2,5x5) has the tiles of inputs of F(4x4,3x3)."""
+
 _INPUT = {
-    2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
-    4: (
+    4: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+    6: (
         (4, 0, -5, 0, 1, 0),
         (0, -4, -4, 1, 1, 0),
         (0, 4, -4, -1, 1, 0),
@@ -25,8 +29,16 @@ _INPUT = {
     ),
 }
 _WEIGHT = {
-    2: ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
-    4: (
+    (2, 3): ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
+    (2, 5): (
+        (1 / 4, 0, 0, 0, 0),
+        (-1 / 6, -1 / 6, -1 / 6, -1 / 6, -1 / 6),
+        (-1 / 6, 1 / 6, -1 / 6, 1 / 6, -1 / 6),
+        (1 / 24, 1 / 12, 1 / 6, 1 / 3, 2 / 3),
+        (1 / 24, -1 / 12, 1 / 6, -1 / 3, 2 / 3),
+        (0, 0, 0, 0, 1),
+    ),
+    (4, 3): (
         (1 / 4, 0, 0),
         (-1 / 6, -1 / 6, -1 / 6),
         (-1 / 6, 1 / 6, -1 / 6),
@@ -36,15 +48,16 @@ _WEIGHT = {
     ),
 }
 _OUTPUT = {
-    2: ((1, 1, 1, 0), (0, 1, -1, -1)),
-    4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+    (2, 3): ((1, 1, 1, 0), (0, 1, -1, -1)),
+    (2, 5): ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 1)),
+    (4, 3): ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
 }
 
 
 @lru_cache
 def input_filters(tile: int) -> np.ndarray:
     """B^T d B as the filters of a convolution with the tile as its stride: [a*a, 1, a, a]."""
-    rows, size = np.array(_INPUT[tile], np.float64), tile + 2
+    rows, size = np.array(_INPUT[tile + 2], np.float64), tile + 2
     filters = np.einsum("ai,bj->abij", rows, rows).reshape(size * size, 1, size, size)
     return np.asarray(filters, np.float32)
 
@@ -52,26 +65,27 @@ def input_filters(tile: int) -> np.ndarray:
 @lru_cache
 def output_matrix(tile: int) -> np.ndarray:
     """A^T M A as one matrix over the flattened tiles: [m*m, a*a]."""
-    rows, size = np.array(_OUTPUT[tile], np.float64), tile + 2
+    rows, size = np.array(_OUTPUT[tile, 3], np.float64), tile + 2
     matrix = np.einsum("ai,bj->abij", rows, rows).reshape(tile * tile, size * size)
     return np.asarray(matrix, np.float32)
 
 
 @lru_cache
-def input_rows(tile: int) -> np.ndarray:
+def input_rows(size: int) -> np.ndarray:
     """B^T, which transforms one axis of tiles: [a, a]."""
-    return np.array(_INPUT[tile], np.float32)
+    return np.array(_INPUT[size], np.float32)
 
 
 @lru_cache
-def output_rows(tile: int) -> np.ndarray:
+def output_rows(tile: int, kernel: int) -> np.ndarray:
     """A^T, which transforms one axis of products: [m, a]."""
-    return np.array(_OUTPUT[tile], np.float32)
+    return np.array(_OUTPUT[tile, kernel], np.float32)
 
 
 def transformed_weight(weight: np.ndarray, tile: int) -> np.ndarray | None:
     """G g G^T for every channel pair, computed in float64: [a*a, K, C]; None when float32 cannot hold it."""
-    rows, size = np.array(_WEIGHT[tile], np.float64), tile + 2
+    side = weight.shape[2]
+    rows, size = np.array(_WEIGHT[tile, side], np.float64), tile + side - 1
     half = np.einsum("ai,kcij->akcj", rows, weight.astype(np.float64), optimize=True)
     full = np.einsum("akcj,bj->abkc", half, rows, optimize=True)
     with np.errstate(over="ignore"):
