@@ -53,7 +53,7 @@ def cells(standing: Standing) -> list[str]:
 def _table(title: str, head: tuple[str, ...]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in head:
-        table.add_column(column, justify="right" if column else "left", overflow="fold")
+        table.add_column(column, justify="right" if column else "left", overflow="fold", no_wrap=not column)
     return table
 
 
