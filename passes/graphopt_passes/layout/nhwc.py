@@ -110,7 +110,7 @@ class _Builder:
         if any(value.constant_tensor is None or math.prod(value.constant_tensor.dims) != 1 for value in parameters):
             return None
         result = node.output(0)
-        if node.op == "DequantizeLinear" and (result is None or any(user.op not in _UNARY for user in result.users)):
+        if node.op == "DequantizeLinear" and not (result is not None and _read_by_unary(result)):
             return None  # rather transpose bytes than floats
         made: Value = self.rw.op(node.op_type, data, *node.inputs[1:], domain=node.domain, **node.attrs)
         return made
@@ -118,3 +118,7 @@ class _Builder:
     def _made(self, op_type: str, inputs: list[Value | None], attrs: Mapping[str, Any]) -> Value:
         made: Value = self.rw.op(op_type, *inputs, domain=_DOMAIN, **attrs)
         return made
+
+
+def _read_by_unary(value: Value) -> bool:
+    return not value.is_output and all(user.op in _UNARY for user in value.users)
