@@ -32,6 +32,7 @@ PAGE = results.HERE.parent / "docs" / "winograd.md"
 BEGIN, END = "<!-- figures of `python -m benchmarks winograd` -->", "<!-- end of figures -->"
 MODELS = ("vgg11_bn", "resnet18", "resnet50", "inception_v3", "densenet121", "repvgg_a0", "dla34", "unet")
 VARIANTS = ("raw", "layout", "winograd")
+_LARGE = 2e8
 PASS = "convert_conv_to_winograd"
 
 
@@ -105,8 +106,9 @@ def _difference(got: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.abs(got.astype(np.float64) - wanted).max() / max(float(np.abs(wanted).max()), 1e-30))
 
 
-def _starts(files: dict[str, Path], rounds: int = 2) -> dict[str, float]:
-    """Least milliseconds until a session is ready."""
+def _starts(files: dict[str, Path]) -> dict[str, float]:
+    """Least milliseconds until a session is ready; large models only once."""
+    rounds = 1 if _bytes(files["raw"]) > _LARGE else 3
     times: dict[str, list[float]] = {variant: [] for variant in files}
     for _ in range(rounds):
         for variant, path in files.items():
