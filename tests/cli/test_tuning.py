@@ -103,6 +103,19 @@ def blocked(model: onnx.ModelProto) -> bool:
     return any(node.domain == "com.microsoft.nchwc" for node in model.graph.node)
 
 
+def test_the_plan_tells_what_becomes_of_each_node(tmp_path: Path, capsys: Any) -> None:
+    onnx.save(demo.conv_maxpool(), tmp_path / "model.onnx")
+    assert run("layout", str(tmp_path / "model.onnx"), "--target", "avx512", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["operator"], row["becomes"]) for row in rows] == [
+        ("Conv", "blocked: conv"),
+        ("MaxPool", "blocked: pool"),
+    ]
+    assert all(float(row["NCHW us"]) > float(row["blocked us"]) > 0 for row in rows)
+    assert run("layout", str(tmp_path / "model.onnx"), "--target", "avx2") == 0
+    assert "2 of 2 nodes in blocks" in capsys.readouterr().out
+
+
 def test_a_fit_finds_the_rates_behind_the_times() -> None:
     truth = timing.Rates((30e3, 50e3, 60e3), 40e3, 30e3, 9e3, 20e3, 40e3, 20e3, (3e3, 1.5e3), 0.4, 15e3, 1.5)
     taken = []

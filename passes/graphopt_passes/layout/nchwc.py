@@ -10,6 +10,7 @@ from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 from graphopt.rewrite.target import METADATA_KEY, Target, host
 from graphopt_passes.layout.emit import DOMAIN, Builder
 from graphopt_passes.layout.plan import Plan, make_plan
+from graphopt_passes.layout.report import rows
 from graphopt_passes.layout.timing import rates_of
 
 
@@ -21,7 +22,8 @@ class ConvertLayoutNchwc(GraphPass):
     on machines with the same block size only, and says so in its metadata.
 
     `Options(extra={"convert_layout_nchwc": {...}})` takes `"force"`: True blocks all that can be, whatever the
-    cost model says; and `"rates"`: `Rates` in place of what `graphopt tune` measured here or of the built-in ones.
+    cost model says; `"rates"`: `Rates` in place of what `graphopt tune` measured here or of the built-in ones; and
+    `"plan"`: a list that takes the rows of `layout.report`, what becomes of each node and both prices.
     """
 
     name = "convert_layout_nchwc"
@@ -51,6 +53,8 @@ class ConvertLayoutNchwc(GraphPass):
         settings = rw.options.extra.get(self.name, {})
         rates = settings.get("rates") or rates_of(target)
         plan = make_plan(graph, target.block, force=bool(settings.get("force")), rates=rates)
+        if isinstance(settings.get("plan"), list):
+            settings["plan"] += rows(graph, plan)
         self._explain(plan, rw)
         builder = Builder(rw, self.name, target.block)
         converted = False

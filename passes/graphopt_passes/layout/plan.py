@@ -42,9 +42,11 @@ class Plan:
         groups: what is built, by the node at whose place it is built.
         kept: nodes that could be blocked but are cheaper in NCHW: the costs of the node in either form.
         declined: nodes that cannot be blocked, and why.
+        prices: the costs of all nodes that can be blocked, in NCHW and in blocks.
     """
 
     groups: dict[Node, Group] = field(default_factory=dict)
+    prices: dict[Node, tuple[float, float]] = field(default_factory=dict)
     kept: dict[Node, tuple[float, float]] = field(default_factory=dict)
     declined: dict[Node, Mismatch] = field(default_factory=dict)
 
@@ -69,7 +71,7 @@ def make_plan(graph: Graph, block: int, *, force: bool = False, rates: Rates | N
         return plan
     _mark_fusions(forms)
     costs = Costs(facts, rates)
-    prices = {node: costs.form(form) for node, form in forms.items()}
+    plan.prices = prices = {node: costs.form(form) for node, form in forms.items()}
     chosen = _choose(forms, {node: (_FORCED, b) for node, (_, b) in prices.items()} if force else prices, costs)
     plan.kept = {node: prices[node] for node in forms if node not in chosen}
     plan.groups = _groups({node: form for node, form in forms.items() if node in chosen}, prices)

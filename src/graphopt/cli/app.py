@@ -82,6 +82,7 @@ def _register() -> None:
         explaining,
         optimizing,
         passwise,
+        planning,
         profiling,
         tuning,
     )
@@ -95,6 +96,7 @@ def _register() -> None:
     app.command("explain")(explaining.explain)
     app.command("bisect")(explaining.bisect)
     app.command("profile")(profiling.profile)
+    app.command("layout")(planning.layout)
     app.command("tune")(tuning.tune)
     app.command("demo")(demonstrating.demo)
 
