@@ -17,6 +17,7 @@ PASSES: dict[str, str] = {
     "eliminate_part_of_concat": "elimination.parts:EliminatePartOfConcat",
     "eliminate_nop_split": "elimination.concat:EliminateNopSplit",
     "eliminate_nop_expand": "elimination.repeat:EliminateNopExpand",
+    "eliminate_expand_before_broadcast": "elimination.broadcast:EliminateExpandBeforeBroadcast",
     "eliminate_nop_tile": "elimination.repeat:EliminateNopTile",
     "eliminate_nop_with_unit": "elimination.unit:EliminateNopWithUnit",
     "eliminate_addition_of_zero": "elimination.unit:EliminateAdditionOfZero",
