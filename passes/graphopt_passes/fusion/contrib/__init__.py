@@ -6,6 +6,7 @@ PASSES: dict[str, str] = {
     "fuse_quick_gelu": "fusion.contrib.gelu:FuseQuickGelu",
     "fuse_add_bias_into_gelu": "fusion.contrib.gelu:FuseAddBiasIntoGelu",
     "fuse_branchwise_rms_norm": "fusion.contrib.normalization:FuseBranchwiseRmsNorm",
+    "replace_skip_layer_normalization": "fusion.contrib.skip:ReplaceSkipLayerNormalization",
     "fuse_transpose_into_matmul": "fusion.contrib.matmul:FuseTransposeIntoMatmul",
     "fuse_scale_into_matmul": "fusion.contrib.matmul:FuseScaleIntoMatmul",
     "fuse_activation_into_gemm": "fusion.contrib.activation:FuseActivationIntoGemm",
