@@ -70,19 +70,22 @@ class ConvertConvToWinograd(GraphPass):
             chosen = [(layer, Choice(force, 0.0, growth(layer, force))) for layer in layers]
         else:
             chosen = self._choose(model, layers, _offers(settings, rw), rw)
+        earlier = _grown(model) - _bytes(model)
         plain = Builder(rw, self.name, bool(settings.get("plain")))
         blocked = BlockedBuilder(rw, self.name)
+        converted = False
         for layer, choice in chosen:
             if rw.log.full:
-                return
+                break
             if isinstance(layer, BlockedLayer):
                 outcome = blocked.build(layer, choice.tile)
             else:
                 outcome = plain.build(layer, choice.tile)
+            converted |= bool(outcome)
             if isinstance(outcome, Mismatch):
                 rw.decline("{}", outcome, node=layer.node)
-            elif outcome:
-                model.metadata[GROWTH_KEY] = str(_grown(model) + choice.growth)
+        if converted:
+            model.metadata[GROWTH_KEY] = str(max(earlier + _bytes(model), 0))
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Nothing: the budget is the model's, so `run_model` looks at all graphs at once."""
