@@ -23,6 +23,7 @@ def render_profile(found: Profile, width: int) -> Iterator[Any]:
     yield Text(f"{found.threads} thread{'s' if found.threads > 1 else ''}; {found.machine}", style="dim")
     if found.levels:
         yield _levels(found)
+    if found.blocks:
         yield _blocks(found, width)
     if found.lone:
         yield _lone(found)
