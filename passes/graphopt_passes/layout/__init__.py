@@ -1,6 +1,7 @@
 """Passes that choose the memory layout of values."""
 
 PASSES: dict[str, str] = {
+    "convert_channel_shuffle_to_gather": "layout.shuffle:ConvertChannelShuffleToGather",
     "convert_gemm_to_conv": "layout.heads:ConvertGemmToConv",
     "convert_softmax_axis": "layout.softmax:ConvertSoftmaxAxis",
     "convert_layout_nchwc": "layout.nchwc:ConvertLayoutNchwc",
