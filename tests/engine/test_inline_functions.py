@@ -92,3 +92,19 @@ def test_domains_that_only_the_function_imports_are_imported() -> None:
     result = optimize(model, passes="inline_functions", strict=True)
     assert {o.domain: o.version for o in result.opset_import}["com.microsoft"] == 1
     assert [n.op_type for n in result.graph.node] == ["QuickGelu"]
+
+
+def test_graphs_do_not_get_too_deep_for_a_file() -> None:
+    """Each function has a branch that calls the one before: inlined, they are branches in branches."""
+    head = '<domain: "local", opset_import: ["" : 18, "local" : 1]> '
+    functions = [head + "f0 (a, d) => (r) { r = Neg (a) }"]
+    functions += [
+        head + f"f{k} (a, d) => (r) {{ r = If (d) <then_branch = t () => (float[2] p) {{ p = local.f{k - 1} (a, d) }},"
+        " else_branch = e () => (float[2] q) { q = Abs (a) }> }"
+        for k in range(1, 60)
+    ]
+    text = "g (float[2] x, bool d) => (float[2] y) { y = local.f59 (x, d) } "
+    model = parser.parse_model(HEAD + text + " ".join(functions))
+    result = PassManager(passes="inline_functions", strict=True, explain=True).run(model)
+    assert onnx.ModelProto.FromString(result.model.SerializeToString()).functions
+    assert "29 graphs would be inside of each other" in {miss.reason for miss in result.near_misses}

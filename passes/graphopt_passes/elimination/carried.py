@@ -7,7 +7,7 @@ from typing import Any
 from graphopt.analysis.purity import is_removable
 from graphopt.ir import Graph, Node, Value, captured_values
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt.rewrite.inline import Operand, Trim, stand_ins, trimmed
+from graphopt.rewrite.inline import Operand, Trim, replace_by, trimmed
 
 _LOOPS = {"Loop": (2, 1), "Scan": (0, 0)}
 """How many inputs and outputs of the body come before the states."""
@@ -63,8 +63,7 @@ class EliminateLoopInvariantState(OpRule):
             return made
         rest = iter(made)
         results = [node.inputs[first_in + k] if k in gone else next(rest) for k in range(len(node.outputs))]
-        values = stand_ins(rw, node, results)
-        return values if isinstance(values, Mismatch) else rw.replace(node, values)
+        return replace_by(rw, node, results)
 
 
 def _states(node: Node) -> int:
@@ -104,7 +103,7 @@ def _trim_branches(node: Node, used: list[bool], rw: Rewriter) -> Outcome:
         key: Trim((), gone, _unneeded(branch, _chosen(branch.outputs, used))) for key, branch in node.subgraphs.items()
     }
     made = trimmed(rw, node, trims, inputs=node.inputs, outputs=sum(used))
-    return made if isinstance(made, Mismatch) else rw.replace(node, _dealt(made, used))
+    return made if isinstance(made, Mismatch) else replace_by(rw, node, _dealt(made, used))
 
 
 def _trim_body(node: Node, used: list[bool], rw: Rewriter) -> Outcome:
@@ -138,7 +137,7 @@ def _trim_body(node: Node, used: list[bool], rw: Rewriter) -> Outcome:
     made = trimmed(rw, node, {"body": trim}, inputs=operands, outputs=sum(keep), **attrs)
     if isinstance(made, Mismatch):
         return made
-    return rw.replace(node, _dealt(made, keep)[: len(node.outputs)])
+    return replace_by(rw, node, _dealt(made, keep)[: len(node.outputs)])
 
 
 def _chosen(values: list[Value], wanted: list[bool]) -> list[Value]:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from graphopt.ir import Graph, Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt.rewrite.inline import adopt, lost_effect, stand_ins
+from graphopt.rewrite.inline import adopt, lost_effect, replace_by
 
 
 class EliminateIfWithConstCond(OpRule):
@@ -43,8 +43,7 @@ class EliminateIfWithConstCond(OpRule):
         results = adopt(rw, branch)
         if isinstance(results, Mismatch):
             return results
-        values = stand_ins(rw, node, results)
-        return values if isinstance(values, Mismatch) else rw.replace(node, values)
+        return replace_by(rw, node, results)
 
 
 def known_condition(condition: Value, graph: Graph) -> bool | Mismatch:

@@ -11,10 +11,13 @@ from graphopt.ir import Graph, Model, Node, Value
 from graphopt.ir.attributes import decode_attribute
 from graphopt.ir.schema import op_schema
 from graphopt.rewrite import Event, GraphPass, Mismatch, Outcome, Rewriter
-from graphopt.rewrite.inline import adopt, inner_graphs, lost_effect, stand_ins
+from graphopt.rewrite.inline import adopt, inner_graphs, lost_effect, replace_by
 
 _GROWTH = 100
 """A model may become so many times larger, in nodes: functions that call functions multiply."""
+
+_DEEPEST = 28
+"""Each graph inside of another takes three of the hundred levels that protobuf reads."""
 
 _CALL = "call "
 
@@ -54,7 +57,7 @@ class InlineFunctions(GraphPass):
 
     def _inline(self, node: Node, function: Graph, rw: Rewriter) -> Outcome:
         graph = node.graph
-        for problem in (_other_versions(function, graph), lost_effect(node, function)):
+        for problem in (_other_versions(function, graph), lost_effect(node, function), _too_deep(function, graph)):
             if problem is not None:
                 return problem
         if node.subgraphs:
@@ -65,20 +68,30 @@ class InlineFunctions(GraphPass):
         results = adopt(rw, function, given, _attributes(node, function))
         if isinstance(results, Mismatch):
             return results
-        values = stand_ins(rw, node, results)
-        if isinstance(values, Mismatch):
-            return values
         for inside in (function, *inner_graphs(function)):
             for inner in inside:
                 if not inner.op.startswith(_CALL) and not graph.opset(inner.domain) and function.opset(inner.domain):
                     rw.model.require_opset(inner.domain, function.opset(inner.domain))
-        return rw.replace(node, values)
+        return replace_by(rw, node, results)
 
 
 def _too_large(function: Graph, size: int) -> Mismatch:
     if size >= ENDLESS:
         return Mismatch("{} calls itself", function.name)
     return Mismatch("inlining {} would make {} nodes", function.name, size)
+
+
+def _too_deep(function: Graph, graph: Graph) -> Mismatch | None:
+    """Why graphs in graphs could not be written to a file any more."""
+    depth = max(map(_depth, inner_graphs(function)), default=0) + _depth(graph)
+    return Mismatch("{} graphs would be inside of each other", depth) if depth > _DEEPEST else None
+
+
+def _depth(graph: Graph) -> int:
+    depth = 0
+    while graph.owner is not None:
+        graph, depth = graph.owner.graph, depth + 1
+    return depth
 
 
 def _calls(graph: Graph) -> list[Node]:

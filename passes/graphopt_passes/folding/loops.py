@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from graphopt.ir import Graph, Node, Value
 from graphopt.rewrite import GraphPass, Mismatch, Outcome, Rewriter
-from graphopt.rewrite.inline import adopt, constants_of, stand_ins
+from graphopt.rewrite.inline import adopt, constants_of, replace_by
 from graphopt_passes.folding.rounds import rounds_of, scalar_or_vector
 from graphopt_passes.folding.unroll import Results, cannot_stack, most_rounds, nothing, stack, unroll_all
 
@@ -49,8 +49,7 @@ def _unroll(node: Node, rw: Rewriter) -> Outcome:
     results = _write_out(rw, node, body, states, rounds)
     if isinstance(results, Mismatch):
         return results
-    values = stand_ins(rw, node, results)
-    return values if isinstance(values, Mismatch) else rw.replace(node, values, f"{rounds} rounds")
+    return replace_by(rw, node, results, f"{rounds} rounds")
 
 
 def _write_out(rw: Rewriter, node: Node, body: Graph, states: list[Value], rounds: int) -> Results | Mismatch:

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.ir import Graph, Node, Value
 from graphopt.rewrite import GraphPass, Mismatch, Outcome, Rewriter
-from graphopt.rewrite.inline import adopt, constants_of, stand_ins
+from graphopt.rewrite.inline import adopt, constants_of, replace_by
 from graphopt_passes.folding.unroll import Results, cannot_stack, most_rounds, nothing, stack, unroll_all
 
 
@@ -115,8 +115,7 @@ def _unroll(node: Node, rw: Rewriter) -> Outcome:
     results = _write_out(rw, node, body, form)
     if isinstance(results, Mismatch):
         return results
-    values = stand_ins(rw, node, results)
-    return values if isinstance(values, Mismatch) else rw.replace(node, values, f"{form.length} rounds")
+    return replace_by(rw, node, results, f"{form.length} rounds")
 
 
 def _write_out(rw: Rewriter, node: Node, body: Graph, form: _Form) -> Results | Mismatch:

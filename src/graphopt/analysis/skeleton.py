@@ -14,7 +14,7 @@ from graphopt.analysis.calls import CallSizes
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.flush import emit
-from graphopt.ir.types import encode_type
+from graphopt.ir.types import decode_type, encode_type
 
 KEPT_BYTES = 1024 * 8
 """Integer tensors up to this size keep their data: shapes, axes and indices are read by inference."""
@@ -80,6 +80,9 @@ class Skeleton:
 
     def _input(self, value: Value, target: onnx.ValueInfoProto, *, inner: bool) -> None:
         value_type = value.type
+        if inner and value_type is None and value.info is not None:
+            # Where nothing was inferred yet, inference needs the declared element type to begin with.
+            value_type = decode_type(value.info.type)
         if value_type is None:
             return
         if inner and isinstance(value_type, TensorType):
@@ -89,6 +92,8 @@ class Skeleton:
 
     def _output(self, value: Value, target: onnx.ValueInfoProto) -> None:
         value_type = value.type
+        if value_type is None and value.graph.owner is not None and value.info is not None:
+            value_type = decode_type(value.info.type)
         if value_type is None or not self._output_types:
             return
         if isinstance(value_type, TensorType):

@@ -16,6 +16,7 @@ from graphopt.rewrite.legality import reads
 
 if TYPE_CHECKING:
     from graphopt.rewrite.rewriter import Rewriter
+    from graphopt.rewrite.rule import Outcome
 
 Operand = Value | None
 
@@ -67,6 +68,27 @@ def constants_of(rw: Rewriter, source: Graph) -> dict[Value, Operand]:
         if value is not None and tensor is not None:
             shared[value] = rw.constant(tensor, like=value)
     return shared
+
+
+def replace_by(rw: Rewriter, node: Node, results: Sequence[Operand], detail: str = "") -> Outcome:
+    """Let what was adopted take the place of a node.
+
+    Args:
+        rw: the gate, begun at the node.
+        node: the node that goes away.
+        results: what `adopt` or `trimmed` gave for each of its outputs.
+        detail: a remark for the event.
+
+    Returns:
+        The outcome of `rw.replace`, or a `Mismatch` when something cannot stand for an output.
+    """
+    values = stand_ins(rw, node, results)
+    if isinstance(values, Mismatch):
+        return values
+    outcome = rw.replace(node, values, detail)
+    # Inference has not seen the inside of copied subgraphs yet, whatever is known of their results.
+    rw.stale_types = rw.stale_types or bool(outcome)
+    return outcome
 
 
 def stand_ins(rw: Rewriter, node: Node, results: Sequence[Operand]) -> list[Operand] | Mismatch:
