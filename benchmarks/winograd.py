@@ -183,7 +183,7 @@ def write() -> None:
         f"{machine['day']}; other processes kept the machine busy, load {min(row['load'] for row in rows):.0f} to "
         f"{max(row['load'] for row in rows):.0f}.\n\n"
         + grid(tuple(head), [_cells(row) for row in rows])
-        + "\n"
+        + "\n\n"
         + grid(
             ("model", "difference, layout", "difference, Winograd", "MB raw / layout / Winograd", "start, ms"),
             [_second(row) for row in rows],
@@ -192,7 +192,7 @@ def write() -> None:
     page = PAGE.read_text()
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
 def main(name: str, threads: str, budget: str) -> None:
