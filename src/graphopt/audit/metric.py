@@ -113,4 +113,7 @@ def evaluate(metric: Metric, variant: Variant) -> float | None:
         raise UsageError(f"data has fewer than the {size} samples of one batch")
     outputs = {name: np.concatenate([part[i] for part in parts]) for i, name in enumerate(names)}
     given = {name: array[:count] if len(array) >= count else array for name, array in metric.data.items()}
-    return float(metric.function(outputs, given))
+    try:
+        return float(metric.function(outputs, given))
+    except Exception as error:  # the user's own code may raise anything at all
+        raise UsageError(f"the metric {metric.name} raised {type(error).__name__}: {error}") from error
