@@ -6,5 +6,6 @@ PASSES: dict[str, str] = {
     "convert_softmax_axis": "layout.softmax:ConvertSoftmaxAxis",
     "convert_layout_nchwc": "layout.nchwc:ConvertLayoutNchwc",
     "convert_layout_nhwc": "layout.nhwc:ConvertLayoutNhwc",
+    "eliminate_nop_reorder": "layout.pixels:EliminateNopReorder",
     "swap_gemm_operands": "layout.operands:SwapGemmOperands",
 }

@@ -1,0 +1,43 @@
+"""Images of a single pixel, for which blocked and plain layout are the same."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from graphopt.ir import Node
+from graphopt.match import Mismatch
+from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite.target import host
+
+_REORDERS = ("com.microsoft.nchwc::ReorderInput", "com.microsoft.nchwc::ReorderOutput")
+
+
+class EliminateNopReorder(OpRule):
+    """Remove `ReorderInput` and `ReorderOutput` of images of one pixel, which move nothing.
+
+    [N, C/b, 1, 1, b] has its numbers in the order of [N, C, 1, 1] where the channels fill their blocks.
+    """
+
+    name = "eliminate_nop_reorder"
+    ops = _REORDERS
+    level = Level.ALL
+    numerics = Numerics.EXACT
+    opsets = "7-"
+    peers: ClassVar[dict[str, str]] = {}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Let the input stand for the output."""
+        x = node.input(0)
+        if x is None or x.shape is None or len(x.shape) != 4:
+            return None
+        if x.shape[2:] != (1, 1):
+            return None
+        block = (rw.options.target or host()).block
+        channels = x.shape[1]
+        if block not in (8, 16) or not isinstance(channels, int) or channels % block:
+            return Mismatch("the {} channels of {} do not fill blocks", channels, x.name)
+        if node.op == _REORDERS[1] and node.attr("channels") != channels:
+            return Mismatch("{} of the {} channels of {} are meant", node.attr("channels"), channels, x.name)
+        if node.attr("channels_last", 0) and node.op == _REORDERS[0]:
+            return Mismatch("{} has its channels last", x.name)
+        return rw.replace(node, [x])
