@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -90,10 +91,21 @@ def _row_per_image(x: Value) -> bool:
         if producer is None or rows is None:
             return False
         if producer.op in _FLATTENING:
-            source = producer.inputs[0]
-            shape = (source.shape if source is not None else None) or ()
-            return len(shape) == 4 and shape[0] == rows
+            return _flattens(producer, rows)
         if producer.op not in _ROW_BY_ROW:
             return False
         value = next((v for v in producer.inputs if v is not None and not v.is_const), None)
     return False
+
+
+def _flattens(node: Node, rows: object) -> bool:
+    """Whether a node makes one row of each image, and as many as `rows`."""
+    source, out = node.inputs[0], node.outputs[0]
+    shape = (source.shape if source is not None else None) or ()
+    made = (out.shape if out is not None else None) or ()
+    if len(shape) != 4 or len(made) != 2:
+        return False
+    # Exporters name the batch behind a Reshape to (-1, features) anew, but rows as long as images are as many.
+    sizes = [dim for dim in shape[1:] if isinstance(dim, int) and dim > 0]
+    whole = len(sizes) == 3 and made == (rows, prod(sizes))
+    return shape[0] == rows or (node.op == "Reshape" and whole)

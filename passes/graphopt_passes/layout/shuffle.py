@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -73,16 +74,28 @@ def _shuffle(value: Value | None) -> tuple[Value, np.ndarray] | Mismatch | None:
         return None
     x = first.input(0)
     shape, parts = (x.shape, grouped.shape) if x is not None else (None, None)
-    if x is None or shape is None or parts is None or len(shape) != 4 or None in shape or None in parts:
+    if x is None or shape is None or parts is None or len(shape) != 4 or None in shape[1:] or None in parts[1:]:
         return Mismatch("the sizes of {} are not known", grouped.name)
     channels, groups, members = shape[1], parts[1], parts[2]
-    if value.shape != shape or (parts[0], *parts[3:]) != (shape[0], *shape[2:]):
+    images = (shape, (parts[0], channels, *parts[3:]), value.shape or ())
+    if any(image[1:] != shape[1:] for image in images) or not _one_batch(images):
         return Mismatch("{} does not regroup channels alone", grouped.name)
     if not (isinstance(channels, int) and isinstance(groups, int) and isinstance(members, int)):
         return Mismatch("the channels of {} are not known", x.name)
+    if groups * members != channels:
+        return Mismatch("{} regroups more than channels", grouped.name)
     if not grouped.one_use or not transposed.one_use:
         return Mismatch("{} has other readers", grouped.name if not grouped.one_use else transposed.name)
     return x, np.arange(channels, dtype=np.int64).reshape(groups, members).T.reshape(-1)
+
+
+def _one_batch(images: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether images of equal channels, heights and widths, reshaped from one another, are equally many."""
+    first = images[0]
+    if first[0] is not None and all(image[0] == first[0] for image in images):
+        return True
+    # A Reshape gives the batch a name of its own, or none; numbers as many as before make as many images.
+    return all(isinstance(dim, int) and dim > 0 for dim in first[1:])
 
 
 def _sizes(node: Node, channels: int) -> list[int] | None:
