@@ -13,6 +13,7 @@ from graphopt.audit.explaining import explain
 from graphopt.audit.settings import Settings
 from graphopt.errors import UsageError
 from graphopt.match import Mismatch
+from graphopt.rewrite import Level, Options, Target
 
 
 def chain(*ops: str) -> onnx.ModelProto:
@@ -111,6 +112,15 @@ def test_near_misses_tell_why(monkeypatch) -> None:
     assert [miss.reason for miss in found.near_misses] == ["identity0 is dear to me"]
     assert found.story("identity0").near_misses[0].rule == "eliminate_identity"
     assert found.steps == []
+
+
+def test_what_stays_in_plain_layout_has_its_reason() -> None:
+    settings = Settings(level=Level.ALL, options=Options(target=Target.parse("avx512")))
+    found = explain(chain("Relu"), settings)
+    reasons = [miss.reason for miss in found.near_misses if miss.rule == "convert_layout_nchwc"]
+    assert len(reasons) == 1
+    assert reasons[0].startswith("Conv takes about")
+    assert [note.op for note in found.after] == ["com.microsoft::FusedConv"]
 
 
 def test_measured_gains() -> None:

@@ -12,11 +12,13 @@ from graphopt.audit.notebook import InNotebook
 from graphopt.audit.settings import Manager, Settings
 from graphopt.errors import UsageError
 from graphopt.ir import Model, Source, TensorType
-from graphopt.rewrite import Event, Failure, NearMiss, OpRule, PatternRule
+from graphopt.rewrite import Event, Failure, Level, Log, NearMiss, OpRule, PatternRule
 from graphopt.rewrite.events import NodeNote
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
+
+    from graphopt.pipeline.run import Plan
 
 
 @dataclass(slots=True)
@@ -180,8 +182,10 @@ def _explain(source: Source, manager: Manager | Settings | None) -> tuple[Explan
     steps = [Step(event, _traffic(event, sizes)) for event in log.events]
     # What a pass said on the way may no longer hold at the end: the reasons that stand are those of a second look.
     _, again = settings.run(Model.load(model.flush()), explain=True, plan=plan)
-    standing = set(again.near_misses)
-    declined = list(again.near_misses.values())
+    # Passes that choose a layout decide once, so for them it is what they said of nodes that are left.
+    standing = {key: miss for key, miss in again.near_misses.items() if not _of_layout(miss, plan)}
+    standing |= _decided(log, plan, after)
+    declined = list(standing.values())
     moot = [m for key, m in log.near_misses.items() if key not in standing and not _fired_later(m, log.events)]
     looked: dict[str, list[str]] = {}
     for name in plan.names():
@@ -217,6 +221,32 @@ def _traffic(event: Event, sizes: dict[str, int]) -> int | None:
     if any(name not in sizes for name in {*removed, *added}):
         return None
     return sum(sizes[name] for name in removed) - sum(sizes[name] for name in added)
+
+
+def _of_layout(miss: NearMiss, plan: Plan) -> bool:
+    return plan.rule(miss.rule).level is Level.LAYOUT
+
+
+def _decided(log: Log, plan: Plan, after: list[NodeNote]) -> dict[tuple[str, str], NearMiss]:
+    """What passes that choose a layout said of nodes that are left, some as part of a fused one."""
+    left = {output: note for note in after for output in note.outputs if output}
+    next_names: dict[str, list[str]] = {}
+    for event in log.events:
+        made = [output for note in event.added for output in note.outputs]
+        for output in (output for note in event.removed for output in note.outputs):
+            next_names.setdefault(output, []).extend(made)
+    found = {}
+    for key, miss in log.near_misses.items():
+        if not _of_layout(miss, plan):
+            continue
+        names = list(miss.node.outputs)
+        for name in names:
+            names += [made for made in next_names.get(name, ()) if made not in names]
+        notes = [left[name] for name in names if name in left]
+        note = next((n for n in notes if n.op in (miss.node.op, f"com.microsoft::Fused{miss.node.op}")), None)
+        if note is not None:
+            found[key] = NearMiss(miss.rule, note, miss.reason)
+    return found
 
 
 def _fired_later(miss: NearMiss, events: Iterable[Event]) -> bool:
