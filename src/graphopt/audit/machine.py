@@ -52,9 +52,9 @@ class Machine:
 
     def __str__(self) -> str:
         packages = ", ".join(f"{name} {number}" for name, number in self.packages.items())
+        cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
         return (
-            f"{self.processor}, {self.cores} cores, {self.memory / 2**30:.0f} GiB, {self.system}, "
-            f"Python {self.python}; {packages}"
+            f"{self.processor}, {cores}, {self.memory / 2**30:.0f} GiB, {self.system}, Python {self.python}; {packages}"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rich.columns import Columns
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -28,7 +29,8 @@ def render_audit(audit: Audit, width: int) -> Iterator[Any]:
     yield Text("")
     yield from _tables("What each did, and what it cost", audit.rows, columns.cost_columns(audit), width)
     yield from _tables("What its output is worth", audit.rows, columns.worth_columns(audit), width)
-    yield from _remarks(audit)
+    remarks = list(_remarks(audit))
+    yield from ([*remarks, Text("")] if remarks else [])
     yield from _operators(audit, width)
     yield Text(
         f"base: {audit.baseline}. Times are medians with half the 99 % interval; within 3 %, or where the interval "
@@ -130,7 +132,7 @@ def _operators(audit: Audit, width: int) -> Iterator[Any]:
         table.add_row(op, *(_count(number, row[0]) for number in row))
     yield table
     if heads[0] == "a":
-        yield Text("; ".join(f"{head}: {name}" for head, name in zip(heads, names, strict=True)), style="dim")
+        yield Columns([Text(f"{head}: {name}", style="dim") for head, name in zip(heads, names, strict=True)])
     if left > 0:
         yield Text(f"{left} more operators; see --json", style="dim")
     yield Text("")

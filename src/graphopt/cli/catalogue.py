@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -43,11 +44,10 @@ def passes(
             if wanted is not None and wanted not in choices:
                 raise UsageError(f"unknown {key} {wanted!r}; expected one of {', '.join(choices)}")
             records = [each for each in records if wanted in (None, each[key])]
-        show_json(records) if as_json else show(_table(records))
+        show_json(records) if as_json else show(*_listed(records))
 
 
 def _show_peers(*, as_json: bool, as_markdown: bool) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     from graphopt.audit.equivalents import equivalents
@@ -58,12 +58,9 @@ def _show_peers(*, as_json: bool, as_markdown: bool) -> None:
     elif as_markdown:
         sys.stdout.write(found.to_markdown())
     else:
-        table = Table(box=None, pad_edge=False)
-        for title in ("optimizer", "its pass", "graphopt", "or why there is none"):
-            table.add_column(title, overflow="fold")
-        for row in found.rows:
-            table.add_row(row.peer, row.theirs, "\n".join(row.ours), row.reason, style="" if row.ours else "dim")
-        show(table, Text(found.summary()))
+        lines = [(f"{row.peer} {row.theirs}: ", ", ".join(row.ours) or f"none, {row.reason}") for row in found.rows]
+        show(*(Text.assemble(theirs, (ours, "dim" if ours.startswith("none, ") else "")) for theirs, ours in lines))
+        show(Text(found.summary(), style="bold"))
 
 
 def _write(folder: str) -> None:
@@ -82,14 +79,16 @@ def _write(folder: str) -> None:
     show(f"{len(files)} pages in {folder}")
 
 
-def _table(records: list[dict[str, Any]]) -> Any:
-    from rich.table import Table
+def _listed(records: list[dict[str, Any]]) -> Iterator[Any]:
+    """Each pass with its sentence below, under its family."""
+    from rich.padding import Padding
+    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False)
-    for title in ("pass", "family", "level", "numerics"):
-        table.add_column(title, no_wrap=True)
-    table.add_column("what it does", overflow="fold")
-    for each in records:
-        style = "" if each["default"] else "dim"
-        table.add_row(*(each[key] for key in ("name", "family", "level", "numerics", "summary")), style=style)
-    return table
+    families = dict.fromkeys(each["family"] for each in records)
+    for family in families:
+        yield Text(family, style="bold")
+        for each in records:
+            if each["family"] == family:
+                level = each["level"] if each["default"] else "only when named"
+                yield Text.assemble(f"  {each['name']}  ", (f"({level}, {each['numerics']})", "dim"))
+                yield Padding(Text(each["summary"]), (0, 0, 0, 6))

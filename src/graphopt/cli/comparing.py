@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphopt.cli.console import progress, read_source, show, show_json
+from graphopt.cli.console import plain_table, progress, read_source, show, show_json
 
 if TYPE_CHECKING:
     from graphopt.audit.difference import Diff
@@ -50,10 +50,9 @@ def verify(
 
 
 def _verification(report: Report) -> list[Any]:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table("inputs", "sizes", "output", "status", "largest error", "relative", box=None, pad_edge=False)
+    table = plain_table("inputs", "sizes", "output", "status", "largest error", "relative", words=4)
     for case in report.cases:
         sizes = ", ".join(f"{name}={size}" for name, size in case.sizes.items())
         for output in case.outputs:
@@ -77,7 +76,6 @@ def diff(before: First, after: Second, as_json: Json = False) -> None:
 
 
 def _differences(found: Diff) -> list[Any]:
-    from rich.table import Table
     from rich.text import Text
 
     from graphopt.audit.columns import size
@@ -86,7 +84,7 @@ def _differences(found: Diff) -> list[Any]:
         return ["no differences"]
     lines: list[Any] = []
     if found.ops:
-        table = Table("operator", "before", "after", "change", box=None, pad_edge=False)
+        table = plain_table("operator", "before", "after", "change")
         for op, (old, new) in found.ops.items():
             table.add_row(op, str(old), str(new), f"{new - old:+d}", style="green" if new < old else "yellow")
         lines.append(table)
@@ -94,7 +92,7 @@ def _differences(found: Diff) -> list[Any]:
         ("interface", found.interface, "red"),
         ("nodes removed", found.removed, "red"),
         ("nodes added", found.added, "green"),
-        ("nodes changed", [f"{c.before}  ->  {c.after}" for c in found.changed], "yellow"),
+        ("nodes changed", [f"{c.before}\n  -> {c.after}" for c in found.changed], "yellow"),
         ("constants removed", [f"{n}: {t}" for n, t in found.constants_removed.items()], "red"),
         ("constants added", [f"{n}: {t}" for n, t in found.constants_added.items()], "green"),
         ("constants changed", [f"{n}: {t}" for n, t in found.constants_changed.items()], "yellow"),

@@ -24,6 +24,16 @@ def show(*renderables: Any, stderr: bool = False) -> None:
         console.print(renderable, soft_wrap=isinstance(renderable, Text))
 
 
+def plain_table(*titles: str, words: int = 1, **settings: Any) -> Any:
+    """A table without lines: the first `words` columns to the left, the others, numbers, to the right."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, **settings)
+    for number, title in enumerate(titles):
+        table.add_column(title, justify="left" if number < words else "right", overflow="fold")
+    return table
+
+
 def show_json(data: Any) -> None:
     """Print data as JSON to standard output."""
     import json

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphopt.cli.console import progress, read_source, show, show_json
+from graphopt.cli.console import plain_table, progress, read_source, show, show_json
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -144,7 +144,6 @@ def _as_dict(result: Result, report: Report | None) -> dict[str, Any]:
 
 
 def _rendered(result: Result, report: Report | None, *, events: bool) -> list[Any]:
-    from rich.table import Table
     from rich.text import Text
 
     from graphopt.audit.columns import size
@@ -159,12 +158,12 @@ def _rendered(result: Result, report: Report | None, *, events: bool) -> list[An
     ]
     ops = [op for op in {**before.ops, **after.ops} if before.ops.get(op, 0) != after.ops.get(op, 0)]
     if ops:
-        table = Table("operator", "before", "after", box=None, pad_edge=False)
+        table = plain_table("operator", "before", "after")
         for op in sorted(ops, key=lambda op: after.ops.get(op, 0) - before.ops.get(op, 0)):
             table.add_row(op, str(before.ops.get(op, 0)), str(after.ops.get(op, 0)))
         lines.append(table)
     if result.hits:
-        table = Table("pass", "fired", box=None, pad_edge=False)
+        table = plain_table("pass", "fired")
         for name, hits in result.hits.items():
             table.add_row(name, str(hits))
         lines.append(table)

@@ -19,7 +19,7 @@ def layout(
     as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
 ) -> None:
     """Show what would be computed in blocked layout, what not and why, with the estimated times of both forms."""
-    from rich.table import Table
+    from rich.text import Text
 
     from graphopt.manager import PassManager
     from graphopt.rewrite import Options
@@ -31,11 +31,9 @@ def layout(
     if as_json:
         show_json([dict(zip(_TITLES, row, strict=True)) for row in plan])
         return
-    table = Table(box=None, pad_edge=False)
-    for number, title in enumerate(_TITLES):
-        table.add_column(title, justify="left" if number < 3 else "right")
-    for row in plan:
-        table.add_row(*row)
-    show(table)
+    show(Text("  NCHW us  blocked us", style="bold"))
+    for node, operator, becomes, plain, blocks in plan:
+        show(Text(f"{plain:>9}  {blocks:>10}  {operator}({node}): {becomes}"))
     blocked = sum(row[2].startswith("blocked") for row in plan)
-    show(f"{blocked} of {len(plan)} nodes in blocks; microseconds on one thread, estimated, reorders not counted")
+    show(f"{blocked} of {len(plan)} nodes in blocks")
+    show("us: microseconds on one thread, estimated, without reorders")

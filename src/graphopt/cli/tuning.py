@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphopt.cli.console import progress, show, show_json
+from graphopt.cli.console import plain_table, progress, show, show_json
 from graphopt.errors import UsageError
 
 
@@ -50,11 +50,8 @@ def tune(
 
 
 def _table(title: str, rows: list[tuple[str, ...]]) -> Any:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for number, heading in enumerate(rows[0]):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=not number)
+    table = plain_table(*rows[0], title=title, title_justify="left", title_style="bold")
+    table.columns[0].no_wrap = True
     for row in rows[1:]:
         table.add_row(*row)
     return table
