@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.ir import Graph, Node, Value
+from graphopt.ir import Node, Value
 from graphopt.match import Mismatch
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
 from graphopt.rewrite.target import host
+from graphopt_passes.layout.nchwc import in_function, plan_of
 
 _BLOCKED = "com.microsoft.nchwc"
 _FUSED = "com.microsoft::FusedGemm"
@@ -28,8 +29,9 @@ class ConvertGemmToConv(OpRule):
 
     A product of one row is bound by reading its weights. The blocked convolution reads them in the order they are
     stored in; a `Gemm` packs them into a copy of its own at session start, which is most of the start of a small
-    network. Only for rows that are one for certain: with more of them the convolution would read its weights again for
-    each. An activation between two such products moves before the `Flatten`, so that nothing is reordered in between.
+    network. Only for rows that are one for certain, since the convolution would read its weights again for each one,
+    and only where other convolutions of the model are blocked: a product alone should not tie a model to a target. An
+    activation between two such products moves before the `Flatten`, so that nothing is reordered in between.
     """
 
     name = "convert_gemm_to_conv"
@@ -56,6 +58,8 @@ class ConvertGemmToConv(OpRule):
         bias = _bias(node, outputs)
         if isinstance(bias, Mismatch):
             return bias
+        if not _blocks_something(rw):
+            return Mismatch("no other convolution of the model is blocked")
         array = tensor.array() if transposed else np.ascontiguousarray(tensor.array().T)
         made = rw.constant(array.reshape(outputs, inputs, 1, 1), like=weight)
         image = _image(x)
@@ -88,7 +92,17 @@ def _problem(node: Node, x: Value, weight: Value, rw: Rewriter) -> Mismatch | No
         return Mismatch("the target has no blocked kernels")
     if rw.model.opset(_BLOCKED):
         return Mismatch("the model is in blocked layout already")
-    return Mismatch("it is inside of a function") if _in_function(node.graph) else None
+    return Mismatch("it is inside of a function") if in_function(node.graph) else None
+
+
+def _blocks_something(rw: Rewriter) -> bool:
+    """Whether the model has convolutions that will be blocked: a product alone is not worth a model for one target."""
+    for graph in rw.model.graphs():
+        if not in_function(graph) and any(node.op in ("Conv", "com.microsoft::FusedConv") for node in graph):
+            plan = plan_of(graph, rw)
+            if any(group.form.head for group in plan.groups.values()):
+                return True
+    return False
 
 
 def _bias(node: Node, outputs: int) -> np.ndarray | Mismatch | None:
@@ -124,15 +138,6 @@ def _before_flatten(node: Node, rw: Rewriter) -> Outcome:
         return None
     if not x.one_use or not image.one_use:
         return Mismatch("{} has other readers", x.name if not x.one_use else image.name)
-    if image.producer.graph is not node.graph or rw.model.opset(_BLOCKED) or _in_function(node.graph):
+    if image.producer.graph is not node.graph or rw.model.opset(_BLOCKED) or in_function(node.graph):
         return None
     return rw.replace(node, [rw.op("Flatten", rw.op(node.op_type, image, **node.attrs))])
-
-
-def _in_function(graph: Graph) -> bool:
-    outer: Graph | None = graph
-    while outer is not None:
-        if outer.is_function:
-            return True
-        outer = outer.parent
-    return False

@@ -36,7 +36,7 @@ class ConvertLayoutNchwc(GraphPass):
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Plan and convert one graph."""
         first = graph.first
-        if first is None or graph.is_function or _in_function(graph):
+        if first is None or graph.is_function or in_function(graph):
             return
         target = rw.options.target or host()
         if not any(node.op in ("Conv", "com.microsoft::FusedConv") for node in graph):
@@ -50,11 +50,10 @@ class ConvertLayoutNchwc(GraphPass):
         self._convert(graph, rw, target)
 
     def _convert(self, graph: Graph, rw: Rewriter, target: Target) -> None:
-        settings = rw.options.extra.get(self.name, {})
-        rates = settings.get("rates") or rates_of(target)
-        plan = make_plan(graph, target.block, force=bool(settings.get("force")), rates=rates)
-        if isinstance(settings.get("plan"), list):
-            settings["plan"] += rows(graph, plan)
+        plan = plan_of(graph, rw)
+        table = rw.options.extra.get(self.name, {}).get("plan")
+        if isinstance(table, list):
+            table += rows(graph, plan)
         self._explain(plan, rw)
         builder = Builder(rw, self.name, target.block)
         converted = False
@@ -82,7 +81,16 @@ class ConvertLayoutNchwc(GraphPass):
             rw.decline(text, node.op, *prices, node=node)
 
 
-def _in_function(graph: Graph) -> bool:
+def plan_of(graph: Graph, rw: Rewriter) -> Plan:
+    """What the pass would make of a graph, with its settings and for the target of the run."""
+    target = rw.options.target or host()
+    settings = rw.options.extra.get(ConvertLayoutNchwc.name, {})
+    rates = settings.get("rates") or rates_of(target)
+    return make_plan(graph, target.block, force=bool(settings.get("force")), rates=rates)
+
+
+def in_function(graph: Graph) -> bool:
+    """Whether a graph is the body of a function, or within one."""
     outer: Graph | None = graph
     while outer is not None:
         if outer.is_function:
