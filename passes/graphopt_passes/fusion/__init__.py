@@ -22,6 +22,7 @@ PASSES: dict[str, str] = {
     "fuse_consecutive_transposes": "fusion.transpose:FuseConsecutiveTransposes",
     "fuse_consecutive_unsqueezes": "fusion.squeeze:FuseConsecutiveUnsqueezes",
     "fuse_matmul_add_bias_into_gemm": "fusion.gemm:FuseMatmulAddBiasIntoGemm",
+    "fuse_matmul_add_bias_into_gemm_batched": "fusion.gemm_batched:FuseMatmulAddBiasIntoGemmBatched",
     "fuse_mul_into_conv": "fusion.conv_affine:FuseMulIntoConv",
     "fuse_pad_into_conv": "fusion.padding:FusePadIntoConv",
     "fuse_pad_into_max_pool": "fusion.padding:FusePadIntoMaxPool",

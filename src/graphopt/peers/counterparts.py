@@ -102,6 +102,7 @@ _ONNXSIM_SAME = (
     "fuse_consecutive_mul",
     "fuse_consecutive_reshapes",
     "fuse_gelu",
+    "fuse_matmul_add_bias_into_gemm_batched",
     "fuse_mul_into_conv",
     "fuse_preceding_mul_into_conv",
 )

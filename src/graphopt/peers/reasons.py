@@ -77,7 +77,6 @@ ONNXSIM: Mapping[str, str] = MappingProxyType(
         "fuse_attention": "the standard operator's kernel must be there and faster, which is not shown for CPU",
         "fuse_gqa": _DECODERS,
         "fuse_lp_normalization": "the runtime's LpNormalization gives 0 where the division by a zero norm gives NaN",
-        "fuse_matmul_add_bias_into_gemm_batched": "it puts two Reshape around each Gemm to save an Add",
         "fuse_split_gather_concat": _NOT_YET,
         "fuse_rope": "the standard operator's kernel must be there and faster, which is not shown for CPU",
         "maxpool_rowmajor_when_indices_unused": "storage_order counts only for indices, which nobody reads there",
