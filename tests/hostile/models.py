@@ -117,6 +117,7 @@ def growing() -> dict[str, onnx.ModelProto]:
         "nested Loops": nested_loops(5),
         "many small results": many_small(100),
         "many branches": many_branches(60),
+        "one weight behind many results": one_weight(100),
     }  # fmt: skip
 
 
@@ -136,6 +137,16 @@ def many_small(count: int) -> onnx.ModelProto:
     body = " ".join(f"c{k} = Expand (w{k}, s)  a{k + 1} = Add (a{k}, c{k})" for k in range(count))
     constants = ", ".join(f"float[1] w{k} = {{{k}.5}}" for k in range(count))
     return _text(f"a0 = Identity (x)  {body}  y = Neg (a{count})", f"<int64[1] s = {{15000}}, {constants}>")
+
+
+def one_weight(count: int) -> onnx.ModelProto:
+    """Each result alone would take the place of the weight; only the last one does."""
+    body = " ".join(f"c{k} = Mul (s, f{k})  a{k + 1} = Add (a{k}, c{k})" for k in range(count))
+    constants = ", ".join(f"float f{k} = {{{k}.5}}" for k in range(count))
+    weight = ",".join(["1"] * 8000)
+    return _text(
+        f"a0 = Identity (x)  s = Exp (w)  {body}  y = Neg (a{count})", f"<float[8000] w = {{{weight}}}, {constants}>"
+    )
 
 
 def many_branches(count: int) -> onnx.ModelProto:

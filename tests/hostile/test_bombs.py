@@ -24,16 +24,11 @@ MEMORY = 1 << 30
 GROWTH = 5 << 18
 """Bytes that any model may grow by: small results are worth storing."""
 
-RATIO = 80
-"""How many times larger a model may get besides: the limit above holds for every branch on its own."""
-
 SECONDS = 20.0
 """Far more than any of the models takes; a bomb takes minutes."""
 
 GROWING = models.growing()
 BROKEN = models.broken()
-PASS_GIVES_UP = {"an attribute of another type"}
-"""Where passes raise, are undone and reported."""
 
 
 def file_name(name: str) -> str:
@@ -69,7 +64,7 @@ def test_small_models_stay_small(name: str, grown: tuple[Path, dict[str, dict[st
     entry = entries[file_name(name)]
     assert entry["before"] < 50_000
     assert not entry["failures"]
-    assert entry["after"] <= RATIO * entry["before"] + GROWTH
+    assert entry["after"] <= entry["before"] + GROWTH
     assert entry["seconds"] < SECONDS
     result = onnx.load(folder / f"{file_name(name)}.after")
     assert [v.name for v in result.graph.output] == [v.name for v in GROWING[name].graph.output]
@@ -91,7 +86,7 @@ def repaired(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
 def test_broken_models_are_survived(name: str, repaired: dict[str, dict[str, Any]]) -> None:
     entry = repaired[file_name(name)]
     assert "refused" in entry or entry["after"] <= entry["before"] + GROWTH
-    assert bool(entry.get("failures")) == (name in PASS_GIVES_UP)
+    assert not entry.get("failures")
     assert entry["seconds"] < SECONDS
 
 

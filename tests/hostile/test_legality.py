@@ -89,6 +89,29 @@ def test_what_is_no_graph_is_refused(model: onnx.ModelProto, words: str) -> None
         MANAGER.run(model)
 
 
+def test_an_attribute_of_the_wrong_type_leaves_the_node_alone() -> None:
+    """No runtime takes such a model; a default in the place of the attribute would make it mean something."""
+    nodes = [
+        helper.make_node("Identity", ["x"], ["a"]),
+        helper.make_node("Transpose", ["a"], ["b"], perm="no"),
+        helper.make_node("Transpose", ["b"], ["c"], perm=[0]),
+        helper.make_node("Softmax", ["c"], ["y"], axis=1.0),
+    ]
+    result = PassManager("all", explain=True, strict=True, check=True).run(graph(nodes))
+    left = result.model.graph.node
+    assert [(n.op_type, list(n.input)) for n in left] == [("Transpose", ["x"]), ("Softmax", ["b"])]
+    assert [helper.get_attribute_value(n.attribute[0]) for n in left] == [b"no", 1.0]
+
+
+def test_a_constant_with_a_wrong_attribute_is_not_computed_with() -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["k"], value_int="3"),
+        helper.make_node("Concat", ["k", "k"], ["c"], axis="0"),
+        helper.make_node("Add", ["x", "c"], ["y"]),
+    ]
+    assert MANAGER.run(graph(nodes)).after.nodes == 3
+
+
 def test_an_initializer_given_twice_is_refused() -> None:
     model = graph([helper.make_node("Add", ["x", "w"], ["y"])])
     model.graph.initializer.extend(numpy_helper.from_array(np.ones(2, np.float32), "w") for _ in range(2))

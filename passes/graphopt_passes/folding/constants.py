@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from graphopt.analysis.budget import Allowance
 from graphopt.analysis.evaluate import Policy, evaluate, plan
-from graphopt.ir import Graph, Node, Tensor, Value
+from graphopt.ir import Graph, Model, Node, Tensor, Value
 from graphopt.rewrite import GraphPass, Numerics, Rewriter
 
 
@@ -14,7 +15,8 @@ class FoldConstants(GraphPass):
 
     What would make the model grow is left alone: the size of every result is known before it is computed, and a result
     above 64 KiB is stored only if it takes at most `max_growth` times the constants that it makes superfluous, or less
-    than 1/16 of all weights, 16 MiB at most. No more than that, or 1 MiB, is added in all. Random and custom operators,
+    than 1/16 of all weights, 16 MiB at most. No more than that, or 1 MiB, is added to a model in all, whatever its
+    graphs and however often a run comes back to them. Random and custom operators,
     control flow and quantize/dequantize pairs are never computed; in the bodies of control flow, which may never run,
     only small results are. Floating-point results are those of ONNX Runtime's kernels, bit by bit; readers of a weight
     that is constant from now on may still pick another kernel, which rounds differently.
@@ -24,10 +26,21 @@ class FoldConstants(GraphPass):
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConstantFolding", "onnxsim": "constant_folding"}
 
-    def run(self, graph: Graph, rw: Rewriter) -> None:
+    def run_model(self, model: Model, rw: Rewriter) -> None:
+        """Fold every graph, inner ones first; together they may grow by so much and no more."""
+        graphs = list(model.graphs())
+        events = rw.log.events
+        spent = sum(event.bytes for event in events if event.rule == self.name)
+        allowance = Allowance.of(graphs, spent, added=sum(event.bytes for event in events))
+        for graph in reversed(graphs):
+            if graph.owner is None or not graph.owner.removed:
+                rw.enter(graph)
+                self._fold(graph, rw, allowance)
+
+    def _fold(self, graph: Graph, rw: Rewriter, allowance: Allowance) -> None:
         """Fold one graph: all its constant regions at once."""
         options = rw.options
-        region = plan(graph, Policy(options.max_folded_bytes, options.max_growth, options.fold_qdq))
+        region = plan(graph, Policy(options.max_folded_bytes, options.max_growth, options.fold_qdq), allowance)
         results = evaluate(region) if region.roots else {}
         for node, reason in region.declined.items():
             rw.decline(reason, node=node)

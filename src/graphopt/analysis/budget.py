@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from onnx import TensorProto
 
 from graphopt.analysis.nodes import dtype_of_output
 from graphopt.analysis.shapes import ShapeAnalysis
-from graphopt.ir import Node, Value
+from graphopt.ir import Graph, Node, Value
 from graphopt.ir.types import tensor_nbytes
+
+SMALL = 1 << 16
+"""Results up to this many bytes are always worth storing: shapes, scales, biases."""
+
+_ALLOWANCE = 1 << 20
+"""A model may grow by this many bytes in all, whatever its size."""
+
+_SHARE = 16
+"""A model with large weights may grow by this fraction of them in all, but never by more than `_MOST_GROWTH`."""
+
+_MOST_GROWTH = 1 << 24
 
 _STRING_BYTES = 64
 """What a string is taken to need."""
@@ -21,6 +34,35 @@ _AT_MOST_FIRST = frozenset({
 """Operators whose results have no more elements than their first input, whatever it holds."""
 
 _WINDOWS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How much a model may grow by the results that are stored in it: one allowance for all of its graphs.
+
+    Attributes:
+        limit: the bytes it may grow by in all.
+        left: what is left of them.
+        small: results up to this many bytes are stored whatever they free.
+    """
+
+    limit: int
+    left: int
+    small: int
+
+    @classmethod
+    def of(cls, graphs: Iterable[Graph], spent: int = 0, added: int = 0) -> Allowance:
+        """The allowance of a model.
+
+        Args:
+            graphs: all of its graphs.
+            spent: bytes by which earlier results made it grow.
+            added: bytes of constants that it has now and had not at first; they do not raise the limit.
+        """
+        weights = sum(v.tensor.nbytes for graph in graphs for v in graph.initializers if v.tensor is not None)
+        share = min(max(weights - added, 0) // _SHARE, _MOST_GROWTH)
+        limit = max(_ALLOWANCE, share)
+        return cls(limit, limit - max(spent, 0), max(SMALL, share))
 
 
 def dims(analysis: ShapeAnalysis, value: Value) -> tuple[int, ...] | None:

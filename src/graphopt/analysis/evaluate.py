@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.analysis.budget import SMALL
 from graphopt.analysis.kernels import Array, Unsupported, run_kernel
-from graphopt.analysis.plan import SMALL, Policy, Region, plan
+from graphopt.analysis.plan import Policy, Region, plan
 from graphopt.analysis.runtime import run
 from graphopt.errors import ModelError
 from graphopt.ir import Node, Tensor, Value

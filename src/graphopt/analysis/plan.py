@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 
-from graphopt.analysis.budget import has_no_elements, output_bytes, work
+from graphopt.analysis.budget import SMALL, Allowance, has_no_elements, output_bytes, work
 from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.purity import why_not_fold
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.shapes.engine import BROKEN
 from graphopt.ir import Graph, Node, Value
-
-SMALL = 1 << 16
-"""Results up to this many bytes are always worth storing: shapes, scales, biases."""
-
-_ALLOWANCE = 1 << 20
-"""A graph may grow by this many bytes in all, whatever its size."""
-
-_SHARE = 16
-"""A graph with large weights may grow by this fraction of them in all, but never by more than `_MOST_GROWTH`."""
-
-_MOST_GROWTH = 1 << 24
 
 _NODE_BYTES = 64
 """What a node takes in a file, at least."""
@@ -69,7 +59,7 @@ class Region:
     no_runtime: set[Node] = field(default_factory=set)
 
 
-def plan(graph: Graph, policy: Policy) -> Region:
+def plan(graph: Graph, policy: Policy, allowance: Allowance | None = None) -> Region:
     """What to compute of a graph; only small integer tensors (shapes, axes) are computed meanwhile.
 
     The size of every result is known, or bounded by that of an input, before it is chosen. A body of control flow may
@@ -78,6 +68,8 @@ def plan(graph: Graph, policy: Policy) -> Region:
     Args:
         graph: the graph. Better types make for better plans.
         policy: the limits.
+        allowance: how much the model may still grow; what is planned is taken from it. By default the graph has one
+            of its own.
     """
     region = Region()
     if _never_runs(graph):
@@ -100,7 +92,7 @@ def plan(graph: Graph, policy: Policy) -> Region:
         chosen[node] = size
         if dangerous:
             region.no_runtime.add(node)
-    _keep_what_pays(graph, chosen, policy, region)
+    _keep_what_pays(chosen, policy, region, allowance or Allowance.of((graph,)))
     region.nodes = _needed(chosen, region.roots)
     return region
 
@@ -162,52 +154,47 @@ def _is_dangerous(node: Node) -> bool:
     return False
 
 
-def _keep_what_pays(graph: Graph, chosen: dict[Node, int], policy: Policy, region: Region) -> None:
+def _keep_what_pays(chosen: dict[Node, int], policy: Policy, region: Region, allowance: Allowance) -> None:
     """Walk up from the results: one that would make the model grow too much is left to the runtime."""
-    share = sum(value.tensor.nbytes for value in graph.initializers if value.tensor is not None) // _SHARE
-    allowance = limit = max(_ALLOWANCE, min(share, _MOST_GROWTH))
-    small = max(SMALL, min(share, _MOST_GROWTH))
     for node in reversed(list(chosen)):
         if not _read_outside(node, chosen):
-            allowance += _NODE_BYTES
+            allowance.left += _NODE_BYTES
             continue
         size = chosen[node]
         freed = _freed(node, chosen)
-        if size > small and size > policy.max_growth * freed:
+        growth = max(size - freed - _NODE_BYTES, 0)
+        if size > allowance.small and size > policy.max_growth * freed:
             region.declined[node] = f"its result has {size} bytes and frees {freed}"
             del chosen[node]
-        elif size - freed > allowance:
-            region.declined[node] = f"the model would grow by more than {limit} bytes"
+        elif growth > max(allowance.left, 0):
+            region.declined[node] = f"the model would grow by more than {allowance.limit} bytes"
             del chosen[node]
         else:
-            allowance -= max(size - freed - _NODE_BYTES, 0)
+            allowance.left -= growth
             region.roots.append(node)
     region.roots.reverse()
 
 
-def _read_outside(node: Node, chosen: dict[Node, int]) -> bool:
-    return any(v is not None and (v.output_count or any(u not in chosen for u in v.users)) for v in node.outputs)
+def _read_outside(node: Node, inside: Container[Node]) -> bool:
+    return any(v is not None and (v.output_count or any(u not in inside for u in v.users)) for v in node.outputs)
 
 
 def _freed(root: Node, chosen: dict[Node, int]) -> int:
-    """Bytes of the constants that only the computation of `root` reads."""
+    """Bytes of the constants that only the computation of `root` reads, so that no other result frees them too."""
     depth = _MAX_CONE if chosen[root] > SMALL else 8
-    seen: set[Node] = set()
+    seen = {root}
     constants: dict[Value, None] = {}
     stack = [root]
-    while stack and len(seen) < depth:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        for value in node.inputs:
+    while stack:
+        for value in stack.pop().inputs:
             if value is None:
                 continue
             producer = value.producer
-            if producer is not None and producer in chosen:
-                stack.append(producer)
-            else:
+            if producer is None or producer not in chosen:
                 constants[value] = None
+            elif producer not in seen and len(seen) < depth and not _read_outside(producer, seen):
+                seen.add(producer)
+                stack.append(producer)
     return sum(
         value.constant_tensor.nbytes
         for value in constants

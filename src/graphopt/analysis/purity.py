@@ -103,6 +103,8 @@ def why_not_fold(node: Node, *, qdq: bool = False) -> str | None:
     """
     if node.op.startswith(("call ", "referring ")):
         return "calls of functions and nodes with attribute references are not evaluated"
+    if node.op.startswith("malformed "):
+        return "it is malformed (an attribute has the wrong type)"
     if node.op in QDQ:
         return None if qdq else "quantize and dequantize operators are kept"
     if node.subgraphs:

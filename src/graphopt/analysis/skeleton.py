@@ -106,7 +106,7 @@ class Skeleton:
         for node in graph:
             op = node.op
             schema = schemas[op] if op in schemas else schemas.setdefault(op, node.schema)
-            if schema is not None and not has_its_operands(node, schema):
+            if schema is not None and (op.startswith("malformed ") or not has_its_operands(node, schema)):
                 protos.append(_stand_in(node))
             elif node.subgraphs or node.op == "Constant":
                 protos.append(onnx.NodeProto())

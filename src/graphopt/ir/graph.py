@@ -149,8 +149,9 @@ class Node:
     """One operator application.
 
     Attributes:
-        op: what rules are dispatched by: `Conv`, `com.microsoft::FusedConv`. Calls of model-local functions and
-            nodes with attribute references have a key that no rule can name.
+        op: what rules are dispatched by: `Conv`, `com.microsoft::FusedConv`. Calls of model-local functions,
+            nodes with attribute references and nodes with an attribute of the wrong type have a key that no rule can
+            name.
         op_type: operator name.
         domain: operator domain; `ai.onnx` reads as "".
         overload: which overload of a model-local function.

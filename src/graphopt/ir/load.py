@@ -43,6 +43,7 @@ class _Loader:
         self.model = model
         self.base = base
         self.local = {(f.domain, f.name) for f in model.proto.functions}
+        self.kinds: dict[tuple[str, int], Mapping[str, int]] = {}
 
     def load(self, slices: Mapping[int, FileSlice]) -> None:
         proto = self.model.proto
@@ -133,6 +134,9 @@ class _Loader:
             if proto.overload or (local and (domain, op_type) in local):
                 node.overload = proto.overload
                 node.op = f"call {domain}::{op_type}:{proto.overload}"
+            attributes = proto.attribute
+            if attributes and not self._well_typed(node, attributes):
+                node.op = f"malformed {node.op}"
             append(graph, node)
             for index, name in enumerate(proto.output):
                 if not name:
@@ -144,6 +148,19 @@ class _Loader:
                 node.outputs.append(value)
             wanted.append((node, list(proto.input)))
         self._link(graph, wanted)
+
+    def _well_typed(self, node: Node, attributes: Iterable[onnx.AttributeProto]) -> bool:
+        """Whether attributes have the types that the standard gives them, so that no rule need ask."""
+        key = node.op, node.graph.opset(node.domain)
+        kinds = self.kinds.get(key)
+        if kinds is None:
+            schema = None if node.op.startswith("call ") else node.schema
+            kinds = self.kinds[key] = schema.attributes if schema is not None else {}
+        for attribute in attributes:
+            kind = attribute.type
+            if kinds.get(attribute.name, kind) != kind and not attribute.ref_attr_name:
+                return False
+        return True
 
     def _link(self, graph: Graph, wanted: list[tuple[Node, list[str]]]) -> None:
         values = graph.values
