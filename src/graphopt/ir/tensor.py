@@ -19,6 +19,12 @@ from graphopt.ir.types import element_bits, tensor_nbytes
 _CACHE_LIMIT = 1 << 16
 """Arrays up to this many bytes are kept after the first look; larger ones are viewed anew each time."""
 
+_READ_LIMIT = 1 << 22
+"""Slices of files up to this many bytes are read instead of mapped."""
+
+_SAMPLE = 64
+"""Bytes at each of three places that tell most tensors apart."""
+
 _DIRECT: dict[int, np.dtype[Any]] = {
     TensorProto.FLOAT: np.dtype("<f4"), TensorProto.DOUBLE: np.dtype("<f8"), TensorProto.FLOAT16: np.dtype("<f2"),
     TensorProto.INT8: np.dtype("i1"), TensorProto.INT16: np.dtype("<i2"), TensorProto.INT32: np.dtype("<i4"),
@@ -46,14 +52,22 @@ class FileSlice:
     length: int
 
     def view(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The bytes as a read-only memory map."""
-        if self.length == 0:
-            return np.zeros(0, np.uint8)
+        """The bytes, read-only: as a memory map where there are many, since a map costs as much as reading a few."""
         try:
-            return np.memmap(self.path, np.uint8, mode="r", offset=self.offset, shape=(self.length,))
+            if self.length > _READ_LIMIT:
+                return np.memmap(self.path, np.uint8, mode="r", offset=self.offset, shape=(self.length,))
+            array = np.fromfile(self.path, np.uint8, count=self.length, offset=self.offset)
+            if array.size != self.length:
+                raise ValueError(f"the file ends after {array.size} of them")
         except (OSError, ValueError) as error:
             message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
             raise ModelError(message) from error
+        array.flags.writeable = False
+        return array
+
+
+def _places(size: int, length: int) -> tuple[int, int, int]:
+    return 0, (size - length) // 2, size - length
 
 
 class Tensor:
@@ -161,6 +175,17 @@ class Tensor:
         array = np.ascontiguousarray(self.array())
         raw = array.reshape(-1).view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)
         return raw.tobytes() if raw.nbytes <= 64 else hashlib.blake2b(raw.data, digest_size=20).digest()
+
+    def sample(self) -> bytes:
+        """Some bytes of beginning, middle and end: tensors that differ in them are not equal. Not for strings."""
+        if self.source is not None and self.dtype in _DIRECT:
+            whole = self.source
+            length = min(_SAMPLE, whole.length)
+            slices = [FileSlice(whole.path, whole.offset + at, length).view() for at in _places(whole.length, length)]
+            return b"".join([part.tobytes() for part in slices])
+        flat = np.ascontiguousarray(self.array()).reshape(-1).view(np.uint8)
+        length = min(_SAMPLE, flat.size)
+        return b"".join([flat[at : at + length].tobytes() for at in _places(flat.size, length)])
 
     def fill(self, proto: TensorProto, name: str | None = None) -> None:
         """Write this tensor into an empty `proto`, data inline.
