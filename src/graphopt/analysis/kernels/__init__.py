@@ -39,8 +39,12 @@ def run_kernel(node: Node, args: Sequence[Array | None]) -> list[Array]:
     if kernel is None:
         raise Unsupported(f"{node.op} has no NumPy kernel")
     try:
-        with np.errstate(all="ignore"):
+        if node.op in MOVEMENT:
             result = kernel(node, list(args))
+        else:
+            # What overflows does so as in the runtime; setting this is dear, so it is not done for mere movement.
+            with np.errstate(all="ignore"):
+                result = kernel(node, list(args))
     except (ValueError, IndexError, TypeError, OverflowError, AttributeError, ArithmeticError, MemoryError) as error:
         raise Unsupported(f"{node.op}: {error}") from error
     return list(result) if isinstance(result, list) else [result]
