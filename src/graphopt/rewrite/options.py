@@ -15,7 +15,7 @@ class Options:
     Attributes:
         target: the machine that layout passes write for; None means the present one.
         max_folded_bytes: the largest constant that folding may make.
-        max_growth: how many times the bytes of its inputs a folded constant may take, above 1 MiB.
+        max_growth: how many times the constants that it makes superfluous a folded result may take, if it is large.
         max_weight_growth: how many times its original size the sum of weights may take when an algorithm trades
             memory for time.
         fold_qdq: fold quantize/dequantize pairs of constants too.

@@ -1,0 +1,78 @@
+"""`docs/cli.md` names every command and every option, each command in the documentation parses, and links lead on."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+import graphopt
+from graphopt.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+CLI = (ROOT / "docs" / "cli.md").read_text()
+GROUP = typer.main.get_command(app)
+COMMANDS = dict(GROUP.commands)  # type: ignore[attr-defined]
+_CALL = re.compile(r"^(?:\$ |    )(graphopt .*)$", re.MULTILINE)
+
+
+def rows() -> dict[str, str]:
+    """The line of each command in the first table of docs/cli.md."""
+    table = CLI.partition("Options that several of them share")[0]
+    return {match[2]: match[1] for match in re.finditer(r"^(\| `([a-z-]+)[^|]*\|.*)$", table, re.MULTILINE)}
+
+
+def shared() -> str:
+    return CLI.partition("Options that several of them share")[2].partition("\n## ")[0]
+
+
+def examples() -> list[tuple[str, list[str]]]:
+    """Lines of blocks that call graphopt, in a console or indented."""
+    lines = [(page.name, line) for page in PAGES for line in _CALL.findall(page.read_text())]
+    return [(page, shlex.split(line, comments=True)[1:]) for page, line in lines]
+
+
+def test_every_command_has_its_line() -> None:
+    assert set(rows()) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_option_is_documented(name: str) -> None:
+    options = {option for param in COMMANDS[name].params for option in param.opts if option.startswith("--")}
+    named = set(re.findall(r"--[a-z-]+", rows()[name] + shared()))
+    assert not options - named - {"--help"}
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_no_option_is_invented(name: str) -> None:
+    options = {option for param in COMMANDS[name].params for option in param.opts}
+    assert not set(re.findall(r"--[a-z-]+", rows()[name])) - options
+
+
+@pytest.mark.parametrize(("page", "words"), [pytest.param(*each, id=f"{each[0]}-{each[1][0]}") for each in examples()])
+def test_commands_in_pages_parse(page: str, words: list[str]) -> None:
+    assert words[0] in COMMANDS, page
+    COMMANDS[words[0]].make_context(words[0], list(words[1:]))
+
+
+def test_commands_are_found_in_pages() -> None:
+    assert {"README.md", "layout.md", "extended.md", "field-reports.md"} <= {page for page, _ in examples()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    missing = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("what", [graphopt.PassManager, graphopt.Options, graphopt.optimize, graphopt.optimize_file])
+def test_every_argument_is_documented(what: object) -> None:
+    text = inspect.getdoc(what) or ""
+    for name in inspect.signature(what).parameters:  # type: ignore[arg-type]
+        assert re.search(rf"^\s*\**{name}: \S", text, re.MULTILINE), name
