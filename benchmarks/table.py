@@ -108,6 +108,7 @@ def _slower(data: list[dict[str, Any]]) -> str:
     """Models on which a peer optimizes faster than graphopt does the comparable job."""
     pairs = [(peer, "graphopt_all" if peer == "ort_all" else "graphopt_basic") for peer in PEERS]
     lines = []
+    behind: dict[str, list[tuple[float, str]]] = {}
     for peer, ours in pairs:
         ratios = {}
         for row in data:
@@ -117,16 +118,28 @@ def _slower(data: list[dict[str, Any]]) -> str:
         if not ratios:
             continue
         verdicts = [verdict(ratio) for ratio in ratios.values()]
-        behind = sorted((ratio, model) for model, ratio in ratios.items() if verdict(ratio) == "slower")
-        worst = ", ".join(f"{model} ({1 / ratio:.2f}x)" for ratio, model in behind[:5])
+        behind[peer] = sorted((ratio, model) for model, ratio in ratios.items() if verdict(ratio) == "slower")
         lines.append([
             f"{ours} against {peer}", figure(geometric_mean(ratios.values())), str(verdicts.count("faster")),
-            str(verdicts.count("tie")), str(verdicts.count("slower")), worst or "-",
+            str(verdicts.count("tie")), str(verdicts.count("slower")),
         ])  # fmt: skip
     if not lines:
         return ""
-    head = ["", "their time / ours", "ours faster", "ties", "ours slower", "slowest models, ours / theirs"]
-    return grid(head, lines)
+    head = ["", "their time / ours", "ours faster", "ties", "ours slower"]
+    return "\n\n".join([grid(head, lines), *_behind(behind)])
+
+
+def _behind(behind: dict[str, list[tuple[float, str]]]) -> list[str]:
+    """The models on which each peer optimizes faster, with how much longer graphopt takes, and why."""
+    reasons = _reasons()
+    text = []
+    for peer, models in behind.items():
+        if models:
+            named = ", ".join(f"{model} {1 / ratio:.2f}" for ratio, model in models)
+            text.append(
+                f"{peer} is faster on (ours / theirs): {named}. {reasons.get(f'optimizers {peer}', '')}".rstrip()
+            )
+    return text
 
 
 def _failures(data: list[dict[str, Any]]) -> str:
