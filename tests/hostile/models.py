@@ -55,6 +55,24 @@ def growing() -> dict[str, onnx.ModelProto]:
             "p = Reshape (w, col)  q = Reshape (w, row)  c = MatMul (p, q)  d = Reshape (c, col)  e = Reshape (c, row)  b = MatMul (d, e)",
             "float[64] w = {" + ",".join(map(str, range(64))) + "}, int64[2] col = {-1,1}, int64[2] row = {1,-1}",
         ),
+        "rows by columns, flattened": _huge(
+            "p = Reshape (w, col)  c = Mul (p, w)  d = Reshape (c, flat)  e = Reshape (d, col)  h = Add (d, e)"
+            "  v0 = Reshape (h, flat) "
+            + " ".join(f"v{k + 1} = Add (v{k}, v{k})" for k in range(16))
+            + " b = Identity (v16)",
+            "float[64] w = {" + ",".join(map(str, range(64))) + "}, int64[2] col = {-1,1}, int64[1] flat = {-1}",
+        ),
+        "a long axis, squeezed": _huge(
+            "p = Reshape (w, col)  c = Mul (p, w)  d = Reshape (c, flat)  e = Reshape (d, col)  h = Add (d, e)"
+            "  k = Flatten <axis = 0> (h)  l = Squeeze (k)  b = Mul (l, l)",
+            "float[64] w = {" + ",".join(map(str, range(64))) + "}, int64[2] col = {-1,1}, int64[1] flat = {-1}",
+        ),
+        "a size that is computed": _huge(
+            "m0 = Identity (n) "
+            + " ".join(f"m{k + 1} = Add (m{k}, m{k})" for k in range(30))
+            + " c = ConstantOfShape (m12)  d = Add (c, c)  e = ConstantOfShape (m30)  f = Add (e, e)  b = Add (d, f)",
+            "int64[1] n = {4096}",
+        ),
         "Gather": _huge(
             "i = ConstantOfShape <value = int64[1] {0}> (s)  b = Gather (one, i)", f"float[1] one = {{2}}, {side}"
         ),

@@ -5,6 +5,7 @@ Built field by field, so that a model of two gigabytes is never copied.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -211,7 +212,8 @@ def contents_may_explode(model: Model) -> bool:
     of what would be followed, by one pass over the nodes. A vector of known length is followed even where nothing is
     known of its contents: a `Range` of a few bytes makes one of gigabytes.
     """
-    if any(map(_is_long, model.graph.inputs)) or any(map(_makes_long, model.nodes())):
+    bounds: dict[Value, float] = {}
+    if any(map(_is_long, model.graph.inputs)) or any(_makes_long(node, bounds) for node in model.nodes()):
         return True
     if not any(node.op == "Concat" for node in model.nodes()):
         return False
@@ -248,11 +250,86 @@ def _is_long(value: Value) -> bool:
     return shape is not None and len(shape) == 1 and isinstance(shape[0], int) and shape[0] > _LONG
 
 
-def _makes_long(node: Node) -> bool:
+_FOLLOWERS = frozenset({
+    "Add", "Cast", "Concat", "Gather", "Mul", "Size", "Slice", "Squeeze", "Sub", "Unsqueeze",
+})  # fmt: skip
+"""Operators that data propagation follows, whatever the element type."""
+
+_DEEPEST = 32
+
+
+def may_make_vectors(model: Model) -> bool:
+    """Whether axes are merged into one that may be long: then lengths are inferred before contents are followed.
+
+    Arithmetic on a few numbers as a row and as a column makes many, and a reshape makes one vector of them.
+    """
+    return any(node.op in ("Flatten", "Reshape") and _may_flatten(node) for node in model.nodes())
+
+
+def _may_flatten(node: Node) -> bool:
+    source, result = node.input(0), node.output(0)
+    shape = source.shape if source is not None else None
+    if shape is not None and math.prod(dim for dim in shape if isinstance(dim, int)) <= _LONG:
+        return False
+    if node.op == "Flatten":
+        return result is not None and any(user.op in ("Gather", "Squeeze") for user in result.users)
+    target = node.input(1)
+    array = target.const(64) if target is not None else None
+    if array is not None:
+        return array.size <= 1 or (array.size == 2 and -1 in array)
+    producer = target.producer if target is not None else None
+    if producer is None or producer.op == "Shape":
+        return False
+    return producer.op != "Concat" or len(producer.inputs) < 2
+
+
+def follows_long_vectors(graph: onnx.GraphProto) -> bool:
+    """Whether an operator that data propagation follows reads a long vector, in a graph with inferred shapes."""
+    long = set()
+    for info in (*graph.value_info, *graph.input):
+        dims = info.type.tensor_type.shape.dim
+        if len(dims) == 1 and dims[0].dim_value > _LONG:
+            long.add(info.name)
+    if long and any(not long.isdisjoint(node.input) for node in graph.node if node.op_type in _FOLLOWERS):
+        return True
+    inner = (a.g for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
+    return any(map(follows_long_vectors, inner))
+
+
+def _largest(value: Value | None, known: dict[Value, float], depth: int = 0) -> float:
+    """A bound of the numbers that propagation would compute from constants and fixed shapes; 0 where there is none."""
+    if value is None or depth > _DEEPEST:
+        return 0
+    if value not in known:
+        known[value] = _work_out(value, known, depth)
+    return known[value]
+
+
+def _work_out(value: Value, known: dict[Value, float], depth: int) -> float:
+    array, node = value.const(64), value.producer
+    if array is not None:
+        return float(np.max(np.abs(array.astype(np.float64)))) if array.dtype.kind in "iuf" and array.size else 0
+    if node is None:
+        return 0
+    if node.op in ("Shape", "Size"):
+        source = node.input(0)
+        dims = [dim for dim in (source.shape or ()) if isinstance(dim, int)] if source is not None else []
+        return float(math.prod(dims) if node.op == "Size" else max(dims, default=0))
+    if node.op not in _FOLLOWERS:
+        return 0
+    if node.op not in ("Add", "Concat", "Mul", "Sub"):
+        return _largest(node.input(0), known, depth + 1)
+    parts = [_largest(part, known, depth + 1) for part in node.inputs]
+    return math.prod(parts) if node.op == "Mul" else max(parts, default=0) if node.op == "Concat" else sum(parts)
+
+
+def _makes_long(node: Node, known: dict[Value, float]) -> bool:
     if node.op not in _TOLD_A_SIZE:
         return False
     stated = node.attr("pads") or ()
     if stated and max(stated) > _LONG:
+        return True
+    if node.inputs and _largest(node.inputs[-1], known) > _LONG:
         return True
     for value in node.inputs if node.op == "Range" else node.inputs[-2:]:
         array = value.const(64) if value is not None else None

@@ -10,7 +10,7 @@ import onnx
 from onnx import shape_inference
 
 from graphopt.analysis.nodes import infer_node
-from graphopt.analysis.skeleton import Skeleton, contents_may_explode
+from graphopt.analysis.skeleton import Skeleton, contents_may_explode, follows_long_vectors, may_make_vectors
 from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value, ValueType
 from graphopt.ir.types import decode_type
 
@@ -43,6 +43,9 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     """
     data_prop = data_prop and not contents_may_explode(model)
     skeleton = Skeleton(model)
+    if data_prop and may_make_vectors(model):
+        lengths = _infer(skeleton, data_prop=False)
+        data_prop = lengths is not None and not follows_long_vectors(lengths.graph)
     result = _infer(skeleton, data_prop)
     if result is None:
         result = _infer(skeleton := Skeleton(model, output_types=False), data_prop)
