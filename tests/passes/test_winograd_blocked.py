@@ -56,7 +56,8 @@ def test_sizes(tile: int, height: int, width: int, bias: bool, relu: bool) -> No
     model = layer((1, 32, height, width), 16, bias=bias, relu=relu, pads=[1, 1, 1, 1])
     result = convert(model, force=tile)
     assert ops(result.model)["Gather"] == 2
-    assert ops(result.model)["FusedGemm" if relu else "Gemm"] == 1
+    assert ops(result.model)["FusedGemm"] == relu
+    assert ops(result.model)["Gemm"] == 0
     assert_same(model, result.model, x=image(1, 32, height, width))
 
 
@@ -149,34 +150,41 @@ def test_activations_keep_the_padding_of_the_next_layer_zero(name: str) -> None:
     attrs = {"LeakyRelu": {"alpha": 0.3}, "HardSigmoid": {"alpha": 0.3, "beta": 0.4}}.get(name, {})
     model = row("Clip" if limits else name, *limits, **attrs)
     result = convert(model, force=4).model
-    assert ops(result)["Gemm"] + ops(result)["FusedGemm"] == 3
+    assert ops(result)["MatMul"] + ops(result)["FusedGemm"] == 12
     assert_same(model, result, x=image(1, 16, 7, 9))
+
+
+def batched(model: onnx.ModelProto, batch: int | str) -> onnx.ModelProto:
+    for end in (*model.graph.input, *model.graph.output):
+        size = end.type.tensor_type.shape.dim[0]
+        if isinstance(batch, str):
+            size.dim_param = batch
+        else:
+            size.dim_value = batch
+    return model
 
 
 @pytest.mark.parametrize("shape", [1, 2, "N"])
 def test_layers_in_a_row_hand_on_their_tiles(shape: int | str) -> None:
-    model = chain(16, 3, 9)
-    for end in (*model.graph.input, *model.graph.output):
-        size = end.type.tensor_type.shape.dim[0]
-        if isinstance(shape, str):
-            size.dim_param = shape
-        else:
-            size.dim_value = shape
+    model = batched(chain(16, 3, 9), shape)
     result = convert(model, force=4).model
     # Into the first layer, between layers, out of the last one.
     assert ops(result)["Gather"] == 4
-    assert (ops(result)["Pad"] if shape == "N" else ops(result)["Concat"]) == 1
+    assert (ops(result)["Pad"] if shape == "N" else ops(result)["Concat"]) == 3
     assert ops(result)["Expand"] == (2 if shape == "N" else 0)
     assert_same(model, result, x=image(2 if shape == "N" else int(shape), 16, 9, 9))
 
 
-def test_residual_sums_are_added_to_tiles() -> None:
-    model = chain(16, 3, 9, residual=True)
+@pytest.mark.parametrize("shape", [1, 2, "N"])
+def test_residual_sums_are_added_to_tiles(shape: int | str) -> None:
+    model = batched(chain(16, 3, 9, residual=True), shape)
     result = convert(model, force=4).model
     # One more than without sums: the first image becomes tiles of results.
     assert ops(result)["Gather"] == 5
-    assert ops(result)["Add"] == 3
-    assert_same(model, result, x=image(1, 16, 9, 9))
+    # The product of the output transform adds the sum, where the batch is fixed.
+    assert ops(result)["FusedGemm"] == (0 if shape == "N" else 3)
+    assert ops(result)["Add"] == (3 if shape == "N" else 0)
+    assert_same(model, result, x=image(2 if shape == "N" else int(shape), 16, 9, 9))
 
 
 def test_constants_are_shared() -> None:
@@ -267,7 +275,7 @@ def test_error_of_a_deep_chain_against_float64(tile: int) -> None:
 
 def test_level_all_takes_it_where_numerics_are_fast() -> None:
     model = chain(64, 2, 56)
-    fast = Options(max_weight_growth=5.0)
+    fast = Options(max_weight_growth=6.0)
     assert "Gather" not in ops(PassManager("all", target="avx512").run(model).model)
     assert ops(PassManager("all", target="avx512", numerics="fast", options=fast).run(model).model)["Gather"] == 3
 
@@ -288,6 +296,16 @@ def test_growth_stays_within_the_budget() -> None:
     assert len([event for event in result.events if event.rule == PASS]) == 1
     assert "max_weight_growth = 2.5" in reasons(result)[0]
     assert result.view.metadata["graphopt.winograd_growth"].isdecimal()
+
+
+@pytest.mark.parametrize("limit", [2.0, 3.0, 4.0, 5.0, 6.0])
+def test_the_budget_is_for_index_tables_too(limit: float) -> None:
+    model = chain(64, 5, 56)
+    before, after = (
+        sum(numpy_helper.to_array(tensor).nbytes for tensor in one.graph.initializer if np.prod(tensor.dims) > 64)
+        for one in (model, convert(model, limit, blocked_rates=BUILT_IN).model)
+    )
+    assert before < after <= limit * before
 
 
 # ---------------------------------------------------------------------- measuring

@@ -5,7 +5,7 @@ A blocked value is [C / b, H, W, b] in memory, so that a row of b numbers, one p
 products, is a blocked value of a * a groups for the product with the weights, which is a grouped 1x1 convolution with
 weights that are blocked in advance, and comes out of the output transform, another matrix product with the bias and
 the activation, as [m * m, K / b, tiles, b]. A `Gather` makes an image of that, or, with the transform of the next
-layer in mind, its tiles at once. One more tile of zeros, wherever tiles are, serves as padding.
+layer in mind, its tiles at once. One more row, of zeros, serves as padding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from graphopt_passes.layout.weights import grouped_blocked
 DOMAIN = "com.microsoft.nchwc"
 FLOAT = TensorProto.FLOAT
 
-_FUSED = {"Relu": (), "LeakyRelu": ("activation_alpha",), "Sigmoid": (), "Tanh": ()}
+FUSED = {"Relu": (), "LeakyRelu": ("activation_alpha",), "Sigmoid": (), "Tanh": ()}
 """Activations that `FusedGemm` has, and what it calls their parameters."""
 
 
@@ -166,24 +166,24 @@ class Grid:
 
     @property
     def count(self) -> int:
-        """Tiles, one or two of zeros included: the blocked kernels take six at once, and five as five."""
-        tiles = self.batch * self.rows * self.columns + 1
-        return tiles + (tiles % 6 == 5)
+        """Tiles, some that nobody reads included where that is faster: blocked kernels are at their best with six."""
+        tiles = self.batch * self.rows * self.columns
+        return 6 if tiles == 4 else tiles + (tiles % 6 == 5)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A value as rows of a block, with one more of zeros that pixels beyond its edges are read from.
+    """A value as rows of a block.
 
     Attributes:
         value: [rows, b], or [N, rows, b] where the batch is not fixed.
         grid: how tiles lie; None for an image.
-        zero: the row of zeros.
+        count: how many there are.
     """
 
     value: Value
     grid: Grid | None
-    zero: int
+    count: int
 
 
 def image_rows(layer_size: tuple[int, int], blocks: int, grid: Grid | None, batch: int) -> np.ndarray:
@@ -231,8 +231,6 @@ class BlockedBuilder:
         grid = Grid(tile, *layer.tiles(tile), layer.batch or 1)
         tiles = self._result(layer, grid, self._product(layer, grid, weight))
         image = self._image(layer, grid, tiles)
-        if not _keeps_zero(layer):
-            self._fresh_rows.pop((self._graph(), image))
         outcome = rw.replace(layer.node, [image], detail=f"F({tile}x{tile},{layer.side}x{layer.side})")
         if outcome:
             self._shared.update(self._fresh)
@@ -245,38 +243,39 @@ class BlockedBuilder:
         area = side * side
         source = self._rows_of(layer.x, layer.inputs, layer.source, layer)
         places = self._constant(
-            "winograd_tiles", (source.grid, _sizes(layer), grid), lambda: _gathered(layer, grid, source)
+            "winograd_tiles", (source.grid, sizes(layer), grid), lambda: _gathered(layer, grid, source)
         )
-        matrix = self._matrix("winograd_input", side, input_rows(side), source.value)
-        seen = self._flat(self._gather(source.value, places), side, side * layer.inputs * count)
+        padded = self._once(("winograd_padded", source.value), lambda: self._padded(source.value, layer))
+        matrix = self._matrix("winograd_input", side, input_rows(side), padded)
+        seen = self._flat(self._gather(padded, places), side, side * layer.inputs * count)
         half = self._reshape(self._op("MatMul", matrix, seen), side, side, layer.inputs * count)
         moved = self._reshape(self._op("MatMul", matrix, half), area * layer.inputs, count, 1, batch=1)
         wide = weight.reshape(area * layer.outputs, layer.inputs, 1, 1)
         weights = self._constant(layer.weight, grid.tile, lambda: grouped_blocked(wide, layer.block))
-        product = self._op("Conv", moved, weights, domain=DOMAIN, kernel_shape=[1, 1], group=area)
+        product = self._op(
+            "Conv", moved, weights, self._bias(layer, side), domain=DOMAIN, kernel_shape=[1, 1], group=area
+        )
         product.type = TensorType(FLOAT, (1 if layer.batch is not None else None, area * layer.outputs, count, 1))
         return self._reshape(product, side, side, layer.outputs * count)
 
     def _result(self, layer: BlockedLayer, grid: Grid, product: Value) -> Value:
-        """Output transform, bias, residual sum and activation, as rows: [m*m * K/b * tiles, b]."""
+        """Output transform, residual sum and activation, as rows: [m*m * K/b * tiles, b]."""
         tile, side = grid.tile, layer.side
         matrix = self._matrix("winograd_output", (tile, side), output_rows(tile, side), product)
         half = self._op("MatMul", matrix, product)
         product = self._flat(half, tile + side - 1, tile * layer.outputs * grid.count)
-        bias = self._bias(layer, grid)
+        added = self._flat(self._residual(layer, grid), tile, -1) if layer.residual is not None else None
         name, parameters = layer.activation, tuple(layer.node.attr("activation_params") or ())
-        fused = layer.batch is not None and layer.residual is None and name in _FUSED
+        fused = layer.batch is not None and name in FUSED
         if fused:
-            named = dict(zip(_FUSED[str(name)], parameters, strict=False))
-            result = self._op("FusedGemm", matrix, product, bias, domain="com.microsoft", activation=name, **named)
-        elif layer.batch is not None:
-            result = self._op("Gemm", matrix, product, bias)
+            named = dict(zip(FUSED[str(name)], parameters, strict=False))
+            result = self._op("FusedGemm", matrix, product, added, domain="com.microsoft", activation=name, **named)
+        elif layer.batch is not None and added is not None:
+            result = self._op("Gemm", matrix, product, added)
         else:
             result = self._op("MatMul", matrix, product)
-            result = result if bias is None else self._op("Add", result, bias)
+            result = result if added is None else self._op("Add", result, added)
         rows = self._reshape(result, tile**2 * (layer.outputs // layer.block) * grid.count, layer.block)
-        if layer.residual is not None:
-            rows = self._op("Add", rows, self._residual(layer, grid))
         return rows if fused or name is None else _PLAIN[name](self, rows, parameters)
 
     def _residual(self, layer: BlockedLayer, grid: Grid) -> Value:
@@ -285,21 +284,21 @@ class BlockedBuilder:
         source = self._rows_of(layer.residual, layer.outputs, layer.size, layer)
         if source.grid == grid:
             return source.value
-        places = self._constant("winograd_sum", (source.grid, _sizes(layer), grid), lambda: _tiled(layer, grid, source))
+        places = self._constant("winograd_sum", (source.grid, sizes(layer), grid), lambda: _tiled(layer, grid, source))
         return self._gather(source.value, places)
 
     def _image(self, layer: BlockedLayer, grid: Grid, tiles: Value) -> Value:
         """An image of the tiles, [N, K, H, W] in blocks."""
-        blocks, count = layer.outputs // layer.block, grid.count
+        blocks = layer.outputs // layer.block
         places = self._constant(
-            "winograd_image", (_sizes(layer), grid), lambda: image_rows(layer.size, blocks, grid, grid.batch).ravel()
+            "winograd_image", (sizes(layer), grid), lambda: image_rows(layer.size, blocks, grid, grid.batch).ravel()
         )
         image = self._reshape(self._gather(tiles, places), layer.outputs, *layer.size, batch=grid.batch)
         image.type = TensorType(FLOAT, (layer.batch, layer.outputs, *layer.size))
         if layer.batch is None:
             self._batches[image] = self._batch()
-        # A tile beyond the last one of the first block of the first place: the tile of zeros.
-        self._fresh_rows[self._graph(), image] = Rows(tiles, grid, count - 1)
+        rows = grid.tile**2 * (layer.outputs // layer.block) * grid.count
+        self._fresh_rows[self._graph(), image] = Rows(tiles, grid, rows)
         return image
 
     def _rows_of(self, value: Value, channels: int, size: tuple[int, int], layer: BlockedLayer) -> Rows:
@@ -309,23 +308,27 @@ class BlockedBuilder:
         if known is not None and not (known.value.producer is not None and known.value.producer.removed):
             return known
         count = (layer.batch or 1) * channels // layer.block * size[0] * size[1]
-        flat = self._reshape(value, count, layer.block)
-        if layer.batch is None:
-            wide = self._op("Pad", flat, np.array([0, 0, 0, 0, 1, 0], np.int64))
-        else:
-            zeros = self._constant("winograd_zeros", layer.block, lambda: np.zeros((1, layer.block), np.float32))
-            wide = self._op("Concat", flat, zeros, axis=0)
-        rows = self._fresh_rows[key] = Rows(wide, None, count)
+        rows = self._fresh_rows[key] = Rows(self._reshape(value, count, layer.block), None, count)
         return rows
 
-    def _bias(self, layer: BlockedLayer, grid: Grid) -> Value | None:
-        """The bias for every tile, none for the one of zeros, m times: [1, m * K/b * tiles * b]."""
+    def _padded(self, rows: Value, layer: BlockedLayer) -> Value:
+        """Rows with one of zeros behind them, that pixels beyond the edges are read from."""
+        if layer.batch is None:
+            return self._op("Pad", rows, np.array([0, 0, 0, 0, 1, 0], np.int64))
+        zeros = self._constant("winograd_zeros", layer.block, lambda: np.zeros((1, layer.block), np.float32))
+        return self._op("Concat", rows, zeros, axis=0)
+
+    def _bias(self, layer: BlockedLayer, side: int) -> Value | None:
+        """The bias for the product, at point 1 of both axes: from there the output transform adds it to all of a tile.
+
+        `Gemm` would spread a bias over its result in a pass of its own, and on one thread only.
+        """
         numbers = layer.bias
         if numbers is None:
             return None
-        spread = np.repeat(numbers.reshape(-1, 1, layer.block), grid.count, axis=1)
-        spread[:, (layer.batch or 1) * grid.rows * grid.columns :] = 0
-        return self.rw.constant(np.tile(spread.reshape(1, -1), grid.tile), like=layer.node.input(2))
+        spread = np.zeros((side * side, layer.outputs), np.float32)
+        spread[side + 1] = numbers
+        return self.rw.constant(spread.ravel(), like=layer.node.input(2))
 
     def _matrix(self, what: str, key: object, array: np.ndarray, batched: Value) -> Value:
         """The matrix of a transform; as often as an open batch has images, for `MatMul` does not spread over none."""
@@ -389,7 +392,8 @@ class BlockedBuilder:
         return result
 
 
-def _sizes(layer: BlockedLayer) -> tuple[Any, ...]:
+def sizes(layer: BlockedLayer) -> tuple[Any, ...]:
+    """What the index tables of a layer depend on, besides the tiles themselves."""
     return layer.inputs, layer.outputs, layer.side, layer.source, layer.pads, layer.batch, layer.block
 
 
@@ -400,11 +404,11 @@ def _gathered(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
     (height, width), (top, left, _, _) = layer.source, layer.pads
     below = max(tile * grid.rows + layer.side - 1 - height - top, 0)
     right = max(tile * grid.columns + layer.side - 1 - width - left, 0)
-    wide = np.pad(pixels, ((0, 0), (0, 0), (top, below), (left, right)), constant_values=source.zero)
+    wide = np.pad(pixels, ((0, 0), (0, 0), (top, below), (left, right)), constant_values=source.count)
     y = np.arange(side)[:, None] + tile * np.arange(grid.rows)
     x = np.arange(side)[:, None] + tile * np.arange(grid.columns)
     windows = wide[:, :, y[:, None, :, None], x[None, :, None, :]]  # n, c, i, j, rows, columns
-    return _with_zeros(windows.transpose(2, 3, 1, 0, 4, 5), grid.count, source.zero)
+    return _filled(windows.transpose(2, 3, 1, 0, 4, 5), grid.count)
 
 
 def _tiled(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
@@ -413,24 +417,15 @@ def _tiled(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
     pixels = image_rows(layer.size, layer.outputs // layer.block, source.grid, grid.batch)
     (height, width), (rows, columns) = layer.size, (grid.rows, grid.columns)
     ragged = ((0, 0), (0, 0), (0, tile * rows - height), (0, tile * columns - width))
-    wide = np.pad(pixels, ragged, constant_values=source.zero)
+    wide = np.pad(pixels, ragged)  # what lies beyond the edges nobody reads
     split = wide.reshape(*wide.shape[:2], rows, tile, columns, tile)
-    return _with_zeros(split.transpose(3, 5, 1, 0, 2, 4), grid.count, source.zero)
+    return _filled(split.transpose(3, 5, 1, 0, 2, 4), grid.count)
 
 
-def _with_zeros(places: np.ndarray, count: int, zero: int) -> np.ndarray:
-    """The last three axes as one of `count` tiles, of zeros behind those that there are; flat."""
+def _filled(places: np.ndarray, count: int) -> np.ndarray:
+    """The last three axes as one of `count` tiles, the first row of all in those that nobody reads; flat."""
     split = places.reshape(*places.shape[:3], -1)
-    return np.pad(split, [(0, 0)] * 3 + [(0, count - split.shape[3])], constant_values=zero).ravel()
-
-
-def _keeps_zero(layer: BlockedLayer) -> bool:
-    """Whether the activation gives zero for zero, so that the tile of zeros is one behind it too."""
-    name = layer.activation
-    if name == "Clip":
-        low, high = layer.node.attr("activation_params")
-        return bool(low <= 0 <= high)
-    return name not in ("Sigmoid", "HardSigmoid")
+    return np.pad(split, [(0, 0)] * 3 + [(0, count - split.shape[3])]).ravel()
 
 
 def _clip(build: BlockedBuilder, value: Value, parameters: tuple[float, ...]) -> Value:

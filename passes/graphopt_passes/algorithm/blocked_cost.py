@@ -13,8 +13,8 @@ from typing import Any
 from graphopt.rewrite import Mismatch
 from graphopt.rewrite.target import Target
 from graphopt.rewrite.tuned import figures
-from graphopt_passes.algorithm.blocked import BlockedLayer, Grid
-from graphopt_passes.algorithm.choice import Choice, growth, slower
+from graphopt_passes.algorithm.blocked import FUSED, BlockedLayer, Grid
+from graphopt_passes.algorithm.choice import Choice, growth, slower, tables
 from graphopt_passes.algorithm.transforms import TILES_OF
 
 PASS = "convert_conv_to_winograd"
@@ -118,11 +118,8 @@ class Size:
     @classmethod
     def of(cls, layer: BlockedLayer) -> Size:
         """The size of a layer."""
-        late = 0
-        if layer.batch is None:
-            late = (layer.bias is not None) + (layer.activation is not None)
-        elif layer.residual is not None:
-            late = layer.activation is not None
+        alone = layer.batch is None or layer.activation not in FUSED
+        late = (layer.activation is not None and alone) + (layer.batch is None and layer.residual is not None)
         return cls(
             layer.inputs, layer.outputs, layer.size, layer.batch or 1, layer.side, layer.residual is not None, late
         )
@@ -145,7 +142,7 @@ def work(size: Size, tile: int) -> dict[str, float]:
         "product": 1.0 * count * area * pairs,
         "weights": 4.0 * area * pairs,
         "outward": 4.0 * count * (side + tile) ** 2 * size.outputs,
-        "stream": 2 * pixels * size.inputs + (3 * size.residual + 2 * size.late) * pixels * size.outputs,
+        "stream": 2 * pixels * size.inputs + (size.residual + 2 * size.late) * pixels * size.outputs,
     }
 
 
@@ -175,5 +172,9 @@ def gains(layer: BlockedLayer, rates: BlockedRates) -> list[Choice] | Mismatch:
     size = Size.of(layer)
     base = direct(size, rates)
     times = {tile: winograd(size, tile, rates) for tile in TILES_OF[size.kernel]}
-    found = [Choice(tile, base - time, growth(layer, tile)) for tile, time in times.items() if time < MARGIN * base]
+    found = [
+        Choice(tile, base - time, growth(layer, tile), tables(layer, tile))
+        for tile, time in times.items()
+        if time < MARGIN * base
+    ]
     return sorted(found, key=lambda choice: -choice.saved) or slower(base, times, size.kernel)

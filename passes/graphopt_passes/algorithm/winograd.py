@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ from graphopt.rewrite import GraphPass, Level, Mismatch, Numerics, Rewriter
 from graphopt.rewrite.target import METADATA_KEY as METADATA
 from graphopt.rewrite.target import Target, host
 from graphopt_passes.algorithm import blocked_cost
-from graphopt_passes.algorithm.blocked import DOMAIN, BlockedBuilder, BlockedLayer, read_blocked
+from graphopt_passes.algorithm.blocked import DOMAIN, BlockedBuilder, BlockedLayer, read_blocked, sizes
 from graphopt_passes.algorithm.blocked_cost import BlockedRates
 from graphopt_passes.algorithm.choice import Choice, growth
 from graphopt_passes.algorithm.cost import RATES, Rates, gains
@@ -120,15 +121,30 @@ class ConvertConvToWinograd(GraphPass):
             else:
                 offers.append((layer, answer))
         chosen: dict[AnyLayer, Choice] = {}
-        for layer, choices in sorted(offers, key=lambda offer: -offer[1][0].saved / max(offer[1][0].growth, 1)):
-            choice = next((choice for choice in choices if choice.growth <= left), None)
+        paid: Counter[tuple[Any, ...]] = Counter()
+
+        def bytes_of(layer: AnyLayer, choice: Choice) -> int:
+            # Two layers pay for tables, and the rest share: those that read an image, and those that read tiles.
+            shared = isinstance(layer, BlockedLayer) and paid[sizes(layer), choice.tile] >= 2
+            return choice.growth + (0 if shared else choice.tables)
+
+        for layer, choices in sorted(offers, key=lambda offer: -_worth(offer[1][0])):
+            choice = next((choice for choice in choices if bytes_of(layer, choice) <= left), None)
             if choice is None:
-                reason = "its weights would grow by {:.1f} MB, more than max_weight_growth = {} leaves"
-                rw.decline(reason, choices[-1].growth / 1e6, rw.options.max_weight_growth, node=layer.node)
+                reason = "its constants would grow by {:.1f} MB, more than max_weight_growth = {} leaves"
+                needed = bytes_of(layer, choices[-1]) / 1e6
+                rw.decline(reason, needed, rw.options.max_weight_growth, node=layer.node)
                 continue
-            left -= choice.growth
+            left -= bytes_of(layer, choice)
+            if isinstance(layer, BlockedLayer):
+                paid[sizes(layer), choice.tile] += 1
             chosen[layer] = choice
         return [(layer, chosen[layer]) for layer, _ in offers if layer in chosen]
+
+
+def _worth(choice: Choice) -> float:
+    """Milliseconds saved a byte."""
+    return choice.saved / max(choice.growth + choice.tables, 1)
 
 
 def _forced(settings: dict[str, Any], model: Model) -> int | None:
