@@ -10,6 +10,7 @@ from graphopt.ir import Graph, Node, TensorType, Value
 from graphopt.ir.types import decode_type
 from graphopt.rewrite import Mismatch
 from graphopt_passes.folding.branches import known_condition
+from graphopt_passes.folding.unroll import too_many
 
 _MOST_STEPS = 20_000
 """Nodes that may be computed to find out when a loop ends."""
@@ -40,7 +41,7 @@ def rounds_of(node: Node, body: Graph, most: int) -> int | Mismatch:
     assert not isinstance(limit, Mismatch)
     rounds = 1 if limit == 1 else _until_false(node, body, limit, most)
     if not isinstance(rounds, Mismatch) and rounds > most:
-        return Mismatch("{} rounds are more than {}", rounds, most)
+        return too_many(rounds, most, body)
     return rounds
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from graphopt.ir import Graph, Node, Value
 from graphopt.rewrite import GraphPass, Mismatch, Outcome, Rewriter
 from graphopt.rewrite.inline import adopt, constants_of, replace_by
-from graphopt_passes.folding.unroll import Results, cannot_stack, most_rounds, nothing, stack, unroll_all
+from graphopt_passes.folding.unroll import Results, cannot_stack, most_rounds, nothing, stack, too_many, unroll_all
 
 
 class EliminateScanWithConstLength(GraphPass):
@@ -107,7 +107,7 @@ def _unroll(node: Node, rw: Rewriter) -> Outcome:
     if isinstance(most, Mismatch):
         return most
     if form.length > most:
-        return Mismatch("{} rounds are more than {}", form.length, most)
+        return too_many(form.length, most, body)
     for value in (*collected, *form.scanned):
         problem = cannot_stack(value, form.length)
         if problem is not None:

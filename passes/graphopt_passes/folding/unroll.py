@@ -65,14 +65,33 @@ def most_rounds(body: Graph, extra: int, limit: int) -> int | Mismatch:
     unknown = next((node for node in body if not is_deterministic(node)), None)
     if unknown is not None:
         return Mismatch("{} may draw random numbers, or do more than compute its outputs", unknown.op)
+    if _loop_inside(body) is not None:
+        return 1
     inner = inner_graphs(body)
     every = [node for graph in (body, *inner) for node in graph]
-    if any(node.op in ("Loop", "Scan") for node in every):
-        return 1
     count = sum(node.op != "Constant" or node.graph is not body for node in every) + extra
     size = sum(_attribute_bytes(node) for node in every if node.op != "Constant" or node.graph is not body)
     size += sum(value.tensor.nbytes for graph in inner for value in graph.initializers if value.tensor is not None)
     return max(1, min(limit // max(count, 1), _MOST_BYTES // max(size, 1)))
+
+
+def too_many(rounds: int, most: int, body: Graph) -> Mismatch:
+    """Why so many rounds are not written out.
+
+    Args:
+        rounds: the number of rounds.
+        most: what `most_rounds` allows.
+        body: the body.
+    """
+    inner = _loop_inside(body)
+    if inner is not None:
+        return Mismatch("the {} inside cannot be unrolled, and {} rounds would copy it", inner.op, rounds)
+    return Mismatch("{} rounds are more than {}", rounds, most)
+
+
+def _loop_inside(body: Graph) -> Node | None:
+    every = (node for graph in (body, *inner_graphs(body)) for node in graph)
+    return next((node for node in every if node.op in ("Loop", "Scan")), None)
 
 
 def _attribute_bytes(node: Node) -> int:
