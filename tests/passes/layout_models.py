@@ -166,6 +166,24 @@ def _split(draw: st.DrawFn, b: Builder, x: Image) -> Image:
     return b.image(names[1], sizes[1], x.height, x.width)
 
 
+def _divide(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    """Pieces of a Concat, taken apart again where they were joined."""
+    alike = [i for i in b.images if (i.height, i.width) == (x.height, x.width)]
+    first, last = draw(st.sampled_from(alike)), draw(st.sampled_from(alike))
+    sizes = [first.channels, x.channels, last.channels]
+    if sum(sizes) > 160:
+        return x
+    (joined,) = b.op("Concat", first.name, x.name, last.name, axis=1)
+    (joined,) = b.op("Tanh", joined)
+    if draw(st.booleans()):
+        _, name, other = b.op("Split", joined, b.weight(np.array(sizes, np.int64)), outputs=3, axis=1)
+        b.image(other, sizes[2], x.height, x.width)
+    else:
+        bounds = [b.weight(np.array([n], np.int64)) for n in (sizes[0], sizes[0] + sizes[1], 1)]
+        (name,) = b.op("Slice", joined, *bounds)
+    return b.image(name, sizes[1], x.height, x.width)
+
+
 def _pool(draw: st.DrawFn, b: Builder, x: Image) -> Image:
     op = draw(st.sampled_from(["MaxPool", "AveragePool"]))
     if min(x.height, x.width) < 2:
@@ -211,7 +229,7 @@ def _nhwc(draw: st.DrawFn, b: Builder, x: Image) -> Image:
     return b.image(name, x.channels, x.height, x.width)
 
 
-STEPS = (_conv, _conv, _conv, _activation, _combine, _concat, _split, _pool, _gate, _affine, _resize, _nhwc)
+STEPS = (_conv, _conv, _conv, _activation, _combine, _concat, _split, _divide, _pool, _gate, _affine, _resize, _nhwc)
 
 
 @st.composite

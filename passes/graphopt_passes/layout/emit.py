@@ -332,10 +332,10 @@ def _concat(build: Builder, group: Group) -> Built:
 
 def _split(build: Builder, group: Group) -> Built:
     form = group.form
-    entered = build.enter(form.operands[0], (sum(sum(layout) for layout in form.layouts),))
+    entered = build.enter(form.operands[0], form.data["layout"])  # type: ignore[arg-type]
     if isinstance(entered, Mismatch):
         return entered
-    sizes = tuple(weights.padded(layout[0], build.block) for layout in form.layouts)
+    sizes = tuple(weights.lanes(layout, build.block) for layout in form.layouts)
     count = len(sizes)
     if build.rw.graph.opset() < 13:
         made = build.rw.op("Split", entered[0], outputs=count, axis=1, split=sizes)
@@ -347,16 +347,11 @@ def _split(build: Builder, group: Group) -> Built:
 
 def _slice(build: Builder, group: Group) -> Built:
     form = group.form
-    x = form.operands[0]
-    entered = build.enter(x)
+    entered = build.enter(form.operands[0], form.data["layout"])  # type: ignore[arg-type]
     if isinstance(entered, Mismatch):
         return entered
-    source, layout = entered
-    if len(layout) != 1:
-        return Mismatch("channels of {} lie apart", x.name)
-    start, end = int(form.data["start"]), weights.padded(int(form.data["end"]), build.block)  # type: ignore[call-overload]
-    bounds = (np.array([n], np.int64) for n in (start, end, 1))
-    return [(build.rw.op("Slice", source, *bounds), form.layouts[0])]
+    bounds = (np.array([n], np.int64) for n in (form.data["start"], form.data["end"], 1))
+    return [(build.rw.op("Slice", entered[0], *bounds), form.layouts[0])]
 
 
 def _silu(build: Builder, group: Group) -> Built:

@@ -20,7 +20,7 @@ from graphopt_passes.layout.facts import (
     scalar,
 )
 from graphopt_passes.layout.resize import resize_form
-from graphopt_passes.layout.weights import canonical
+from graphopt_passes.layout.weights import canonical, divided, lanes
 
 Answer = Form | Mismatch | None
 
@@ -284,11 +284,12 @@ def _split(node: Node, facts: Facts) -> Answer:
     if sizes is None and node.input(1) is None:
         each = -(-sum(layout) // count)
         sizes = [min(each, sum(layout) - each * i) for i in range(count)]
-    if sizes is None or len(layout) != 1 or sum(sizes) != layout[0] or min(sizes) < 1:
+    if sizes is None or sum(sizes) != sum(layout) or min(sizes) < 1:
         return Mismatch("{} is not split at known channels", x.name)
-    if any(size % facts.block for size in sizes[:-1]):
+    pieces = divided(layout, sizes, facts.block)
+    if pieces is None:
         return Mismatch("{} is not split at block boundaries", x.name)
-    return Form(node, "split", [x], [(s,) for s in sizes], facts.extents(x), lane=facts.lane(x), data={"sizes": sizes})
+    return Form(node, "split", [x], pieces, facts.extents(x), lane=facts.lane(x), data={"layout": layout})
 
 
 def _slice(node: Node, facts: Facts) -> Answer:
@@ -303,10 +304,12 @@ def _slice(node: Node, facts: Facts) -> Answer:
         return None
     total = sum(layout)
     start, end = (min(max(i + total if i < 0 else i, 0), total) for i in (starts[0], ends[0]))
-    if len(layout) != 1 or start % facts.block or (end % facts.block and end != total) or end <= start:
+    pieces = divided(layout, (start, end - start, total - end), facts.block) if start < end else None
+    if pieces is None:
         return Mismatch("{} is not sliced at block boundaries", x.name)
-    data: dict[str, object] = {"start": start, "end": end}
-    return Form(node, "slice", [x], [(end - start,)], facts.extents(x), lane=facts.lane(x), data=data)
+    first = lanes(pieces[0], facts.block)
+    data: dict[str, object] = {"layout": layout, "start": first, "end": first + lanes(pieces[1], facts.block)}
+    return Form(node, "slice", [x], pieces[1:2], facts.extents(x), lane=facts.lane(x), data=data)
 
 
 def _transpose(node: Node, facts: Facts) -> Answer:

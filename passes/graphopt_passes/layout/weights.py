@@ -39,6 +39,25 @@ def lanes(layout: Layout, block: int) -> int:
     return sum(padded(channels, block) for channels in layout)
 
 
+def divided(layout: Layout, sizes: Iterable[int], block: int) -> list[Layout] | None:
+    """The layouts of consecutive pieces of a value; None unless each begins at a block and all are used up."""
+    pieces, rest = [], list(layout)
+    for size in sizes:
+        piece: list[int] = []
+        missing = size
+        while missing > 0 and rest:
+            taken = min(rest[0], missing)
+            if taken < rest[0] and taken % block:
+                return None
+            piece.append(taken)
+            rest[:1] = [rest[0] - taken] if taken < rest[0] else []
+            missing -= taken
+        if missing:
+            return None
+        pieces.append(canonical(piece, block))
+    return None if rest else pieces
+
+
 @lru_cache(maxsize=256)
 def positions(layout: Layout, block: int) -> Array:
     """The physical channel of each logical one."""
