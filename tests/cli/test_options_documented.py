@@ -12,6 +12,8 @@ import typer
 
 import graphopt
 from graphopt.cli.app import app
+from graphopt.pipeline import registry
+from tests.cli.conftest import Run
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -76,3 +78,13 @@ def test_every_argument_is_documented(what: object) -> None:
     text = inspect.getdoc(what) or ""
     for name in inspect.signature(what).parameters:  # type: ignore[arg-type]
         assert re.search(rf"^\s*\**{name}: \S", text, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("options", [(), ("--peers",)])
+def test_catalogue_names_every_pass_at_80_columns(run: Run, options: tuple[str, ...]) -> None:
+    done = run("passes", *options, env={"COLUMNS": "80"})
+    assert done.exit_code == 0, done.output
+    lost = [name for name in registry().names() if registry().owner(name) == "graphopt" and name not in done.stdout]
+    assert not lost or options
+    assert "eliminate_consecutive_idempotent_ops" in done.stdout
+    assert "…" not in done.stdout

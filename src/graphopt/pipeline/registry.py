@@ -61,7 +61,7 @@ class Registry:
         place = self._places.get(name)
         if place is None:
             close = difflib.get_close_matches(name, self._places, 3)
-            hint = f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(self._places)}"
+            hint = f"; did you mean {' or '.join(close)}?" if close else "; `graphopt passes` lists all"
             raise UsageError(f"unknown pass {name!r}{hint}")
         module, _, attribute = place.partition(":")
         try:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +23,8 @@ _STYLE = {
     "idle": "dim",
 }
 _HEAD = ("peer's pass", "graphopt's pass", "verdict", "nodes run", "ours", "theirs", "same graph", "time", "why")
+_WIDE = 140
+"""Characters that the columns need; a narrower terminal gets a list."""
 
 
 def render_passes(found: PassAudit, width: int) -> Iterator[Any]:
@@ -29,12 +32,12 @@ def render_passes(found: PassAudit, width: int) -> Iterator[Any]:
     yield Text(_headline(found), style="bold")
     rows = [row for row in found.rows if row.verdict != "idle"]
     if len(found.models) == 1:
-        yield _table(rows)
+        yield from _comparisons(rows, width)
     else:
-        yield _summary(found)
+        yield from _summary(found, width)
         notable = [row for row in rows if row.verdict in ("ours wrong", "weaker", "peer wrong")]
         if notable:
-            yield _table(notable, models=True)
+            yield from _comparisons(notable, width, models=True)
     idle = Counter(row.peer for row in found.rows if row.verdict == "idle")
     if idle and len(found.models) == 1:
         yield Text(
@@ -75,29 +78,48 @@ def side(found: Side) -> str:
     return f"{found.live}{constant}{times}{left}{wrong}"
 
 
-def _table(rows: list[PassRow], *, models: bool = False) -> Table:
+def _comparisons(rows: list[PassRow], width: int, *, models: bool = False) -> Iterator[Any]:
+    ordered = sorted(rows, key=lambda row: (row.peer, ORDER.index(row.verdict)))
+    if width >= _WIDE:
+        yield _table(ordered, models=models)
+        return
+    for row in ordered:
+        theirs, own, verdict, before, ours, of_theirs, same, times, why = cells(row)
+        model = f"{row.model}: " if models else ""
+        yield Text(f"{verdict:<10}  {model}{theirs}, here {own}", style=_STYLE[row.verdict])
+        numbers = f"nodes {before}, ours {ours}, theirs {of_theirs}; same graph {same}; {times}"
+        yield Padding(Text(f"{numbers}; {why}" if why else numbers), (0, 0, 0, 12))
+
+
+def _table(rows: list[PassRow], *, models: bool) -> Table:
     table = Table(box=None, pad_edge=False)
     head = ("model", *_HEAD) if models else _HEAD
     for title in head:
         table.add_column(title, overflow="fold", justify="right" if title in ("nodes run", "time") else "left")
-    for row in sorted(rows, key=lambda row: (row.peer, ORDER.index(row.verdict))):
+    for row in rows:
         text = [row.model, *cells(row)] if models else cells(row)
         table.add_row(*text, style=_STYLE[row.verdict])
     return table
 
 
-def _summary(found: PassAudit) -> Table:
+def _summary(found: PassAudit, width: int) -> Iterator[Any]:
     table = Table(box=None, pad_edge=False)
     table.add_column("peer's pass")
     table.add_column("graphopt's pass")
     for verdict in ORDER[:-1]:
         table.add_column(verdict, justify="right")
     for (peer, theirs, own), counts in by_pass(found).items():
-        if set(counts) - {"idle"}:
-            worst = next(verdict for verdict in ORDER if counts[verdict])
-            numbers = [str(counts[verdict]) if counts[verdict] else "·" for verdict in ORDER[:-1]]
-            table.add_row(f"{peer}: {theirs}", own or "(the level)", *numbers, style=_STYLE[worst])
-    return table
+        if not set(counts) - {"idle"}:
+            continue
+        worst = next(verdict for verdict in ORDER if counts[verdict])
+        names = (f"{peer}: {theirs}", own or "(the level)")
+        if width < _WIDE:
+            told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ORDER[:-1] if counts[verdict])
+            yield Text(f"{names[0]}, here {names[1]}: {told}", style=_STYLE[worst])
+        numbers = (str(counts[verdict]) if counts[verdict] else "·" for verdict in ORDER[:-1])
+        table.add_row(*names, *numbers, style=_STYLE[worst])
+    if width >= _WIDE:
+        yield table
 
 
 def by_pass(found: PassAudit) -> dict[tuple[str, str, str], Counter[str]]:
