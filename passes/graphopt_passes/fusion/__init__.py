@@ -50,6 +50,7 @@ PASSES: dict[str, str] = {
     "fuse_slices_into_split": "fusion.split:FuseSlicesIntoSplit",
     "replace_split_to_sequence": "fusion.split:ReplaceSplitToSequence",
     "fuse_reshape_into_transpose": "fusion.reshape_transpose:FuseReshapeIntoTranspose",
+    "fuse_reshapes_into_matmul": "fusion.reshaped_matmul:FuseReshapesIntoMatmul",
     "fuse_scales_of_matmul": "fusion.matmul_scales:FuseScalesOfMatmul",
     "fuse_gelu": "fusion.gelu:FuseGelu",
     "fuse_layer_normalization": "fusion.normalization:FuseLayerNormalization",

@@ -260,5 +260,7 @@ ONNXSCRIPT: Mapping[str, str] = MappingProxyType(
         "RemoveOptionalBiasFromConvTranspose": "eliminate_zero_bias",
         "RemoveOptionalBiasFromQLinearConv": "eliminate_zero_bias",
         "RemoveOptionalBiasFromGemm": "eliminate_zero_bias",
+        "one_reshape_matmul_reshape_rule": "fuse_reshapes_into_matmul",
+        "two_reshapes_matmul_reshape_rule": "fuse_reshapes_into_matmul",
     }
 )

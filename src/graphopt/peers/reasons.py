@@ -109,7 +109,6 @@ ONNXSLIM: Mapping[str, str] = MappingProxyType({})
 
 ONNXSCRIPT: Mapping[str, str] = MappingProxyType(
     {
-        **_each(_NOT_YET, "one_reshape_matmul_reshape_rule", "two_reshapes_matmul_reshape_rule"),
         "Flatten2Reshape": _FREE_VIEW,
         "LiftSubgraphInitializersToMainGraphPass": "weights in a branch are read there at no cost; names stay in scope",
         "NormalizePadFormatConv": _AUTO_PAD,
