@@ -120,14 +120,7 @@ def audit_corpus(
     folder = Path(store) if store is not None else None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    todo: list[tuple[str, Path, Path | None]] = []
-    for name, path in _named(sources):
-        place = folder / f"{_key(path, settings)}.json" if folder is not None and path.is_file() else None
-        if place is not None and place.is_file():
-            found.audits[name] = json.loads(place.read_text())
-            found.reused += 1
-        else:
-            todo.append((name, path, place))
+    todo = _resumed(found, _named(sources), folder, settings)
     total = len(todo) + found.reused
     with ThreadPoolExecutor(jobs) as pool:
         waiting = {pool.submit(_one, path, settings, timeout): (name, place) for name, path, place in todo}
@@ -140,12 +133,31 @@ def audit_corpus(
                 continue
             found.audits[name] = outcome
             if place is not None:
-                unfinished = place.with_suffix(".unfinished")
-                unfinished.write_text(json.dumps(outcome))
-                unfinished.replace(place)
+                _keep(outcome, place)
     order = [name for name, _ in _named(sources)]
     found.audits = {name: found.audits[name] for name in order if name in found.audits}
     return found
+
+
+def _resumed(
+    found: Corpus, models: list[tuple[str, Path]], folder: Path | None, settings: dict[str, Any]
+) -> list[tuple[str, Path, Path | None]]:
+    """Take what the folder has already; what is left to do, each with the file to keep it in."""
+    todo: list[tuple[str, Path, Path | None]] = []
+    for name, path in models:
+        place = folder / f"{_key(path, settings)}.json" if folder is not None and path.is_file() else None
+        if place is not None and place.is_file():
+            found.audits[name] = json.loads(place.read_text())
+            found.reused += 1
+        else:
+            todo.append((name, path, place))
+    return todo
+
+
+def _keep(outcome: dict[str, Any], place: Path) -> None:
+    unfinished = place.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(outcome))
+    unfinished.replace(place)
 
 
 def _named(sources: Sequence[str | Path]) -> list[tuple[str, Path]]:
