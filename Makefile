@@ -40,6 +40,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks latency
 	$(BIN)/python -m benchmarks scaling
 	$(BIN)/python -m benchmarks large
+	$(BIN)/python -m benchmarks unrolling
 	$(BIN)/python -m benchmarks profile
 	$(BIN)/python -m benchmarks table
 

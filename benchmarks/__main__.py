@@ -109,6 +109,14 @@ def large(tool: Tools = None, limit: float = 900.0) -> None:
 
 
 @app.command()
+def unrolling(repeats: int = 300) -> None:
+    """Loops beside their unrolled forms: run time and session start."""
+    from benchmarks.unrolling import run
+
+    run(repeats)
+
+
+@app.command()
 def profile(keys: Models = None, level: str = "all", nodes: int = 10_000) -> None:
     """Attempts, hits and seconds of each rule of graphopt, over all skeletons."""
     from benchmarks.profiling import run

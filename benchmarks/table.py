@@ -22,7 +22,7 @@ Row = list[str]
 
 def write() -> str:
     """Build the page from whatever results there are; its path."""
-    sections = (_optimizers, _dresses, _latency, _start, _scaling, _large, _profile, _exports, _appendix)
+    sections = (_optimizers, _dresses, _latency, _start, _scaling, _large, _unrolling, _profile, _exports, _appendix)
     parts = [_HEAD, _machine()]
     parts += [text for section in sections if (text := section())]
     PAGE.parent.mkdir(exist_ok=True)
@@ -327,14 +327,38 @@ def _large() -> str:
     for tool, got in found["data"].items():
         size = got["model_bytes"] / 2**30
         if "failed" in got:
-            rows.append([tool, "-", "-", "-", "-", got["failed"].replace("|", "/")[:160]])
-        else:
-            cells = [figure(seconds(got)), figure(got["peak_mb"]), str(got["nodes"]), figure(got["bytes"] / 2**30)]
-            rows.append([tool, *cells, "ok"])
-    head = ["tool", "time, s", "peak memory, MB", "nodes left", "written, GB", "outcome"]
-    return (
-        f"## A model of {size:.2f} GB\n\nFrom path to path, weights in a file beside the model.\n\n{grid(head, rows)}"
-    )
+            rows.append([tool, *["-"] * 6, got["failed"].replace("|", "/")[:160]])
+            continue
+        took, copying = seconds(got), got.get("copy_s")
+        cells = [figure(took), *([figure(copying), figure(took / copying)] if copying else ["-", "-"])]
+        cells += [figure(got["peak_mb"]), str(got["nodes"]), figure(got["bytes"] / 2**30)]
+        rows.append([tool, *cells, "ok"])
+    head = [
+        "tool",
+        "time, s",
+        "copying, s",
+        "time / copying",
+        "peak memory, MB",
+        "nodes left",
+        "written, GB",
+        "outcome",
+    ]
+    text = "From path to path, weights in a file beside the model; before each tool the files were copied, with fsync."
+    return f"## A model of {size:.2f} GB\n\n{text}\n\n{grid(head, rows)}"
+
+
+def _unrolling() -> str:
+    found = results.load("unrolling")
+    if not found:
+        return ""
+    rows = []
+    for row in found["data"]["rows"]:
+        loop, copies = row["loop_us"], row["unrolled_us"]
+        starts = [figure(row["loop_start_ms"]), figure(row["unrolled_start_ms"])]
+        rows.append([row["body"], str(row["rounds"]), figure(loop), figure(copies), figure(loop / copies), *starts])
+    head = ["a round", "rounds", "Loop, us", "unrolled, us", "Loop / unrolled", "start, ms", "start unrolled, ms"]
+    text = "ORT_ENABLE_ALL, one thread, medians of runs in turn; sessions are started once."
+    return f"## Unrolled loops\n\n{text}\n\n{grid(head, rows)}"
 
 
 def _profile() -> str:
