@@ -6,6 +6,7 @@ PASSES: dict[str, str] = {
     "convert_softmax_axis": "layout.softmax:ConvertSoftmaxAxis",
     "convert_layout_nchwc": "layout.nchwc:ConvertLayoutNchwc",
     "convert_layout_nhwc": "layout.nhwc:ConvertLayoutNhwc",
+    "convert_tokens_to_image": "layout.tokens:ConvertTokensToImage",
     "eliminate_nop_reorder": "layout.pixels:EliminateNopReorder",
     "swap_gemm_operands": "layout.operands:SwapGemmOperands",
 }
