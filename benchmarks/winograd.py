@@ -93,6 +93,9 @@ def _open(path: Path, level: str, threads: int) -> Any:
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
     settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    # The threads of a session that has just run must not spin on the cores of the one that runs next.
+    settings.add_session_config_entry("session.force_spinning_stop", "1")
     levels = {"none": "ORT_DISABLE_ALL", "all": "ORT_ENABLE_ALL"}
     settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, levels[level])
     return ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
