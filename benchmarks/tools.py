@@ -177,6 +177,7 @@ def main(tool: str, source: str, target: str, repeats: str) -> None:
     after_import = _resident("VmRSS")
     runs = []
     for turn in range(int(repeats)):
+        Path(target).unlink(missing_ok=True)
         start = time.perf_counter()
         job(source, target)
         runs.append(round(time.perf_counter() - start, 5))

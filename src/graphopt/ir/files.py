@@ -253,7 +253,7 @@ def _copy(raw: bytes | memoryview | FileSlice, file: IO[bytes]) -> int:
 
 @contextmanager
 def _atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name only when all of it is on disk."""
+    """A file that takes its name only when all of it is written; on disk, too, where one of that name is replaced."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
@@ -262,7 +262,8 @@ def _atomic(path: Path) -> Iterator[IO[bytes]]:
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if path.exists():
+                os.fsync(file.fileno())
         mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
         os.chmod(name, mode & 0o777)
         os.replace(name, path)
