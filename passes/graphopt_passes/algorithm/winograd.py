@@ -101,7 +101,7 @@ class ConvertConvToWinograd(GraphPass):
                     layer = read_layer(node)
                 elif block and node.op == f"{DOMAIN}::Conv":
                     layer = read_blocked(node, block)
-                if isinstance(layer, AnyLayer) and _in_function(graph):
+                if isinstance(layer, AnyLayer) and graph.in_function:
                     layer = Mismatch("it is inside of a function")
                 if isinstance(layer, Mismatch):
                     rw.decline("{}", layer, node=node)
@@ -201,12 +201,3 @@ def _grown(model: Model) -> int:
 
 def _bytes(model: Model) -> int:
     return sum(v.tensor.nbytes for graph in model.graphs() for v in graph.initializers if v.tensor is not None)
-
-
-def _in_function(graph: Graph) -> bool:
-    outer: Graph | None = graph
-    while outer is not None:
-        if outer.is_function:
-            return True
-        outer = outer.parent
-    return False

@@ -11,7 +11,7 @@ from graphopt.ir import Node, Value
 from graphopt.match import Mismatch
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
 from graphopt.rewrite.target import host
-from graphopt_passes.layout.nchwc import in_function, plan_of
+from graphopt_passes.layout.nchwc import plan_of
 
 _BLOCKED = "com.microsoft.nchwc"
 _FUSED = "com.microsoft::FusedGemm"
@@ -92,13 +92,13 @@ def _problem(node: Node, x: Value, weight: Value, rw: Rewriter) -> Mismatch | No
         return Mismatch("the target has no blocked kernels")
     if rw.model.opset(_BLOCKED):
         return Mismatch("the model is in blocked layout already")
-    return Mismatch("it is inside of a function") if in_function(node.graph) else None
+    return Mismatch("it is inside of a function") if node.graph.in_function else None
 
 
 def _blocks_something(rw: Rewriter) -> bool:
     """Whether the model has convolutions that will be blocked: a product alone is not worth a model for one target."""
     for graph in rw.model.graphs():
-        if not in_function(graph) and any(node.op in ("Conv", "com.microsoft::FusedConv") for node in graph):
+        if not graph.in_function and any(node.op in ("Conv", "com.microsoft::FusedConv") for node in graph):
             plan = plan_of(graph, rw)
             if any(group.form.head for group in plan.groups.values()):
                 return True
@@ -138,6 +138,6 @@ def _before_flatten(node: Node, rw: Rewriter) -> Outcome:
         return None
     if not x.one_use or not image.one_use:
         return Mismatch("{} has other readers", x.name if not x.one_use else image.name)
-    if image.producer.graph is not node.graph or rw.model.opset(_BLOCKED) or in_function(node.graph):
+    if image.producer.graph is not node.graph or rw.model.opset(_BLOCKED) or node.graph.in_function:
         return None
     return rw.replace(node, [rw.op("Flatten", rw.op(node.op_type, image, **node.attrs))])

@@ -36,7 +36,7 @@ class ConvertLayoutNchwc(GraphPass):
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Plan and convert one graph."""
         first = graph.first
-        if first is None or graph.is_function or in_function(graph):
+        if first is None or graph.in_function:
             return
         target = rw.options.target or host()
         if not any(node.op in ("Conv", "com.microsoft::FusedConv") for node in graph):
@@ -87,13 +87,3 @@ def plan_of(graph: Graph, rw: Rewriter) -> Plan:
     settings = rw.options.extra.get(ConvertLayoutNchwc.name, {})
     rates = settings.get("rates") or rates_of(target)
     return make_plan(graph, target.block, force=bool(settings.get("force")), rates=rates)
-
-
-def in_function(graph: Graph) -> bool:
-    """Whether a graph is the body of a function, or within one."""
-    outer: Graph | None = graph
-    while outer is not None:
-        if outer.is_function:
-            return True
-        outer = outer.parent
-    return False

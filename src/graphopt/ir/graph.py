@@ -331,6 +331,14 @@ class Graph:
         """Values with contents of their own (dense initializers), overridable ones included."""
         return (value for value in self.values.values() if value.tensor is not None)
 
+    @property
+    def in_function(self) -> bool:
+        """Whether it is a model-local function, or inside of one."""
+        graph = self
+        while graph.parent is not None:
+            graph = graph.parent
+        return graph.is_function
+
     def opset(self, domain: str = "") -> int:
         """The imported version of an operator domain, 0 when it is not imported."""
         return self.opsets.get(domain, 0)

@@ -165,7 +165,7 @@ class _Loader:
     def _link(self, graph: Graph, wanted: list[tuple[Node, list[str]]]) -> None:
         values = graph.values
         sorted_so_far = True
-        look_deeper = graph.is_function or _inside_function(graph)
+        look_deeper = graph.in_function
         for node, names in wanted:
             inputs = node.inputs
             for name in names:
@@ -218,12 +218,6 @@ class _Loader:
 
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in imports}
-
-
-def _inside_function(graph: Graph) -> bool:
-    while graph.parent is not None:
-        graph = graph.parent
-    return graph.is_function
 
 
 def captured_values(node: Node) -> Iterator[Value]:

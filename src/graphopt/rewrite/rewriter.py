@@ -287,17 +287,11 @@ class Rewriter:
             base = heirs[value].name if value in heirs else hint or "constant"
             value.name = self.model.fresh_name(base)
             size += value.tensor.nbytes
-            if self.graph.is_function or self._in_function():
+            if self.graph.in_function:
                 self._constant_node(value, fresh)
             else:
                 self.journal.adopt_initializer(value)
         return size
-
-    def _in_function(self) -> bool:
-        graph = self.graph
-        while graph.parent is not None:
-            graph = graph.parent
-        return graph.is_function
 
     def _constant_node(self, value: Value, fresh: dict[Node, None]) -> None:
         """Functions have no initializers: the constant becomes a node in front of its readers."""
