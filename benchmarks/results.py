@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from graphopt.rewrite.tuned import processor
+
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 TIE = 0.03  # a difference below three per cent is called a tie
@@ -33,7 +35,7 @@ def machine() -> dict[str, Any]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
@@ -42,15 +44,6 @@ def machine() -> dict[str, Any]:
         "revision": _revision(),
         "day": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _revision() -> str:

@@ -7,8 +7,9 @@ import platform
 import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
+
+from graphopt.rewrite.tuned import processor
 
 _PACKAGES = ("graphopt", "onnx", "onnxruntime", "numpy", "onnxoptimizer", "onnxsim", "onnxslim", "onnxscript")
 
@@ -41,7 +42,7 @@ class Machine:
         import psutil
 
         return cls(
-            _processor(),
+            processor(),
             usable_cores(),
             psutil.virtual_memory().total,
             f"{platform.system()} {platform.machine()}",
@@ -75,13 +76,3 @@ def package_version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

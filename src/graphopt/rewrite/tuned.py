@@ -100,10 +100,11 @@ def machine() -> dict[str, str]:
     """The processor and the runtime that figures belong to."""
     import onnxruntime as ort
 
-    return {"processor": _processor(), "onnxruntime": str(ort.__version__)}
+    return {"processor": processor(), "onnxruntime": str(ort.__version__)}
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of the processor, as the system states it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
