@@ -19,7 +19,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Graph, Node, TensorType, Value
 from graphopt.rewrite import Mismatch, Outcome, Rewriter
-from graphopt_passes.algorithm.layer import extents, pads_of
+from graphopt_passes.algorithm.layer import Geometry, extents, pads_of
 from graphopt_passes.algorithm.transforms import TILES_OF, input_rows, output_rows, transformed_weight
 from graphopt_passes.layout.weights import grouped_blocked
 
@@ -31,7 +31,7 @@ FUSED = {"Relu": (), "LeakyRelu": ("activation_alpha",), "Sigmoid": (), "Tanh": 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BlockedLayer:
+class BlockedLayer(Geometry):
     """A blocked 3x3 or 5x5 convolution of stride 1.
 
     Attributes:
@@ -80,33 +80,6 @@ class BlockedLayer:
         """The activation at its end."""
         name: str | None = self.node.attr("activation")
         return name
-
-    @property
-    def outputs(self) -> int:
-        """Output channels."""
-        return int(self.kernel.shape[0])
-
-    @property
-    def inputs(self) -> int:
-        """Input channels."""
-        return int(self.kernel.shape[1])
-
-    @property
-    def side(self) -> int:
-        """Height and width of the kernel."""
-        return int(self.kernel.shape[2])
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the result."""
-        top, left, bottom, right = self.pads
-        height, width = self.source
-        return height + top + bottom - self.side + 1, width + left + right - self.side + 1
-
-    def tiles(self, tile: int) -> tuple[int, int]:
-        """Rows and columns of tiles, those at ragged edges included."""
-        height, width = self.size
-        return -(-height // tile), -(-width // tile)
 
 
 def read_blocked(node: Node, block: int) -> BlockedLayer | Mismatch | None:

@@ -14,8 +14,51 @@ KERNEL = 3
 """Height and width of the kernels."""
 
 
+class Geometry:
+    """Sizes of a convolution of stride 1, whichever form its values have.
+
+    Attributes:
+        kernel: its kernel, [K, C, r, r].
+        source: height and width of its input.
+        pads: top, left, bottom, right.
+    """
+
+    __slots__ = ()
+
+    kernel: np.ndarray
+    source: tuple[int, int]
+    pads: tuple[int, int, int, int]
+
+    @property
+    def outputs(self) -> int:
+        """Output channels."""
+        return int(self.kernel.shape[0])
+
+    @property
+    def inputs(self) -> int:
+        """Input channels."""
+        return int(self.kernel.shape[1])
+
+    @property
+    def side(self) -> int:
+        """Height and width of the kernel."""
+        return int(self.kernel.shape[2])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the result."""
+        top, left, bottom, right = self.pads
+        height, width = self.source
+        return height + top + bottom - self.side + 1, width + left + right - self.side + 1
+
+    def tiles(self, tile: int) -> tuple[int, int]:
+        """Rows and columns of tiles, those at ragged edges included."""
+        height, width = self.size
+        return -(-height // tile), -(-width // tile)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Layer:
+class Layer(Geometry):
     """A 3x3 convolution of stride 1.
 
     Attributes:
@@ -44,28 +87,6 @@ class Layer:
         value = self.node.inputs[0]
         assert value is not None
         return value
-
-    @property
-    def outputs(self) -> int:
-        """Output channels."""
-        return int(self.kernel.shape[0])
-
-    @property
-    def inputs(self) -> int:
-        """Input channels."""
-        return int(self.kernel.shape[1])
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the result."""
-        top, left, bottom, right = self.pads
-        height, width = self.source
-        return height + top + bottom - KERNEL + 1, width + left + right - KERNEL + 1
-
-    def tiles(self, tile: int) -> tuple[int, int]:
-        """Rows and columns of tiles, those at ragged edges included."""
-        height, width = self.size
-        return -(-height // tile), -(-width // tile)
 
 
 def read_layer(node: Node) -> Layer | Mismatch | None:

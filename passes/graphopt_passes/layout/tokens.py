@@ -48,9 +48,7 @@ def _swaps(node: Node) -> bool:
 def _into_image(node: Node, tokens: Value, middle: Value, image: Value, rw: Rewriter) -> Outcome:
     if not all(user.op == "Conv" and user.inputs[0] is image for user in image.users) or image.is_output:
         return None
-    problem = _differs(tokens, image)
-    if problem is None and not middle.one_use:
-        problem = Mismatch("{} has other readers", middle.name)
+    problem = _differs(tokens, image, middle)
     if problem is not None:
         return problem
     assert image.shape is not None
@@ -61,9 +59,7 @@ def _into_image(node: Node, tokens: Value, middle: Value, image: Value, rw: Rewr
 def _into_tokens(node: Node, image: Value, middle: Value, tokens: Value, rw: Rewriter) -> Outcome:
     if image.producer is None or image.producer.op != "Conv":
         return None
-    problem = _differs(tokens, image)
-    if problem is None and not middle.one_use:
-        problem = Mismatch("{} has other readers", middle.name)
+    problem = _differs(tokens, image, middle)
     if problem is not None:
         return problem
     assert tokens.shape is not None
@@ -71,8 +67,8 @@ def _into_tokens(node: Node, image: Value, middle: Value, tokens: Value, rw: Rew
     return rw.replace(node, [rw.op("Reshape", rows, _target(*tokens.shape))])
 
 
-def _differs(tokens: Value, image: Value) -> Mismatch | None:
-    """Why tokens [N, H*W, C] and an image [N, C, H, W] are not the same numbers, as far as their shapes tell."""
+def _differs(tokens: Value, image: Value, middle: Value) -> Mismatch | None:
+    """Why tokens [N, H*W, C] and an image [N, C, H, W] are not the same numbers, or what is between them must stay."""
     if tokens.shape is None or image.shape is None or len(tokens.shape) != 3 or len(image.shape) != 4:
         return Mismatch("{} and {} are no tokens and their image", tokens.name, image.name)
     batch, length, width = tokens.shape
@@ -83,7 +79,7 @@ def _differs(tokens: Value, image: Value) -> Mismatch | None:
         return Mismatch("the sizes of {} are not known", image.name)
     if channels != width or length != height * across or not length:
         return Mismatch("the channels of {} are not those of {}", image.name, tokens.name)
-    return None
+    return None if middle.one_use else Mismatch("{} has other readers", middle.name)
 
 
 def _target(batch: object, *dims: object) -> np.ndarray:
