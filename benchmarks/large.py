@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto
 
 from benchmarks import results
 from benchmarks.synthetic import Builder
-from benchmarks.tools import TOOLS, count_nodes, measure
+from benchmarks.tools import OPTIMIZERS, count_nodes, measure
 
 WIDTH = 4096
 LAYERS = 36  # each 64 MiB: 2.25 GiB in all, above what one protobuf message can hold
@@ -64,7 +64,7 @@ def run(tools: list[str] | None, limit: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = write(Path(folder))
         size = sum(file.stat().st_size for file in Path(folder).iterdir())
-        for tool in tools or TOOLS:
+        for tool in tools or OPTIMIZERS:
             with tempfile.TemporaryDirectory(dir=folder) as place:
                 copying = copy(source, Path(place))
             with tempfile.TemporaryDirectory(dir=folder) as place:

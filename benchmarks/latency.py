@@ -35,6 +35,7 @@ def variants() -> dict[str, tuple[str | None, str]]:
     found["ort_all@none"] = ("ort_all", "none")
     found["graphopt_basic@all"] = ("graphopt_basic", "all")
     found["graphopt_all@none"] = ("graphopt_all", "none")
+    found["graphopt_all_data@none"] = ("graphopt_all_data", "none")  # weights in a file beside the model
     return found
 
 
@@ -171,7 +172,7 @@ class Bench:
             session.run(None, self.feed)
         return (time.perf_counter() - start) / runs * 1e3
 
-    def start(self, rounds: int = 5) -> dict[str, Any]:
+    def start(self, rounds: int = 9) -> dict[str, Any]:
         """Milliseconds until a session is ready, in interleaved rounds, one thread."""
         times: dict[str, list[float]] = {name: [] for name in self.files if name not in self.failures}
         for _ in range(rounds):

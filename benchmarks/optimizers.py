@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.export import exported
-from benchmarks.tools import TOOLS, count_nodes, measure
+from benchmarks.tools import OPTIMIZERS, count_nodes, measure
 
 
 def run(
@@ -31,7 +31,7 @@ def run(
             data.append(row)
         row["nodes"], row["bytes"] = count_nodes(path), path.stat().st_size
         row.setdefault("tools", {})
-        for tool in tools or TOOLS:
+        for tool in tools or OPTIMIZERS:
             if fresh or tools or tool not in row["tools"]:
                 row["tools"][tool] = _one(tool, path, repeats)
         results.save("optimizers", data)

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks import results
 from benchmarks.optimizers import seconds
 from benchmarks.synthetic import MIXES, build
-from benchmarks.tools import TOOLS, count_nodes, measure
+from benchmarks.tools import OPTIMIZERS, count_nodes, measure
 
 SIZES = (1_000, 10_000, 100_000, 200_000)
 LIMIT = 120.0  # seconds; a tool that runs out of it is not tried on a larger graph of that mix
@@ -24,7 +24,7 @@ def run(mixes: list[str] | None, sizes: tuple[int, ...], tools: list[str] | None
             with tempfile.TemporaryDirectory() as folder:
                 source, target = Path(folder) / "in.onnx", Path(folder) / "out.onnx"
                 source.write_bytes(build(mix, size).SerializeToString())
-                for tool in tools or TOOLS:
+                for tool in tools or OPTIMIZERS:
                     if tool in given_up:
                         report: dict[str, Any] = {"failed": "gave up at a smaller size"}
                     else:

@@ -285,7 +285,17 @@ def _start() -> str:
         slower = sum(verdict(ratio) == "slower" for ratio in ratios)
         rows.append([name, figure(geometric_mean(times)), figure(geometric_mean(ratios)), str(slower)])
     head = ["variant", "ms until ready", f"{BASE} / this", "models slower"]
-    return "## Session start\n\nOne thread, medians of interleaved rounds.\n\n" + grid(head, rows)
+    text = "One thread, medians of interleaved rounds in one process. `graphopt_all_data` has its weights beside the model."
+    return "\n\n".join(["## Session start", text, grid(head, rows), "### Each model", _starts(data, names)])
+
+
+def _starts(data: list[dict[str, Any]], names: list[str]) -> str:
+    rows: list[Row] = []
+    for row in data:
+        times = {name: it["median"] for name, it in row["start"].items()}
+        cells = [f"{times[n]:.1f} ({times[BASE] / times[n]:.1f})" if n in times else "-" for n in names]
+        rows.append([row["model"], *cells])
+    return f"Milliseconds, and in brackets how many times faster than `{BASE}`.\n\n" + grid(["model", *names], rows)
 
 
 def _scaling() -> str:

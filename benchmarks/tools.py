@@ -29,15 +29,16 @@ def _plain() -> Job:
     return job
 
 
-def _graphopt(level: str) -> Callable[[], Job]:
+def _graphopt(level: str, *, beside: bool = False) -> Callable[[], Job]:
     def prepare() -> Job:
         # What is imported is timed apart, as with the other tools: graphopt imports onnx and its passes at first use.
-        from graphopt import PassManager
+        from graphopt import ExternalData, PassManager
 
         manager = PassManager(level)
+        layout = ExternalData() if beside else None
 
         def job(source: str, target: str) -> None:
-            manager.run(source).save(target)
+            manager.run(source).save(target, layout)
 
         return job
 
@@ -113,6 +114,7 @@ TOOLS: dict[str, Callable[[], Job]] = {
     "graphopt_basic": _graphopt("basic"),
     "graphopt_extended": _graphopt("extended"),
     "graphopt_all": _graphopt("all"),
+    "graphopt_all_data": _graphopt("all", beside=True),
     "onnxoptimizer": _onnxoptimizer,
     "onnxsim": _onnxsim,
     "onnxslim": _onnxslim,
@@ -120,7 +122,8 @@ TOOLS: dict[str, Callable[[], Job]] = {
     "ort_basic": _ort("ORT_ENABLE_BASIC"),
     "ort_all": _ort("ORT_ENABLE_ALL"),
 }
-OURS = ("graphopt_basic", "graphopt_extended", "graphopt_all")
+OURS = ("graphopt_basic", "graphopt_extended", "graphopt_all", "graphopt_all_data")
+OPTIMIZERS = tuple(name for name in TOOLS if name != "graphopt_all_data")  # each way to optimize once
 PEERS = tuple(name for name in TOOLS if name not in OURS and name != "load_save")
 
 

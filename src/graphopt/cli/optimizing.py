@@ -42,7 +42,7 @@ def optimize(
         str | None, typer.Option(help="Put weights into this file beside OUT (`auto` names it OUT.data).")
     ] = None,
     external_threshold: Annotated[
-        int | None, typer.Option(help="With --external-data: only tensors of at least this many bytes; default 1024.")
+        int | None, typer.Option(help="With --external-data: only tensors of at least this many bytes; default 16384.")
     ] = None,
     external_alignment: Annotated[
         int | None, typer.Option(help="With --external-data: start tensors at multiples of this; default 64.")
