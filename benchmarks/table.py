@@ -285,7 +285,7 @@ def _start() -> str:
         slower = sum(verdict(ratio) == "slower" for ratio in ratios)
         rows.append([name, figure(geometric_mean(times)), figure(geometric_mean(ratios)), str(slower)])
     head = ["variant", "ms until ready", f"{BASE} / this", "models slower"]
-    text = "One thread, medians of interleaved rounds in one process. `graphopt_all_data` has its weights beside the model."
+    text = "One thread, medians of interleaved rounds in one process. `graphopt_all_data` has its weights beside it."
     return "\n\n".join(["## Session start", text, grid(head, rows), "### Each model", _starts(data, names)])
 
 
