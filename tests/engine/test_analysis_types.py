@@ -44,8 +44,48 @@ def test_declared_inputs_of_bodies_are_not_believed() -> None:
         "{ e = Identity(d) t = Concat<axis = 0>(s, x) }> }"
     )
     found = shapes(model)
-    assert found["s"] is None
-    assert found["y"] is None
+    assert found["s"] == (None, "M")  # what every round keeps of the first value, not the dimensions declared
+    assert found["y"] == (None, "M")
+
+
+def test_loops_keep_the_shapes_that_every_round_keeps() -> None:
+    model = load(
+        "g (float[N,6,H,W] x, int64 k, bool c) => (y, z) { y = Loop(k, c, x) "
+        "<body = b (int64 i, bool d, float s) => (e, t) { e = Identity(d) t = Relu(s) }> z = Neg(y) }"
+    )
+    assert {shapes(model)[name] for name in "stz"} == {("N", 6, "H", "W")}
+
+
+def test_a_loop_without_trip_count_or_condition_is_not_malformed() -> None:
+    proto = parser.parse_model(
+        f"<ir_version: 9, opset_import: {IMPORTS}> g (float[3] x, int64 k) => (y) {{ y = Loop(k, k, x) "
+        "<body = b (int64 i, bool d, float s) => (e, t) { e = Identity(d) t = Relu(s) }> }"
+    )
+    proto.graph.node[0].input[1] = ""
+    assert shapes(Model.load(proto))["t"] == (3,)
+    proto.graph.node[0].input[0] = ""
+    assert shapes(Model.load(proto))["t"] == (3,)
+
+
+CAPTURING = """g (float[1,6,4,5] x, bool c {}) => (y) <int64[5] s = {{1,2,3,4,5}}> {{
+  k = Constant<value_ints = [1,6,-1]>()
+  y = If(c) <then_branch = a () => (o) {{
+    w = If(c) <then_branch = d () => (u) {{ t = Reshape(x, s) u = Reshape(t, k) }}, else_branch = f () => (v) {{ v = Reshape(x, k) }}>
+    o = Relu(w)
+  }}, else_branch = b () => (e) {{ e = Reshape(x, k) }}>
+}}"""
+
+
+def test_bodies_see_what_constants_of_outer_graphs_hold() -> None:
+    found = shapes(load(CAPTURING.format("")))
+    assert found["t"] == (1, 2, 3, 4, 5)
+    assert found["y"] == found["u"] == found["e"] == (1, 6, 20)
+
+
+def test_bodies_do_not_see_what_a_caller_may_override() -> None:
+    found = shapes(load(CAPTURING.format(", int64[5] s")))
+    assert found["t"] is not None
+    assert not any(isinstance(dim, int) for dim in found["t"])
 
 
 def test_custom_operators_are_believed() -> None:

@@ -75,6 +75,8 @@ class Skeleton:
             tensor = value.tensor
             if tensor is not None:
                 _strip(tensor, target.initializer.add(name=value.name))
+        if graph.owner is not None:
+            _show_captured(graph, target)
         self._nodes(graph, target)
         for value in graph.outputs:
             self._output(value, target.output.add(name=value.name))
@@ -149,12 +151,37 @@ class Skeleton:
                 target.attribute.append(encode_attribute(name, node.attrs[name]))
 
 
+_CAPTURED_BYTES = 1024
+"""Constants of outer graphs are copied into each body that reads them, so less of them is."""
+
+
+def _show_captured(graph: Graph, target: onnx.GraphProto) -> None:
+    """Store small constants of outer graphs in a body that reads them: inference looks at no others' contents."""
+    captured = {v: None for node in graph for v in node.inputs if v is not None and v.graph is not graph}
+    for value in captured:
+        tensor = value.constant_tensor
+        if tensor is not None and tensor.nbytes <= _CAPTURED_BYTES and _is_shown(tensor):
+            tensor.fill(target.initializer.add(name=value.name), value.name)
+
+
+_OPTIONAL_FIRST = {"Loop": 2, "Scan": 1}
+"""How many operands may be missing before those that may not: trip count and condition, the lengths of opset 8."""
+
+
 def has_its_operands(node: Node, schema: OpInfo) -> bool:
     """Whether no required operand is missing and none is too many: inference ends the process on some such nodes."""
     inputs = node.inputs
     if not schema.min_inputs <= len(inputs) <= schema.max_inputs:
         return False
-    return None not in inputs or None not in inputs[: schema.min_inputs]
+    if None not in inputs:
+        return True
+    first = _OPTIONAL_FIRST.get(node.op, 0)
+    if node.op == "Scan" and schema.since_version > _SCAN_OF_BATCHES:
+        first = 0
+    return None not in inputs[first : schema.min_inputs]
+
+
+_SCAN_OF_BATCHES = 8
 
 
 def _stand_in(node: Node) -> onnx.NodeProto:
@@ -179,13 +206,17 @@ def _constant(node: Node, target: onnx.NodeProto) -> None:
 
 def _strip(tensor: Tensor, target: onnx.TensorProto) -> None:
     """Type and dims of a tensor; its data only when inference may want to read it."""
-    dtype = tensor.dtype
-    limit = _KEPT_FLOATS if dtype == onnx.TensorProto.FLOAT else KEPT_BYTES
-    if dtype in _KEPT_TYPES and tensor.nbytes <= limit:
+    if _is_shown(tensor):
         tensor.fill(target, target.name)
         return
-    target.data_type = dtype
+    target.data_type = tensor.dtype
     target.dims.extend(tensor.dims)
+
+
+def _is_shown(tensor: Tensor) -> bool:
+    """Whether inference is given what a tensor holds."""
+    limit = _KEPT_FLOATS if tensor.dtype == onnx.TensorProto.FLOAT else KEPT_BYTES
+    return tensor.dtype in _KEPT_TYPES and tensor.nbytes <= limit
 
 
 _MAX_INFERRED = 100_000

@@ -10,6 +10,7 @@ import onnx
 from onnx import shape_inference
 
 from graphopt.analysis.nodes import infer_node
+from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.skeleton import Skeleton, contents_may_explode, follows_long_vectors, may_make_vectors
 from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value, ValueType
 from graphopt.ir.types import decode_type
@@ -55,6 +56,9 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     _Writer(model, skeleton.seeds).write(result)
     if result is None:
         _infer_each(model.graph)
+    elif any(node.op == "Loop" for node in model.nodes()):
+        # The standard's inference knows no shape of what a loop carries.
+        ShapeAnalysis(model, zero_sizes=True).refine()
 
 
 def _infer(skeleton: Skeleton, data_prop: bool) -> onnx.ModelProto | None:
