@@ -18,11 +18,11 @@ from graphopt.rewrite import FAMILIES, Level
 _TOKEN = re.compile(r"\s*([{}(),]|[^\s{}(),]+)")
 
 _CLEAN = "elimination/*,folding/*,fusion/*"
+_FUSED = "elimination/*@extended,folding/*@extended,fusion/*@extended"
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
-    Level.EXTENDED: f"repeat({{{_CLEAN}}}),repeat({{elimination/*@extended,folding/*@extended,fusion/*@extended}})",
-    Level.ALL: f"repeat({{{_CLEAN}}}),layout/*@layout,algorithm/*@all,"
-    "repeat({elimination/*@extended,folding/*@extended,fusion/*@extended}),layout/*@all",
+    Level.EXTENDED: f"repeat({{{_CLEAN}}}),repeat({{{_FUSED}}},{{{_CLEAN}}})",
+    Level.ALL: f"repeat({{{_CLEAN}}}),layout/*@layout,algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),layout/*@all",
 }
 """The pipeline of each level; `layout` and `all` are one."""
 LEVELS[Level.LAYOUT] = LEVELS[Level.ALL]

@@ -1,0 +1,39 @@
+"""Optimizing what was optimized changes nothing: the same bytes come out at every level."""
+
+import pytest
+
+from benchmarks.skeleton import load_skeleton, names
+from graphopt.manager import PassManager
+from tests.backend_models import backend_models
+
+LEVELS = ("basic", "extended", "all")
+SAMPLE = ["dynamo/bert", "ts/crnn", "dynamo_raw/llama", "ts/mobilevit_xs_dyn", "dynamo/xcit_nano_12_p16_224"]
+REST = [key for key in names() if key not in SAMPLE]
+
+
+def check(name, model, level):
+    manager = PassManager(level)
+    once = manager.run(model).model.SerializeToString()
+    again = manager.run(once)
+    assert again.model.SerializeToString() == once, f"{name} at {level}: {again.hits}"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("key", SAMPLE)
+def test_sample_is_settled_after_one_run(key, level):
+    check(key, load_skeleton(key), level)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", REST)
+def test_every_network_is_settled_after_one_run(key):
+    model = load_skeleton(key)
+    for level in LEVELS:
+        check(key, model, level)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+def test_backend_models_are_settled_after_one_run(level):
+    for name, model in backend_models().items():
+        check(name, model, level)
