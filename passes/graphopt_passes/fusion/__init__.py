@@ -6,6 +6,7 @@ PASSES: dict[str, str] = {
     "adjust_add": "fusion.canonical:AdjustAdd",
     "adjust_slice_and_matmul": "fusion.canonical:AdjustSliceAndMatmul",
     "fuse_add_bias_into_conv": "fusion.conv_affine:FuseAddBiasIntoConv",
+    "fuse_affine_into_concatenated_convs": "fusion.concatenated_convs:FuseAffineIntoConcatenatedConvs",
     "fuse_bn_into_conv": "fusion.conv_batchnorm:FuseBnIntoConv",
     "fuse_concat_into_reshape": "fusion.concat:FuseConcatIntoReshape",
     "fuse_consecutive_concats": "fusion.concat:FuseConsecutiveConcats",
