@@ -83,6 +83,7 @@ class FuseTransposeIntoGemm(OpRule):
 
     name = "fuse_transpose_into_gemm"
     ops = ("Gemm",)
+    numerics = Numerics.ROUNDING  # kernels add up in another order
     peers: ClassVar[dict[str, str]] = {
         "onnxoptimizer": "fuse_transpose_into_gemm",
         "onnxscript": "TransBMatMulAddToGemm",

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
 
 _MOST_READERS = 64
 """A value with more readers than this is not looked at: the search is quadratic in them."""
@@ -25,6 +25,7 @@ class FuseQkv(OpRule):
     ops = ("MatMul", "Gemm")
     default = False
     opsets = "7-"
+    numerics = Numerics.ROUNDING  # kernels add up in another order
     peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_qkv", "onnxsim": "fuse_qkv"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

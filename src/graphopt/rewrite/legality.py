@@ -52,7 +52,9 @@ def type_conflict(old: Value, new: Value) -> Mismatch | None:
 
 def constant_conflict(graph: Graph, tensor: Tensor) -> Mismatch | None:
     """Why a graph cannot hold a constant: where it has to be a `Constant` node, that must be able to state it."""
-    if graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS or graph.opset() >= 9 or tensor.dtype in _FLOATS:
+    if graph.opset() >= 9 or tensor.dtype in _FLOATS:
+        return None
+    if graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS and not graph.in_function:
         return None
     return Mismatch("before opset 9 a Constant node holds floats only, not element type {}", tensor.dtype)
 

@@ -241,9 +241,11 @@ class Rewriter:
         removed = [NodeNote.of(node) for node in gone]
         heirs: dict[Value, Value] = {}
         size = 0
+        if any(new.is_const and not old.is_const for old, new in swaps):
+            self.stale_types = True  # a shape or an axis that is known from now on may settle the types of its readers
         if fresh or self._pending_constants:
             heirs = {new: old for old, new in reversed(swaps) if not new.name}
-            size = self._admit(swaps, heirs, fresh, at)
+            size = self._admit(heirs, fresh, at)
         for old, new in swaps:
             self._refine_type(old, new)
             self.touched.extend(self.journal.replace_uses(old, new))
@@ -261,12 +263,8 @@ class Rewriter:
             self._drop_pending()
         self._emit(removed, [NodeNote.of(node) for node in fresh], size, detail)
 
-    def _admit(
-        self, swaps: list[tuple[Value, Value]], heirs: dict[Value, Value], fresh: dict[Node, None], at: Node
-    ) -> int:
+    def _admit(self, heirs: dict[Value, Value], fresh: dict[Node, None], at: Node) -> int:
         """Link the pending nodes and constants that the replacement needs. Returns the bytes of the constants."""
-        if any(new in self._pending_constants and not old.is_const for old, new in swaps):
-            self.stale_types = True  # a shape or an axis that is known from now on may settle the types of its readers
         size = self._admit_constants(fresh, heirs)
         for node in fresh:
             self._name_outputs(node, heirs)

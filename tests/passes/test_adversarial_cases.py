@@ -1,0 +1,54 @@
+"""Small models against single rules: what broke once, and what came close to it."""
+
+from __future__ import annotations
+
+import onnx
+
+from graphopt.manager import PassManager
+from graphopt.verify import compare
+
+
+def parse(text: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(text)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def run(text: str, level: str = "basic", **settings: object) -> onnx.ModelProto:
+    """The result, which is a right and settled one."""
+    model = parse(text)
+    manager = PassManager(level, strict=True, check=True, **settings)  # type: ignore[arg-type]
+    result = manager.run(model)
+    onnx.checker.check_model(result.model, full_check=True)
+    report = compare(model, result.model, numerics="rounding")
+    assert report.ok, str(report)
+    assert not manager.run(result.model).events
+    return result.model
+
+
+def ops(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+def test_old_functions_hold_no_constants_of_integers() -> None:
+    """A `Constant` node states floats only before opset 9, and a function has no initializers."""
+    text = """<ir_version: 8, opset_import: ["" : 7, "local" : 1]> g (float[2,3] x) => (int64[2] y) { y = local.f (x) }
+    <domain: "local", opset_import: ["" : 7]> f (x) => (y) { y = Shape (x) }"""
+    assert run(text).functions[0].node[0].op_type == "Shape"
+
+
+def test_a_shape_behind_an_identity_is_known_in_one_run() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,2,4] x) => (float[?,?,?] y)
+    <int64[4] s = {0, 2, 1, 4}, int64[3] t = {0, 0, 4}>
+    { i = Identity (s)  a = Reshape (x, i)  b = Transpose <perm = [0,2,1,3]> (a)  c = Neg (b)
+      d = Transpose <perm = [0,2,1,3]> (c)  y = Reshape (d, t) }"""
+    assert "Transpose" not in ops(run(text))
+
+
+def test_transposing_gemm_is_not_bit_exact() -> None:
+    """The runtime adds up in another order, so that `verify=True` must not ask for equal bits."""
+    text = """<ir_version: 8, opset_import: ["" : 13]> g (float[7,5] x, float[9,7] w) => (float[5,9] y)
+    { a = Transpose (x)  b = Transpose (w)  y = Gemm (a, b) }"""
+    assert ops(run(text, passes="fuse_transpose_into_gemm", verify=True)) == ["Gemm"]
+
+
