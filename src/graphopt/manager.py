@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from os import PathLike
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +105,7 @@ class Result:
         """How often each pass fired, for those that did."""
         return dict(Counter(event.rule for event in self.log.events).most_common())
 
-    def save(self, path: str | Path, external_data: ExternalData | None = None) -> None:
+    def save(self, path: str | PathLike[str], external_data: ExternalData | None = None) -> None:
         """Write the optimized model; see `graphopt.ir.Model.save`."""
         self.view.save(path, external_data)
 
@@ -152,6 +152,7 @@ class PassManager:
         limit: int | None = None, options: Options | None = None, shapes: Mapping[str, Sequence[int]] | None = None,
         dims: Mapping[str, int] | None = None, inline_functions: bool = False,
     ) -> None:  # fmt: skip
+        _check_kinds(target=target, limit=limit, options=options, shapes=shapes, dims=dims, skip=skip)
         self.level = _member(Level, level, "level")
         self.numerics = _member(Numerics, numerics, "numerics")
         self.target = Target.parse(target) if isinstance(target, str) else target
@@ -163,6 +164,9 @@ class PassManager:
         if inline_functions or self.options.inline_functions:
             pipeline = pipeline.preceded_by(INLINE)
         skipped = [skip] if isinstance(skip, str) else list(skip)
+        for name in skipped:
+            if not isinstance(name, str):
+                raise UsageError(f"skip: expected pass names, found {name!r}")
         self.plan = Plan(pipeline, self.numerics, frozenset(skipped))
 
     def run(self, source: Source | Model, *, inplace: bool = False) -> Result:
@@ -170,7 +174,7 @@ class PassManager:
 
         Args:
             source: a path, serialized bytes, a `ModelProto`, or a view (which is changed).
-            inplace: change the given `ModelProto` instead of making a new one.
+            inplace: change the given `ModelProto` instead of making a new one; `Result.model` is that proto then.
 
         Returns:
             The result: the model, the events, what each pass cost.
@@ -191,6 +195,7 @@ class PassManager:
             self._verify(source, result)
             if inplace and isinstance(source, onnx.ModelProto):
                 source.CopyFrom(result.model)
+                result.model = source
         return result
 
     def _load(self, source: Source, *, inplace: bool) -> Model:
@@ -248,6 +253,21 @@ class PassManager:
         return audit(source, managers={str(self.level): self}, against=against, **settings)
 
 
+def _check_kinds(**arguments: Any) -> None:
+    """Refuse arguments of a wrong type before anything runs."""
+    kinds: dict[str, tuple[Any, str]] = {
+        "target": (str | Target, "a name or a Target"), "limit": (int, "a number"), "options": (Options, "Options"),
+        "shapes": (Mapping, "a mapping from inputs to shapes"), "dims": (Mapping, "a mapping from symbols to sizes"),
+        "skip": (Iterable, "pass names"),
+    }  # fmt: skip
+    for name, value in arguments.items():
+        kind, expected = kinds[name]
+        if value is not None and not isinstance(value, kind):
+            raise UsageError(f"{name}: expected {expected}, found {type(value).__name__}")
+    if (arguments["limit"] or 0) < 0:
+        raise UsageError(f"limit: expected a number >= 0, found {arguments['limit']}")
+
+
 def _with_target(options: Options, target: Target | None) -> Options:
     from dataclasses import replace
 
@@ -287,13 +307,13 @@ def optimize(
 
 
 def optimize_file(
-    source: str | Path, destination: str | Path, level: str | Level = Level.BASIC,
+    source: Source, destination: str | PathLike[str], level: str | Level = Level.BASIC,
     *, external_data: ExternalData | None = None, **settings: Any,
 ) -> Result:  # fmt: skip
     """Optimize from file to file: weights that no pass touches flow from one to the other unread.
 
     Args:
-        source: the model to read.
+        source: the model to read: a path, as a rule.
         destination: the file to write, atomically.
         level: `basic`, `extended`, `layout` or `all`.
         external_data: how to lay out weights outside the file; as in the source when None.

@@ -69,7 +69,12 @@ def test_a_result_that_differs_is_not_written(run: Run, model_file: Path, existi
 
 def test_external_data(run: Run, model_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
-    assert run("optimize", model_file, out, "--external-data", "weights.bin", "-q").exit_code == 0
+    assert (
+        run(
+            "optimize", model_file, out, "--external-data", "weights.bin", "--external-threshold", "1024", "-q"
+        ).exit_code
+        == 0
+    )
     assert (tmp_path / "weights.bin").stat().st_size == 4800
     assert out.stat().st_size < 1000
     assert run("verify", model_file, out, "--numerics", "exact").exit_code == 0

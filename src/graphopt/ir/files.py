@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
-from graphopt.errors import ModelError
+from graphopt.errors import ModelError, UsageError
+from graphopt.ir.external import bring_in, folders_of
 from graphopt.ir.flush import flush
 from graphopt.ir.load import build
 from graphopt.ir.model import Model, Source
@@ -38,15 +39,18 @@ class ExternalData:
 
     Attributes:
         location: file name, relative to the model; by default the model's name with `.data` added.
-        threshold: tensors of at least this many bytes go outside.
+        threshold: tensors of at least this many bytes go outside. ONNX Runtime resolves the path anew for each of them,
+            which takes longer than to copy a smaller one (docs/adr/0011-session-start.md).
         alignment: each tensor starts at a multiple of this many bytes.
     """
 
     location: str | None = None
-    threshold: int = 1024
+    threshold: int = 16384
     alignment: int = 64
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.threshold, int) and isinstance(self.alignment, int)):
+            raise UsageError(f"external data: numbers expected, found {self.threshold!r} and {self.alignment!r}")
         if self.threshold < 0 or self.alignment < 1:
             raise ModelError(
                 f"external data: threshold >= 0 and alignment >= 1 expected, found {self.threshold}, {self.alignment}"
@@ -56,21 +60,36 @@ class ExternalData:
 def read(source: Source, *, inplace: bool = False) -> Model:
     """Load a model; see `Model.load`."""
     if isinstance(source, onnx.ModelProto):
-        model = build(_checked(source, "the given ModelProto"), None, {})
+        model = build(_checked(source, "the given ModelProto"), (), {})
         model.inplace = inplace
         return model
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return build(_parse(bytes(source), "the given bytes"), None, {})
-    path = Path(source)
+        return build(_parse(bytes(source), "the given bytes"), (), {})
+    path = as_path(source, "a path, serialized bytes or a ModelProto")
     lifted = _lift(path)
-    if lifted is not None:
-        data, slices = lifted
-    else:
-        data, slices = _read_bytes(path), {}
-    model = build(_parse(data, str(path)), path.resolve().parent, slices)
+    data, slices = lifted if lifted is not None else (_read_bytes(path), {})
+    proto, folders = _parse(data, str(path)), folders_of(path)
+    brought_in = bring_in(proto, data, folders)
+    model = build(proto, folders, slices)
     model.path = path
-    model.lifted = bool(slices)
+    model.lifted = bool(slices) or _has_external(model)
+    model.graph.changed = brought_in
     return model
+
+
+def as_path(source: object, expected: str = "a path") -> Path:
+    """The path that an argument names.
+
+    Raises:
+        UsageError: it is something else.
+        ModelError: no file can have that name.
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        raise UsageError(f"expected {expected}, found {type(source).__name__}")
+    name = os.fsdecode(source)
+    if "\0" in name:
+        raise ModelError(f"{name!r} is no path")
+    return Path(name)
 
 
 def _lift(path: Path) -> tuple[bytes, dict[int, FileSlice]] | None:
@@ -111,8 +130,12 @@ def _checked(proto: onnx.ModelProto, what: str) -> onnx.ModelProto:
 
 def write(model: Model, path: Path, external: ExternalData | None) -> None:
     """Write a model; see `Model.save`."""
-    if not path.parent.is_dir():
+    if external is not None and not isinstance(external, ExternalData):
+        raise UsageError(f"external_data: expected an ExternalData, found {type(external).__name__}")
+    if not os.path.isdir(path.parent):
         raise ModelError(f"cannot write {path}: folder {path.parent} not found")
+    if os.path.isdir(path):
+        raise ModelError(f"cannot write {path}: it is a folder")
     if external is None and (model.path is None or not _has_external(model)):
         external = ExternalData() if _weight_bytes(model) >= _PROTO_LIMIT else None
         if external is None:
@@ -136,14 +159,21 @@ def _weight_bytes(model: Model) -> int:
 
 def _write_inline(model: Model, path: Path) -> None:
     if not model.changed and model.path is not None:
-        with _atomic(path) as file, model.path.open("rb") as source:
+        with _staged(path) as (file,), model.path.open("rb") as source:
             shutil.copyfileobj(source, file, 1 << 22)
     elif model.lifted or _weight_bytes(model) >= _WRITE_STREAMED_FROM:
         _write_streamed(model, path)
     else:
-        data = flush(model).SerializeToString()
-        with _atomic(path) as file:
+        data = _serialized(flush(model), path)
+        with _staged(path) as (file,):
             file.write(data)
+
+
+def _serialized(proto: onnx.ModelProto | onnx.GraphProto, path: Path) -> bytes:
+    try:
+        return proto.SerializeToString()
+    except (EncodeError, ValueError) as error:
+        raise ModelError(f"cannot write {path}: above 2 GiB even without the main graph's initializers") from error
 
 
 def _write_streamed(model: Model, path: Path) -> None:
@@ -161,16 +191,41 @@ def _write_streamed(model: Model, path: Path) -> None:
         size = raw.length if isinstance(raw, FileSlice) else len(raw)
         field = header + delimited(9, size)
         heads.append((delimited(5, len(field) + size) + field, tensor, size))
-    graph = proto.graph.SerializeToString()
+    graph = _serialized(proto.graph, path)
     proto.ClearField("graph")
     total = len(graph) + sum(len(head) + size for head, _, size in heads)
-    with _atomic(path) as file:
+    places = _hold_the_rest(model, {path}, streamed)
+    moved = []
+    with _staged(path) as (file,):
         file.write(proto.SerializeToString())
         file.write(delimited(7, total))
         file.write(graph)
-        for head, tensor, _ in heads:
+        for head, tensor, size in heads:
             file.write(head)
+            moved.append((tensor, FileSlice(path.resolve(), file.tell(), size)))
             _copy(tensor.raw(), file)
+    _follow(moved, places)
+
+
+def _hold_the_rest(model: Model, replaced: set[Path], moving: Mapping[str, Tensor]) -> set[Path]:
+    """Before files are replaced that the model still reads from: load what does not move into the new ones.
+
+    Returns:
+        The files that are replaced, as the model knows them.
+    """
+    places = {path.parent.resolve() / path.name for path in replaced}
+    for value in model.graph.initializers:
+        tensor = None if value.name in moving else value.tensor
+        if tensor is not None and tensor.source is not None and tensor.source.path in places:
+            tensor.hold()
+    return places
+
+
+def _follow(moved: Iterable[tuple[Tensor, FileSlice]], places: set[Path]) -> None:
+    """After files were replaced: what was read from them is in the new ones."""
+    for tensor, place in moved:
+        if tensor.source is not None and tensor.source.path in places:
+            tensor.source = place
 
 
 def _without(model: Model, names: set[str]) -> onnx.ModelProto:
@@ -182,7 +237,7 @@ def _without(model: Model, names: set[str]) -> onnx.ModelProto:
     was = model.graph.changed, model.inplace
     model.graph.changed, model.inplace = True, False
     try:
-        return flush(model, with_data=False)
+        return flush(model)
     finally:
         model.graph.changed, model.inplace = was
         for name, tensor in hidden.items():
@@ -192,10 +247,7 @@ def _without(model: Model, names: set[str]) -> onnx.ModelProto:
 def _write_external(model: Model, path: Path, external: ExternalData) -> None:
     location = external.location or f"{path.name}.data"
     data_path = path.parent / location
-    if Path(location).is_absolute() or not data_path.resolve().is_relative_to(path.parent.resolve()):
-        raise ModelError(f"external data {location!r} must be inside the model's folder {path.parent}")
-    if data_path.resolve() == path.resolve():
-        raise ModelError(f"external data cannot go into the model file {path} itself")
+    _check_data_path(model, path, data_path, location)
     outside = {
         v.name: v.tensor
         for v in model.graph.initializers
@@ -204,29 +256,35 @@ def _write_external(model: Model, path: Path, external: ExternalData) -> None:
         and element_bits(v.tensor.dtype) is not None
     }
     proto = _without(model, set(outside))
-
-    def write_data(file: IO[bytes]) -> None:
+    places = _hold_the_rest(model, {path, data_path}, outside)
+    moved = []
+    with _staged(data_path, path) as (data_file, file):
         for name, tensor in outside.items():
-            file.write(b"\0" * (-file.tell() % external.alignment))
-            offset = file.tell()
-            length = _copy(tensor.raw(), file)
+            data_file.write(b"\0" * (-data_file.tell() % external.alignment))
+            offset = data_file.tell()
+            length = _copy(tensor.raw(), data_file)
+            moved.append((tensor, FileSlice(data_path.resolve(), offset, length)))
             entry = proto.graph.initializer.add()
             entry.CopyFrom(tensor.header(name))
             entry.data_location = onnx.TensorProto.EXTERNAL
             for key, text in (("location", location), ("offset", str(offset)), ("length", str(length))):
                 entry.external_data.add(key=key, value=text)
+        file.write(_serialized(proto, path))
+    _follow(moved, places)
 
-    _write_both(path, data_path, proto, write_data)
 
-
-def _write_both(path: Path, data_path: Path, proto: onnx.ModelProto, write_data: Callable[[IO[bytes]], None]) -> None:
-    """Data first, then the model that refers to it; each appears under its name only when it is complete."""
-    with _atomic(data_path) as data_file:
-        write_data(data_file)
-        text = proto.SerializeToString()
-        data_file.flush()
-    with _atomic(path) as file:
-        file.write(text)
+def _check_data_path(model: Model, path: Path, data_path: Path, location: str) -> None:
+    if Path(location).is_absolute() or not data_path.resolve().is_relative_to(path.parent.resolve()):
+        raise ModelError(f"external data {location!r} must be inside the model's folder {path.parent}")
+    if data_path.resolve() == path.resolve():
+        raise ModelError(f"external data cannot go into the model file {path} itself")
+    if data_path.is_dir():
+        raise ModelError(f"cannot write external data {data_path}: it is a folder")
+    if model.path is None or model.path.resolve() == path.resolve():
+        return
+    read = {v.tensor.source.path for v in model.graph.initializers if v.tensor is not None and v.tensor.source}
+    if data_path.resolve() in read | {model.path.resolve()}:
+        raise ModelError(f"external data {data_path} would replace what {model.path} consists of; choose another name")
 
 
 def _copy(raw: bytes | memoryview | FileSlice, file: IO[bytes]) -> int:
@@ -252,25 +310,33 @@ def _copy(raw: bytes | memoryview | FileSlice, file: IO[bytes]) -> int:
 
 
 @contextmanager
-def _atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name only when all of it is written; on disk, too, where one of that name is replaced."""
+def _staged(*paths: Path) -> Iterator[list[IO[bytes]]]:
+    """Files that take their names only when all of all are written; on disk, too, where they replace one."""
+    names: list[str] = []
+    path = paths[0]
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise ModelError(f"cannot write {path}: {error.strerror or error}") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            if path.exists():
-                os.fsync(file.fileno())
-        mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
-        os.chmod(name, mode & 0o777)
-        os.replace(name, path)
+        with ExitStack() as stack:
+            files: list[IO[bytes]] = []
+            for path in paths:
+                # Names may be nearly as long as the file system allows.
+                handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+                names.append(name)
+                files.append(stack.enter_context(os.fdopen(handle, "wb")))
+            yield files
+            for path, file in zip(paths, files, strict=True):
+                file.flush()
+                if path.exists():
+                    os.fsync(file.fileno())
+        for path, name in zip(paths, names, strict=True):
+            mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
+            os.chmod(name, mode & 0o777)
+            os.replace(name, path)
     except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise ModelError(f"cannot write {path}: {error.strerror or error}") from error
+        for name in names:
+            Path(name).unlink(missing_ok=True)
+        if isinstance(error, (OSError, ValueError)):
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise ModelError(f"cannot write {path}: {why}") from error
         raise
 
 

@@ -19,13 +19,8 @@ IR_WITH_FREE_INITIALIZERS = 4
 
 
 @paused_gc()
-def flush(model: Model, *, with_data: bool = True) -> onnx.ModelProto:
-    """The model as a proto.
-
-    Args:
-        model: the model.
-        with_data: False leaves out the contents of main-graph initializers that are in files.
-    """
+def flush(model: Model) -> onnx.ModelProto:
+    """The model as a proto that holds all its weights, those that were in files included."""
     source = model.proto
     if not model.changed and not model.lifted:
         if model.inplace:
@@ -40,7 +35,7 @@ def flush(model: Model, *, with_data: bool = True) -> onnx.ModelProto:
     for domain, version in model.added_opsets.items():
         result.opset_import.add(domain=domain, version=version)
     _write_metadata(model, result)
-    write_graph(model.graph, result.graph, with_data=with_data)
+    write_graph(model.graph, result.graph)
     _write_functions(model, result)
     if model.inplace:
         model.added_opsets.clear()
@@ -80,13 +75,13 @@ def _write_functions(model: Model, result: onnx.ModelProto) -> None:
     result.functions.extend(written)
 
 
-def write_graph(graph: Graph, target: onnx.GraphProto, *, with_data: bool = True) -> None:
+def write_graph(graph: Graph, target: onnx.GraphProto) -> None:
     """Write a graph into `target`: an empty proto, or the very one that the graph was read from."""
     source = graph.proto
     assert isinstance(source, onnx.GraphProto)
     if target is not source:
         _copy_fields(source, target, {"node", "initializer", "sparse_initializer", "value_info"})
-    _write_initializers(graph, source, target, with_data=with_data)
+    _write_initializers(graph, source, target)
     _write_value_info(graph, source, target)
     _write_nodes(graph, target)
 
@@ -112,7 +107,7 @@ def _constants_for_old_ir(graph: Graph) -> list[NodeProto]:
     return nodes
 
 
-def _write_initializers(graph: Graph, source: onnx.GraphProto, target: onnx.GraphProto, *, with_data: bool) -> None:
+def _write_initializers(graph: Graph, source: onnx.GraphProto, target: onnx.GraphProto) -> None:
     alive = {v.name: v.tensor for v in graph.initializers}
     sparse = [s for s in source.sparse_initializer if (v := graph.values.get(s.values.name)) and v.is_sparse]
     known: set[str] = set()
@@ -132,12 +127,12 @@ def _write_initializers(graph: Graph, source: onnx.GraphProto, target: onnx.Grap
             tensor = alive.get(proto.name)
             if tensor is not None and _still_there(tensor, proto):
                 known.add(proto.name)
-                _write_tensor(tensor, proto.name, target.initializer.add(), with_data=with_data)
+                _write_tensor(tensor, proto.name, target.initializer.add())
     if graph.model.ir_version < IR_WITH_FREE_INITIALIZERS:
         return
     for name, tensor in alive.items():
         if name not in known and tensor is not None:
-            _write_tensor(tensor, name, target.initializer.add(), with_data=with_data)
+            _write_tensor(tensor, name, target.initializer.add())
 
 
 def _still_there(tensor: Tensor | None, proto: onnx.TensorProto) -> bool:
@@ -149,13 +144,11 @@ def _same_place(tensor: Tensor, proto: onnx.TensorProto) -> bool:
     return tensor.original is not None and tensor.original.name == proto.name
 
 
-def _write_tensor(tensor: Tensor, name: str, target: onnx.TensorProto, *, with_data: bool) -> None:
+def _write_tensor(tensor: Tensor, name: str, target: onnx.TensorProto) -> None:
     original = tensor.original
-    if original is not None and (tensor.source is None or original.data_location == onnx.TensorProto.EXTERNAL):
+    if original is not None and tensor.source is None:
         target.CopyFrom(original)
         target.name = name
-    elif tensor.source is not None and not with_data:
-        target.CopyFrom(tensor.header(name))
     else:
         tensor.fill(target, name)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import index
+from typing import SupportsIndex, cast
 
 import onnx
 
@@ -26,11 +28,11 @@ def fix_shapes(
     """
     proto = model.proto.graph
     inputs = {info.name: info.type.tensor_type for info in proto.input if info.type.HasField("tensor_type")}
-    sizes = dict(dims or {})
+    sizes = {symbol: _size(size, f"dimension {symbol!r}") for symbol, size in (dims or {}).items()}
     for name, shape in (shapes or {}).items():
         if name not in inputs:
             raise UsageError(f"no input {name!r} to give a shape; inputs are {', '.join(inputs) or 'none'}")
-        _fix_input(name, inputs[name], shape, sizes)
+        _fix_input(name, inputs[name], _shape(shape, f"input {name!r}"), sizes)
     known = {d.dim_param for t in inputs.values() for d in t.shape.dim if d.dim_param}
     for symbol in dims or {}:
         if symbol not in known:
@@ -42,6 +44,23 @@ def fix_shapes(
     mark_changed(model.graph)
 
 
+def _shape(shape: object, what: str) -> list[int]:
+    if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
+        raise UsageError(f"{what}: expected a shape such as [1, 3, 224, 224], found {shape!r}")
+    return [_size(size, what) for size in shape]
+
+
+def _size(size: object, what: str) -> int:
+    """A size as a number; NumPy's integers are ones, too."""
+    try:
+        number = -1 if isinstance(size, bool) else index(cast(SupportsIndex, size))
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 63:
+        raise UsageError(f"{what}: expected sizes that are whole numbers >= 0, found {size!r}")
+    return number
+
+
 def _fix_input(name: str, tensor: onnx.TypeProto.Tensor, shape: Sequence[int], sizes: dict[str, int]) -> None:
     if not tensor.HasField("shape"):
         for size in shape:
@@ -50,7 +69,7 @@ def _fix_input(name: str, tensor: onnx.TypeProto.Tensor, shape: Sequence[int], s
     if len(tensor.shape.dim) != len(shape):
         raise UsageError(f"input {name!r} has rank {len(tensor.shape.dim)}, the shape {list(shape)} has {len(shape)}")
     for dim, size in zip(tensor.shape.dim, shape, strict=True):
-        if size < 0 or (dim.HasField("dim_value") and dim.dim_value != size):
+        if dim.HasField("dim_value") and dim.dim_value != size:
             raise UsageError(f"input {name!r}: dimension {dim.dim_value} cannot become {size}")
         if dim.dim_param:
             if sizes.setdefault(dim.dim_param, size) != size:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from sys import intern
 
 import onnx
@@ -12,36 +11,37 @@ import onnx
 from graphopt.errors import ModelError
 from graphopt.ir.collector import paused_gc
 from graphopt.ir.edit import append, renumber
+from graphopt.ir.external import Folders, tensor_from_proto
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.model import Model
-from graphopt.ir.tensor import FileSlice, Tensor, tensor_from_proto
+from graphopt.ir.tensor import FileSlice, Tensor
 
 _GRAPH_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """The standard operators with graph attributes; at operators of other domains every attribute is looked at."""
 
 
-def build(proto: onnx.ModelProto, base: Path | None, slices: Mapping[int, FileSlice]) -> Model:
+def build(proto: onnx.ModelProto, folders: Folders, slices: Mapping[int, FileSlice]) -> Model:
     """The view over a model.
 
     Args:
         proto: the model; it is kept and must not be changed by others.
-        base: the folder that external data is relative to, None when there is none.
+        folders: where external data may be; none for a model that came from no file.
         slices: for initializers of the main graph whose data was left in the file, where it is.
 
     Raises:
         ModelError: the model breaks a rule that nothing could be done without: an undefined name, a name defined
             twice, a cycle, unreadable external data.
     """
-    model = Model(proto, base)
+    model = Model(proto, folders[0] if folders else None)
     with paused_gc():
-        _Loader(model, base).load(slices)
+        _Loader(model, folders).load(slices)
     return model
 
 
 class _Loader:
-    def __init__(self, model: Model, base: Path | None) -> None:
+    def __init__(self, model: Model, folders: Folders) -> None:
         self.model = model
-        self.base = base
+        self.folders = folders
         self.local = {(f.domain, f.name) for f in model.proto.functions}
         self.kinds: dict[tuple[str, int], Mapping[str, int]] = {}
 
@@ -99,7 +99,7 @@ class _Loader:
                 raise ModelError(f"initializer {name!r} of graph {graph.name!r} is given twice")
             source = slices.get(number)
             if source is None:
-                value.tensor = tensor_from_proto(tensor, self.base)
+                value.tensor = tensor_from_proto(tensor, self.folders)
             else:
                 value.tensor = Tensor(tensor.data_type, tuple(tensor.dims), proto=tensor, source=source)
         for sparse in proto.sparse_initializer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from graphopt.ir.graph import Graph, Node
 if TYPE_CHECKING:
     from graphopt.ir.files import ExternalData
 
-Source = str | Path | bytes | onnx.ModelProto
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 """What a model can be loaded from: a path, serialized bytes, or a proto."""
 
 
@@ -28,6 +29,7 @@ class Model:
         metadata: `metadata_props` as a dict; changes are written by `flush`.
         path: the file it came from, or None.
         inplace: whether `flush` may write into `proto`.
+        lifted: whether weights are still in files.
     """
 
     def __init__(self, proto: onnx.ModelProto, base: Path | None = None) -> None:
@@ -112,12 +114,12 @@ class Model:
         return names
 
     def flush(self) -> onnx.ModelProto:
-        """The model as a proto. With no change it equals the source byte for byte."""
+        """The model as a proto, weights included. With no change it equals the source byte for byte."""
         from graphopt.ir.flush import flush
 
         return flush(self)
 
-    def save(self, path: str | Path, external_data: ExternalData | None = None) -> None:
+    def save(self, path: str | os.PathLike[str], external_data: ExternalData | None = None) -> None:
         """Write the model to a file, atomically, its external data included.
 
         Args:
@@ -128,9 +130,9 @@ class Model:
         Raises:
             ModelError: the file cannot be written.
         """
-        from graphopt.ir.files import write
+        from graphopt.ir.files import as_path, write
 
-        write(self, Path(path), external_data)
+        write(self, as_path(path), external_data)
 
     def verify(self) -> None:
         """Check the invariants of the view.

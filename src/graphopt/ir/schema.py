@@ -73,7 +73,7 @@ def op_schema(op_type: str, domain: str, opset: int) -> OpInfo | None:
     Returns:
         The facts, or None when the `onnx` package does not know the operator there.
     """
-    if opset <= 0:
+    if not 0 < opset < 1 << 31:
         return None
     try:
         schema = defs.get_schema(op_type, opset, domain)

@@ -150,6 +150,8 @@ class Tensor:
             raw = np.frombuffer(self._proto.raw_data, np.uint8)
         else:
             assert self._proto is not None
+            if self._proto.data_location == TensorProto.EXTERNAL:
+                raise ModelError(f"tensor {self._proto.name!r} has its data in a file: load the model from its path")
             try:
                 return _read_only(numpy_helper.to_array(self._proto))
             except (ValueError, TypeError, KeyError) as error:
@@ -216,6 +218,13 @@ class Tensor:
             proto.string_data.extend(s if isinstance(s, bytes) else str(s).encode() for s in self._array.ravel())
         else:
             proto.raw_data = pack(self._array, self.dtype)
+
+    def hold(self) -> None:
+        """Keep the data here from now on, no longer in a file."""
+        if self.source is not None:
+            proto = TensorProto()
+            self.fill(proto)
+            self._proto, self.source = proto, None
 
     def header(self, name: str | None = None) -> TensorProto:
         """The proto without its data: name, type, dims, doc string and metadata."""
@@ -293,47 +302,6 @@ def pack(array: np.ndarray, dtype: int) -> bytes:
     flat = np.concatenate([flat, np.zeros(-flat.size % per_byte, np.uint8)]).reshape(-1, per_byte)
     shifts = np.arange(per_byte, dtype=np.uint8) * bits
     return bytes(np.bitwise_or.reduce(flat << shifts, axis=1).astype(np.uint8).tobytes())
-
-
-def tensor_from_proto(proto: TensorProto, base: Path | None) -> Tensor:
-    """The tensor of a proto; external data is located, checked to stay inside `base`, and not read.
-
-    Raises:
-        ModelError: an external tensor without a folder to look in, or that points outside of it.
-    """
-    tensor = Tensor(proto.data_type, tuple(proto.dims), proto=proto)
-    if proto.data_location == TensorProto.EXTERNAL:
-        tensor.source = _external_slice(proto, tensor, base)
-    return tensor
-
-
-def _external_slice(proto: TensorProto, tensor: Tensor, base: Path | None) -> FileSlice:
-    info = {entry.key: entry.value for entry in proto.external_data}
-    location = info.get("location", "")
-    if base is None:
-        raise ModelError(
-            f"tensor {proto.name!r} has its data in file {location!r}: load the model from its path, "
-            "or load the data first (onnx.load does)"
-        )
-    path = (base / location).resolve()
-    if not location or Path(location).is_absolute() or not path.is_relative_to(base.resolve()):
-        raise ModelError(f"tensor {proto.name!r}: external data {location!r} is outside the model's folder")
-    if not path.is_file():
-        raise ModelError(f"tensor {proto.name!r}: external data file {location!r} not found in {base}")
-    try:
-        offset = int(info.get("offset", 0))
-        length = int(info["length"]) if "length" in info else tensor.nbytes
-    except ValueError as error:
-        raise ModelError(f"tensor {proto.name!r}: external data offset or length is no number") from error
-    size = path.stat().st_size
-    if offset < 0 or length < 0 or offset + length > size:
-        raise ModelError(
-            f"tensor {proto.name!r}: bytes {offset} to {offset + length} expected in {location!r}, it has {size}"
-        )
-    expected = tensor_nbytes(tensor.dtype, tensor.numel)
-    if expected is not None and length != expected:
-        raise ModelError(f"tensor {proto.name!r}: {expected} bytes expected by its dims, external data has {length}")
-    return FileSlice(path, offset, length)
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -132,7 +132,11 @@ def pipeline_of(passes: str | Iterable[str]) -> Pipeline:
     Raises:
         UsageError: there is nothing in it, or it is malformed.
     """
-    text = passes if isinstance(passes, str) else ",".join(passes)
+    names = [passes] if isinstance(passes, str) else list(passes) if isinstance(passes, Iterable) else [passes]
+    for name in names:
+        if not isinstance(name, str):
+            raise UsageError(f"passes: expected a pipeline or a list of pass names, found {type(name).__name__}")
+    text = ",".join(names)
     if not text.strip():
         raise UsageError("no passes given; expected a pipeline or a list of pass names")
     return Pipeline.parse(text)
