@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx
+import pytest
 
 from graphopt.manager import PassManager
 from graphopt.verify import compare
@@ -52,3 +53,15 @@ def test_transposing_gemm_is_not_bit_exact() -> None:
     assert ops(run(text, passes="fuse_transpose_into_gemm", verify=True)) == ["Gemm"]
 
 
+def test_old_graphs_put_out_no_constants_of_integers() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 8]> g (float[2,3] x) => (int64[2] y) { y = Shape (x) }"""
+    assert ops(run(text)) == ["Shape"]
+
+
+@pytest.mark.parametrize("name", ["fuse_layer_normalization", "fuse_rms_normalization"])
+def test_no_axes_may_mean_that_nothing_is_reduced(name: str) -> None:
+    center = "m = ReduceMean <noop_with_empty_axes = 1> (x, axes)  d = Sub (x, m)" if "layer" in name else "d = Neg (x)"
+    text = f"""<ir_version: 10, opset_import: ["" : 23]> g (float[2,3] x) => (float[2,3] y) <float e = {{0.01}}>
+    {{ axes = Constant <value = int64[0] {{}}> ()  {center}  s = Mul (d, d)
+      v = ReduceMean <noop_with_empty_axes = 1> (s, axes)  w = Add (v, e)  r = Sqrt (w)  y = Div (d, r) }}"""
+    assert ops(run(text, passes=name))[-1] == "Div"

@@ -99,6 +99,8 @@ def count_axes(node: Node, x: Value, scatter: Scatter, inner: frozenset[Node]) -
                 return Mismatch("{} has other readers", value.name)
     if x.dtype != TensorProto.FLOAT:
         return Mismatch("the element type of {} is not float32", x.name)
+    if not scatter.axes:
+        return Mismatch("an empty list of axes stands for all of them, or for none")
     axes = absolute(scatter.axes, x.rank)
     if x.shape is None or axes is None:
         return Mismatch("the rank of {} is not known", x.name)

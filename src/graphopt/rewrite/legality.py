@@ -50,11 +50,17 @@ def type_conflict(old: Value, new: Value) -> Mismatch | None:
     return None
 
 
-def constant_conflict(graph: Graph, tensor: Tensor) -> Mismatch | None:
-    """Why a graph cannot hold a constant: where it has to be a `Constant` node, that must be able to state it."""
+def constant_conflict(graph: Graph, tensor: Tensor, *, as_node: bool = False) -> Mismatch | None:
+    """Why a graph cannot hold a constant: where it has to be a `Constant` node, that must be able to state it.
+
+    Args:
+        graph: the graph.
+        tensor: the constant.
+        as_node: whether it is to be a node in any case, since the graph puts it out.
+    """
     if graph.opset() >= 9 or tensor.dtype in _FLOATS:
         return None
-    if graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS and not graph.in_function:
+    if graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS and not graph.in_function and not as_node:
         return None
     return Mismatch("before opset 9 a Constant node holds floats only, not element type {}", tensor.dtype)
 

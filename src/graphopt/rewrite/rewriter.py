@@ -214,6 +214,11 @@ class Rewriter:
                 problem = constant_conflict(at.graph, value.tensor)
                 if problem is not None:
                     return problem
+        for node in fresh:
+            stated = node.constant_tensor() if node.op == "Constant" else None
+            problem = constant_conflict(node.graph, stated, as_node=True) if stated is not None else None
+            if problem is not None:
+                return problem
         return None
 
     def _comes_late(self, value: Value, at: Node) -> bool:
