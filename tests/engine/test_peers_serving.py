@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
+import psutil
 import pytest
 
+from graphopt.audit.contestants import Limits
 from graphopt.ir import Model
 from graphopt.peers import NOTHING, by_name, serving
 from graphopt.peers.serving import PassServer
@@ -33,6 +35,9 @@ class Mischief:
         if name == "crash":
             sys.stderr.write("x.cc:7: Assertion `graph` failed.\\n"); sys.stderr.flush(); os.abort()
         if name == "hang": time.sleep(60)
+        if name == "grow":
+            hoard = []
+            while True: hoard.append(bytearray(os.urandom(1)) * (16 << 20))
         if name == "raise": raise KeyError("no such value")
         if name != "lazy": shutil.copy(src, dst)
 
@@ -46,6 +51,13 @@ def source(tmp_path: Path) -> Path:
     path = tmp_path / "in.onnx"
     onnx.save(onnx.parser.parse_model(MODEL), path)
     return path
+
+
+def test_memory_is_limited_by_itself() -> None:
+    """A runaway peer must not take the machine with it, whoever started it."""
+    with PassServer(by_name("onnxoptimizer")) as server:
+        assert 0 < server.memory_limit <= psutil.virtual_memory().total // 2
+    assert Limits().memory == server.memory_limit
 
 
 def test_passes_share_a_process(source: Path, tmp_path: Path) -> None:
@@ -75,6 +87,7 @@ def test_a_server_gives_what_single_runs_give(source: Path, tmp_path: Path) -> N
     [
         ("crash", "crashed", "SIGABRT: x.cc:7: Assertion `graph` failed.", 2),
         ("hang", "timeout", "stopped after 3 s", 2),
+        ("grow", "failed", "stopped: over the memory limit of 512 MiB", 2),
         ("raise", "failed", "KeyError: 'no such value'", 1),
         ("lazy", "failed", "wrote no output", 1),
     ],
@@ -85,7 +98,7 @@ def test_a_bad_pass_costs_only_itself(
     name, status, message, starts = case
     monkeypatch.setattr(serving, "SERVER", ("-c", MISCHIEF))
     target = tmp_path / "out.onnx"
-    with PassServer(by_name("onnxoptimizer")) as server:
+    with PassServer(by_name("onnxoptimizer"), memory_limit=512 << 20) as server:
         assert server.run_pass(source, target, "good", timeout=60).ok
         bad = server.run_pass(source, target, name, timeout=3 if name == "hang" else 60)
         assert (bad.status, bad.message) == (status, message)

@@ -17,6 +17,7 @@ from graphopt.audit.record import Status
 from graphopt.audit.settings import Manager, Settings
 from graphopt.audit.worker import MARK, Work
 from graphopt.errors import UsageError
+from graphopt.peers.process import memory_for_a_peer
 from graphopt.rewrite import Level
 
 UNOPTIMIZED = "raw, ORT off"
@@ -31,11 +32,11 @@ class Limits:
 
     Attributes:
         seconds: time.
-        memory: bytes of address space; None for no limit.
+        memory: bytes of resident memory of a peer's process; None for no limit.
     """
 
     seconds: float = 300.0
-    memory: int | None = None
+    memory: int | None = field(default_factory=memory_for_a_peer)
 
 
 @dataclass(slots=True)

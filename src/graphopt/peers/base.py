@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from graphopt.errors import UsageError
-from graphopt.peers.process import Ending, supervise
+from graphopt.peers.process import Ending, over_memory, supervise
 from graphopt.peers.result import PeerResult, PeerStatus
 
 JOB, RECORD, DONE = "job.json", "record.json", "work-done"
@@ -230,7 +230,7 @@ def _judge(
     if ending.cause == "timeout":
         return "timeout", f"stopped after {timeout:g} s ({stage})"
     if ending.cause == "memory":
-        return "failed", f"stopped: over the memory limit of {(memory_limit or 0) / 2**20:.0f} MiB ({stage})"
+        return "failed", f"{over_memory(memory_limit or 0)} ({stage})"
     last = last_line((folder / "stderr").read_text(errors="replace"))
     how = ending.signal_name or f"exit code {ending.returncode}"
     return "crashed", f"{how} ({stage})" + (f": {last}" if last else "")

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,20 @@ import psutil
 
 Cause = Literal["exited", "timeout", "memory"]
 _POLL_SECONDS = 0.02
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _ROOM_FOR_CHECK = 120.0  # seconds for judging the output, once the work itself is done
+
+
+@lru_cache(maxsize=1)
+def memory_for_a_peer() -> int:
+    """Bytes that one process of a peer may hold where nothing else is said.
+
+    Half of what this machine or its container has, so that a runaway peer is stopped before anything else is.
+    """
+    total = psutil.virtual_memory().total
+    with contextlib.suppress(OSError, ValueError):
+        total = min(total, int(_CGROUP_LIMIT.read_text()))
+    return int(total // 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +111,7 @@ def _watch(
             return "exited", peak
         if work_done is not None and work_done.exists():
             deadline, memory_limit, work_done = time.perf_counter() + _ROOM_FOR_CHECK, None, None
-        resident = _resident(watched)
+        resident = resident_bytes(watched)
         peak = max(peak, resident)
         if memory_limit is not None and resident > memory_limit:
             return "memory", peak
@@ -105,12 +119,18 @@ def _watch(
             return "timeout", peak
 
 
-def _resident(process: psutil.Process) -> int:
+def resident_bytes(process: psutil.Process) -> int:
+    """Memory of a process and its children; 0 when it has ended."""
     total = 0
     with contextlib.suppress(psutil.Error):
         for member in (process, *process.children(recursive=True)):
             total += member.memory_info().rss
     return total
+
+
+def over_memory(limit: int) -> str:
+    """What is said of a process that was stopped for its memory."""
+    return f"stopped: over the memory limit of {limit / 2**20:.0f} MiB"
 
 
 def stop(child: subprocess.Popen[Any]) -> None:

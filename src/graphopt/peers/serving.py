@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import queue
 import subprocess
@@ -19,9 +20,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
+import psutil
+
 from graphopt.peers.base import NOTHING, Peer, environment, last_line
-from graphopt.peers.process import name_of_signal, stop
+from graphopt.peers.process import memory_for_a_peer, name_of_signal, over_memory, resident_bytes, stop
 from graphopt.peers.result import PeerResult, PeerStatus
+
+_POLL_SECONDS = 0.05
 
 SERVER = ("-P", "-m", "graphopt.peers.server")
 
@@ -33,10 +38,12 @@ class PassServer:
 
     Args:
         peer: whose passes.
+        memory_limit: bytes of resident memory that the process may hold; half of the machine's when None.
     """
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, *, memory_limit: int | None = None) -> None:
         self.peer = peer
+        self.memory_limit = memory_for_a_peer() if memory_limit is None else memory_limit
         self.starts = 0
         self._process: _Process | None = None
 
@@ -65,12 +72,12 @@ class PassServer:
             message = f"{self.peer.name} is not installed (pip install {self.peer.distribution})"
             return self._result("failed", pass_name, message)
         if self._process is None:
-            self._process = _Process(self.peer.name)
+            self._process = _Process(self.peer.name, self.memory_limit)
             self.starts += 1
         dst.unlink(missing_ok=True)
         answer = self._process.ask({"src": str(src.absolute()), "dst": str(dst.absolute()), "pass": pass_name}, timeout)
         if answer is None:
-            status, message = self._process.obituary(timeout)
+            status, message = self._process.obituary()
             self.close()
         else:
             status, message = answer["status"], answer["message"]
@@ -88,7 +95,8 @@ class PassServer:
 class _Process:
     """One process of a peer."""
 
-    def __init__(self, peer: str) -> None:
+    def __init__(self, peer: str, memory_limit: int) -> None:
+        self._memory_limit = memory_limit
         self._folder = tempfile.TemporaryDirectory(prefix="graphopt-peer-")
         self._log = Path(self._folder.name) / "stderr"
         with self._log.open("wb") as log:
@@ -97,27 +105,38 @@ class _Process:
                 stdout=subprocess.PIPE, stderr=log, start_new_session=True, text=True,
             )  # fmt: skip
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._timed_out = False
+        self._stopped: tuple[PeerStatus, str] | None = None
         threading.Thread(target=_read, args=(self._child.stdout, self._answers), daemon=True).start()
 
     def ask(self, job: dict[str, str], timeout: float | None) -> dict[str, Any] | None:
-        """The answer to a job, None when the process died or took too long."""
+        """The answer to a job, None when the process died or went over a limit."""
         assert self._child.stdin is not None
         try:
             self._child.stdin.write(json.dumps(job) + "\n")
             self._child.stdin.flush()
-            line = self._answers.get(timeout=timeout)
-        except queue.Empty:
-            self._timed_out = True
-            return None
         except OSError:
             return None
+        line = self._wait(timeout)
         return None if line is None else cast(dict[str, Any], json.loads(line))
 
-    def obituary(self, timeout: float | None) -> tuple[PeerStatus, str]:
+    def _wait(self, timeout: float | None) -> str | None:
+        """The next line; None when there is none any more, or a limit was reached first."""
+        deadline = math.inf if timeout is None else time.perf_counter() + timeout
+        watched = psutil.Process(self._child.pid)
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._answers.get(timeout=min(_POLL_SECONDS, max(deadline - time.perf_counter(), 0.0)))
+            if resident_bytes(watched) > self._memory_limit:
+                self._stopped = "failed", over_memory(self._memory_limit)
+                return None
+            if time.perf_counter() >= deadline:
+                self._stopped = "timeout", f"stopped after {timeout:g} s"
+                return None
+
+    def obituary(self) -> tuple[PeerStatus, str]:
         """How it ended: status and message."""
-        if self._timed_out:
-            return "timeout", f"stopped after {timeout:g} s"
+        if self._stopped is not None:
+            return self._stopped
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(5.0)
         code = self._child.returncode
