@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from graphopt.analysis.budget import Allowance
+from graphopt.analysis.budget import Allowance, constant_bytes
 from graphopt.analysis.evaluate import Policy, evaluate, plan
 from graphopt.ir import Graph, Model, Node, Tensor, Value
 from graphopt.rewrite import GraphPass, Numerics, Rewriter
+
+GROWTH_KEY = "graphopt.folding"
+"""What folding has added to a model and what its weights were, where that kept a result from being stored."""
 
 
 class FoldConstants(GraphPass):
@@ -16,7 +19,8 @@ class FoldConstants(GraphPass):
     What would make the model grow is left alone: the size of every result is known before it is computed, and a result
     above 64 KiB is stored only if it takes at most `max_growth` times the constants that it makes superfluous, or less
     than 1/16 of all weights, 16 MiB at most. No more than that, or 1 MiB, is added to a model in all, whatever its
-    graphs and however often a run comes back to them. Random and custom operators,
+    graphs and however often a run comes back to them; where that kept a result from being stored, the model says in its
+    metadata (`graphopt.folding`) what is spent, so that another run stores no more. Random and custom operators,
     control flow and quantize/dequantize pairs are never computed; in the bodies of control flow, which may never run,
     only small results are. Floating-point results are those of ONNX Runtime's kernels, bit by bit; readers of a weight
     that is constant from now on may still pick another kernel, which rounds differently.
@@ -29,13 +33,15 @@ class FoldConstants(GraphPass):
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Fold every graph, inner ones first; together they may grow by so much and no more."""
         graphs = list(model.graphs())
-        events = rw.log.events
-        spent = sum(event.bytes for event in events if event.rule == self.name)
-        allowance = Allowance.of(graphs, spent, added=sum(event.bytes for event in events))
+        spent, weights = _account(model, rw)
+        allowance = Allowance.of(weights, spent)
         for graph in reversed(graphs):
             if graph.owner is None or not graph.owner.removed:
                 rw.enter(graph)
                 self._fold(graph, rw, allowance)
+        now, _ = _account(model, rw)
+        if now > 0 and allowance.refuses_more_than(Allowance.of(constant_bytes(model.graphs()))):
+            model.metadata[GROWTH_KEY] = f"{now} added to {weights}"
 
     def _fold(self, graph: Graph, rw: Rewriter, allowance: Allowance) -> None:
         """Fold one graph: all its constant regions at once."""
@@ -61,3 +67,15 @@ class FoldConstants(GraphPass):
         outcome = rw.replace(node, values)
         if not outcome:
             rw.decline(str(outcome), node=node)
+
+
+def _account(model: Model, rw: Rewriter) -> tuple[int, int]:
+    """Bytes that folding has added to a model, earlier runs included, and those of the weights that it came with."""
+    events = rw.log.events
+    spent = sum(event.bytes for event in events if event.rule == FoldConstants.name)
+    # What the model came with is in its proto: the metadata may have been written since by this very run.
+    stated = {prop.key: prop.value for prop in model.proto.metadata_props}.get(GROWTH_KEY, "")
+    earlier, _, first = stated.partition(" added to ")
+    if earlier.isdecimal() and first.isdecimal():
+        return spent + int(earlier), int(first)
+    return spent, constant_bytes(model.graphs()) - sum(event.bytes for event in events)

@@ -44,25 +44,40 @@ class Allowance:
         limit: the bytes it may grow by in all.
         left: what is left of them.
         small: results up to this many bytes are stored whatever they free.
+        refused: the smallest size that was refused since it is above `small`.
+        short: whether a result was refused since too little was left.
     """
 
     limit: int
     left: int
     small: int
+    refused: int | None = None
+    short: bool = False
 
     @classmethod
-    def of(cls, graphs: Iterable[Graph], spent: int = 0, added: int = 0) -> Allowance:
+    def of(cls, weights: int, spent: int = 0) -> Allowance:
         """The allowance of a model.
 
         Args:
-            graphs: all of its graphs.
+            weights: bytes of the constants that it came with; those that it got since do not raise the limit.
             spent: bytes by which earlier results made it grow.
-            added: bytes of constants that it has now and had not at first; they do not raise the limit.
         """
-        weights = sum(v.tensor.nbytes for graph in graphs for v in graph.initializers if v.tensor is not None)
-        share = min(max(weights - added, 0) // _SHARE, _MOST_GROWTH)
+        share = min(max(weights, 0) // _SHARE, _MOST_GROWTH)
         limit = max(_ALLOWANCE, share)
         return cls(limit, limit - max(spent, 0), max(SMALL, share))
+
+    def refuses_more_than(self, other: Allowance) -> bool:
+        """Whether this one refused what another, of the same model, would not."""
+        return self.short or (self.refused is not None and self.refused <= other.small)
+
+
+def constant_bytes(graphs: Iterable[Graph]) -> int:
+    """Bytes of the constants of graphs.
+
+    Args:
+        graphs: the graphs; those inside of them do not count.
+    """
+    return sum(v.tensor.nbytes for graph in graphs for v in graph.initializers if v.tensor is not None)
 
 
 def dims(analysis: ShapeAnalysis, value: Value) -> tuple[int, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, field
 
-from graphopt.analysis.budget import SMALL, Allowance, has_no_elements, output_bytes, work
+from graphopt.analysis.budget import SMALL, Allowance, constant_bytes, has_no_elements, output_bytes, work
 from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.purity import why_not_fold
 from graphopt.analysis.shapes import ShapeAnalysis
@@ -92,7 +92,7 @@ def plan(graph: Graph, policy: Policy, allowance: Allowance | None = None) -> Re
         chosen[node] = size
         if dangerous:
             region.no_runtime.add(node)
-    _keep_what_pays(chosen, policy, region, allowance or Allowance.of((graph,)))
+    _keep_what_pays(chosen, policy, region, allowance or Allowance.of(constant_bytes((graph,))))
     region.nodes = _needed(chosen, region.roots)
     return region
 
@@ -147,6 +147,8 @@ def _is_dangerous(node: Node) -> bool:
     if node.op in ("Div", "Mod"):
         dtype = node.inputs[0].dtype if node.inputs and node.inputs[0] is not None else None
         return dtype not in (1, 10, 11, 16)
+    if node.op == "GatherND" and node.attr("batch_dims", 0) < 0:
+        return True
     for name in _POSITIVE:
         value = node.attrs.get(name)
         if value is not None and (min(value, default=1) if isinstance(value, tuple) else value) < 1:
@@ -165,9 +167,11 @@ def _keep_what_pays(chosen: dict[Node, int], policy: Policy, region: Region, all
         growth = max(size - freed - _NODE_BYTES, 0)
         if size > allowance.small and size > policy.max_growth * freed:
             region.declined[node] = f"its result has {size} bytes and frees {freed}"
+            allowance.refused = min(size, allowance.refused or size)
             del chosen[node]
         elif growth > max(allowance.left, 0):
             region.declined[node] = f"the model would grow by more than {allowance.limit} bytes"
+            allowance.short = True
             del chosen[node]
         else:
             allowance.left -= growth

@@ -17,6 +17,12 @@ _FED_FROM = 1 << 16
 
 _FEEDABLE = frozenset("fiub")
 
+_EIGHT_BITS = frozenset({
+    onnx.TensorProto.FLOAT8E4M3FN, onnx.TensorProto.FLOAT8E4M3FNUZ,
+    onnx.TensorProto.FLOAT8E5M2, onnx.TensorProto.FLOAT8E5M2FNUZ,
+})  # fmt: skip
+"""Element types of whose results the runtime gives the bytes."""
+
 
 def run(nodes: Sequence[Node], wanted: Sequence[Value], known: Mapping[Value, Tensor]) -> dict[Value, Tensor]:
     """Compute nodes of one graph in one session, unoptimized, on one thread.
@@ -38,7 +44,20 @@ def run(nodes: Sequence[Node], wanted: Sequence[Value], known: Mapping[Value, Te
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     arrays = session.run([value.name for value in wanted], feeds)
-    return {v: Tensor.from_array(np.asarray(a), v.dtype) for v, a in zip(wanted, arrays, strict=True)}
+    return {v: _tensor(v, np.asarray(a)) for v, a in zip(wanted, arrays, strict=True)}
+
+
+def _tensor(value: Value, array: np.ndarray) -> Tensor:
+    """The result as a tensor of the type that the standard gives it."""
+    if value.dtype is None or array.dtype.kind == "O":
+        return Tensor.from_array(array, value.dtype)
+    expected = onnx.helper.tensor_dtype_to_np_dtype(value.dtype)
+    if array.dtype == np.uint8 and expected.itemsize == 1 and value.dtype in _EIGHT_BITS:
+        array = array.view(expected)
+    if array.dtype != expected:
+        # Before opset 10 the runtime's mask of a Dropout is boolean and the standard's is not: neither is to be had.
+        raise ModelError(f"{value.name} is {array.dtype} to the runtime and {expected} to the standard")
+    return Tensor.from_array(array, value.dtype)
 
 
 def _model(

@@ -190,6 +190,13 @@ def reduced_axes(node: Node, args: Args, rank: int, since: int) -> list[int] | N
     return normal_axes(axes, rank)
 
 
+def _fits(ufunc: Any, data: Array, axes: tuple[int, ...]) -> None:
+    """Refuse sums and products that may overflow on the way: the standard wraps them, the runtime saturates."""
+    bound = ufunc.reduce(np.abs(data.astype(np.float64)), axis=axes)
+    if np.any(bound >= min(2.0**53, float(np.iinfo(data.dtype).max))):
+        raise Unsupported("the result may overflow")
+
+
 def _reduce(ufunc: Any, since: int, empty: bool) -> Kernel:
     def kernel(node: Node, args: Args) -> Array:
         data = need(args, 0)
@@ -198,8 +205,12 @@ def _reduce(ufunc: Any, since: int, empty: bool) -> Kernel:
         axes = reduced_axes(node, args, data.ndim, since)
         if axes is None:
             return data
-        if not data.size and not empty:
-            raise Unsupported("reduction of nothing")
+        if not data.size:
+            # The runtime passes over negative axes of an empty tensor.
+            if not empty or min(ints(node, args, 1, "axes", since) or [0]) < 0:
+                raise Unsupported("reduction of nothing")
+        elif empty and data.dtype != object:
+            _fits(ufunc, data, tuple(axes))
         keep = bool(node.attr("keepdims", 1))
         result = ufunc.reduce(data, axis=tuple(axes), dtype=data.dtype, keepdims=keep)
         return box(result, data.dtype)

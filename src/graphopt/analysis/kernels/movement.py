@@ -71,6 +71,8 @@ def _squeeze(node: Node, args: Args) -> Array:
     axes = ints(node, args, 1, "axes", 13)
     if axes is None:
         return data.reshape([d for d in data.shape if d != 1])
+    if not axes:
+        raise Unsupported("an empty list of axes: none to the standard, all to ONNX Runtime")
     normal = normal_axes(axes, data.ndim)
     if any(data.shape[a] != 1 for a in normal):
         raise Unsupported("a squeezed dimension is not 1")

@@ -150,6 +150,8 @@ def _squeeze(analysis: ShapeAnalysis, node: Node) -> Shape:
     shape = analysis.need(node, 0)
     axes = operand(analysis, node, 1, "axes", 13)
     if axes is not None:
+        if not axes:
+            raise Unsupported("an empty list of axes: none to the standard, all to ONNX Runtime")
         gone = normal_axes(fixed(axes), len(shape))
         return tuple(d for a, d in enumerate(shape) if a not in gone)
     if not all(isinstance(d, int) or at_least(d, 2) for d in shape):
