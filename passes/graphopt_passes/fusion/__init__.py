@@ -30,7 +30,7 @@ PASSES: dict[str, str] = {
     "fuse_pad_into_pool": "fusion.padding:FusePadIntoPool",
     "fuse_parallel_convs": "fusion.parallel_convs:FuseParallelConvs",
     "fuse_qkv": "fusion.qkv:FuseQkv",
-    "sink_transpose": "fusion.sinking:SinkTranspose",
+    "move_transposes": "fusion.transposes.move:MoveTransposes",
     "fuse_transpose_into_gemm": "fusion.gemm:FuseTransposeIntoGemm",
     "rewrite_where": "fusion.where:RewriteWhere",
     "fuse_consecutive_add": "fusion.constants:FuseConsecutiveAdd",

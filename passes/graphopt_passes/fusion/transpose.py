@@ -24,20 +24,30 @@ class FuseConsecutiveTransposes(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look one step up."""
-        value = node.inputs[0]
-        first = value.producer if value is not None else None
-        if value is None or first is None or first.op != "Transpose":
-            return None
-        if first.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", value.name)
-        x = first.inputs[0]
-        p, q = first.attr("perm"), node.attr("perm")
-        rank = len(p or q or ()) or (x.rank if x is not None else None)
-        if x is None or rank is None:
-            return Mismatch("the rank of {} is not known", value.name)
-        backwards = tuple(range(rank))[::-1]
-        p, q = p or backwards, q or backwards
-        joined = tuple(p[axis] for axis in q)
-        if joined == tuple(range(rank)):
-            return rw.replace(node, [x])
-        return rw.replace(node, [rw.op("Transpose", x, perm=joined)])
+        return join_transposes(node, rw)
+
+
+def join_transposes(node: Node, rw: Rewriter) -> Outcome:
+    """Make one of a `Transpose` and the one it reads, or none where they cancel.
+
+    Args:
+        node: the second.
+        rw: the gate.
+    """
+    value = node.inputs[0]
+    first = value.producer if value is not None else None
+    if value is None or first is None or first.op != "Transpose":
+        return None
+    if first.graph is not node.graph:
+        return Mismatch("{} is computed in an outer graph", value.name)
+    x = first.inputs[0]
+    p, q = first.attr("perm"), node.attr("perm")
+    rank = len(p or q or ()) or (x.rank if x is not None else None)
+    if x is None or rank is None:
+        return Mismatch("the rank of {} is not known", value.name)
+    backwards = tuple(range(rank))[::-1]
+    p, q = p or backwards, q or backwards
+    joined = tuple(p[axis] for axis in q)
+    if joined == tuple(range(rank)):
+        return rw.replace(node, [x])
+    return rw.replace(node, [rw.op("Transpose", x, perm=joined)])

@@ -152,7 +152,7 @@ ONNXRUNTIME: Mapping[str, str] = MappingProxyType(
         "GeluFusionL1": "fuse_gelu",
         "LayerNormFusionL1": "fuse_layer_normalization",
         # level 2
-        "TransposeOptimizer_CPUExecutionProvider": "sink_transpose",
+        "TransposeOptimizer_CPUExecutionProvider": "move_transposes",
         "ClipQuantRewrite": "eliminate_clip_before_quantize",
         "ReluQuantRewrite": "eliminate_relu_before_quantize",
         "GeluFusionL2": "fuse_erf_gelu",
