@@ -11,7 +11,7 @@ from graphopt.ir import Node, Value
 from graphopt.match import Mismatch
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
 from graphopt.rewrite.target import host
-from graphopt_passes.layout.nchwc import plan_of
+from graphopt_passes.layout.nchwc import would_block
 
 _BLOCKED = "com.microsoft.nchwc"
 _FUSED = "com.microsoft::FusedGemm"
@@ -97,12 +97,12 @@ def _problem(node: Node, x: Value, weight: Value, rw: Rewriter) -> Mismatch | No
 
 def _blocks_something(rw: Rewriter) -> bool:
     """Whether the model has convolutions that will be blocked: a product alone is not worth a model for one target."""
-    for graph in rw.model.graphs():
-        if not graph.in_function and any(node.op in ("Conv", "com.microsoft::FusedConv") for node in graph):
-            plan = plan_of(graph, rw)
-            if any(group.form.head for group in plan.groups.values()):
-                return True
-    return False
+    return any(
+        not graph.in_function
+        and any(node.op in ("Conv", "com.microsoft::FusedConv") for node in graph)
+        and would_block(graph, rw)
+        for graph in rw.model.graphs()
+    )
 
 
 def _bias(node: Node, outputs: int) -> np.ndarray | Mismatch | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 INFINITE = 1e18
 
 
@@ -38,52 +36,79 @@ class Cut:
 
     def solve(self) -> set[int]:
         """The source side."""
+        self._push_straight()
         while True:
             depth = self._depths()
-            if self.SINK not in depth:
-                return set(depth)
-            at = [0] * len(self._edges)
-            while self._augment(depth, at):
-                pass
+            if depth[self.SINK] < 0:
+                return {node for node, steps in enumerate(depth) if steps >= 0}
+            self._push(depth)
 
-    def _depths(self) -> dict[int, int]:
-        depth = {self.SOURCE: 0}
-        queue = deque([self.SOURCE])
-        while queue:
-            node = queue.popleft()
-            for edge in self._edges[node]:
-                head = self._to[edge]
-                if self._room[edge] > _EPSILON and head not in depth:
-                    depth[head] = depth[node] + 1
-                    queue.append(head)
+    def _push_straight(self) -> None:
+        """Push what goes from the source over one thing to the sink, which is most of it."""
+        to, room = self._to, self._room
+        for edge in self._edges[self.SOURCE]:
+            for behind in self._edges[to[edge]]:
+                if to[behind] == self.SINK:
+                    amount = min(room[edge], room[behind])
+                    room[edge] -= amount
+                    room[edge ^ 1] += amount
+                    room[behind] -= amount
+                    room[behind ^ 1] += amount
+
+    def _depths(self) -> list[int]:
+        """Steps from the source over edges with room, as far as the sink; -1 for what is not reached."""
+        edges, to, room = self._edges, self._to, self._room
+        depth = [-1] * len(edges)
+        depth[self.SOURCE] = 0
+        level, steps = [self.SOURCE], 0
+        while level and depth[self.SINK] < 0:
+            steps += 1
+            following = []
+            for node in level:
+                for edge in edges[node]:
+                    if room[edge] > _EPSILON:
+                        head = to[edge]
+                        if depth[head] < 0:
+                            depth[head] = steps
+                            following.append(head)
+            level = following
         return depth
 
-    def _augment(self, depth: dict[int, int], at: list[int]) -> bool:
-        """Push flow along one path of the level graph; False when there is none left."""
+    def _push(self, depth: list[int]) -> None:
+        """Push flow along the shortest paths until each of them is full somewhere."""
+        edges, to, room = self._edges, self._to, self._room
+        at = [0] * len(edges)
         path: list[int] = []
         node = self.SOURCE
-        while node != self.SINK:
-            edges = self._edges[node]
-            while at[node] < len(edges):
-                edge = edges[at[node]]
-                head = self._to[edge]
-                if self._room[edge] > _EPSILON and depth.get(head) == depth[node] + 1:
+        while True:
+            if node == self.SINK:
+                node = self._fill(path)
+            following, wanted = edges[node], depth[node] + 1
+            for number in range(at[node], len(following)):
+                edge = following[number]
+                if depth[to[edge]] == wanted and room[edge] > _EPSILON:
+                    at[node] = number
+                    path.append(edge)
+                    node = to[edge]
                     break
+            else:
+                at[node] = len(following)
+                if not path:
+                    return
+                node = to[path.pop() ^ 1]
                 at[node] += 1
-            if at[node] < len(edges):
-                path.append(edges[at[node]])
-                node = self._to[edges[at[node]]]
-                continue
-            if not path:
-                return False
-            edge = path.pop()
-            node = self._to[edge ^ 1]
-            at[node] += 1
-        amount = min(self._room[edge] for edge in path)
+
+    def _fill(self, path: list[int]) -> int:
+        """Push what a path can take and shorten it to before its first full edge. Returns the node it ends at now."""
+        to, room = self._to, self._room
+        amount = min([room[edge] for edge in path])
         for edge in path:
-            self._room[edge] -= amount
-            self._room[edge ^ 1] += amount
-        return True
+            room[edge] -= amount
+            room[edge ^ 1] += amount
+        full = next(at for at, edge in enumerate(path) if room[edge] <= _EPSILON)
+        node = to[path[full] ^ 1]
+        del path[full:]
+        return node
 
 
 _EPSILON = 1e-9

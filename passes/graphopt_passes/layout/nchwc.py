@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from graphopt.ir import Graph
 from graphopt.match import Mismatch
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 from graphopt.rewrite.target import METADATA_KEY, Target, host
 from graphopt_passes.layout.emit import DOMAIN, Builder
-from graphopt_passes.layout.plan import Plan, make_plan
+from graphopt_passes.layout.plan import Plan, blocks_something, make_plan
 from graphopt_passes.layout.report import rows
 from graphopt_passes.layout.timing import rates_of
 
@@ -83,7 +83,17 @@ class ConvertLayoutNchwc(GraphPass):
 
 def plan_of(graph: Graph, rw: Rewriter) -> Plan:
     """What the pass would make of a graph, with its settings and for the target of the run."""
+    return make_plan(graph, **_settings(rw))
+
+
+def would_block(graph: Graph, rw: Rewriter) -> bool:
+    """Whether the pass would block a convolution of a graph."""
+    return blocks_something(graph, **_settings(rw))
+
+
+def _settings(rw: Rewriter) -> dict[str, Any]:
     target = rw.options.target or host()
-    settings = rw.options.extra.get(ConvertLayoutNchwc.name, {})
-    rates = settings.get("rates") or rates_of(target)
-    return make_plan(graph, target.block, force=bool(settings.get("force")), rates=rates)
+    stated = rw.options.extra.get(ConvertLayoutNchwc.name, {})
+    return {
+        "block": target.block, "force": bool(stated.get("force")), "rates": stated.get("rates") or rates_of(target)
+    }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from graphopt.ir import Graph, Node, Value
@@ -78,18 +79,55 @@ def make_plan(graph: Graph, block: int, *, force: bool = False, rates: Rates | N
     return plan
 
 
-def _forms(graph: Graph, facts: Facts, plan: Plan) -> dict[Node, Form]:
-    found: dict[Node, Form] = {}
+def blocks_something(graph: Graph, block: int, *, force: bool = False, rates: Rates | None = None) -> bool:
+    """Whether `make_plan` would block a convolution; most often one of the first tells, without a plan.
+
+    A node that gains by itself, reordered before and behind, gains in every company: that of others can only save it
+    reorders. So it is blocked in the best plan.
+    """
+    facts = Facts(block)
+    costs = Costs(facts, rates)
+    for _, form in _each_form(graph, facts):
+        if isinstance(form, Form) and form.head and not force and _gains_alone(form, costs):
+            return True
+    plan = make_plan(graph, block, force=force, rates=rates)
+    return any(group.form.head for group in plan.groups.values())
+
+
+def _gains_alone(form: Form, costs: Costs) -> bool:
+    plain, blocked = costs.form(form)
+    gain = plain - blocked
+    if gain <= 0:
+        return False
+    reorders = 0.0
+    for value in form.operands:
+        reorders += 2 * costs.reorder(value, costs.facts.layout(value) or (costs.block,))
+    for value in form.node.outputs:
+        if value is not None:
+            layout = costs.facts.layout(value)
+            reorders += (1 + len(value.users)) * costs.reorder(value, layout or (costs.block,))
+    return gain > reorders
+
+
+def _each_form(graph: Graph, facts: Facts) -> Iterator[tuple[Node, Form | Mismatch]]:
+    """Nodes that have a blocked form, or the reason why not, while `facts` follows the graph."""
     for node in graph:
         answer = form_of(node, facts)
         if isinstance(answer, Form):
-            found[node] = answer
             facts.learn(answer)
-            continue
-        if isinstance(answer, Mismatch):
-            plan.declined[node] = answer
-        if node.op == "Conv":
+        elif node.op == "Conv":
             _follow(node, facts)
+        if answer is not None:
+            yield node, answer
+
+
+def _forms(graph: Graph, facts: Facts, plan: Plan) -> dict[Node, Form]:
+    found: dict[Node, Form] = {}
+    for node, answer in _each_form(graph, facts):
+        if isinstance(answer, Form):
+            found[node] = answer
+        else:
+            plan.declined[node] = answer
     return found
 
 

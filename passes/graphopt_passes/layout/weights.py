@@ -7,8 +7,9 @@ at a block boundary has several. `Layout` holds the channels of each segment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -86,12 +87,29 @@ def both_blocked(weight: Array, inputs: Layout, outputs: Layout, block: int) -> 
     The flat index is (((o // b * Ip / b + i // b) * KH + kh) * KW + kw) * b * b + i % b * b + o % b.
     """
     shape = (lanes(outputs, block), lanes(inputs, block), *weight.shape[2:])
-    wide = weight
-    if shape != weight.shape:
-        wide = np.zeros(shape, weight.dtype)
-        wide[np.ix_(positions(outputs, block), positions(inputs, block))] = weight
-    split = wide.reshape(shape[0] // block, block, shape[1] // block, block, *shape[2:])
-    return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1)).reshape(shape)
+    cells = prod(weight.shape[2:])
+    make = np.empty if shape == weight.shape else np.zeros
+    result = make((shape[0] // block, shape[1] // block, cells, block, block), weight.dtype)
+    for o, out_block, out_blocks, out_lanes in _runs(outputs, block):
+        for i, in_block, in_blocks, in_lanes in _runs(inputs, block):
+            part = weight[o : o + out_blocks * out_lanes, i : i + in_blocks * in_lanes]
+            split = part.reshape(out_blocks, out_lanes, in_blocks, in_lanes, cells).transpose(0, 2, 4, 3, 1)
+            to = (slice(out_block, out_block + out_blocks), slice(in_block, in_block + in_blocks))
+            result[(*to, slice(None), slice(in_lanes), slice(out_lanes))] = split
+    return result.reshape(shape)
+
+
+def _runs(layout: Layout, block: int) -> Iterator[tuple[int, int, int, int]]:
+    """The full blocks of each segment, then what is left of it: first channel, first block, blocks, lanes of each."""
+    channel = at = 0
+    for channels in layout:
+        full, rest = divmod(channels, block)
+        if full:
+            yield channel, at, full, block
+        if rest:
+            yield channel + full * block, at + full, 1, rest
+        channel += channels
+        at += full + bool(rest)
 
 
 def grouped_blocked(weight: Array, block: int) -> Array:
