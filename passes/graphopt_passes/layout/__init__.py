@@ -8,5 +8,4 @@ PASSES: dict[str, str] = {
     "convert_layout_nhwc": "layout.nhwc:ConvertLayoutNhwc",
     "convert_tokens_to_image": "layout.tokens:ConvertTokensToImage",
     "eliminate_nop_reorder": "layout.pixels:EliminateNopReorder",
-    "swap_gemm_operands": "layout.operands:SwapGemmOperands",
 }
