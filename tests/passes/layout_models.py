@@ -62,6 +62,7 @@ class Image:
 @dataclass
 class Builder:
     seed: int
+    opset: int = 17
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     images: list[Image] = field(default_factory=list)
@@ -87,14 +88,14 @@ class Builder:
         self.images.append(made)
         return made
 
-    def model(self, outputs: list[Image], batch: int, *, dynamic: bool, opset: int = 17) -> onnx.ModelProto:
+    def model(self, outputs: list[Image], batch: int, *, dynamic: bool) -> onnx.ModelProto:
         first = self.images[0]
         dims = ["N", first.channels, "H", "W"] if dynamic else [batch, first.channels, first.height, first.width]
         x = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
         outs = [helper.make_tensor_value_info(o.name, TensorProto.FLOAT, [None] * 4) for o in outputs]
         tensors = [numpy_helper.from_array(array, name) for name, array in self.weights.items()]
         graph = helper.make_graph(self.nodes, "g", [x], outs, tensors)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9)
 
 
 def _conv(draw: st.DrawFn, b: Builder, x: Image) -> Image:
@@ -193,12 +194,79 @@ def _pool(draw: st.DrawFn, b: Builder, x: Image) -> Image:
     return b.image(name, x.channels, x.height, (x.width + 1 - 2) // 2 + 1)
 
 
+def _mean(draw: st.DrawFn, b: Builder, x: Image) -> str:
+    """The mean of each channel, [N, C, 1, 1], in one of its spellings, or that of the whole batch, [1, C, 1, 1]."""
+    how = draw(st.sampled_from(["pool", "pool", "reduce", "row", "batch"]))
+    if how == "pool":
+        return b.op(draw(st.sampled_from(["GlobalAveragePool", "GlobalMaxPool"])), x.name)[0]
+    axes = [0, 2, 3] if how == "batch" else draw(st.sampled_from([[2, 3], [-1, -2]]))
+    by_operand = b.opset >= 18
+    inputs = [x.name, b.weight(np.array(axes, np.int64))] if by_operand else [x.name]
+    attrs = {} if by_operand else {"axes": axes}
+    (mean,) = b.op("ReduceMean", *inputs, keepdims=int(how != "row"), **attrs)
+    if how == "row":
+        (mean,) = b.op("Unsqueeze", mean, b.weight(np.array([2, 3], np.int64)))
+    return mean
+
+
 def _gate(draw: st.DrawFn, b: Builder, x: Image) -> Image:
-    (pooled,) = b.op("GlobalAveragePool", x.name)
-    (squeezed,) = b.op("Conv", pooled, b.random(4, x.channels, 1, 1, scale=0.2))
+    (squeezed,) = b.op("Conv", _mean(draw, b, x), b.random(4, x.channels, 1, 1, scale=0.2))
     (gate,) = b.op("Sigmoid", *b.op("Conv", *b.op("Relu", squeezed), b.random(x.channels, 4, 1, 1)))
-    (name,) = b.op("Mul", *draw(st.permutations([x.name, gate])))
+    op = draw(st.sampled_from(["Mul", "Mul", "Mul", "Add", "Sub", "Max"]))
+    (name,) = b.op(op, *draw(st.permutations([x.name, gate])))
     return b.image(name, x.channels, x.height, x.width)
+
+
+def _centered(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    (name,) = b.op(draw(st.sampled_from(["Sub", "Add", "Mul"])), x.name, _mean(draw, b, x))
+    return b.image(name, x.channels, x.height, x.width)
+
+
+def _pad(draw: st.DrawFn, b: Builder, x: Image, least: int = 0) -> Image:
+    mode = draw(st.sampled_from(["constant", "constant", "reflect", "edge"])) if not least else "constant"
+    top, left, bottom, right = (draw(st.integers(least, 2)) for _ in range(4))
+    if min(x.height, x.width) < 3 or x.height * x.width > 200:
+        return x
+    filler = b.weight(np.float32(draw(st.sampled_from([0, -1.5, 3e38])))) if mode == "constant" else ""
+    pads = [0, 0, top, left, 0, 0, bottom, right]
+    (name,) = b.op("Pad", x.name, b.weight(np.array(pads, np.int64)), filler, mode=mode)
+    if filler and abs(b.weights[filler]) > 10:
+        (name,) = b.op("Clip", name, "", b.weight(np.float32(2)))
+    return b.image(name, x.channels, x.height + top + bottom, x.width + left + right)
+
+
+def _trim(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    """Padding below zero, which cuts off."""
+    return _pad(draw, b, x, -1)
+
+
+def _crop(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    axes = draw(st.sampled_from([[2], [3], [-1], [2, 3], [-1, -2]]))
+    sides = [x.height, x.width]
+    starts, ends, steps = [], [], []
+    for axis in axes:
+        size = sides[axis % 4 - 2]
+        start, step = draw(st.integers(0, size - 1)), draw(st.sampled_from([1, 1, 2]))
+        end = draw(st.sampled_from([size, 2**31, -1 if start < size - 1 else size]))
+        sides[axis % 4 - 2] = len(range(size)[start:end:step])
+        starts, ends, steps = [*starts, start], [*ends, end], [*steps, step]
+    operands = [b.weight(np.array(values, np.int64)) for values in (starts, ends, axes, steps)]
+    (name,) = b.op("Slice", x.name, *operands)
+    return b.image(name, x.channels, *sides)
+
+
+def _prelu(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    (name,) = b.op("PRelu", x.name, b.random(*draw(st.sampled_from([(x.channels, 1, 1), (1, x.channels, 1, 1), (1,)]))))
+    return b.image(name, x.channels, x.height, x.width)
+
+
+def _transposed(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    if x.height * x.width > 100:
+        return x
+    channels = draw(st.integers(1, 40))
+    weight = b.random(x.channels, channels, 2, 2, scale=x.channels**-0.5)
+    (name,) = b.op("ConvTranspose", x.name, weight, strides=[2, 2])
+    return b.image(name, channels, 2 * x.height, 2 * x.width)
 
 
 def _affine(draw: st.DrawFn, b: Builder, x: Image) -> Image:
@@ -212,15 +280,28 @@ def _affine(draw: st.DrawFn, b: Builder, x: Image) -> Image:
     return b.image(name, x.channels, x.height, x.width)
 
 
+RESIZES = (
+    {}, {"mode": "linear"}, {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+    {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, {"nearest_mode": "round_prefer_ceil"},
+    {"coordinate_transformation_mode": "asymmetric"}, {"nearest_mode": "floor"}, {"nearest_mode": "ceil"},
+    {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+    {"mode": "linear", "coordinate_transformation_mode": "asymmetric"},
+    {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "round_prefer_ceil"}, {"mode": "cubic"},
+)  # fmt: skip
+
+
 def _resize(draw: st.DrawFn, b: Builder, x: Image) -> Image:
     if x.height * x.width > 100:
         return x
-    scales = b.weight(np.array([1, 1, 2, 3], np.float32))
-    how = draw(
-        st.sampled_from([{}, {"mode": "linear"}, {"mode": "linear", "coordinate_transformation_mode": "align_corners"}])
-    )
-    (name,) = b.op("Resize", x.name, "", scales, **how)
-    return b.image(name, x.channels, x.height * 2, x.width * 3)
+    factors = draw(st.sampled_from([(2, 2), (2, 3), (1, 2), (3, 3), (4, 4)]))
+    how = dict(draw(st.sampled_from(RESIZES)))
+    if b.opset >= 19 and draw(st.booleans()):
+        how["coordinate_transformation_mode"] = "half_pixel_symmetric"
+    scales = [1, 1, *factors]
+    if b.opset >= 18 and how.get("mode") != "cubic" and draw(st.booleans()):
+        how["axes"], scales = draw(st.sampled_from([([2, 3], scales[2:]), ([3, 2], scales[:1:-1])]))
+    (name,) = b.op("Resize", x.name, "", b.weight(np.array(scales, np.float32)), **how)
+    return b.image(name, x.channels, x.height * factors[0], x.width * factors[1])
 
 
 def _nhwc(draw: st.DrawFn, b: Builder, x: Image) -> Image:
@@ -229,23 +310,27 @@ def _nhwc(draw: st.DrawFn, b: Builder, x: Image) -> Image:
     return b.image(name, x.channels, x.height, x.width)
 
 
-STEPS = (_conv, _conv, _conv, _activation, _combine, _concat, _split, _divide, _pool, _gate, _affine, _resize, _nhwc)
+STEPS = (
+    _conv, _conv, _conv, _conv, _activation, _activation, _combine, _combine, _concat, _split, _divide, _pool, _gate,
+    _centered, _affine, _prelu, _pad, _trim, _crop, _resize, _nhwc, _transposed,
+)  # fmt: skip
+OPSETS = (14, 17, 18, 19, 22)
 
 
 @st.composite
 def graphs(draw: st.DrawFn, steps: tuple = STEPS) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A model, and inputs for it."""
-    b = Builder(draw(st.integers(0, 2**16)))
+    b = Builder(draw(st.integers(0, 2**16)), draw(st.sampled_from(OPSETS)))
     batch = draw(st.integers(1, 2))
     x = b.image("x", draw(st.integers(1, 70)), draw(st.integers(4, 9)), draw(st.integers(4, 9)))
     x = _conv(draw, b, x)
+    if len(b.images) == 1:
+        (name,) = b.op("Conv", "x", b.random(3, x.channels, 1, 1))
+        x = b.image(name, 3, x.height, x.width)
     for _ in range(draw(st.integers(1, 6))):
         x = draw(st.sampled_from(steps))(draw, b, draw(st.sampled_from(b.images[-3:])) if draw(st.booleans()) else x)
     made = b.images[1:]
-    outputs = {i.name: i for i in (made[-1], draw(st.sampled_from(made)))} if made else {}
-    if not outputs:
-        (name,) = b.op("Conv", "x", b.random(3, x.channels, 1, 1))
-        outputs = {name: b.image(name, 3, x.height, x.width)}
+    outputs = {i.name: i for i in (made[-1], draw(st.sampled_from(made)))}
     model = b.model(list(outputs.values()), batch, dynamic=draw(st.booleans()))
     first = b.images[0]
     feed = b.rng.standard_normal((batch, first.channels, first.height, first.width)).astype(np.float32)

@@ -19,12 +19,12 @@ needs_kernels = pytest.mark.skipif(host().block == 1, reason="no blocked kernels
 
 def between_depthwise(op: str, *extra: Any, channels: int = 24, opset: int = 17, **attrs: Any) -> onnx.ModelProto:
     """Conv, the operator, Conv; images of 12x10."""
-    b = Builder(3)
+    b = Builder(3, opset)
     x = b.image("x", channels, 12, 10)
     (name,) = b.op("Conv", x.name, b.random(channels, 1, 3, 3), group=channels, pads=[1, 1, 1, 1])
     (name,) = b.op(op, name, *(b.weight(e) if isinstance(e, np.ndarray) else e for e in extra), **attrs)
     (name,) = b.op("Conv", name, b.random(7, channels, 1, 1))
-    return b.model([b.image(name, 7, 12, 10)], 2, dynamic=False, opset=opset)
+    return b.model([b.image(name, 7, 12, 10)], 2, dynamic=False)
 
 
 SCALES = np.array([1, 1, 2, 3], np.float32)
@@ -48,17 +48,55 @@ CASES = {
         "Resize", ("", SCALES), {"mode": "linear", "coordinate_transformation_mode": "asymmetric"},
     ),
     "linear to a size": ("Resize", ("", "", np.array([2, 24, 24, 20])), {"mode": "linear"}),
+    "nearest, doubled": (
+        "Resize", ("", np.array([1, 1, 2, 2], np.float32)), {"coordinate_transformation_mode": "asymmetric"},
+    ),
     "mean": ("ReduceMean", (), {"axes": [2, 3]}),
+    "slope for each channel": ("PRelu", (np.linspace(-1, 2, 24, dtype=np.float32).reshape(24, 1, 1),), {}),
+    "one slope": ("PRelu", (np.array([0.3], np.float32),), {}),
+    "padded": ("Pad", (np.array([0, 0, 1, 2, 0, 0, 0, 3]), np.array(-2, np.float32)), {}),
+    "mirrored": ("Pad", (np.array([0, 0, 1, 2, 0, 0, 0, 3]),), {"mode": "reflect"}),
+    "edges repeated": ("Pad", (np.array([0, 0, 1, 2, 0, 0, 0, 3]),), {"mode": "edge"}),
+    "cropped by padding": ("Pad", (np.array([0, 0, -1, 2, 0, 0, -2, -3]),), {}),
+    "cut": ("Slice", (np.array([1, 2]), np.array([-1, 99]), np.array([3, 2])), {}),
+    "every second row": ("Slice", (np.array([0]), np.array([99]), np.array([2]), np.array([2])), {}),
+    "turned over": ("Slice", (np.array([-1]), np.array([-99]), np.array([3]), np.array([-1])), {}),
+    "one image of the batch": ("Slice", (np.array([1]), np.array([2]), np.array([0])), {}),
 }  # fmt: skip
+
+OLD = {
+    "padded": (10, "Pad", (), {"pads": [0, 0, 1, 2, 0, 0, 0, 3], "value": -2.0}),
+    "mirrored": (9, "Pad", (), {"pads": [0, 0, 1, 2, 0, 0, 0, 3], "mode": "reflect"}),
+    "cut": (9, "Slice", (), {"axes": [3, 2], "starts": [1, 2], "ends": [-1, 99]}),
+    "cut without axes": (9, "Slice", (), {"starts": [1], "ends": [2]}),
+    "nearest of opset 10": (10, "Resize", (SCALES,), {}),
+    "wrapped": (19, "Pad", (np.array([0, 0, 1, 2, 0, 0, 0, 3]),), {"mode": "wrap"}),
+    "padded axes": (18, "Pad", (np.array([1, 2, 0, 3]), "", np.array([-1, 2])), {}),
+    "resized axes": (18, "Resize", ("", np.array([3, 2], np.float32)), {"axes": [3, 2]}),
+    "resized axes to a size": (18, "Resize", ("", "", np.array([24, 20])), {"axes": [-2, -1], "mode": "linear"}),
+    "centers mirrored": (19, "Resize", ("", SCALES), {"coordinate_transformation_mode": "half_pixel_symmetric"}),
+    "mean of opset 18": (18, "ReduceMean", (np.array([-1, -2]),), {}),
+}
+"""Forms of other opsets."""
 
 
 @needs_kernels
 @pytest.mark.parametrize("case", CASES)
 def test_numbers(case: str) -> None:
     op, extra, attrs = CASES[case]
-    model = between_depthwise(op, *extra, **attrs)
+    _compare(between_depthwise(op, *extra, **attrs))
+
+
+@needs_kernels
+@pytest.mark.parametrize("case", OLD)
+def test_numbers_of_other_opsets(case: str) -> None:
+    opset, op, extra, attrs = OLD[case]
+    _compare(between_depthwise(op, *extra, opset=opset, **attrs))
+
+
+def _compare(model: onnx.ModelProto) -> None:
     result = convert(model)
-    assert blocked_ops(result.model).count("ReorderOutput") == 1
+    assert blocked_ops(result.model).count("ReorderOutput") == 1, [miss.reason for miss in result.near_misses]
     feeds = {"x": np.random.default_rng(0).standard_normal((2, 24, 12, 10)).astype(np.float32)}
     assert_close(run(model, feeds), run(result.model, feeds))
 

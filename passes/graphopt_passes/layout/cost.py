@@ -46,6 +46,12 @@ from graphopt_passes.layout.weights import Layout, lanes
 _SECOND_PASS = 0.3
 _FUSED_IN_NCHW = frozenset({"Clip", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
 
+_PRELU = 1.2e-3
+"""Microseconds per element of PRelu with a slope for each channel, which reads them one by one."""
+
+_RESHAPES = 1.5
+"""What two Reshape take that move nothing, in starts of a kernel."""
+
 _POOL_CELL = {"MaxPool": (0.12e-3, 0.02e-3), "AveragePool": (0.45e-3, 0.03e-3)}
 """Microseconds per window cell, in NCHW and blocked."""
 
@@ -72,11 +78,18 @@ class Costs:
             return self._convolution(form)
         if form.kind == "pool":
             return self._pool(form)
-        if form.kind in ("concat", "split", "slice", "global_pool"):
+        if form.kind in ("concat", "split", "slice", "global_pool", "global_row"):
             elements = sum(self._elements(v) for v in form.operands)
             return self._pass_over(elements, elements * self._waste(form), 2)
         if form.kind == "upsample":
             return self._upsample(form)
+        if form.kind == "prelu":
+            elements = self._elements_of(form)
+            return elements * _PRELU + self.rates.start, 4 * self._pass_over(0, elements * self._waste(form), 2)[1]
+        if form.kind in ("pad", "crop"):
+            elements = self._elements_of(form)
+            plain, blocked = self._pass_over(elements, elements * self._waste(form), 2)
+            return plain, blocked + _RESHAPES * self.rates.start
         if form.kind in ("to_nhwc", "from_nhwc"):
             return self._transpose(form)
         return self._elementwise(form)
@@ -145,7 +158,7 @@ class Costs:
         return cells * plain + self.rates.start, cells * self._waste(form) * blocked + self.rates.start
 
     def _waste(self, form: Form) -> float:
-        layout = form.layouts[0]
+        layout = form.layouts[0] if form.layouts else self.facts.layout(form.operands[0]) or (self.block,)
         return lanes(layout, self.block) / sum(layout)
 
     def _elements(self, value: Value) -> float:

@@ -14,6 +14,7 @@ from graphopt_passes.layout import weights
 from graphopt_passes.layout.extents import Extents, declared
 from graphopt_passes.layout.facts import FLOAT
 from graphopt_passes.layout.plan import Group
+from graphopt_passes.layout.spatial import build_crop, build_pad
 from graphopt_passes.layout.weights import Array, Layout
 
 DOMAIN = "com.microsoft.nchwc"
@@ -64,8 +65,8 @@ class Builder:
                 self._plain[olds[0]] = results
             return outcome
         for value, layout in results:
-            self._state_type(value, layout, group.form.extents)
-        plain = [self._leave(value, layout) for value, layout in results]
+            self.state_type(value, layout, group.form.extents)
+        plain = [self.leave(value, layout) for value, layout in results]
         outcome = self.rw.replace(node, plain, detail=_detail(group))
         if outcome:
             self._blocked.update(self._entered)
@@ -74,7 +75,7 @@ class Builder:
             self._constants.update(self._made)
         return outcome
 
-    def _state_type(self, value: Value, layout: Layout, extents: Extents) -> None:
+    def state_type(self, value: Value, layout: Layout, extents: Extents) -> None:
         """Tell the type of a blocked value: inference does not know the blocked operators."""
         dims = [dim if isinstance(dim, int) else None for dim in extents]
         value.type = TensorType(FLOAT, (dims[0], weights.lanes(layout, self.block), dims[1], dims[2]))
@@ -100,7 +101,7 @@ class Builder:
         if not isinstance(channels, int) or wanted not in (None, (channels,)) or not channels:
             return Mismatch("{} cannot be reordered to blocks", plain.name)
         made: Blocked = (self.rw.op("ReorderInput", self._in_fours(plain, channels), domain=DOMAIN), (channels,))
-        self._state_type(*made, declared(plain) or (None, None, None))
+        self.state_type(*made, declared(plain) or (None, None, None))
         if found is None:
             self._entered[value] = made
         return made
@@ -117,7 +118,7 @@ class Builder:
             wide = self.rw.op("Pad", plain, np.array(pads, np.int64))
         return wide
 
-    def _leave(self, value: Value, layout: Layout) -> Value:
+    def leave(self, value: Value, layout: Layout) -> Value:
         """The value in NCHW; channels that lie apart are gathered."""
         result: Value
         if len(layout) == 1:
@@ -264,8 +265,13 @@ def _gate(build: Builder, group: Group) -> Built:
         return operands
     (image, layout), (gate, _) = operands
     width = weights.lanes(layout, build.block)
-    weight = build.rw.op("Reshape", gate, np.array([width, 1, 1, 1], np.int64))
-    return build.convolution(group, image, weight, layout, count=width)
+    op = group.form.node.op
+    if op == "Mul":
+        weight = build.rw.op("Reshape", gate, np.array([width, 1, 1, 1], np.int64))
+        return build.convolution(group, image, weight, layout, count=width)
+    bias = build.rw.op("Reshape", build.rw.op("Neg", gate) if op == "Sub" else gate, np.array([width], np.int64))
+    weight = build.rw.constant(np.ones((width, 1, 1, 1), np.float32))
+    return build.convolution(group, image, weight, layout, count=width, bias=bias)
 
 
 def _spread_gate(build: Builder, group: Group) -> Built:
@@ -275,7 +281,10 @@ def _spread_gate(build: Builder, group: Group) -> Built:
     (image, layout), (gate, _) = operands
     _, height, width = group.form.extents
     spread = build.rw.op("Upsample", gate, domain=DOMAIN, scales=(1, 1, height, width), mode="nearest")
-    return [(build.rw.op("Mul", image, spread), layout)]
+    node = group.form.node
+    is_first = build.now(group.form.operands[0]) is node.inputs[0]
+    made = build.rw.op(node.op_type, *((image, spread) if is_first else (spread, image)))
+    return [(made, layout)]
 
 
 def _elementwise(build: Builder, group: Group) -> Built:
@@ -305,6 +314,31 @@ def _global_pool(build: Builder, group: Group) -> Built:
         return entered
     op = "GlobalMaxPool" if group.form.node.op == "GlobalMaxPool" else "GlobalAveragePool"
     return [(build.rw.op(op, entered[0], domain=DOMAIN), entered[1])]
+
+
+def _global_row(build: Builder, group: Group) -> Built:
+    results = _global_pool(build, group)
+    if not isinstance(results, list):
+        return results
+    value, layout = results[0]
+    build.state_type(value, layout, (None, 1, 1))
+    made: Value = build.rw.op("Flatten", build.leave(value, layout), axis=1)
+    return made
+
+
+def _prelu(build: Builder, group: Group) -> Built:
+    """Relu(x) + slope * Min(x, 0): the kernel of PRelu takes longer than the three together."""
+    entered = build.enter(group.form.operands[0])
+    if isinstance(entered, Mismatch):
+        return entered
+    source, layout = entered
+    scale = group.form.data["scale"]
+    assert isinstance(scale, np.ndarray)
+    wide = np.ascontiguousarray(weights.vector(scale, layout, build.block))
+    below = build.rw.op("Min", source, np.array(0, np.float32))
+    slope = build.rw.constant(wide.reshape(-1, 1, 1, 1))
+    out = build.rw.op("Conv", below, slope, None, build.rw.op("Relu", source), domain=DOMAIN, group=len(wide))
+    return [(out, layout)]
 
 
 def _upsample(build: Builder, group: Group) -> Built:
@@ -379,7 +413,7 @@ def _from_nhwc(build: Builder, group: Group) -> Built:
 
 _BUILDERS: dict[str, Callable[[Builder, Group], Built]] = {
     "conv": _conv, "grouped": _grouped, "depthwise": _depthwise, "affine": _affine, "gate": _gate,
-    "spread_gate": _spread_gate, "elementwise": _elementwise, "pool": _pool, "global_pool": _global_pool,
-    "upsample": _upsample, "concat": _concat, "split": _split, "slice": _slice, "silu": _silu,
-    "to_nhwc": _to_nhwc, "from_nhwc": _from_nhwc,
+    "spread_gate": _spread_gate, "elementwise": _elementwise, "prelu": _prelu, "silu": _silu, "pool": _pool,
+    "global_pool": _global_pool, "global_row": _global_row, "upsample": _upsample, "concat": _concat, "split": _split,
+    "slice": _slice, "pad": build_pad, "crop": build_crop, "to_nhwc": _to_nhwc, "from_nhwc": _from_nhwc,
 }  # fmt: skip

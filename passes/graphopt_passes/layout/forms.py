@@ -20,6 +20,7 @@ from graphopt_passes.layout.facts import (
     scalar,
 )
 from graphopt_passes.layout.resize import resize_form
+from graphopt_passes.layout.spatial import crop_form, cut_axes, pad_form
 from graphopt_passes.layout.weights import canonical, divided, lanes
 
 Answer = Form | Mismatch | None
@@ -39,7 +40,11 @@ def form_of(node: Node, facts: Facts) -> Answer:
     if maker is None or not node.inputs or not node.outputs or node.outputs[0] is None:
         return None
     answer = maker(node, facts)
-    if isinstance(answer, Form) and answer.lane > TOO_LARGE:
+    if not isinstance(answer, Form):
+        return answer
+    if all(map(facts.aligned, answer.layouts)):
+        answer.lane = 0.0
+    if answer.lane > TOO_LARGE:
         return Mismatch("padding lanes of {} may overflow", node.outputs[0].name)
     return answer
 
@@ -132,9 +137,12 @@ def _reduce_mean(node: Node, facts: Facts) -> Answer:
     axes = node.attrs.get("axes")
     if axes is None and len(node.inputs) > 1:
         axes = integers(node.inputs[1])
-    if axes is None or not node.attr("keepdims", 1) or sorted(int(a) % 4 for a in axes) != [2, 3]:
+    if axes is None or sorted(int(a) % 4 for a in axes) != [2, 3]:
         return None
-    return _global_pool(node, facts)
+    form = _global_pool(node, facts)
+    if isinstance(form, Form) and not node.attr("keepdims", 1):
+        form.kind, form.layouts = "global_row", []
+    return form
 
 
 # ---------------------------------------------------------------------- elementwise
@@ -197,23 +205,29 @@ def _silu(node: Node, facts: Facts, x: Value, sigmoid: Node) -> Answer:
 
 
 def _gate(node: Node, facts: Facts, images: list[Value]) -> Answer:
-    """Mul of an image by one number for each of its channels, as squeeze-and-excitation has it."""
-    if node.op != "Mul":
-        return None
+    """An image and one number for each of its channels, as squeeze-and-excitation has it."""
     sizes = [facts.extents(v) for v in images]
     gates = [i for i in (0, 1) if sizes[i][1:] == (1, 1) and sizes[1 - i][1:] != (1, 1)]
-    if not gates or sizes[0][0] != sizes[1][0]:
+    if not gates or len(node.inputs) != 2 or node.op not in _GATES:
         return None
     gate, image = images[gates[0]], images[1 - gates[0]]
-    extents = facts.extents(image)
+    batch, height, width = extents = facts.extents(image)
     layout = facts.layout(image)
     assert layout is not None
-    lane = facts.lane(image) * facts.lane(gate)
-    if extents[0] == 1:
-        return Form(node, "gate", [image, gate], [layout], extents, head=True, lane=lane, note="gate as weight")
-    if isinstance(extents[1], int) and isinstance(extents[2], int):
-        return Form(node, "spread_gate", [image, gate], [layout], extents, lane=lane, note="gate spread out")
+    lanes = facts.lane(image), facts.lane(gate)
+    lane = lanes[0] * lanes[1] if node.op == "Mul" else sum(lanes)
+    form = Form(node, "gate", [image, gate], [layout], extents, head=True, lane=lane, note="gate as weight")
+    if facts.extents(gate)[0] == 1 and (node.op in ("Mul", "Add") or (node.op == "Sub" and gates == [1])):
+        form.note = "gate as weight" if node.op == "Mul" else "gate as bias"
+        return form
+    if facts.extents(gate)[0] == batch and isinstance(height, int) and isinstance(width, int):
+        form.kind, form.head, form.note = "spread_gate", False, "gate spread out"
+        return form
     return Mismatch("batch and size of {} are dynamic, so its gate stays in NCHW", image.name)
+
+
+_GATES = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
+"""Operators that leave padding lanes finite."""
 
 
 def _per_channel(node: Node, facts: Facts) -> Answer:
@@ -261,6 +275,27 @@ def _batch_normalization(node: Node, facts: Facts) -> Answer:
     return _affine(node, facts, x, scale.astype(np.float32), shift.astype(np.float32))
 
 
+def _prelu(node: Node, facts: Facts) -> Answer:
+    """PRelu with a constant slope for each channel."""
+    x, slope = node.input(0), node.input(1)
+    layout = facts.layout(x)
+    if x is None or slope is None or layout is None or node.graph.opset() < _BROADCASTING_MIN:
+        return None
+    numbers = channel_vector(slope, sum(layout))
+    if numbers is None and slope.constant_tensor is not None and slope.constant_tensor.numel == 1:
+        number = scalar(slope)
+        numbers = None if number is None else np.full(sum(layout), number, np.float32)
+    if numbers is None:
+        return Mismatch("{} is no constant for each channel", slope.name)
+    if not np.isfinite(numbers).all():
+        return Mismatch("{} is not finite", slope.name)
+    lane = facts.lane(x)
+    return Form(node, "prelu", [x], [layout], facts.extents(x), lane=lane, data={"scale": numbers})
+
+
+_BROADCASTING_MIN = 8
+
+
 # ---------------------------------------------------------------------- channels joined and divided
 
 
@@ -295,12 +330,15 @@ def _split(node: Node, facts: Facts) -> Answer:
 def _slice(node: Node, facts: Facts) -> Answer:
     x = node.inputs[0]
     layout = facts.layout(x)
-    if x is None or layout is None or node.graph.opset() < 10:
+    if x is None or layout is None:
+        return None
+    if cut_axes(node) != [1]:
+        return crop_form(node, facts)
+    if node.graph.opset() < 10:
         return None
     starts, ends = integers(node.input(1)), integers(node.input(2))
-    axes = integers(node.input(3)) if node.input(3) is not None else [0]
     steps = integers(node.input(4)) if node.input(4) is not None else [1]
-    if starts is None or ends is None or steps != [1] or len(starts) != 1 or axes not in ([1], [-3]):
+    if starts is None or ends is None or steps != [1] or len(starts) != 1:
         return None
     total = sum(layout)
     start, end = (min(max(i + total if i < 0 else i, 0), total) for i in (starts[0], ends[0]))
@@ -338,6 +376,8 @@ _MAKERS: dict[str, Callable[[Node, Facts], Answer]] = {
     "ReduceMean": _reduce_mean,
     "BatchNormalization": _batch_normalization,
     "Concat": _concat,
+    "Pad": pad_form,
+    "PRelu": _prelu,
     "Split": _split,
     "Slice": _slice,
     "Resize": resize_form,

@@ -8,15 +8,15 @@ from graphopt.ir import Node, Value
 from graphopt.match import Mismatch
 from graphopt_passes.layout.facts import Facts, Form, integers
 
-_NEAREST = frozenset(
-    {("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("pytorch_half_pixel", "round_prefer_floor")}
-)
-"""Coordinates and rounding that pick the same pixels as asymmetric and floor when the factors are whole."""
+_ROUNDED = frozenset({"round_prefer_floor", "round_prefer_ceil"})
+_CENTERED = frozenset({"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"})
+"""With whole factors pixel centers never lie between two pixels, so rounding finds the one that floor finds."""
 
 _LINEAR = {
     "asymmetric": "asymmetric",
     "align_corners": "align_corners",
     "half_pixel": "half_pixel",
+    "half_pixel_symmetric": "half_pixel",
     "pytorch_half_pixel": "half_pixel",
 }
 
@@ -46,23 +46,39 @@ def resize_form(node: Node, facts: Facts) -> Form | Mismatch | None:
 
 def _factors(node: Node, x: Value) -> tuple[int, int] | None:
     """Whole factors of height and width, from scales or from sizes."""
-    if node.op == "Resize" and (node.attrs.get("axes") or node.attr("antialias", 0)):
+    if node.op == "Resize" and node.attr("antialias", 0):
         return None
     if node.graph.opset() >= 11 and str(node.attr("keep_aspect_ratio_policy", "stretch")) != "stretch":
         return None
+    axes = [int(axis) % 4 for axis in node.attrs.get("axes") or range(4)]
     scales = _scales(node)
     if scales is None and node.op == "Resize" and node.graph.opset() >= 11:
         sizes, shape = integers(node.input(3)), x.shape
-        if sizes is None or shape is None or len(sizes) != 4:
+        if sizes is None or shape is None or len(sizes) != len(axes):
             return None
-        if not all(isinstance(d, int) and d > 0 and s % d == 0 for s, d in zip(sizes, shape, strict=True)):
-            return None
-        scales = [s / d for s, d in zip(sizes, shape, strict=True) if isinstance(d, int)]
-    if scales is None or len(scales) != 4 or scales[:2] != [1.0, 1.0]:
+        scales = []
+        for size, dim in zip(sizes, (shape[axis] for axis in axes), strict=True):
+            if not isinstance(dim, int) or dim <= 0 or size % dim:
+                return None
+            scales.append(size / dim)
+    if scales is None or len(scales) != len(axes) or len(set(axes)) != len(axes):
         return None
-    if any(s < 1 or s != int(s) for s in scales[2:]):
+    full = [1.0] * 4
+    for axis, scale in zip(axes, scales, strict=True):
+        full[axis] = scale
+    if full[:2] != [1.0, 1.0] or any(s < 1 or s != int(s) for s in full[2:]):
         return None
-    return int(scales[2]), int(scales[3])
+    return int(full[2]), int(full[3])
+
+
+def _picks_the_same(transform: str, rounding: str, factors: tuple[int, int]) -> bool:
+    """Whether nearest picks the same pixels as with asymmetric coordinates and floor; the factors are whole."""
+    if transform in _CENTERED:
+        return rounding in _ROUNDED
+    # Halfway between two pixels at most, and then the lower one.
+    return transform == "asymmetric" and (
+        rounding == "floor" or (rounding == "round_prefer_floor" and max(factors) <= 2)
+    )
 
 
 def _scales(node: Node) -> list[float] | None:
@@ -83,8 +99,7 @@ def _coordinates(node: Node, mode: str, x: Value, factors: tuple[int, int]) -> s
     transform = "asymmetric" if old else str(node.attr("coordinate_transformation_mode", "half_pixel"))
     if mode == "nearest":
         rounding = "floor" if old else str(node.attr("nearest_mode", "round_prefer_floor"))
-        fits = (transform, rounding) in _NEAREST
-        return "asymmetric" if fits else None
+        return "asymmetric" if _picks_the_same(transform, rounding, factors) else None
     if mode != "linear":
         return None
     if transform == "pytorch_half_pixel":
