@@ -57,8 +57,7 @@ def existing(tmp_path: Path) -> Path:
 
 def command(*args: object, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     """The real command in a process of its own."""
-    code = "from graphopt.cli import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, args)],
+        [sys.executable, "-m", "graphopt", *map(str, args)],
         input=stdin, capture_output=True, timeout=60, check=False, env={**os.environ, "COLUMNS": "100"},
     )  # fmt: skip
