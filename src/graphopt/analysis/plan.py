@@ -148,7 +148,7 @@ def _is_dangerous(node: Node) -> bool:
         dtype = node.inputs[0].dtype if node.inputs and node.inputs[0] is not None else None
         return dtype not in (1, 10, 11, 16)
     if node.op == "GatherND" and node.attr("batch_dims", 0) < 0:
-        return True
+        return True  # it reads before the first dimension
     for name in _POSITIVE:
         value = node.attrs.get(name)
         if value is not None and (min(value, default=1) if isinstance(value, tuple) else value) < 1:

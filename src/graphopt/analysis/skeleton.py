@@ -169,7 +169,12 @@ _OPTIONAL_FIRST = {"Loop": 2, "Scan": 1}
 
 
 def has_its_operands(node: Node, schema: OpInfo) -> bool:
-    """Whether no required operand is missing and none is too many: inference ends the process on some such nodes."""
+    """Whether no required operand is missing and none is too many: inference ends the process on some such nodes.
+
+    A `GatherND` with a negative number of batch dimensions ends it too.
+    """
+    if node.op == "GatherND" and node.attr("batch_dims", 0) < 0:
+        return False
     inputs = node.inputs
     if not schema.min_inputs <= len(inputs) <= schema.max_inputs:
         return False
