@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+
+_CLIPPED_FROM_THE_START = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16})
+"""Element types that ONNX Runtime's `Clip` takes before opset 12; halves it converts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ def _written(bounds: Bounds, rw: Rewriter) -> Value | Mismatch:
     if bounds.low == 0 and bounds.high is None and dtype in FLOAT_TYPES:
         relu: Value = rw.op("Relu", x)
         return relu
+    if opset < 12 and dtype not in _CLIPPED_FROM_THE_START:
+        return Mismatch("before opset 12 ONNX Runtime has no Clip for the element type of {}", x.name)
     if opset < 11:
         clip: Value = rw.op("Clip", x, min=bounds.low, max=bounds.high)
         return clip
@@ -134,18 +140,32 @@ class FuseConsecutiveClips(OpRule):
         return _fuse(node, ("Clip",), rw) if _reads(node, ("Clip",)) else None
 
 
+_FREE_BROADCAST = 8
+"""From this opset on `Min` and `Max` broadcast their operands."""
+
+_OTHERS = {
+    "Clip": ("Relu", "Min", "Max"), "Relu": ("Clip", "Min", "Max"), "Min": ("Relu", "Clip"), "Max": ("Relu", "Clip"),
+}  # fmt: skip
+"""What each operator is joined with; two of a kind, and `Min` with `Max`, are other passes' business."""
+
+
 class FuseReluIntoClip(OpRule):
-    """Join `Relu` and `Clip` with constant bounds, in either order, into one `Clip`."""
+    """Join `Relu` and `Clip` with constant bounds, in either order, into one `Clip`.
+
+    A `Min` or `Max` with one constant number counts as a `Clip`.
+    """
 
     name = "fuse_relu_into_clip"
-    ops = ("Clip", "Relu")
+    ops = ("Clip", "Relu", "Min", "Max")
     opsets = "6-"
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxscript": "FuseSuccessiveReluClip", "onnxruntime": "FuseReluClip"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """A `Relu` is a lower bound of zero."""
-        other = ("Relu",) if node.op == "Clip" else ("Clip",)
+        other = _OTHERS[node.op]
+        if node.graph.opset() < _FREE_BROADCAST:
+            other = () if node.op in ("Min", "Max") else other[:1]
         return _fuse(node, other, rw) if _reads(node, other) else None
 
 

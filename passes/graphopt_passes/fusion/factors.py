@@ -39,6 +39,12 @@ def number(value: Value | None) -> float | None:
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 and array.dtype.kind == "f" else None
 
 
+def exponent(value: Value | None) -> float | None:
+    """The number that a constant of one element holds, which may be an integer, as for `Pow` from opset 12 on."""
+    array = value.const(max_bytes=64) if value is not None else None
+    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 and array.dtype.kind in "fiu" else None
+
+
 def factors(value: Value, graph: Graph) -> Factors:
     """Take a value apart into its factors, through `Mul`, `Div` and `Pow` that nothing else reads."""
     found = Factors([])
@@ -77,7 +83,7 @@ def _expand(node: Node, found: Factors, depth: int) -> bool:
             else:
                 _scale(found, value, constant)
         return True
-    constant = number(right)
+    constant = exponent(right) if node.op == "Pow" else number(right)
     if constant is None:
         return False
     if node.op == "Div" and constant:

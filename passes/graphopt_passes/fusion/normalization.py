@@ -11,7 +11,7 @@ from onnx import TensorProto
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.fusion.axes import absolute, read_axes
-from graphopt_passes.fusion.factors import number
+from graphopt_passes.fusion.factors import exponent, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def _root(value: Value | None, op: str) -> tuple[Value, list[Node]] | None:
     node = value.producer if value is not None else None
     nodes: list[Node] = []
     if node is not None and op == "Mul":
-        if node.op == "Pow" and number(node.input(1)) == -0.5:
+        if node.op == "Pow" and exponent(node.input(1)) == -0.5:
             return (node.inputs[0], [node]) if node.inputs[0] is not None else None
         below = node.input(0) if node.op == "Reciprocal" else None
         if node.op == "Div" and number(node.input(0)) == 1.0:
@@ -45,9 +45,10 @@ def _root(value: Value | None, op: str) -> tuple[Value, list[Node]] | None:
             return None
         nodes.append(node)
         node = below.producer
-    if node is None or node.op != "Sqrt" or node.inputs[0] is None:
+    if node is None or node.inputs[0] is None:
         return None
-    return node.inputs[0], [*nodes, node]
+    is_root = node.op == "Sqrt" or (node.op == "Pow" and exponent(node.input(1)) == 0.5)
+    return (node.inputs[0], [*nodes, node]) if is_root else None
 
 
 def read_scatter(node: Node) -> Scatter | None:
@@ -76,7 +77,7 @@ def _squared(value: Value | None) -> tuple[Value, Node] | None:
     node = value.producer if value is not None else None
     if node is None or node.input(0) is None or node.inputs[0] is None:
         return None
-    if (node.op == "Pow" and number(node.input(1)) == 2.0) or (node.op == "Mul" and node.inputs[0] is node.inputs[1]):
+    if (node.op == "Pow" and exponent(node.input(1)) == 2.0) or (node.op == "Mul" and node.inputs[0] is node.inputs[1]):
         return node.inputs[0], node
     return None
 
@@ -180,7 +181,8 @@ class FuseLayerNormalization(OpRule):
         reduce = mean.producer if mean is not None else None
         if x is None or reduce is None or reduce.op != "ReduceMean" or reduce.input(0) is not x:
             return None
-        if read_axes(reduce) != scatter.axes or not reduce.attr("keepdims", 1):
+        axes = read_axes(reduce)
+        if not _are_equal(axes, scatter.axes, x.rank) or not reduce.attr("keepdims", 1):
             return Mismatch("mean and variance have other axes")
         centers = {u for u in (center, *(_center_of(n) for n in scatter.inner)) if u is not None}
         count = count_axes(node, x, scatter, scatter.inner | centers | {reduce})
@@ -188,6 +190,14 @@ class FuseLayerNormalization(OpRule):
             return count
         ones = rw.constant(_ones(x, count), like=f"{x.name}_scale")
         return rw.replace(node, [rw.op("LayerNormalization", x, ones, axis=-count, epsilon=scatter.epsilon)])
+
+
+def _are_equal(a: tuple[int, ...] | Mismatch | None, b: tuple[int, ...], rank: int | None) -> bool:
+    """Whether two lists of axes name the same ones, from whichever end they are counted."""
+    if not isinstance(a, tuple):
+        return False
+    one, two = absolute(a, rank), absolute(b, rank)
+    return a == b or (one is not None and two is not None and set(one) == set(two))
 
 
 def _center_of(node: Node) -> Node | None:

@@ -109,11 +109,12 @@ class FusePadIntoConv(OpRule):
             return padding
         if padding.fill != 0:
             return Mismatch("it pads with {}", padding.fill)
-        if node.attr("auto_pad", "NOTSET") != "NOTSET":
-            return Mismatch("auto_pad is {}", node.attr("auto_pad"))
-        own = node.attr("pads") or (0,) * (2 * len(padding.before))
+        own = _own_pads(node, len(padding.before))
+        if isinstance(own, Mismatch):
+            return own
         pads = tuple(p + q for p, q in zip(own, padding.before + padding.after, strict=True))
-        return rw.replace(node, [rw.op("Conv", padding.x, *node.inputs[1:], **{**node.attrs, "pads": pads})])
+        attrs = {**node.attrs, "auto_pad": None, "pads": pads}
+        return rw.replace(node, [rw.op("Conv", padding.x, *node.inputs[1:], **attrs)])
 
 
 class FusePadIntoPool(OpRule):
@@ -159,20 +160,29 @@ def _into_pool(node: Node, fill: float, rw: Rewriter) -> Outcome:
         return padding
     if padding.fill != fill:
         return Mismatch("it pads with {}, not {}", padding.fill, fill)
-    own = tuple(node.attr("pads") or (0,) * (2 * len(kernel)))
+    own = _own_pads(node, len(kernel))
+    if isinstance(own, Mismatch):
+        return own
     pads = tuple(p + q for p, q in zip(own, padding.before + padding.after, strict=True))
     problem = _pool_problem(node, own, pads, kernel)
     if problem is not None:
         return problem
     counts = {"count_include_pad": 1} if node.op == "AveragePool" else {}
-    return rw.replace(node, [rw.op(node.op_type, padding.x, **{**node.attrs, **counts, "pads": pads})])
+    attrs = {**node.attrs, **counts, "auto_pad": None, "pads": pads}
+    return rw.replace(node, [rw.op(node.op_type, padding.x, **attrs)])
+
+
+def _own_pads(node: Node, axes: int) -> tuple[int, ...] | Mismatch:
+    """What a window operator pads by itself, unless that follows from the sizes."""
+    mode = node.attr("auto_pad", "NOTSET")
+    if mode == "VALID":
+        return (0,) * (2 * axes)
+    return Mismatch("auto_pad is {}", mode) if mode != "NOTSET" else tuple(node.attr("pads") or (0,) * (2 * axes))
 
 
 def _pool_problem(node: Node, own: tuple[int, ...], pads: tuple[int, ...], kernel: tuple[int, ...]) -> Mismatch | None:
     if len(node.outputs) > 1 and node.outputs[1] is not None:
         return Mismatch("the indices of the maxima are used")
-    if node.attr("auto_pad", "NOTSET") != "NOTSET":
-        return Mismatch("auto_pad is {}", node.attr("auto_pad"))
     if node.attr("ceil_mode", 0):
         return Mismatch("ceil_mode is set")
     if any(pad >= size for pad, size in zip(pads, kernel * 2, strict=True)):

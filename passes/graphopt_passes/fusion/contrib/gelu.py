@@ -119,17 +119,21 @@ class FuseQuickGelu(OpRule):
 
 
 def _alpha(sigmoid: Node, x: Value) -> float | Mismatch | None:
-    """What `x` is multiplied with before the `Sigmoid`; None when it is not `x` that goes in."""
+    """What `x` is multiplied with, or divided by, before the `Sigmoid`; None when it is not `x` that goes in."""
     argument = sigmoid.input(0)
     if argument is x:
         return 1.0
     scaled = argument.producer if argument is not None else None
-    if argument is None or scaled is None or scaled.op != "Mul":
+    if argument is None or scaled is None or scaled.op not in ("Mul", "Div"):
         return None
-    for value, constant in (scaled.inputs, scaled.inputs[::-1]):
+    for value, constant in (scaled.inputs, scaled.inputs[::-1])[: 2 if scaled.op == "Mul" else 1]:
         alpha = number(constant)
         if value is not x or constant is None or alpha is None:
             continue
+        if scaled.op == "Div":
+            if not alpha:
+                return Mismatch("{} is zero", constant.name)
+            alpha = 1 / alpha
         problem = only_reader(argument, sigmoid)
         if problem is not None:
             return problem
