@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import ClassVar
 
 from graphopt.ir import Graph, Node, Value
@@ -10,7 +11,13 @@ from graphopt_passes.fusion.transpose import join_transposes
 from graphopt_passes.fusion.transposes.forms import moving_inputs, permuted
 from graphopt_passes.fusion.transposes.permuted import Perm
 from graphopt_passes.fusion.transposes.plan import choose
-from graphopt_passes.fusion.transposes.region import Region, grow, inverse, is_identity, perm_of
+from graphopt_passes.fusion.transposes.region import MOST_NODES, Region, grow, inverse, is_identity, perm_of
+
+_ATTEMPTS = 4
+"""How many regions are looked at for each `Transpose` that there was."""
+
+_WORK, _NEAR = 4, 32
+"""When this many times the nodes of the graph were looked at, a region is only what is near: so many operators."""
 
 
 class MoveTransposes(GraphPass):
@@ -34,23 +41,24 @@ class MoveTransposes(GraphPass):
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Look at the region around each `Transpose` that is in none yet, then around what became a `Reshape`."""
-        seeds = [node for op in ("Transpose", "Reshape") for node in graph if node.op == op]
+        seeds = deque(node for op in ("Transpose", "Reshape") for node in graph if node.op == op)
+        nodes, attempts, seen = sum(1 for _ in graph), _ATTEMPTS * len(seeds), 0
         done: set[Node] = set()
-        changes = 0
-        for seed in seeds:
-            region = grow(seed) if not seed.removed and seed not in done and not rw.log.full else None
+        while seeds and attempts and not rw.log.full:
+            seed = seeds.popleft()
+            if seed.removed or seed in done:
+                continue
+            attempts -= 1
+            region = grow(seed, MOST_NODES if seen < _WORK * nodes else _NEAR)
             if region is None:
                 continue
             done |= region.links
+            seen += len(region.home)
             changed, saved = choose(region)
             if changed and saved > 0:
-                changes += _change(region, changed, rw, self.name)
+                seeds.extendleft(_change(region, changed, rw, self.name))
             elif rw.log.listen:
                 _explain(region, seed, rw, self.name)
-        if changes:
-            for node in [node for node in graph if node.op == "Transpose"]:
-                rw.begin(self.name, node)
-                join_transposes(node, rw)
 
 
 def _explain(region: Region, seed: Node, rw: Rewriter, rule: str) -> None:
@@ -61,20 +69,37 @@ def _explain(region: Region, seed: Node, rw: Rewriter, rule: str) -> None:
         rw.note(rule, seed, Mismatch("moving it would not leave less to transpose"))
 
 
-def _change(region: Region, changed: set[Node], rw: Rewriter, rule: str) -> int:
-    """Change the order of axes of some operators, one after the other. Returns how many of them."""
-    count = 0
+def _change(region: Region, changed: set[Node], rw: Rewriter, rule: str) -> list[Node]:
+    """Change the order of axes of some operators. Returns the `Transpose` nodes that come of it."""
+    made: list[Value] = []
     for node in sorted(changed, key=lambda n: n.order):
         rw.begin(rule, node)
-        outcome = _turn(node, region, rw)
+        outcome = _turn(node, region, made, rw)
         if isinstance(outcome, Mismatch):
             rw.decline("{}", outcome, node=node)
-        else:
-            count += 1
-    return count
+    nodes = [node for node in region.links if node.op == "Transpose"]
+    nodes += [user for value in made for user in value.users if user.op == "Transpose"]
+    nodes += [user for node in nodes for value in node.outputs if value is not None for user in value.users]
+    return _joined([node for node in dict.fromkeys(nodes) if node.graph is region.graph], rw, rule)
 
 
-def _turn(node: Node, region: Region, rw: Rewriter) -> Outcome:
+def _joined(nodes: list[Node], rw: Rewriter, rule: str) -> list[Node]:
+    """Join those that read one another. Returns the `Transpose` nodes that this gives."""
+    left: list[Node] = []
+    for node in sorted((n for n in nodes if n.op == "Transpose" and not n.removed), key=lambda n: n.order):
+        if node.removed:
+            continue
+        value, readers = node.outputs[0], list(node.outputs[0].users) if node.outputs[0] is not None else []
+        rw.begin(rule, node)
+        if not join_transposes(node, rw):
+            continue
+        assert value is not None
+        read = {v for reader in readers for v in reader.inputs if v is not None}
+        left += [v.producer for v in read if v.producer is not None and v.producer.op == "Transpose"]
+    return list(dict.fromkeys(left))
+
+
+def _turn(node: Node, region: Region, results: list[Value], rw: Rewriter) -> Outcome:
     """Let an operator work on the other form of its inputs, and permute what it gives."""
     moved = region.moves[node]
     sources = {v: _other_form(v, moved, node, region, rw) for v in moving_inputs(node, len(moved))}
@@ -83,6 +108,7 @@ def _turn(node: Node, region: Region, rw: Rewriter) -> Outcome:
         return found
     made = rw.op(node.op_type, *found.inputs, outputs=len(node.outputs), **found.attrs)
     parts = made if isinstance(made, tuple) else (made,)
+    results += parts
     if is_identity(found.perm):
         return rw.replace(node, parts)
     taken = [v is not None and bool(v.users or v.output_count) for v in node.outputs]

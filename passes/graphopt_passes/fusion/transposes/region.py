@@ -11,7 +11,7 @@ from graphopt.rewrite import Mismatch
 from graphopt_passes.fusion.transposes.forms import FORMS, moving_inputs, permuted
 from graphopt_passes.fusion.transposes.permuted import Perm
 
-_MOST_NODES = 20_000
+MOST_NODES = 20_000
 """A region grows no further than this."""
 
 _LINKS = ("Transpose", "Reshape")
@@ -115,11 +115,12 @@ class Region:
         return self.forms[value][1 - self.side(value)]
 
 
-def grow(seed: Node) -> Region | None:
+def grow(seed: Node, most: int = MOST_NODES) -> Region | None:
     """The region around a `Transpose`, or a `Reshape` that only moves axes of size 1.
 
     Args:
         seed: the node.
+        most: how many operators to take in.
 
     Returns:
         None when its permutation is not known or moves nothing.
@@ -133,7 +134,7 @@ def grow(seed: Node) -> Region | None:
     region.forms[x], region.forms[y] = (same, perm), (inverse(perm), same)
     region.links.add(seed)
     queue = deque([x, y])
-    while queue and len(region.home) < _MOST_NODES:
+    while queue and len(region.home) < most:
         value = queue.popleft()
         around = [node for node in value.users if node.graph is region.graph]
         if value.producer is not None and value.producer.graph is region.graph:
