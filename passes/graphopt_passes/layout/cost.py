@@ -38,9 +38,10 @@ from typing import Any
 
 from graphopt.ir import Value
 from graphopt_passes.layout import timing
-from graphopt_passes.layout.extents import pixels
+from graphopt_passes.layout.extents import nominal, pixels
 from graphopt_passes.layout.facts import Facts, Form
 from graphopt_passes.layout.timing import RATES, Rates, Shape
+from graphopt_passes.layout.transposed import Phases
 from graphopt_passes.layout.weights import Layout, lanes
 
 _SECOND_PASS = 0.3
@@ -57,6 +58,18 @@ _POOL_CELL = {"MaxPool": (0.12e-3, 0.02e-3), "AveragePool": (0.45e-3, 0.03e-3)}
 
 _UPSAMPLE = {"linear": (1.4e-3, 0.37e-3), "nearest": (0.2e-3, 0.13e-3)}
 """Microseconds per element of the result, in NCHW and blocked."""
+
+
+_COLUMNS, _COLUMNS_IN_A_ROW = (0.2e-3, 1.0e-3), 0.15e-3
+"""Microseconds for each product that a transposed convolution in NCHW adds to its result: in the cache, out of it, and
+with a stride of one.
+"""
+
+_IN_ORDER = (0.55e-3, 1.25e-3)
+"""Microseconds for each result of a blocked one that is moved to its place: in the cache, and out of it."""
+
+_NEAR = 3e5
+"""Elements that stay in the cache."""
 
 
 class Costs:
@@ -76,6 +89,8 @@ class Costs:
         """Time of a node in NCHW and in its blocked form."""
         if form.kind in ("conv", "depthwise", "grouped"):
             return self._convolution(form)
+        if form.kind == "transposed":
+            return self._transposed(form)
         if form.kind == "pool":
             return self._pool(form)
         if form.kind in ("concat", "split", "slice", "global_pool", "global_row"):
@@ -144,6 +159,33 @@ class Costs:
         wide_in = inputs if form.kind == "grouped" else self._lanes_in(form, inputs)
         wide_out = lanes(form.layouts[0], self.block)
         return Shape(inputs, outputs, prod(kernel), positions, source, wide_in, wide_out, strided=strided, **sizes)
+
+    def _transposed(self, form: Form) -> tuple[float, float]:
+        """A product and the sum of its overlapping columns, against a convolution and the order of its results."""
+        weight = form.node.inputs[1]
+        assert weight is not None
+        tensor = weight.constant_tensor
+        assert tensor is not None
+        inputs, outputs, *kernel = tensor.dims
+        phases = Phases.of(form)
+        rows, columns, places = phases.rows, phases.columns, len(phases.places)
+        source = self._elements(form.operands[0]) / inputs or pixels(form.extents, outputs) / places
+        unrolled = source * outputs * prod(kernel)
+        plain = unrolled * inputs / self.rates.plain + 4 * inputs * outputs * prod(kernel) / self.rates.copy
+        plain += unrolled * (_COLUMNS_IN_A_ROW if places == 1 else _COLUMNS[unrolled > _NEAR]) + self.rates.start
+        _, height, width = self.facts.extents(form.operands[0])
+        made = source * (1 + rows.more / nominal(height)) * (1 + columns.more / nominal(width))
+        # The kernels work on three positions of a row at a time, or on one.
+        long = nominal(width) + columns.more
+        made *= -(-long // 3) * 3 / max(long, 1)
+        wide_in, count = self._lanes_in(form, inputs), places // len(phases.kernels)
+        wide_out = lanes(form.layouts[0] * count, self.block)
+        shapes = [Shape(inputs, outputs * count, prod(k), made, source, wide_in, wide_out) for k in phases.kernels]
+        blocked = sum(timing.blocked(shape, self.block, self.rates) for shape in shapes)
+        moved = made * wide_out * len(shapes)
+        if len(shapes) > 1:
+            blocked += self._pass_over(moved, moved, 2)[1]
+        return plain, blocked + (moved * _IN_ORDER[moved > _NEAR] if places > 1 else 0.0)
 
     def _lanes_in(self, form: Form, inputs: int) -> int:
         if form.plain:

@@ -15,6 +15,7 @@ from graphopt_passes.layout.extents import Extents, declared
 from graphopt_passes.layout.facts import FLOAT
 from graphopt_passes.layout.plan import Group
 from graphopt_passes.layout.spatial import build_crop, build_pad
+from graphopt_passes.layout.transposed import build_transposed
 from graphopt_passes.layout.weights import Array, Layout
 
 DOMAIN = "com.microsoft.nchwc"
@@ -416,4 +417,5 @@ _BUILDERS: dict[str, Callable[[Builder, Group], Built]] = {
     "spread_gate": _spread_gate, "elementwise": _elementwise, "prelu": _prelu, "silu": _silu, "pool": _pool,
     "global_pool": _global_pool, "global_row": _global_row, "upsample": _upsample, "concat": _concat, "split": _split,
     "slice": _slice, "pad": build_pad, "crop": build_crop, "to_nhwc": _to_nhwc, "from_nhwc": _from_nhwc,
+    "transposed": build_transposed,
 }  # fmt: skip

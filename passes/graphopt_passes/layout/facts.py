@@ -27,7 +27,8 @@ class Form:
         layouts: layout of each output, if the operands are blocked as expected.
         extents: batch, height and width of the outputs.
         plain: the first operand may stay in NCHW at no cost (a convolution over fewer channels than a block).
-        head: it becomes a convolution that can take in a residual sum and an activation.
+        head: it becomes a convolution that can take in an activation, and a residual sum before it.
+        sums: whether a head takes in residual sums.
         lane: bound on what padding lanes of the output hold.
         note: what to say of it in the event.
         data: what else the builder needs.
@@ -40,6 +41,7 @@ class Form:
     extents: Extents
     plain: bool = False
     head: bool = False
+    sums: bool = True
     lane: float = 0.0
     note: str = ""
     data: dict[str, object] = field(default_factory=dict)

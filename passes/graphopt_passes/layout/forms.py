@@ -21,6 +21,7 @@ from graphopt_passes.layout.facts import (
 )
 from graphopt_passes.layout.resize import resize_form
 from graphopt_passes.layout.spatial import crop_form, cut_axes, pad_form
+from graphopt_passes.layout.transposed import transposed_form
 from graphopt_passes.layout.weights import canonical, divided, lanes
 
 Answer = Form | Mismatch | None
@@ -369,6 +370,7 @@ def _transpose(node: Node, facts: Facts) -> Answer:
 _MAKERS: dict[str, Callable[[Node, Facts], Answer]] = {
     "Conv": _conv,
     "com.microsoft::FusedConv": _conv,
+    "ConvTranspose": transposed_form,
     "MaxPool": _pool,
     "AveragePool": _pool,
     "GlobalMaxPool": _global_pool,

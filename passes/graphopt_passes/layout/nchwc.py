@@ -18,8 +18,9 @@ class ConvertLayoutNchwc(GraphPass):
     """Convert convolutions and what lies between them to the blocked layout of one target.
 
     All nodes of a graph are looked at together: each gets a form, NCHW or blocked, such that kernels and reorders
-    take the least time by the cost model. Activations and residual sums go into the convolutions. The model then runs
-    on machines with the same block size only, and says so in its metadata.
+    take the least time by the cost model. Activations and residual sums go into the convolutions. A `ConvTranspose`
+    becomes convolutions of the places within its stride. The model then runs on machines with the same block size
+    only, and says so in its metadata.
 
     `Options(extra={"convert_layout_nchwc": {...}})` takes `"force"`: True blocks all that can be, whatever the
     cost model says; `"rates"`: `Rates` in place of what `graphopt tune` measured here or of the built-in ones; and
@@ -39,7 +40,7 @@ class ConvertLayoutNchwc(GraphPass):
         if first is None or graph.in_function:
             return
         target = rw.options.target or host()
-        if not any(node.op in ("Conv", "com.microsoft::FusedConv") for node in graph):
+        if not any(node.op in ("Conv", "com.microsoft::FusedConv", "ConvTranspose") for node in graph):
             return
         if target.block not in (8, 16):
             rw.decline("target {} has no blocked kernels", target.name, node=first)

@@ -148,7 +148,7 @@ def _mark_fusions(forms: dict[Node, Form]) -> None:
         if not form.head:
             continue
         value = form.node.outputs[0]
-        if _has_residual(form) is None:
+        if form.sums and _has_residual(form) is None:
             total = _sum_of(value, forms)
             if total is not None and "fuses" not in forms[total].data:
                 forms[total].data["fuses"] = "residual"
@@ -258,7 +258,7 @@ def _groups(forms: dict[Node, Form], prices: dict[Node, tuple[float, float]]) ->
         members = [node]
         active = node.attr("activation") is not None and bool(node.domain)
         value = node.outputs[0]
-        total = _sum_of(value, forms) if not active and group.residual is None else None
+        total = _sum_of(value, forms) if form.sums and not active and group.residual is None else None
         if total is not None and total not in taken:
             members.append(total)
             group.residual = next(v for v in forms[total].operands if v is not value)
