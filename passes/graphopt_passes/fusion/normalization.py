@@ -90,16 +90,22 @@ def _same(a: Value, b: Value) -> bool:
     return one is not None and two is not None and one.op == two.op == "Sub" and one.inputs == two.inputs
 
 
-def count_axes(node: Node, x: Value, scatter: Scatter, inner: frozenset[Node]) -> Mismatch | int:
-    """The number of normalized axes; why they cannot be, or what is between has other readers."""
+def not_alone(node: Node, x: Value, inner: frozenset[Node]) -> Mismatch | None:
+    """Why what is written out from `x` to `node` cannot be one operator: other readers, graphs or element types."""
     if any(part.graph is not node.graph for part in inner):
         return Mismatch("{} is computed in an outer graph", x.name)
     for part in inner:
         for value in part.outputs:
             if value is not None and (value.output_count or any(u not in inner and u is not node for u in value.users)):
                 return Mismatch("{} has other readers", value.name)
-    if x.dtype != TensorProto.FLOAT:
-        return Mismatch("the element type of {} is not float32", x.name)
+    return Mismatch("the element type of {} is not float32", x.name) if x.dtype != TensorProto.FLOAT else None
+
+
+def count_axes(node: Node, x: Value, scatter: Scatter, inner: frozenset[Node]) -> Mismatch | int:
+    """The number of normalized axes; why they cannot be, or what is between has other readers."""
+    problem = not_alone(node, x, inner)
+    if problem is not None:
+        return problem
     if not scatter.axes:
         return Mismatch("an empty list of axes stands for all of them, or for none")
     axes = absolute(scatter.axes, x.rank)
@@ -173,23 +179,33 @@ class FuseLayerNormalization(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look for a normalization that ends here, or for a scale or bias of one."""
-        scatter = read_scatter(node) if node.op != "Add" else None
-        center = scatter.value.producer if scatter is not None else None
-        if scatter is None or center is None or center.op != "Sub":
+        centered = read_centered(node) if node.op != "Add" else None
+        if centered is None:
             return _absorb(node, "LayerNormalization", rw) if node.op != "Div" else None
-        x, mean = center.input(0), center.input(1)
-        reduce = mean.producer if mean is not None else None
-        if x is None or reduce is None or reduce.op != "ReduceMean" or reduce.input(0) is not x:
-            return None
-        axes = read_axes(reduce)
-        if not _are_equal(axes, scatter.axes, x.rank) or not reduce.attr("keepdims", 1):
-            return Mismatch("mean and variance have other axes")
-        centers = {u for u in (center, *(_center_of(n) for n in scatter.inner)) if u is not None}
-        count = count_axes(node, x, scatter, scatter.inner | centers | {reduce})
+        if isinstance(centered, Mismatch):
+            return centered
+        x, scatter, inner = centered
+        count = count_axes(node, x, scatter, inner)
         if isinstance(count, Mismatch):
             return count
         ones = rw.constant(_ones(x, count), like=f"{x.name}_scale")
         return rw.replace(node, [rw.op("LayerNormalization", x, ones, axis=-count, epsilon=scatter.epsilon)])
+
+
+def read_centered(node: Node) -> tuple[Value, Scatter, frozenset[Node]] | Mismatch | None:
+    """Recognize `c / sqrt(mean(c * c) + epsilon)` with `c = x - mean(x)` at its last operator: `x`, what is between."""
+    scatter = read_scatter(node)
+    center = scatter.value.producer if scatter is not None else None
+    if scatter is None or center is None or center.op != "Sub":
+        return None
+    x, mean = center.input(0), center.input(1)
+    reduce = mean.producer if mean is not None else None
+    if x is None or reduce is None or reduce.op != "ReduceMean" or reduce.input(0) is not x:
+        return None
+    if not _are_equal(read_axes(reduce), scatter.axes, x.rank) or not reduce.attr("keepdims", 1):
+        return Mismatch("mean and variance have other axes")
+    centers = {u for u in (center, *(_center_of(n) for n in scatter.inner)) if u is not None}
+    return x, scatter, scatter.inner | centers | {reduce}
 
 
 def _are_equal(a: tuple[int, ...] | Mismatch | None, b: tuple[int, ...], rank: int | None) -> bool:

@@ -3,6 +3,7 @@
 PASSES: dict[str, str] = {
     "convert_channel_shuffle_to_gather": "layout.shuffle:ConvertChannelShuffleToGather",
     "convert_gemm_to_conv": "layout.heads:ConvertGemmToConv",
+    "convert_layer_normalization_axis": "layout.norms:ConvertLayerNormalizationAxis",
     "convert_softmax_axis": "layout.softmax:ConvertSoftmaxAxis",
     "convert_layout_nchwc": "layout.nchwc:ConvertLayoutNchwc",
     "convert_layout_nhwc": "layout.nhwc:ConvertLayoutNhwc",
