@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import int_list, normal_axes, same_shape
+from graphopt_passes.elimination.facts import int_list, normal_axes, pass_on, same_shape
 
 _EMPTY = Mismatch("the list of axes is empty, which the standard and runtimes read differently")
 
@@ -20,7 +20,9 @@ class EliminateDoubleNegation(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look one step up."""
         found = _before(node, (node.op,))
-        return found if found is None or isinstance(found, Mismatch) else rw.replace(node, [found.inputs[0]])
+        if found is None or isinstance(found, Mismatch) or found.inputs[0] is None:
+            return found if isinstance(found, Mismatch) else None
+        return pass_on(node, found.inputs[0], rw)
 
 
 class EliminateSqueezeUnsqueeze(OpRule):
@@ -53,9 +55,9 @@ class EliminateSqueezeUnsqueeze(OpRule):
         if int_list(first, "axes", 1, 13) == ():
             return _EMPTY
         if same_shape(x, y):
-            return rw.replace(node, [x])
+            return pass_on(node, x, rw)
         problem = _differ(first, node, x, value)
-        return rw.replace(node, [x]) if problem is None else problem
+        return pass_on(node, x, rw) if problem is None else problem
 
 
 def _before(node: Node, ops: tuple[str, ...]) -> Node | Mismatch | None:

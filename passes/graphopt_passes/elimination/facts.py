@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.ir import Graph, Node, Value
-from graphopt.rewrite import Mismatch
+from graphopt.rewrite import Mismatch, Outcome, Rewriter
+from graphopt.rewrite.legality import type_conflict
 
 _MOST_BYTES = 1 << 12
 """Lists of axes, pads and sizes are shorter than this."""
@@ -63,6 +64,21 @@ def all_equal(value: Value, number: float) -> bool:
     if array is None or not array.size or bool(array.item(0) != number) or array.dtype == object:
         return False
     return array.size == 1 or bool(np.all(array == number))
+
+
+def pass_on(node: Node, x: Value, rw: Rewriter) -> Outcome:
+    """Let a value stand for what a node computes, or an `Identity` of it where both have names that must stay.
+
+    Args:
+        node: a node of one output, the last of several that together do nothing.
+        x: the value.
+        rw: the gate.
+    """
+    outcome = rw.replace(node, [x])
+    y = node.outputs[0]
+    if outcome or y is None or type_conflict(y, x) is not None:
+        return outcome
+    return rw.replace(node, [rw.op("Identity", x)])
 
 
 def spoken_for(graph: Graph) -> frozenset[str]:

@@ -9,6 +9,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import pass_on
 
 _RANGES: dict[int, tuple[int, int]] = {
     TensorProto.UINT8: (0, 255), TensorProto.INT8: (-128, 127),
@@ -44,7 +45,7 @@ class EliminateDoubleQdq(OpRule):
             return Mismatch("scale {} is not constant, or not of type float", scale.name)
         if not np.all((numbers > _SANE[0]) & (numbers < _SANE[1])):
             return Mismatch("a scale in {} is too small or too large", scale.name)
-        return rw.replace(node, [q])
+        return pass_on(node, q, rw)
 
 
 def _equal(a: Value | None, b: Value | None) -> bool:

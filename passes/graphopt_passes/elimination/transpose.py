@@ -61,6 +61,9 @@ class ConvertTransposeToReshape(OpRule):
         perm = node.attr("perm", tuple(reversed(range(len(x.shape)))))
         if not _keeps_order(perm, x.shape) or perm == tuple(range(len(perm))):
             return None
+        y = node.outputs[0]
+        if y is not None and y.users and not y.output_count and all(user.op == "Gemm" for user in y.users):
+            return Mismatch("{} is only read by Gemm, which can transpose it", y.name)
         sizes = _sizes(perm, x.shape)
         if sizes is None:
             return Mismatch("the sizes of {} are not known well enough", x.name)

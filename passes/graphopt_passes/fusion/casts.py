@@ -10,6 +10,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.ir import Node, Tensor
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import pass_on
 
 _FLOATS = frozenset({T.FLOAT16, T.BFLOAT16, T.FLOAT, T.DOUBLE})
 _WIDER: dict[int, frozenset[int]] = {
@@ -53,7 +54,7 @@ class FuseConsecutiveCasts(OpRule):
         if middle not in _WIDER.get(x.dtype, ()):
             return Mismatch("not every number of type {} fits type {}", T.DataType.Name(x.dtype), _name(middle))
         if x.dtype == last:
-            return rw.replace(node, [x])
+            return pass_on(node, x, rw)
         if x.dtype in _FLOATS and last not in _FLOATS:
             return Mismatch("what is out of the range of {} may convert otherwise", _name(last))
         return rw.replace(node, [rw.op("Cast", x, **node.attrs)])

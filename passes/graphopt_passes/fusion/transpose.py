@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from graphopt.ir import Node
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import pass_on
 
 
 class FuseConsecutiveTransposes(OpRule):
@@ -49,5 +50,5 @@ def join_transposes(node: Node, rw: Rewriter) -> Outcome:
     p, q = p or backwards, q or backwards
     joined = tuple(p[axis] for axis in q)
     if joined == tuple(range(rank)):
-        return rw.replace(node, [x])
+        return pass_on(node, x, rw)
     return rw.replace(node, [rw.op("Transpose", x, perm=joined)])
