@@ -217,6 +217,20 @@ def _gate(draw: st.DrawFn, b: Builder, x: Image) -> Image:
     return b.image(name, x.channels, x.height, x.width)
 
 
+def _attend(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    """One number for each pixel, as spatial attention has it."""
+    how = draw(st.sampled_from(["conv", "mean"]))
+    if how == "conv":
+        (gate,) = b.op("Conv", x.name, b.random(1, x.channels, 3, 3, scale=0.2), pads=[1] * 4)
+    elif b.opset >= 18:
+        (gate,) = b.op("ReduceMean", x.name, b.weight(np.array([1], np.int64)))
+    else:
+        (gate,) = b.op("ReduceMean", x.name, axes=[1])
+    (gate,) = b.op("Sigmoid", gate)
+    (name,) = b.op(draw(st.sampled_from(["Mul", "Mul", "Add", "Sub"])), *draw(st.permutations([x.name, gate])))
+    return b.image(name, x.channels, x.height, x.width)
+
+
 def _centered(draw: st.DrawFn, b: Builder, x: Image) -> Image:
     (name,) = b.op(draw(st.sampled_from(["Sub", "Add", "Mul"])), x.name, _mean(draw, b, x))
     return b.image(name, x.channels, x.height, x.width)
@@ -312,7 +326,7 @@ def _nhwc(draw: st.DrawFn, b: Builder, x: Image) -> Image:
 
 STEPS = (
     _conv, _conv, _conv, _conv, _activation, _activation, _combine, _combine, _concat, _split, _divide, _pool, _gate,
-    _centered, _affine, _prelu, _pad, _trim, _crop, _resize, _nhwc, _transposed,
+    _centered, _attend, _affine, _prelu, _pad, _trim, _crop, _resize, _nhwc, _transposed,
 )  # fmt: skip
 OPSETS = (14, 17, 18, 19, 22)
 

@@ -98,6 +98,11 @@ class Costs:
             return self._pass_over(elements, elements * self._waste(form), 2)
         if form.kind == "upsample":
             return self._upsample(form)
+        if form.kind == "pixel_gate":
+            elements = self._elements_of(form)
+            plain, blocked = self._pass_over(elements, elements * self._waste(form), 2)
+            spread = self._pass_over(0, elements / sum(form.layouts[0]) * self.block, 2)[1]
+            return plain, blocked + spread + _RESHAPES * self.rates.start
         if form.kind == "prelu":
             elements = self._elements_of(form)
             return elements * _PRELU + self.rates.start, 4 * self._pass_over(0, elements * self._waste(form), 2)[1]

@@ -14,7 +14,7 @@ from graphopt_passes.layout import weights
 from graphopt_passes.layout.extents import Extents, declared
 from graphopt_passes.layout.facts import FLOAT
 from graphopt_passes.layout.plan import Group
-from graphopt_passes.layout.spatial import build_crop, build_pad
+from graphopt_passes.layout.spatial import build_crop, build_pad, build_pixel_gate
 from graphopt_passes.layout.transposed import build_transposed
 from graphopt_passes.layout.weights import Array, Layout
 
@@ -413,9 +413,9 @@ def _from_nhwc(build: Builder, group: Group) -> Built:
 
 
 _BUILDERS: dict[str, Callable[[Builder, Group], Built]] = {
-    "conv": _conv, "grouped": _grouped, "depthwise": _depthwise, "affine": _affine, "gate": _gate,
-    "spread_gate": _spread_gate, "elementwise": _elementwise, "prelu": _prelu, "silu": _silu, "pool": _pool,
-    "global_pool": _global_pool, "global_row": _global_row, "upsample": _upsample, "concat": _concat, "split": _split,
-    "slice": _slice, "pad": build_pad, "crop": build_crop, "to_nhwc": _to_nhwc, "from_nhwc": _from_nhwc,
-    "transposed": build_transposed,
+    "conv": _conv, "grouped": _grouped, "depthwise": _depthwise, "transposed": build_transposed, "affine": _affine,
+    "gate": _gate, "spread_gate": _spread_gate, "pixel_gate": build_pixel_gate, "elementwise": _elementwise,
+    "prelu": _prelu, "silu": _silu, "pool": _pool, "global_pool": _global_pool, "global_row": _global_row,
+    "upsample": _upsample, "concat": _concat, "split": _split, "slice": _slice, "pad": build_pad, "crop": build_crop,
+    "to_nhwc": _to_nhwc, "from_nhwc": _from_nhwc,
 }  # fmt: skip

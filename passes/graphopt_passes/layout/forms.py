@@ -20,7 +20,7 @@ from graphopt_passes.layout.facts import (
     scalar,
 )
 from graphopt_passes.layout.resize import resize_form
-from graphopt_passes.layout.spatial import crop_form, cut_axes, pad_form
+from graphopt_passes.layout.spatial import crop_form, cut_axes, pad_form, pixel_gate_form
 from graphopt_passes.layout.transposed import transposed_form
 from graphopt_passes.layout.weights import canonical, divided, lanes
 
@@ -183,6 +183,9 @@ def _elementwise(node: Node, facts: Facts) -> Answer:
         gate = _gate(node, facts, images)
         if gate is not None:
             return gate
+    pixel_gate = pixel_gate_form(node, facts, images)
+    if pixel_gate is not None:
+        return pixel_gate
     first = images[0]
     if any(layout != layouts[0] for layout in layouts) or any(
         facts.extents(v) != facts.extents(first) for v in images[1:]

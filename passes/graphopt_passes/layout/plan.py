@@ -102,10 +102,10 @@ def _gains_alone(form: Form, costs: Costs) -> bool:
     reorders = 0.0
     for value in form.operands:
         reorders += 2 * costs.reorder(value, costs.facts.layout(value) or (costs.block,))
-    for value in form.node.outputs:
-        if value is not None:
-            layout = costs.facts.layout(value)
-            reorders += (1 + len(value.users)) * costs.reorder(value, layout or (costs.block,))
+    for out in form.node.outputs:
+        if out is not None:
+            layout = costs.facts.layout(out)
+            reorders += (1 + len(out.users)) * costs.reorder(out, layout or (costs.block,))
     return gain > reorders
 
 

@@ -1,7 +1,7 @@
-"""Padding and cutting blocked values along batch, height and width.
+"""Padding and cutting blocked values along batch, height and width, and gates that are one number for each pixel.
 
 A plain Pad or Slice would move the wrong numbers of a blocked value, whose memory is that of [N, Cp / b, H, W, b]. So
-both work on a view of these five dimensions, which two `Reshape` make and take away again; they move nothing.
+they work on a view of these five dimensions, which two `Reshape` make and take away again; they move nothing.
 """
 
 from __future__ import annotations
@@ -108,7 +108,53 @@ def cut_axes(node: Node) -> list[int] | None:
     return [axis % 4 for axis in axes] if axes and all(-4 <= axis < 4 for axis in axes) else None
 
 
+_GATED = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
+_ANY = 1e9
+"""More than what a gate is taken to hold."""
+
+
+def pixel_gate_form(node: Node, facts: Facts, images: list[Value]) -> Form | None:
+    """The blocked form of an operator on an image and one number for each pixel, as spatial attention has it."""
+    if node.op not in _GATED or len(node.inputs) != 2 or len(images) != 2:
+        return None
+    for image, gate in (images, images[::-1]):
+        layout = facts.layout(image)
+        if facts.layout(gate) != (1,) or layout is None or sum(layout) == 1:
+            continue
+        extents, own = facts.extents(image), facts.extents(gate)
+        if own[1:] != extents[1:] or own[0] not in (1, extents[0]):
+            return None
+        lane = facts.lane(image)
+        bound = lane * _ANY if node.op == "Mul" else lane + _ANY
+        return Form(
+            node, "pixel_gate", [image], [layout], extents, lane=bound, note="gate of pixels", data={"gate": gate}
+        )
+    return None
+
+
 # ---------------------------------------------------------------------- building
+
+
+def build_pixel_gate(build: Builder, group: Group) -> Built:
+    """The gate in every lane of one block, by a 1x1 convolution with ones; it meets all blocks of the image alike."""
+    form = group.form
+    entered = build.enter(form.operands[0])
+    if isinstance(entered, Mismatch):
+        return entered
+    value, layout = entered
+    gate: Any = form.data["gate"]
+    ones = build.rw.constant(np.ones((build.block, 1, 1, 1), np.float32))
+    spread = build.rw.op("Conv", build.now(gate), ones, domain="com.microsoft.nchwc")
+    build.state_type(spread, (build.block,), form.extents)
+    blocks = lanes(layout, build.block) // build.block
+    if blocks > 1:
+        value = build.rw.op("Reshape", value, _view(layout, build.block))
+        spread = build.rw.op("Reshape", spread, _view((build.block,), build.block))
+    is_first = build.now(form.operands[0]) is form.node.inputs[0]
+    made = build.rw.op(form.node.op_type, *((value, spread) if is_first else (spread, value)))
+    if blocks > 1:
+        made = build.rw.op("Reshape", made, _whole(layout, build.block))
+    return [(made, layout)]
 
 
 def build_pad(build: Builder, group: Group) -> Built:
@@ -152,9 +198,12 @@ def _on_view(build: Builder, group: Group, work: Any) -> Built:
         return entered
     value, layout = entered
     view = build.rw.op("Reshape", value, _view(layout, build.block))
-    whole = np.array([0, lanes(layout, build.block), 0, 0], np.int64)
-    return [(build.rw.op("Reshape", work(view), whole), layout)]
+    return [(build.rw.op("Reshape", work(view), _whole(layout, build.block)), layout)]
 
 
 def _view(layout: Layout, block: int) -> np.ndarray:
     return np.array([0, lanes(layout, block) // block, 0, 0, block], np.int64)
+
+
+def _whole(layout: Layout, block: int) -> np.ndarray:
+    return np.array([0, lanes(layout, block), 0, 0], np.int64)
