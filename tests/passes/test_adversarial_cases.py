@@ -65,3 +65,10 @@ def test_no_axes_may_mean_that_nothing_is_reduced(name: str) -> None:
     {{ axes = Constant <value = int64[0] {{}}> ()  {center}  s = Mul (d, d)
       v = ReduceMean <noop_with_empty_axes = 1> (s, axes)  w = Add (v, e)  r = Sqrt (w)  y = Div (d, r) }}"""
     assert ops(run(text, passes=name))[-1] == "Div"
+
+
+def test_a_divisor_may_come_from_a_node_without_inputs() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 23]> g (float[2,3] x) => (float[2,3] y)
+    { c = Constant <value = float {2}> ()  y = Div (x, c) }"""
+    for name in ("fuse_layer_normalization", "fuse_rms_normalization", "fuse_gelu", "fuse_consecutive_mul"):
+        assert ops(run(text, passes=name)) == ["Constant", "Div"]

@@ -45,10 +45,11 @@ def _root(value: Value | None, op: str) -> tuple[Value, list[Node]] | None:
             return None
         nodes.append(node)
         node = below.producer
-    if node is None or node.inputs[0] is None:
+    below = node.input(0) if node is not None else None
+    if node is None or below is None:
         return None
     is_root = node.op == "Sqrt" or (node.op == "Pow" and exponent(node.input(1)) == 0.5)
-    return (node.inputs[0], [*nodes, node]) if is_root else None
+    return (below, [*nodes, node]) if is_root else None
 
 
 def read_scatter(node: Node) -> Scatter | None:
