@@ -46,6 +46,7 @@ PASSES: dict[str, str] = {
     "fuse_bn_into_gemm": "fusion.gemm_affine:FuseBnIntoGemm",
     "fuse_bn_into_matmul": "fusion.gemm_affine:FuseBnIntoMatmul",
     "fuse_mul_into_gemm": "fusion.gemm_affine:FuseMulIntoGemm",
+    "fuse_mul_into_matmul": "fusion.matmul_affine:FuseMulIntoMatmul",
     "fuse_preceding_add_into_conv": "fusion.conv_input:FusePrecedingAddIntoConv",
     "fuse_preceding_mul_into_conv": "fusion.conv_input:FusePrecedingMulIntoConv",
     "fuse_slices_into_split": "fusion.split:FuseSlicesIntoSplit",
