@@ -55,6 +55,14 @@ class FuseGelu(OpRule):
         return gelu
 
 
+def completes_gelu(node: Node) -> bool:
+    """Whether a product is the last of a written-out Gelu: one by 0.5 of what `Erf` or `Tanh` gates."""
+    if not any(value is not None and _gate(value) is not None for value in _near(node)):
+        return False
+    product = factors_of(node)
+    return len(product.values) == 2 and close(product.scale, 0.5)
+
+
 def _is_whole(node: Node) -> bool:
     """Whether no other factor that is a number is multiplied with what a node computes."""
     value = node.output(0)
