@@ -14,6 +14,7 @@ import onnx
 
 from graphopt.errors import ModelError, UsageError
 from graphopt.ir import ExternalData, Model, Source, paused_gc
+from graphopt.ir.collector import weigh
 from graphopt.ir.interface import fix_shapes
 from graphopt.pipeline import INLINE, Pipeline, Plan, execute, pipeline_of
 from graphopt.rewrite import Event, Failure, Level, Log, NearMiss, Numerics, Options, RuleStats, Target
@@ -188,6 +189,7 @@ class PassManager:
             model = source if isinstance(source, Model) else self._load(source, inplace=inplace and not self.verify)
             self._check_target(model)
             before = Census.of(model)
+            weigh(model, 2 * before.bytes + 3000 * before.nodes)  # weights that are made anew, and the view
             log = Log(listen=self.explain, profile=self.profile, limit=self.limit)
             execute(self.plan, model, log, strict=self.strict, check=self.check, options=self.options)
             result = Result(model, log, before, perf_counter() - start, str(self.plan.pipeline))

@@ -56,16 +56,26 @@ class Convolution:
         return array.astype(np.float64)
 
     def scaled(self, weight: np.ndarray, factor: np.ndarray) -> np.ndarray:
-        """The kernel in float64 with each output channel multiplied by its factor."""
-        wide = weight.astype(np.float64)
+        """The kernel with each output channel multiplied by its factor, computed in float64.
+
+        It is rounded to the element type of the kernel at once where something is left of it then.
+        """
         if self.node.op == "Conv":
-            return np.asarray(wide * factor.reshape(-1, *(1,) * (wide.ndim - 1)))
+            by = factor.reshape(-1, *(1,) * (weight.ndim - 1))
+            if weight.dtype in (np.float32, np.float64):
+                scaled = np.empty(weight.shape, weight.dtype)
+                with np.errstate(all="ignore"):
+                    np.multiply(weight, by, out=scaled, dtype=np.float64, casting="unsafe")
+                if scaled.any():
+                    return scaled
+            return np.asarray(weight.astype(np.float64) * by)
+        wide = weight.astype(np.float64)
         split = wide.reshape(self.group, -1, *wide.shape[1:])
         by = factor.reshape(self.group, 1, -1, *(1,) * (wide.ndim - 2))
         return np.asarray((split * by).reshape(wide.shape))
 
     def rebuilt(self, rw: Rewriter, weight: np.ndarray | None, bias: np.ndarray | None) -> Value | Mismatch:
-        """The same convolution with other weights, which are float64; None keeps what is there."""
+        """The same convolution with other weights, float64 or rounded already; None keeps what is there."""
         old_weight, old_bias = self.node.input(1), self.node.input(2)
         assert old_weight is not None
         dtype = _element_type(self.node)
@@ -97,9 +107,16 @@ def _element_type(node: Node) -> np.dtype[Any] | None:
 
 
 def narrowed(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray | None:
-    """Float64 numbers in the element type, or None when one of them does not fit or all of them vanish."""
+    """Float64 numbers in the element type, or None when one of them does not fit or all of them vanish.
+
+    Numbers that were rounded to the element type before are only looked at.
+    """
     with np.errstate(all="ignore"):
-        result = np.asarray(array).astype(dtype)
+        result = np.asarray(array).astype(dtype, copy=False)
+        if dtype in (np.float32, np.float64):
+            total = result.sum()
+            if total and np.isfinite(total):
+                return result  # a sum is finite only if all numbers are
     if not np.isfinite(result).all():
         return None
     return None if array.any() and not result.any() else result

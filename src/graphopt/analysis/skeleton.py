@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import onnx
 
 from graphopt.analysis.calls import CallSizes
@@ -249,22 +248,35 @@ def contents_may_explode(model: Model) -> bool:
     known of its contents: a `Range` of a few bytes makes one of gigabytes.
     """
     bounds: dict[Value, float] = {}
-    if any(map(_is_long, model.graph.inputs)) or any(_makes_long(node, bounds) for node in model.nodes()):
+    if any(map(_is_long, model.graph.inputs)):
         return True
-    if not any(node.op == "Concat" for node in model.nodes()):
+    ops = set()
+    for node in model.nodes():
+        ops.add(node.op)
+        if node.op in _TOLD_A_SIZE and _makes_long(node, bounds):
+            return True
+    if "Concat" not in ops:
         return False
     sizes: dict[Value, int] = {}
     for node in model.nodes():
-        if node.op in ("Shape", "Size"):
-            size = 64
-        else:
-            operands = [_followed(value, sizes) for value in node.inputs if value is not None]
-            size = 0 if not operands or 0 in operands else sum(operands) if node.op == "Concat" else max(operands)
+        size = 64 if node.op in ("Shape", "Size") else _followed_by(node, sizes)
         if size > _MAX_FOLLOWED:
             return True
         if size:
-            sizes.update((value, size) for value in node.outputs if value is not None)
+            sizes.update([(value, size) for value in node.outputs if value is not None])
     return False
+
+
+def _followed_by(node: Node, sizes: dict[Value, int]) -> int:
+    """Elements that are followed of the results of a node; 0 as soon as one of its operands is not followed."""
+    found = []
+    for value in node.inputs:
+        if value is not None:
+            size = _followed(value, sizes)
+            if not size:
+                return 0
+            found.append(size)
+    return sum(found) if node.op == "Concat" else max(found, default=0)
 
 
 _LONG = 1 << 20
@@ -344,7 +356,7 @@ def _largest(value: Value | None, known: dict[Value, float], depth: int = 0) -> 
 def _work_out(value: Value, known: dict[Value, float], depth: int) -> float:
     array, node = value.const(64), value.producer
     if array is not None:
-        return float(np.max(np.abs(array.astype(np.float64)))) if array.dtype.kind in "iuf" and array.size else 0
+        return max(_sizes(array), default=0) if array.dtype.kind in "iuf" else 0
     if node is None:
         return 0
     if node.op in ("Shape", "Size"):
@@ -360,9 +372,7 @@ def _work_out(value: Value, known: dict[Value, float], depth: int) -> float:
 
 
 def _makes_long(node: Node, known: dict[Value, float]) -> bool:
-    if node.op not in _TOLD_A_SIZE:
-        return False
-    stated = node.attr("pads") or ()
+    stated = (node.attr("pads") or ()) if node.op == "Pad" else ()
     if stated and max(stated) > _LONG:
         return True
     if node.inputs and _largest(node.inputs[-1], known) > _LONG:
@@ -371,10 +381,14 @@ def _makes_long(node: Node, known: dict[Value, float]) -> bool:
         array = value.const(64) if value is not None else None
         if array is None or array.dtype.kind not in "iuf" or not array.size:
             continue
-        sizes = np.abs(array.astype(np.float64))
-        if np.max(sizes) > _LONG or (node.op in _GROWING and np.prod(np.maximum(sizes, 1)) > 4 * _LONG):
+        sizes = _sizes(array)
+        if max(sizes) > _LONG or (node.op in _GROWING and math.prod([max(size, 1) for size in sizes]) > 4 * _LONG):
             return True
     return False
+
+
+def _sizes(array: Any) -> list[float]:
+    return [abs(float(size)) for size in array.reshape(-1).tolist()]
 
 
 def _followed(value: Value, sizes: dict[Value, int]) -> int:

@@ -5,6 +5,35 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
+
+
+class _Ledger:
+    """How many bytes of models may be waiting to be collected.
+
+    A model refers to itself in circles, so only the collector frees it, and what `paused_gc` hides from the collector
+    does not make it start. Without this, a program that optimizes one model after the other would keep them all.
+    """
+
+    room = 1 << 28
+
+    def __init__(self) -> None:
+        self.alive: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self.loaded = 0
+
+    def add(self, model: object, size: int) -> None:
+        if model not in self.alive:
+            self.alive[model] = size
+            self.loaded += size
+
+    def settle(self) -> None:
+        """Collect when enough was loaded; next time not before as much comes as is still in use."""
+        if self.loaded > self.room:
+            gc.collect()
+            self.loaded = min(0, self.room - sum(self.alive.values()))
+
+
+_ledger = _Ledger()
 
 
 @contextmanager
@@ -12,8 +41,11 @@ def paused_gc() -> Iterator[None]:
     """Pause the cyclic collector: while a large graph is built or changed it only scans what is alive anyway.
 
     What was made meanwhile joins the old generation unscanned, or the first allocation afterwards would pay for it.
+    Models of earlier runs that nobody uses any more are collected before, when there are enough of them; see `weigh`.
     """
     enabled = gc.isenabled()
+    if enabled:
+        _ledger.settle()
     gc.disable()
     try:
         yield
@@ -23,3 +55,8 @@ def paused_gc() -> Iterator[None]:
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+def weigh(model: object, size: int) -> None:
+    """Note that a model takes about that many bytes."""
+    _ledger.add(model, size)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +57,26 @@ class FileSlice:
         try:
             if self.length > _READ_LIMIT:
                 return np.memmap(self.path, np.uint8, mode="r", offset=self.offset, shape=(self.length,))
-            array = np.fromfile(self.path, np.uint8, count=self.length, offset=self.offset)
-            if array.size != self.length:
-                raise ValueError(f"the file ends after {array.size} of them")
+            return np.frombuffer(self.pieces((0,), self.length)[0], np.uint8)
         except (OSError, ValueError) as error:
             message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
             raise ModelError(message) from error
-        array.flags.writeable = False
-        return array
+
+    def pieces(self, places: Iterable[int], length: int) -> list[bytes]:
+        """Some bytes from each of several places.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: it ends before.
+        """
+        found = []
+        with FileIO(self.path) as file:
+            for place in places:
+                file.seek(self.offset + place)
+                found.append(file.read(length))
+                if len(found[-1]) != length:
+                    raise ValueError(f"the file ends after {len(found[-1])} of them")
+        return found
 
 
 def _places(size: int, length: int) -> tuple[int, int, int]:
@@ -77,7 +90,7 @@ class Tensor:
     as NumPy; nothing is read before it is called.
     """
 
-    __slots__ = ("_array", "_key", "_proto", "dims", "dtype", "source")
+    __slots__ = ("_array", "_key", "_nbytes", "_proto", "_sample", "dims", "dtype", "source")
 
     def __init__(
         self, dtype: int, dims: tuple[int, ...], *, proto: TensorProto | None = None,
@@ -89,6 +102,8 @@ class Tensor:
         self._proto = proto
         self._array = array
         self._key: Hashable = None
+        self._nbytes: int | None = None
+        self._sample: bytes | None = None
 
     @classmethod
     def from_array(cls, array: np.ndarray, dtype: int | None = None) -> Tensor:
@@ -118,6 +133,11 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         """Size of the data in bytes, as stored; for strings the sum of their lengths."""
+        if self._nbytes is None:
+            self._nbytes = self._count_bytes()
+        return self._nbytes
+
+    def _count_bytes(self) -> int:
         size = tensor_nbytes(self.dtype, self.numel)
         if size is not None:
             return size
@@ -180,11 +200,17 @@ class Tensor:
 
     def sample(self) -> bytes:
         """Some bytes of beginning, middle and end: tensors that differ in them are not equal. Not for strings."""
+        if self._sample is None:
+            self._sample = self._take_sample()
+        return self._sample
+
+    def _take_sample(self) -> bytes:
         if self.source is not None and self.dtype in _DIRECT:
-            whole = self.source
-            length = min(_SAMPLE, whole.length)
-            slices = [FileSlice(whole.path, whole.offset + at, length).view() for at in _places(whole.length, length)]
-            return b"".join([part.tobytes() for part in slices])
+            length = min(_SAMPLE, self.source.length)
+            try:
+                return b"".join(self.source.pieces(_places(self.source.length, length), length))
+            except (OSError, ValueError) as error:
+                raise ModelError(f"cannot read tensor data file {self.source.path}: {error}") from error
         flat = np.ascontiguousarray(self.array()).reshape(-1).view(np.uint8)
         length = min(_SAMPLE, flat.size)
         return b"".join([flat[at : at + length].tobytes() for at in _places(flat.size, length)])

@@ -35,6 +35,7 @@ class Plan:
     registry: Registry = field(default_factory=registry)
     unsettled: int = 0
     _rules: dict[str, Rule] = field(default_factory=dict)
+    _selected: dict[str, list[Rule]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.skip if name not in self.registry]
@@ -52,6 +53,12 @@ class Plan:
 
     def select(self, selection: Select) -> list[Rule]:
         """The passes that a name or glob stands for."""
+        found = self._selected.get(selection.text)
+        if found is None:
+            found = self._selected[selection.text] = self._select(selection)
+        return found
+
+    def _select(self, selection: Select) -> list[Rule]:
         glob = selection.family
         if glob is None:
             return [] if selection.text in self.skip else [self.rule(selection.text)]
@@ -91,22 +98,23 @@ def execute(plan: Plan, model: Model, log: Log, *, strict: bool, check: bool, op
     return driver
 
 
-def _run(pipeline: Pipeline, plan: Plan, driver: Driver) -> int:
+def _run(pipeline: Pipeline, plan: Plan, driver: Driver, *, again: bool = False) -> int:
+    """Run the stages in order; `again` says that all of this is run once more if anything fires."""
     count = 0
     for stage in pipeline.stages:
         if isinstance(stage, Repeat):
             count += _repeat(stage, plan, driver)
         elif isinstance(stage, Together):
-            count += _together([rule for part in stage.parts for rule in plan.select(part)], driver)
+            count += _together([rule for part in stage.parts for rule in plan.select(part)], driver, again=again)
         else:
-            count += _together(plan.select(stage), driver)
+            count += _together(plan.select(stage), driver, again=again)
     return count
 
 
 def _repeat(stage: Repeat, plan: Plan, driver: Driver) -> int:
     count = 0
-    for _ in range(_ROUNDS):
-        done = _run(stage.body, plan, driver)
+    for number in range(_ROUNDS):
+        done = _run(stage.body, plan, driver, again=number < _ROUNDS // 2)
         count += done
         if driver.log.full or (not done and not driver.refresh_types()):
             return count
@@ -114,11 +122,11 @@ def _repeat(stage: Repeat, plan: Plan, driver: Driver) -> int:
     return count
 
 
-def _together(rules: Sequence[Rule], driver: Driver) -> int:
+def _together(rules: Sequence[Rule], driver: Driver, *, again: bool) -> int:
     rules = list(dict.fromkeys(rules))
     single = [rule for rule in rules if isinstance(rule, (OpRule, PatternRule))]
     start = perf_counter()
-    count = driver.run_rules(single) if single else 0
+    count = driver.run_rules(single, once=again) if single else 0
     driver.log.of("worklist").seconds += perf_counter() - start
     for rule in rules:
         if isinstance(rule, GraphPass):

@@ -51,6 +51,7 @@ class Driver:
         self._failed: dict[str, set[Node | None]] = {}
         self._inferred = 0
         self._settled: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self._tables: dict[tuple[Rule, ...], dict[int, dict[str, list[Attempt]]]] = {}
 
     def infer(self) -> None:
         """Infer the types and shapes of all values."""
@@ -66,14 +67,17 @@ class Driver:
         if not self.rewriter.stale_types:
             return False
         self.rewriter.stale_types = False
+        if all(map(_is_fixed, self.model.graphs())):
+            return False
         self.infer()
         return True
 
-    def run_rules(self, rules: Sequence[OpRule | PatternRule]) -> int:
+    def run_rules(self, rules: Sequence[OpRule | PatternRule], *, once: bool = False) -> int:
         """Run rules in one worklist until none fires.
 
         Args:
             rules: in order of preference: at a node the first that fires wins.
+            once: do not go over the whole graph again to see whether something fires now; the caller does so.
 
         Returns:
             The number of rewrites.
@@ -87,7 +91,7 @@ class Driver:
         before = len(self.log.events)
         mark = self.rewriter.journal.mark()
         limit = before + 20 * sum(len(g) for g in self.model.graphs()) + 1000
-        tables: dict[int, dict[str, list[Attempt]]] = {}
+        tables = self._tables.setdefault(tuple(rules), {})
         try:
             while not self.log.full:
                 at_start = len(self.log.events)
@@ -98,6 +102,9 @@ class Driver:
                     if table and (graph.owner is None or not graph.owner.removed):
                         self._drain(graph, table, limit)
                 if len(self.log.events) == at_start:
+                    self._settled[names] = self._state()
+                    break
+                if once:
                     break
         except RewriteLoopError as error:
             if self.strict:
@@ -105,7 +112,7 @@ class Driver:
             self.rewriter.journal.undo(mark)
             del self.log.events[before:]
             self.log.failures.append(Failure("worklist", None, error))
-        self._settled[names] = self._state()
+            self._settled[names] = self._state()
         return len(self.log.events) - before
 
     def _table(self, rules: Sequence[OpRule | PatternRule], opset: int) -> dict[str, list[Attempt]]:
@@ -142,14 +149,15 @@ class Driver:
     def _visit(self, node: Node, attempts: list[Attempt]) -> bool:
         """Ask the rules at a node in turn until one fires."""
         rewriter, log = self.rewriter, self.log
-        begin, profile, listen = rewriter.begin, log.profile, log.listen
+        profile, listen, failed = log.profile, log.listen, self._failed
         mark, events = rewriter.journal.mark(), len(log.events)  # a rule that declines changes neither
         start = 0.0
+        rewriter.begin("", node)
         for name, attempt, stats in attempts:
-            if self._failed and self._gave_up(name, node):
+            if failed and self._gave_up(name, node):
                 continue
             stats.attempts += 1
-            begin(name, node)
+            rewriter.next_rule(name)
             if profile:
                 start = perf_counter()
             try:
@@ -233,6 +241,19 @@ class Driver:
             elif isinstance(rule, (OpRule, PatternRule)):
                 group.append(rule)
         return count + (self.run_rules(group) if group else 0)
+
+
+def _is_fixed(graph: Graph) -> bool:
+    """Whether every result in a graph has a shape of numbers: then inference adds nothing. Functions have none."""
+    if graph.in_function:
+        return True
+    for node in graph:
+        for value in node.outputs:
+            if value is not None:
+                shape = value.shape
+                if shape is None or any(type(dim) is not int for dim in shape):
+                    return False
+    return True
 
 
 def _pattern_attempt(rule: PatternRule) -> Callable[[Node, Rewriter], Outcome]:

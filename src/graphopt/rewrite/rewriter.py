@@ -56,9 +56,13 @@ class Rewriter:
 
     def begin(self, rule: str, node: Node) -> None:
         """Start an attempt of a rule at a node; whatever is pending is dropped."""
-        self._rule = rule
         self._origin = node
         self.graph = node.graph
+        self.next_rule(rule)
+
+    def next_rule(self, rule: str) -> None:
+        """Start an attempt of another rule at the same node."""
+        self._rule = rule
         if self._pending_nodes or self._pending_constants:
             self._drop_pending()
 
