@@ -4,6 +4,7 @@ PASSES: dict[str, str] = {
     "inline_functions": "folding.functions:InlineFunctions",
     "fold_constants": "folding.constants:FoldConstants",
     "fold_shapes": "folding.shapes:FoldShapes",
+    "fold_uniform_operands": "folding.uniform:FoldUniformOperands",
     "replace_gather_with_reshape": "folding.positions:ReplaceGatherWithReshape",
     "eliminate_shape_op": "folding.shape_ops:EliminateShapeOp",
     "eliminate_shape_gather": "folding.shape_ops:EliminateShapeGather",

@@ -1,0 +1,154 @@
+"""Operands that hold one number throughout, whatever their size."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.analysis.kernels import Array
+from graphopt.analysis.purity import is_removable
+from graphopt.analysis.shapes import ShapeAnalysis
+from graphopt.analysis.shapes.uniform import UniformAnalysis
+from graphopt.ir import FLOAT_TYPES, Graph, Model, Node, Value
+from graphopt.rewrite import GraphPass, Mismatch, Numerics, Outcome, Rewriter
+from graphopt_passes.folding.store import store
+
+_UNITS: dict[str, tuple[float | bool, bool]] = {
+    "Add": (0, True), "And": (True, True), "Div": (1, False), "Mul": (1, True), "Or": (False, True),
+    "Sub": (0, False), "Xor": (False, True),
+}  # fmt: skip
+"""Operator to its neutral element, and whether that may stand on the left too."""
+
+_BROADCASTS = frozenset({
+    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Or", "Sub", "Where",
+    "Xor",
+})  # fmt: skip
+
+_DECIDED = frozenset({
+    "And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or", "Xor",
+})  # fmt: skip
+"""Operators whose result may be uniform while an operand is not."""
+
+_OPSET = 8
+"""From this opset on everything broadcasts in the same way, and `Expand` exists."""
+
+_MOST_BYTES = 1 << 12
+"""Results that take more are left to be computed."""
+
+
+class FoldUniformOperands(GraphPass):
+    """Use that an operand holds one number throughout, even where its size is dynamic.
+
+    `And`, `Or`, `Xor`, `Add`, `Sub`, `Mul` and `Div` with their neutral element become the other operand, `Xor` with
+    true becomes `Not`, `Where` with a known condition what it chooses, a comparison that comes out the same everywhere
+    a constant. Where another operand alone has the shape of the result, a filled tensor becomes a number. Numbers are
+    followed through `ConstantOfShape`, reshapes, comparisons of ranges and of a value with itself. Broadcasting, in
+    which the rank counts too, must not have enlarged what is kept.
+    """
+
+    name = "fold_uniform_operands"
+    numerics = Numerics.ROUNDING
+    opsets = "8-"
+
+    def run_model(self, model: Model, rw: Rewriter) -> None:
+        """Analyse the model once, if there is something to find."""
+        graphs = [graph for graph in model.graphs() if graph.opset() >= _OPSET]
+        if not any(_may_be_uniform(node) for graph in graphs for node in graph):
+            return
+        shapes = ShapeAnalysis(model, zero_sizes=True)
+        known = UniformAnalysis(shapes)
+        for graph in reversed(graphs):
+            if graph.owner is None or not graph.owner.removed:
+                rw.enter(graph, self.name)
+                self._graph(graph, shapes, known, rw)
+
+    def _graph(self, graph: Graph, shapes: ShapeAnalysis, known: UniformAnalysis, rw: Rewriter) -> None:
+        for node in list(graph):
+            if node.op not in _BROADCASTS or node.removed or not is_removable(node):
+                continue
+            operands = [known.of(value) for value in node.inputs]
+            result = known.of(node.outputs[0]) if node.op in _DECIDED else None
+            if result is None and all(operand is None for operand in operands):
+                continue
+            rw.begin(self.name, node)
+            outcome = _rewrite(node, operands, result, shapes, rw)
+            if isinstance(outcome, Mismatch):
+                rw.decline(str(outcome), node=node)
+
+
+def _may_be_uniform(node: Node) -> bool:
+    """Whether a node is worth a look: constants that other passes see are not."""
+    if node.op in ("ConstantOfShape", "Range"):
+        return True
+    if node.op not in _BROADCASTS:
+        return False
+    inputs = node.inputs
+    return inputs[0] in inputs[1:] or (
+        node.op in ("And", "Or", "Where", "Xor") and any(v is not None and v.is_const for v in inputs)
+    )
+
+
+def _rewrite(
+    node: Node, operands: list[Array | None], result: Array | None, shapes: ShapeAnalysis, rw: Rewriter
+) -> Outcome:
+    y = node.outputs[0]
+    shape = shapes.shape(y) if y is not None else None
+    if y is None or None in node.inputs or shape is None:
+        return None
+    fits = [shapes.shape(value) == shape for value in node.inputs if value is not None]
+    if result is not None:
+        dims = [dim for dim in shape if isinstance(dim, int)]
+        if len(dims) == len(shape) and math.prod(dims) * result.itemsize <= _MOST_BYTES:
+            return store(rw, node, [np.full(dims, result)])
+    kept, negated = _kept(node, operands), _negated(node, operands)
+    chosen = node.inputs[kept] if kept is not None else None
+    outcome: Outcome = None
+    if chosen is not None and kept is not None:
+        outcome = rw.replace(node, [chosen]) if fits[kept] else Mismatch("broadcasting may enlarge {}", chosen.name)
+    elif negated is not None and fits[negated]:
+        outcome = rw.replace(node, [rw.op("Not", node.inputs[negated])])
+    return outcome or _as_numbers(node, operands, fits, rw) or outcome
+
+
+def _kept(node: Node, operands: list[Array | None]) -> int | None:
+    """Which operand the result is equal to, if the shapes agree."""
+    if node.op == "Where":
+        condition = operands[0]
+        return None if condition is None else 1 if bool(condition) else 2
+    unit, either_side = _UNITS.get(node.op, (None, False))
+    for index in (1, 0) if either_side else (1,):
+        operand = operands[index]
+        if unit is not None and operand is not None and operand == unit and _is_neutral(node, operand):
+            return 1 - index
+    return None
+
+
+def _is_neutral(node: Node, unit: Array) -> bool:
+    """Whether not even the sign of a zero changes: -0.0 is neutral in sums, +0.0 is in differences."""
+    value = node.inputs[0]
+    if node.op not in ("Add", "Sub") or value is None or value.dtype not in FLOAT_TYPES:
+        return True
+    return bool(np.signbit(unit)) is (node.op == "Add")
+
+
+def _negated(node: Node, operands: list[Array | None]) -> int | None:
+    if node.op != "Xor":
+        return None
+    return next((1 - i for i, operand in enumerate(operands) if operand is not None and bool(operand)), None)
+
+
+def _as_numbers(node: Node, operands: list[Array | None], fits: list[bool], rw: Rewriter) -> Outcome:
+    """Put a number in the place of every computed operand that holds it, where the shape comes from another one."""
+    filled = {
+        index: operand for index, operand in enumerate(operands)
+        if operand is not None and _is_computed(node.inputs[index])
+    }  # fmt: skip
+    if not filled or not any(fit for index, fit in enumerate(fits) if index not in filled):
+        return None
+    return rw.set_inputs(node, dict(filled), "one number")
+
+
+def _is_computed(value: Value | None) -> bool:
+    return value is not None and value.producer is not None and not value.is_const and value.dtype != TensorProto.STRING
