@@ -69,7 +69,7 @@ class FuseConsecutiveReduce(OpRule):
     """Join two reductions of the same kind into one over the axes of both.
 
     Sums, means, products and norms; means and norms of floats only, since those of integers are rounded in between.
-    Both keep their axes, or neither does.
+    Both keep their axes, or neither does; or the second drops all that the first kept.
     """
 
     name = "fuse_consecutive_reduce"
@@ -90,12 +90,13 @@ class FuseConsecutiveReduce(OpRule):
         x = first.input(0)
         if x is None or (node.op not in ("ReduceProd", "ReduceSum") and x.dtype not in FLOAT_TYPES):
             return Mismatch("the element type of {} is not known to be a float", value.name)
-        keep = node.attr("keepdims", 1)
-        if first.attr("keepdims", 1) != keep:
-            return Mismatch("one keeps its axes, the other does not")
-        axes = _joined_axes(first, node, x, bool(keep))
+        keeps, kept = bool(first.attr("keepdims", 1)), bool(node.attr("keepdims", 1))
+        axes = _joined_axes(first, node, x, keeps)
         if isinstance(axes, Mismatch):
             return axes
+        own = read_axes(node)
+        if keeps != kept and (kept or not isinstance(own, tuple) or len(axes) > len(own)):
+            return Mismatch("one keeps its axes, the other does not")
         since = 13 if node.op == "ReduceSum" else 18
         attrs = {key: given for key, given in node.attrs.items() if key != "axes"}
         if node.graph.opset() < since:

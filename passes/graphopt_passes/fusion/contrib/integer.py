@@ -96,11 +96,16 @@ def _bias(node: Node, rw: Rewriter) -> Outcome:
         if tensor is None:
             return Mismatch("{} is not constant", bias.name)
         right = product.inputs[1]
-        if right is None or right.shape is None or len(right.shape) < 2 or tuple(tensor.dims) != (right.shape[-1],):
+        row = tensor.dims[-1:]
+        if right is None or right.shape is None or len(right.shape) < 2 or tuple(row) != (right.shape[-1],):
             return Mismatch("{} has not one number for each column", bias.name)
+        if len(tensor.dims) > 1 and (tensor.numel != row[0] or value.rank is None or len(tensor.dims) > value.rank):
+            return Mismatch("{} is not the same for all rows", bias.name)
         problem = only_reader(value, node)
         if problem is not None:
             return problem
+        if len(tensor.dims) > 1:
+            bias = rw.constant(tensor.array().reshape(-1), like=bias)
         operands = [product.input(i) for i in range(6)]
         return rw.replace(node, [rw.op("MatMulIntegerToFloat", *operands, bias, domain=DOMAIN)])
     return None
