@@ -50,6 +50,7 @@ PASSES: dict[str, str] = {
     "fuse_preceding_add_into_conv": "fusion.conv_input:FusePrecedingAddIntoConv",
     "fuse_preceding_mul_into_conv": "fusion.conv_input:FusePrecedingMulIntoConv",
     "fuse_slices_into_split": "fusion.split:FuseSlicesIntoSplit",
+    "fuse_split_gather_concat": "fusion.rejoined:FuseSplitGatherConcat",
     "replace_split_to_sequence": "fusion.split:ReplaceSplitToSequence",
     "fuse_reshape_into_transpose": "fusion.reshape_transpose:FuseReshapeIntoTranspose",
     "fuse_reshapes_into_matmul": "fusion.reshaped_matmul:FuseReshapesIntoMatmul",

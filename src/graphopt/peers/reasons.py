@@ -16,7 +16,6 @@ _QDQ = "quantized models keep their QuantizeLinear and DequantizeLinear: the run
 _QDQ_HELP = "it prepares quantized models for the runtime's own fusion, which runs when it loads the model"
 _OTHER_EP = "it serves CUDA and DirectML nodes and does nothing on CPU"
 _FREE_VIEW = "the runtime does either as a view, at the same cost"
-_NOT_YET = "no pass does it yet"
 _SLOWER_SKIP = "measured 4 to 6 times slower than Add and LayerNormalization on CPU"
 _AUTO_PAD = "every pass here reads auto_pad as it stands, so that there is nothing to prepare"
 
@@ -77,7 +76,6 @@ ONNXSIM: Mapping[str, str] = MappingProxyType(
         "fuse_attention": "the standard operator's kernel must be there and faster, which is not shown for CPU",
         "fuse_gqa": _DECODERS,
         "fuse_lp_normalization": "the runtime's LpNormalization gives 0 where the division by a zero norm gives NaN",
-        "fuse_split_gather_concat": _NOT_YET,
         "fuse_rope": "the standard operator's kernel must be there and faster, which is not shown for CPU",
         "maxpool_rowmajor_when_indices_unused": "storage_order counts only for indices, which nobody reads there",
         "rank0_to_rank1": "it changes the interface of the model, which no pass may",
