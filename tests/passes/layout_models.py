@@ -48,7 +48,10 @@ def assert_close(expected: list[np.ndarray], found: list[np.ndarray]) -> None:
 
 
 def blocked_ops(model: onnx.ModelProto) -> list[str]:
-    return [node.op_type for node in model.graph.node if node.domain == "com.microsoft.nchwc"]
+    graphs = [model.graph]
+    for graph in graphs:
+        graphs += [a.g for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    return [node.op_type for graph in graphs for node in graph.node if node.domain == "com.microsoft.nchwc"]
 
 
 @dataclass
@@ -126,13 +129,15 @@ def _conv(draw: st.DrawFn, b: Builder, x: Image) -> Image:
 
 
 def _activation(draw: st.DrawFn, b: Builder, x: Image) -> Image:
-    op = draw(st.sampled_from([*ACTIVATIONS, "Clip", "silu"]))
+    op = draw(st.sampled_from([*ACTIVATIONS, "Clip", "silu", "root", "Sinh", "Asinh"]))
     if op == "Clip":
         names = b.op("Clip", x.name, b.weight(np.float32(-0.5)), b.weight(np.float32(2)))
     elif op == "silu":
         names = b.op("Mul", x.name, *b.op("Sigmoid", x.name))
-    elif op == "Exp":
-        names = b.op("Exp", *b.op("Clip", x.name, "", b.weight(np.float32(2))))
+    elif op == "root":
+        names = b.op("Sqrt", *b.op(draw(st.sampled_from(["Abs", "Relu"])), x.name))
+    elif op in ("Exp", "Sinh"):
+        names = b.op(op, *b.op("Clip", x.name, b.weight(np.float32(-2)), b.weight(np.float32(2))))
     else:
         names = b.op(op, x.name)
     return b.image(names[0], x.channels, x.height, x.width)
@@ -349,3 +354,19 @@ def graphs(draw: st.DrawFn, steps: tuple = STEPS) -> tuple[onnx.ModelProto, dict
     first = b.images[0]
     feed = b.rng.standard_normal((batch, first.channels, first.height, first.width)).astype(np.float32)
     return model, {"x": feed}
+
+
+def in_branch(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same computation in a branch that is taken, with the image and all weights captured."""
+    graph = model.graph
+    results = [output.name for output in graph.output]
+    then = helper.make_graph(list(graph.node), "then", [], list(graph.output))
+    others = [helper.make_tensor_value_info(f"{name}_else", TensorProto.FLOAT, [None] * 4) for name in results]
+    copies = [helper.make_node("Identity", [graph.input[0].name], [other.name]) for other in others]
+    otherwise = helper.make_graph(copies, "else", [], others)
+    names = [f"{name}_out" for name in results]
+    node = helper.make_node("If", ["is_taken"], names, then_branch=then, else_branch=otherwise)
+    taken = helper.make_tensor_value_info("is_taken", TensorProto.BOOL, [])
+    outs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * 4) for name in names]
+    whole = helper.make_graph([node], "g", [*graph.input, taken], outs, list(graph.initializer))
+    return helper.make_model(whole, opset_imports=model.opset_import, ir_version=9)

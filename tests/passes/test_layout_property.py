@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphopt.rewrite.target import host
-from tests.passes.layout_models import PASS, Builder, assert_close, blocked_ops, convert, graphs, run
+from tests.passes.layout_models import PASS, Builder, assert_close, blocked_ops, convert, graphs, in_branch, run
 
 pytestmark = pytest.mark.skipif(host().block == 1, reason="no blocked kernels on this machine")
 QUICK = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -30,6 +30,17 @@ def test_forced_blocks_give_the_same_numbers(drawn: tuple[onnx.ModelProto, dict[
 def test_priced_plans_give_the_same_numbers(drawn: tuple[onnx.ModelProto, dict[str, np.ndarray]]) -> None:
     model, feeds = drawn
     result = convert(model, force=False)
+    assert_close(run(model, feeds), run(result.model, feeds))
+
+
+@settings(QUICK, max_examples=40)
+@given(graphs())
+def test_branches_with_captured_weights_give_the_same_numbers(
+    drawn: tuple[onnx.ModelProto, dict[str, np.ndarray]],
+) -> None:
+    model, feeds = in_branch(drawn[0]), drawn[1] | {"is_taken": np.array(True)}
+    result = convert(model)
+    assert blocked_ops(result.model), [miss.reason for miss in result.near_misses]
     assert_close(run(model, feeds), run(result.model, feeds))
 
 

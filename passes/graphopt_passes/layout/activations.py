@@ -20,22 +20,28 @@ def _one(_: float) -> float:
     return 1.0
 
 
+def _power(bound: float) -> float:
+    return math.exp(min(bound, 300.0))
+
+
 HARMLESS: dict[str, Callable[[float], float]] = {
-    "Abs": _same, "Atan": lambda _: 2.0, "Ceil": lambda b: b + 1, "Celu": lambda b: b + 10, "Clip": _same,
-    "Cos": _one, "Elu": _same, "Erf": _one, "Exp": lambda b: math.exp(min(b, 300.0)), "Floor": lambda b: b + 1,
+    "Abs": _same, "Asinh": _same, "Atan": lambda _: 2.0, "Ceil": lambda b: b + 1, "Celu": lambda b: b + 10,
+    "Clip": _same, "Cos": _one, "Cosh": _power, "Elu": _same, "Erf": _one, "Exp": _power, "Floor": lambda b: b + 1,
     "Gelu": _same, "HardSigmoid": _one, "HardSwish": _same, "Identity": _same, "LeakyRelu": _same, "Mish": _same,
     "Neg": _same, "Relu": _same, "Round": lambda b: b + 1, "Selu": lambda b: 2 * b, "Shrink": lambda b: b + 1,
-    "Sigmoid": _one, "Sign": _one, "Sin": _one, "Softplus": lambda b: b + 1, "Softsign": _one, "Swish": _same,
-    "Tanh": _one, "ThresholdedRelu": _same, "com.microsoft::Gelu": _same, "com.microsoft::QuickGelu": _same,
+    "Sigmoid": _one, "Sign": _one, "Sin": _one, "Sinh": _power, "Softplus": lambda b: b + 1, "Softsign": _one,
+    "Swish": _same, "Tanh": _one, "ThresholdedRelu": _same, "com.microsoft::FastGelu": _same,
+    "com.microsoft::Gelu": _same, "com.microsoft::QuickGelu": _same,
 }  # fmt: skip
 """Operators that keep finite lanes finite: from a bound on the input to a bound on the output."""
 
-ALIGNED_ONLY = frozenset(
-    {"Log", "Sqrt", "Reciprocal", "Tan", "Asin", "Acos", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"}
-)
-"""Operators that may give infinities in padding lanes; they run blocked where there are none."""
+OF_ZERO = {"Acos": math.pi / 2, "Asin": 0.0, "Atanh": 0.0, "Sqrt": 0.0, "Tan": 0.0}
+"""Operators that may give infinities or NaN, but not of zero: they run blocked where padding lanes are zero."""
 
-UNARY = frozenset(HARMLESS) | ALIGNED_ONLY
+ALIGNED_ONLY = frozenset({"Acosh", "Log", "Reciprocal"})
+"""Operators that give infinities or NaN of zero; they run blocked where there are no padding lanes."""
+
+UNARY = frozenset(HARMLESS) | frozenset(OF_ZERO) | ALIGNED_ONLY
 
 
 def lane_bound(node: Node, bound: float) -> float:

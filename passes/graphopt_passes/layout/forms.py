@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.ir import Node, Value
 from graphopt.match import Mismatch
-from graphopt_passes.layout.activations import ALIGNED_ONLY, UNARY, gated_by_sigmoid, lane_bound
+from graphopt_passes.layout.activations import ALIGNED_ONLY, OF_ZERO, UNARY, gated_by_sigmoid, lane_bound
 from graphopt_passes.layout.extents import sliding
 from graphopt_passes.layout.facts import (
     FLOAT,
@@ -156,10 +156,10 @@ def _unary(node: Node, facts: Facts) -> Answer:
         return None
     if any(v is not None and not _is_number(v) for v in node.inputs[1:]):
         return None
-    if node.op in ALIGNED_ONLY:
-        if not facts.aligned(layout):
+    if node.op in ALIGNED_ONLY or node.op in OF_ZERO:
+        if not facts.aligned(layout) and (node.op in ALIGNED_ONLY or facts.lane(x)):
             return Mismatch("{} may give infinities in padding lanes", node.op)
-        return Form(node, "elementwise", [x], [layout], facts.extents(x))
+        return Form(node, "elementwise", [x], [layout], facts.extents(x), lane=OF_ZERO.get(node.op, 0.0))
     bound = lane_bound(node, facts.lane(x))
     return Form(node, "elementwise", [x], [layout], facts.extents(x), lane=bound)
 
