@@ -104,10 +104,9 @@ def _bias(node: Node, rw: Rewriter) -> Outcome:
         problem = only_reader(value, node)
         if problem is not None:
             return problem
-        if len(tensor.dims) > 1:
-            bias = rw.constant(tensor.array().reshape(-1), like=bias)
+        flat = bias if len(tensor.dims) == 1 else rw.constant(tensor.array().reshape(-1), like=bias)
         operands = [product.input(i) for i in range(6)]
-        return rw.replace(node, [rw.op("MatMulIntegerToFloat", *operands, bias, domain=DOMAIN)])
+        return rw.replace(node, [rw.op("MatMulIntegerToFloat", *operands, flat, domain=DOMAIN)])
     return None
 
 
