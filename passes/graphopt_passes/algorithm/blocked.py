@@ -5,13 +5,15 @@ A blocked value is [C / b, H, W, b] in memory, so that a row of b numbers, one p
 products, is a blocked value of a * a groups for the product with the weights, which is a grouped 1x1 convolution with
 weights that are blocked in advance, and comes out of the output transform, another matrix product with the bias and
 the activation, as [m * m, K / b, tiles, b]. A `Gather` makes an image of that, or, with the transform of the next
-layer in mind, its tiles at once. One more row, of zeros, serves as padding.
+layer in mind, its tiles at once. One more row, of zeros, serves as padding. Kernels of one row or column have tiles of
+one row or column, and one matrix product for each transform.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from onnx import TensorProto
 from graphopt.ir import Graph, Node, TensorType, Value
 from graphopt.rewrite import Mismatch, Outcome, Rewriter
 from graphopt_passes.algorithm.layer import Geometry, extents, pads_of
-from graphopt_passes.algorithm.transforms import TILES_OF, input_rows, output_rows, transformed_weight
+from graphopt_passes.algorithm.transforms import TILES_OF, Filtering, input_rows, output_rows, transformed_weight
 from graphopt_passes.layout.weights import grouped_blocked
 
 DOMAIN = "com.microsoft.nchwc"
@@ -32,11 +34,11 @@ FUSED = {"Relu": (), "LeakyRelu": ("activation_alpha",), "Sigmoid": (), "Tanh": 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockedLayer(Geometry):
-    """A blocked 3x3 or 5x5 convolution of stride 1.
+    """A blocked convolution of stride 1: 3x3, 5x5, or one row or column of those.
 
     Attributes:
         node: the blocked `Conv`.
-        kernel: its kernel, [K, C, r, r], channels of zeros that fill blocks included.
+        kernel: its kernel, [K, C, ...], channels of zeros that fill blocks included.
         batch: images at once; None when that is not fixed.
         source: height and width of its input.
         pads: top, left, bottom, right.
@@ -88,10 +90,10 @@ def read_blocked(node: Node, block: int) -> BlockedLayer | Mismatch | None:
     shape = weight.shape if weight is not None else None
     if x is None or weight is None or shape is None or len(shape) != 4:
         return None
-    height, width = shape[2:]
-    if height not in TILES_OF or height != width:
+    sides = shape[2:]
+    if sides not in TILES_OF:
         return None
-    pads = pads_of(node, int(height))
+    pads = pads_of(node, sides)
     if isinstance(pads, Mismatch):
         return pads
     kernel = weight.const()
@@ -126,13 +128,13 @@ class Grid:
     """How the tiles of a value lie.
 
     Attributes:
-        tile: height and width of one, m.
+        tile: height and width of one.
         rows: rows of tiles.
         columns: columns of tiles.
         batch: images whose tiles follow one another; one where the batch has an axis of its own.
     """
 
-    tile: int
+    tile: tuple[int, int]
     rows: int
     columns: int
     batch: int
@@ -165,9 +167,9 @@ def image_rows(layer_size: tuple[int, int], blocks: int, grid: Grid | None, batc
     n, c, y, x = np.ogrid[:batch, :blocks, :height, :width]
     if grid is None:
         return np.asarray(((n * blocks + c) * height + y) * width + x)
-    tile = grid.tile
-    place = (y % tile) * tile + x % tile
-    within = (n * grid.rows + y // tile) * grid.columns + x // tile
+    tall, wide = grid.tile
+    place = (y % tall) * wide + x % wide
+    within = (n * grid.rows + y // tall) * grid.columns + x // wide
     return np.asarray((place * blocks + c) * grid.count + within)
 
 
@@ -196,48 +198,55 @@ class BlockedBuilder:
         self._fresh, self._fresh_rows, self._layer = {}, {}, layer
         if layer.residual is not None and (layer.residual.graph is not layer.node.graph):
             return Mismatch("what it adds is of another graph")
-        if tile not in TILES_OF[layer.side]:
-            return Mismatch("there is no F({0}x{0},{1}x{1})", tile, layer.side)
+        form = Filtering(tile, layer.sides)
+        if tile not in TILES_OF[layer.sides]:
+            return Mismatch("there is no {}", form)
         weight = transformed_weight(layer.kernel, tile)
         if weight is None:
             return Mismatch("the transformed weights leave the range of float32")
-        grid = Grid(tile, *layer.tiles(tile), layer.batch or 1)
-        tiles = self._result(layer, grid, self._product(layer, grid, weight))
+        grid = Grid(form.outputs, *layer.tiles(tile), layer.batch or 1)
+        tiles = self._result(layer, form, grid, self._product(layer, form, grid, weight))
         image = self._image(layer, grid, tiles)
-        outcome = rw.replace(layer.node, [image], detail=f"F({tile}x{tile},{layer.side}x{layer.side})")
+        outcome = rw.replace(layer.node, [image], detail=str(form))
         if outcome:
             self._shared.update(self._fresh)
             self._rows.update(self._fresh_rows)
         return outcome
 
-    def _product(self, layer: BlockedLayer, grid: Grid, weight: np.ndarray) -> Value:
-        """Input transform and product with the weights: [a, a, K/b * tiles * b]."""
-        side, count = grid.tile + layer.side - 1, grid.count
-        area = side * side
+    def _product(self, layer: BlockedLayer, form: Filtering, grid: Grid, weight: np.ndarray) -> Value:
+        """Input transform and product with the weights: a * a * K/b * tiles, b."""
+        area, count = form.area, grid.count
         source = self._rows_of(layer.x, layer.inputs, layer.source, layer)
         places = self._constant(
             "winograd_tiles", (source.grid, sizes(layer), grid), lambda: _gathered(layer, grid, source)
         )
         padded = self._once(("winograd_padded", source.value), lambda: self._padded(source.value, layer))
-        matrix = self._matrix("winograd_input", side, input_rows(side), padded)
-        seen = self._flat(self._gather(padded, places), side, side * layer.inputs * count)
-        half = self._reshape(self._op("MatMul", matrix, seen), side, side, layer.inputs * count)
-        moved = self._reshape(self._op("MatMul", matrix, half), area * layer.inputs, count, 1, batch=1)
+        seen = self._gather(padded, places)
+        for axis, side in _transformed(form):
+            matrix = self._matrix("winograd_input", side, input_rows(side), padded)
+            seen = self._op("MatMul", matrix, self._matrices(seen, form.inputs, axis, layer.inputs * count))
+        moved = self._reshape(seen, area * layer.inputs, count, 1, batch=1)
         wide = weight.reshape(area * layer.outputs, layer.inputs, 1, 1)
-        weights = self._constant(layer.weight, grid.tile, lambda: grouped_blocked(wide, layer.block))
+        weights = self._constant(layer.weight, form.tile, lambda: grouped_blocked(wide, layer.block))
         product = self._op(
-            "Conv", moved, weights, self._bias(layer, side), domain=DOMAIN, kernel_shape=[1, 1], group=area
+            "Conv", moved, weights, self._bias(layer, form), domain=DOMAIN, kernel_shape=[1, 1], group=area
         )
         product.type = TensorType(FLOAT, (1 if layer.batch is not None else None, area * layer.outputs, count, 1))
-        return self._reshape(product, side, side, layer.outputs * count)
+        return product
 
-    def _result(self, layer: BlockedLayer, grid: Grid, product: Value) -> Value:
+    def _result(self, layer: BlockedLayer, form: Filtering, grid: Grid, product: Value) -> Value:
         """Output transform, residual sum and activation, as rows: [m*m * K/b * tiles, b]."""
-        tile, side = grid.tile, layer.side
-        matrix = self._matrix("winograd_output", (tile, side), output_rows(tile, side), product)
-        half = self._op("MatMul", matrix, product)
-        product = self._flat(half, tile + side - 1, tile * layer.outputs * grid.count)
-        added = self._flat(self._residual(layer, grid), tile, -1) if layer.residual is not None else None
+        numbers, (rows, columns) = layer.outputs * grid.count, form.outputs
+        (last, side), *first = _transformed(form)
+        if first:
+            # Columns come first: then the rows are the first axis of one matrix, to which `Gemm` can add.
+            matrix = self._output(form, first[0][1], product)
+            product = self._op("MatMul", matrix, self._matrices(product, form.inputs, 1, numbers))
+        matrix = self._output(form, side, product)
+        product = self._matrices(product, (side, columns if first else 1), 0, numbers)
+        added = None
+        if layer.residual is not None:
+            added = self._flat(self._residual(layer, grid), form.outputs[last], -1)
         name, parameters = layer.activation, tuple(layer.node.attr("activation_params") or ())
         fused = layer.batch is not None and name in FUSED
         if fused:
@@ -248,8 +257,21 @@ class BlockedBuilder:
         else:
             result = self._op("MatMul", matrix, product)
             result = result if added is None else self._op("Add", result, added)
-        rows = self._reshape(result, tile**2 * (layer.outputs // layer.block) * grid.count, layer.block)
-        return rows if fused or name is None else _PLAIN[name](self, rows, parameters)
+        tiles = self._reshape(result, rows * columns * (layer.outputs // layer.block) * grid.count, layer.block)
+        return tiles if fused or name is None else _PLAIN[name](self, tiles, parameters)
+
+    def _output(self, form: Filtering, side: int, product: Value) -> Value:
+        """The matrix of the output transform of an axis with `side` coefficients."""
+        tile, kernel = form.tile, side - form.tile + 1
+        return self._matrix("winograd_output", (tile, kernel), output_rows(tile, kernel), product)
+
+    def _matrices(self, value: Value, sizes: tuple[int, int], axis: int, numbers: int) -> Value:
+        """Tiles of a height and width as the matrices that a transform along `axis` multiplies."""
+        height, width = sizes
+        if axis == 0 or height == 1:
+            side, rest = (height, width) if axis == 0 else (width, height)
+            return self._flat(value, side, rest * numbers)
+        return self._reshape(value, height, width, numbers)
 
     def _residual(self, layer: BlockedLayer, grid: Grid) -> Value:
         """What is added, as tiles like those of the result."""
@@ -270,7 +292,7 @@ class BlockedBuilder:
         image.type = TensorType(FLOAT, (layer.batch, layer.outputs, *layer.size))
         if layer.batch is None:
             self._batches[image] = self._batch()
-        rows = grid.tile**2 * (layer.outputs // layer.block) * grid.count
+        rows = prod(grid.tile) * (layer.outputs // layer.block) * grid.count
         self._fresh_rows[self._graph(), image] = Rows(tiles, grid, rows)
         return image
 
@@ -291,16 +313,16 @@ class BlockedBuilder:
         zeros = self._constant("winograd_zeros", layer.block, lambda: np.zeros((1, layer.block), np.float32))
         return self._op("Concat", rows, zeros, axis=0)
 
-    def _bias(self, layer: BlockedLayer, side: int) -> Value | None:
-        """The bias for the product, at point 1 of both axes: from there the output transform adds it to all of a tile.
+    def _bias(self, layer: BlockedLayer, form: Filtering) -> Value | None:
+        """The bias for the product, at point 1 of each axis: from there the output transform adds it to all of a tile.
 
         `Gemm` would spread a bias over its result in a pass of its own, and on one thread only.
         """
         numbers = layer.bias
         if numbers is None:
             return None
-        spread = np.zeros((side * side, layer.outputs), np.float32)
-        spread[side + 1] = numbers
+        spread = np.zeros((*form.inputs, layer.outputs), np.float32)
+        spread[tuple(int(side > 1) for side in form.inputs)] = numbers
         return self.rw.constant(spread.ravel(), like=layer.node.input(2))
 
     def _matrix(self, what: str, key: object, array: np.ndarray, batched: Value) -> Value:
@@ -365,33 +387,38 @@ class BlockedBuilder:
         return result
 
 
+def _transformed(form: Filtering) -> list[tuple[int, int]]:
+    """The axes that are transformed, and how many coefficients a tile has along each."""
+    return [(axis, side) for axis, side in enumerate(form.inputs) if side > 1]
+
+
 def sizes(layer: BlockedLayer) -> tuple[Any, ...]:
     """What the index tables of a layer depend on, besides the tiles themselves."""
-    return layer.inputs, layer.outputs, layer.side, layer.source, layer.pads, layer.batch, layer.block
+    return layer.inputs, layer.outputs, layer.sides, layer.source, layer.pads, layer.batch, layer.block
 
 
 def _gathered(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
     """The rows that tiles of inputs are made of: a * a * C / b * tiles."""
-    tile, side = grid.tile, grid.tile + layer.side - 1
+    (tall, broad), (rows, columns) = grid.tile, layer.sides
     pixels = image_rows(layer.source, layer.inputs // layer.block, source.grid, grid.batch)
     (height, width), (top, left, _, _) = layer.source, layer.pads
-    below = max(tile * grid.rows + layer.side - 1 - height - top, 0)
-    right = max(tile * grid.columns + layer.side - 1 - width - left, 0)
+    below = max(tall * grid.rows + rows - 1 - height - top, 0)
+    right = max(broad * grid.columns + columns - 1 - width - left, 0)
     wide = np.pad(pixels, ((0, 0), (0, 0), (top, below), (left, right)), constant_values=source.count)
-    y = np.arange(side)[:, None] + tile * np.arange(grid.rows)
-    x = np.arange(side)[:, None] + tile * np.arange(grid.columns)
+    y = np.arange(tall + rows - 1)[:, None] + tall * np.arange(grid.rows)
+    x = np.arange(broad + columns - 1)[:, None] + broad * np.arange(grid.columns)
     windows = wide[:, :, y[:, None, :, None], x[None, :, None, :]]  # n, c, i, j, rows, columns
     return _filled(windows.transpose(2, 3, 1, 0, 4, 5), grid.count)
 
 
 def _tiled(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
     """The rows that tiles of a result are made of: m * m * K / b * tiles."""
-    tile = grid.tile
+    tall, broad = grid.tile
     pixels = image_rows(layer.size, layer.outputs // layer.block, source.grid, grid.batch)
     (height, width), (rows, columns) = layer.size, (grid.rows, grid.columns)
-    ragged = ((0, 0), (0, 0), (0, tile * rows - height), (0, tile * columns - width))
+    ragged = ((0, 0), (0, 0), (0, tall * rows - height), (0, broad * columns - width))
     wide = np.pad(pixels, ragged)  # what lies beyond the edges nobody reads
-    split = wide.reshape(*wide.shape[:2], rows, tile, columns, tile)
+    split = wide.reshape(*wide.shape[:2], rows, tall, columns, broad)
     return _filled(split.transpose(3, 5, 1, 0, 2, 4), grid.count)
 
 

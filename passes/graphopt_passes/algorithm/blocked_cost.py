@@ -1,4 +1,4 @@
-"""What a blocked 3x3 or 5x5 convolution costs directly and by Winograd's algorithm, in milliseconds on one thread.
+"""What a blocked convolution costs directly and by Winograd's algorithm, in milliseconds on one thread.
 
 Each kernel of the blocked form has a rate of its own. That of the transforms, which do little but read and write,
 falls once tiles are out of the cache; weights, 4 or 1.8 times as large, come from memory in a real model.
@@ -8,6 +8,7 @@ falls once tiles are out of the cache; weights, 4 or 1.8 times as large, come fr
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
+from math import prod
 from typing import Any
 
 from graphopt.rewrite import Mismatch
@@ -15,7 +16,7 @@ from graphopt.rewrite.target import Target
 from graphopt.rewrite.tuned import figures
 from graphopt_passes.algorithm.blocked import FUSED, BlockedLayer, Grid
 from graphopt_passes.algorithm.choice import Choice, growth, slower, tables
-from graphopt_passes.algorithm.transforms import TILES_OF
+from graphopt_passes.algorithm.transforms import TILES_OF, Filtering
 
 PASS = "convert_conv_to_winograd"
 
@@ -112,7 +113,7 @@ class Size:
     outputs: int
     size: tuple[int, int]
     batch: int = 1
-    kernel: int = 3
+    kernel: tuple[int, int] = (3, 3)
     residual: bool = False
     late: int = 0
 
@@ -125,35 +126,41 @@ class Size:
         alone = layer.batch is None or layer.activation not in FUSED
         late = (layer.activation is not None and alone) + (layer.batch is None and layer.residual is not None)
         return cls(
-            layer.inputs, layer.outputs, layer.size, layer.batch or 1, layer.side, layer.residual is not None, late
+            layer.inputs, layer.outputs, layer.size, layer.batch or 1, layer.sides, layer.residual is not None, late
         )
 
 
 def direct_work(size: Size) -> tuple[float, float]:
     """Multiply-adds of the direct convolution, and bytes of its weights."""
-    weights = size.kernel**2 * size.inputs * size.outputs
+    weights = prod(size.kernel) * size.inputs * size.outputs
     return 1.0 * size.batch * size.size[0] * size.size[1] * weights, 4.0 * weights
 
 
 def work(size: Size, tile: int) -> dict[str, float]:
     """What each kernel does: bytes, of the product multiply-adds and bytes of weights."""
-    (height, width), side = size.size, tile + size.kernel - 1
-    count = Grid(tile, -(-height // tile), -(-width // tile), size.batch).count
-    area, pairs, pixels = side * side, size.inputs * size.outputs, 4.0 * size.batch * height * width
+    (height, width), form = size.size, Filtering(tile, size.kernel)
+    (rows, columns), (tall, wide) = form.outputs, form.inputs
+    count = Grid(form.outputs, -(-height // rows), -(-width // columns), size.batch).count
+    area, pairs, pixels = form.area, size.inputs * size.outputs, 4.0 * size.batch * height * width
+    # Each axis reads and writes what there is: of inputs always a tile, of results less with each.
+    inward = 2 * area * ((tall > 1) + (wide > 1))
+    outward = (wide > 1) * tall * (wide + columns) + (tall > 1) * columns * (tall + rows)
     return {
         "gather": 4.0 * count * area * size.inputs + pixels * size.outputs * (1 + size.residual),
-        "inward": 4.0 * count * 4 * area * size.inputs,
+        "inward": 4.0 * count * inward * size.inputs,
         "product": 1.0 * count * area * pairs,
         "weights": 4.0 * area * pairs,
-        "outward": 4.0 * count * (side + tile) ** 2 * size.outputs,
+        "outward": 4.0 * count * outward * size.outputs,
         "stream": 2 * pixels * size.inputs + (size.residual + 2 * size.late) * pixels * size.outputs,
     }
 
 
 def far(size: Size, tile: int, rates: BlockedRates) -> tuple[bool, bool]:
     """Whether the tiles of inputs and of products are out of the cache."""
-    amounts, side = work(size, tile), tile + size.kernel - 1
-    return amounts["inward"] / 4 > rates.cache, amounts["outward"] * side**2 / (side + tile) ** 2 > rates.cache
+    (height, width), form = size.size, Filtering(tile, size.kernel)
+    rows, columns = form.outputs
+    bytes_of = 4.0 * Grid(form.outputs, -(-height // rows), -(-width // columns), size.batch).count * form.area
+    return bytes_of * size.inputs > rates.cache, bytes_of * size.outputs > rates.cache
 
 
 def direct(size: Size, rates: BlockedRates) -> float:

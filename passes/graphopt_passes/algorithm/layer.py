@@ -9,6 +9,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch
+from graphopt_passes.algorithm.transforms import Filtering
 
 KERNEL = 3
 """Height and width of the kernels."""
@@ -18,7 +19,7 @@ class Geometry:
     """Sizes of a convolution of stride 1, whichever form its values have.
 
     Attributes:
-        kernel: its kernel, [K, C, r, r].
+        kernel: its kernel, [K, C, ...].
         source: height and width of its input.
         pads: top, left, bottom, right.
     """
@@ -40,21 +41,22 @@ class Geometry:
         return int(self.kernel.shape[1])
 
     @property
-    def side(self) -> int:
+    def sides(self) -> tuple[int, int]:
         """Height and width of the kernel."""
-        return int(self.kernel.shape[2])
+        height, width = self.kernel.shape[2:]
+        return int(height), int(width)
 
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of the result."""
         top, left, bottom, right = self.pads
-        height, width = self.source
-        return height + top + bottom - self.side + 1, width + left + right - self.side + 1
+        (height, width), (rows, columns) = self.source, self.sides
+        return height + top + bottom - rows + 1, width + left + right - columns + 1
 
     def tiles(self, tile: int) -> tuple[int, int]:
         """Rows and columns of tiles, those at ragged edges included."""
-        height, width = self.size
-        return -(-height // tile), -(-width // tile)
+        (height, width), (rows, columns) = self.size, Filtering(tile, self.sides).outputs
+        return -(-height // rows), -(-width // columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +118,7 @@ def read_layer(node: Node) -> Layer | Mismatch | None:
     return layer
 
 
-def pads_of(node: Node, kernel: int = KERNEL) -> tuple[int, int, int, int] | Mismatch:
+def pads_of(node: Node, kernel: tuple[int, int] = (KERNEL, KERNEL)) -> tuple[int, int, int, int] | Mismatch:
     """Top, left, bottom and right pads of a convolution that the algorithm can compute."""
     for name, wanted in (("strides", (1, 1)), ("dilations", (1, 1))):
         given = tuple(node.attr(name) or wanted)
@@ -126,7 +128,8 @@ def pads_of(node: Node, kernel: int = KERNEL) -> tuple[int, int, int, int] | Mis
         return Mismatch("it has {} groups", node.attr("group"))
     auto = node.attr("auto_pad", "NOTSET")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        return (kernel // 2,) * 4
+        above, left = (side // 2 for side in kernel)
+        return above, left, above, left
     pads = (0, 0, 0, 0) if auto == "VALID" else tuple(node.attr("pads") or (0, 0, 0, 0))
     if min(pads) < 0:
         return Mismatch("its pads {} crop", pads)

@@ -3,10 +3,12 @@
 An F(m x m, r x r) tile computes m x m outputs from a x a inputs, a = m + r - 1, with a * a multiplications a channel
 pair, r the side of the kernel:
 Y = A^T [ (G g G^T) * (B^T d B) ] A. See Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).
+Kernels of one row or column are transformed along their one axis only.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -14,8 +16,46 @@ import numpy as np
 TILES = (4, 2)
 """The sizes of output tiles for which there are matrices."""
 
-TILES_OF = {3: TILES, 5: (2,)}
-"""The sizes of output tiles by the side of the kernel; F(2x2,5x5) has the tiles of inputs of F(4x4,3x3)."""
+TILES_OF = {
+    (3, 3): TILES, (1, 3): TILES, (3, 1): TILES,
+    (5, 5): (2,), (1, 5): (2,), (5, 1): (2,), (1, 7): (2,), (7, 1): (2,),
+}  # fmt: skip
+"""The sizes of output tiles by height and width of the kernel; F(2x2,5x5) has the tiles of inputs of F(4x4,3x3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filtering:
+    """One algorithm, F(m x m, r x r), or F(1 x m, 1 x r) and F(m x 1, r x 1) for kernels of one row or column.
+
+    Attributes:
+        tile: m; height and width of a tile of outputs along the axes that are transformed.
+        kernel: height and width of the kernel.
+    """
+
+    tile: int
+    kernel: tuple[int, int]
+
+    @property
+    def outputs(self) -> tuple[int, int]:
+        """Height and width of a tile of outputs."""
+        height, width = (self.tile if side > 1 else 1 for side in self.kernel)
+        return height, width
+
+    @property
+    def inputs(self) -> tuple[int, int]:
+        """Height and width of a tile of inputs, and of its coefficients."""
+        height, width = (m + r - 1 for m, r in zip(self.outputs, self.kernel, strict=True))
+        return height, width
+
+    @property
+    def area(self) -> int:
+        """Coefficients of a tile."""
+        return self.inputs[0] * self.inputs[1]
+
+    def __str__(self) -> str:
+        (height, width), (rows, columns) = self.outputs, self.kernel
+        return f"F({height}x{width},{rows}x{columns})"
+
 
 _INPUT = {
     4: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
@@ -27,6 +67,16 @@ _INPUT = {
         (0, 2, -1, -2, 1, 0),
         (0, 4, 0, -5, 0, 1),
     ),
+    8: (
+        (-1, 0, 21 / 4, 0, -21 / 4, 0, 1, 0),
+        (0, 1, 1, -17 / 4, -17 / 4, 1, 1, 0),
+        (0, -1, 1, 17 / 4, -17 / 4, -1, 1, 0),
+        (0, 1 / 2, 1 / 4, -5 / 2, -5 / 4, 2, 1, 0),
+        (0, -1 / 2, 1 / 4, 5 / 2, -5 / 4, -2, 1, 0),
+        (0, 2, 4, -5 / 2, -5, 1 / 2, 1, 0),
+        (0, -2, 4, 5 / 2, -5, -1 / 2, 1, 0),
+        (0, -1, 0, 21 / 4, 0, -21 / 4, 0, 1),
+    ),
 }
 _WEIGHT = {
     (2, 3): ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
@@ -37,6 +87,16 @@ _WEIGHT = {
         (1 / 24, 1 / 12, 1 / 6, 1 / 3, 2 / 3),
         (1 / 24, -1 / 12, 1 / 6, -1 / 3, 2 / 3),
         (0, 0, 0, 0, 1),
+    ),
+    (2, 7): (
+        (-1, 0, 0, 0, 0, 0, 0),
+        (-2 / 9,) * 7,
+        (-2 / 9, 2 / 9, -2 / 9, 2 / 9, -2 / 9, 2 / 9, -2 / 9),
+        (1 / 90, 1 / 45, 2 / 45, 4 / 45, 8 / 45, 16 / 45, 32 / 45),
+        (1 / 90, -1 / 45, 2 / 45, -4 / 45, 8 / 45, -16 / 45, 32 / 45),
+        (32 / 45, 16 / 45, 8 / 45, 4 / 45, 2 / 45, 1 / 45, 1 / 90),
+        (32 / 45, -16 / 45, 8 / 45, -4 / 45, 2 / 45, -1 / 45, 1 / 90),
+        (0, 0, 0, 0, 0, 0, 1),
     ),
     (4, 3): (
         (1 / 4, 0, 0),
@@ -50,6 +110,7 @@ _WEIGHT = {
 _OUTPUT = {
     (2, 3): ((1, 1, 1, 0), (0, 1, -1, -1)),
     (2, 5): ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 1)),
+    (2, 7): ((1, 1, 1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 1 / 2, -1 / 2, 1)),
     (4, 3): ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
 }
 
@@ -84,10 +145,9 @@ def output_rows(tile: int, kernel: int) -> np.ndarray:
 
 def transformed_weight(weight: np.ndarray, tile: int) -> np.ndarray | None:
     """G g G^T for every channel pair, computed in float64: [a*a, K, C]; None when float32 cannot hold it."""
-    side = weight.shape[2]
-    rows, size = np.array(_WEIGHT[tile, side], np.float64), tile + side - 1
+    rows, columns = (np.array(_WEIGHT[tile, side] if side > 1 else ((1,),), np.float64) for side in weight.shape[2:])
     half = np.einsum("ai,kcij->akcj", rows, weight.astype(np.float64), optimize=True)
-    full = np.einsum("akcj,bj->abkc", half, rows, optimize=True)
+    full = np.einsum("akcj,bj->abkc", half, columns, optimize=True)
     with np.errstate(over="ignore"):
-        narrow = np.ascontiguousarray(full.reshape(size * size, *weight.shape[:2]), np.float32)
+        narrow = np.ascontiguousarray(full.reshape(-1, *weight.shape[:2]), np.float32)
     return narrow if np.isfinite(narrow).all() else None

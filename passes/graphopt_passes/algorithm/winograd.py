@@ -32,13 +32,14 @@ Ask = Callable[[AnyLayer], list[Choice] | Mismatch]
 
 
 class ConvertConvToWinograd(GraphPass):
-    """Compute 3x3 and 5x5 convolutions by Winograd's algorithm, with fewer multiplications, where that should pay.
+    """Compute convolutions by Winograd's algorithm, with fewer multiplications, where that should pay.
 
     It takes convolutions of stride 1 with constant float32 weights and a fixed height and width. A blocked one (see
     `convert_layout_nchwc`) stays in blocks, with its residual sum and its activation, and layers in a row hand on their
-    tiles; a `Conv` in NCHW takes in the `Relu` after it, and must be 3x3. A cost model chooses between
-    F(4x4,3x3) and F(2x2,3x3), or F(2x2,5x5), and the direct convolution; transformed weights are larger, and all
-    together may grow by `Options.max_weight_growth`: layers that save most time per byte come first.
+    tiles; its kernel is 3x3 or 5x5, or a row or column of 3, 5 or 7. A `Conv` in NCHW takes in the `Relu` after it, and
+    must be 3x3. A cost model chooses between tiles of 4 and 2 outputs a side, for sides of 5 and 7 of 2, and the direct
+    convolution; transformed weights are larger, and all together may grow by `Options.max_weight_growth`: layers that
+    save most time per byte come first.
 
     `Options(extra={"convert_conv_to_winograd": {...}})` takes `"force"`, a tile size (4 or 2) for every layer that can,
     whatever the cost model and the budget say; for blocked layers `"blocked_rates"`, `BlockedRates` in place of what
