@@ -175,3 +175,38 @@ def test_bad_standard_input() -> None:
     assert done.returncode == 3
     assert done.stdout == b""
     assert b"graphopt: error: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("audit", "--keep", "/proc/no/folder", "--against", "none"), 3, ("/proc/no",)),
+        (("audit", "--html", "no/such/folder/x.html"), 3, ("no/such/folder",)),
+        (("explain", "--html", "no/such/folder/x.html"), 3, ("no/such/folder",)),
+        (("bisect", "--output", "no/such/folder/x.onnx"), 3, ("no/such/folder",)),
+        (("bisect", "--pass", "eliminate_identity"), 2, ("--peer",)),
+    ],
+)
+def test_places_are_looked_at_before_the_work(
+    run: Run, model_file: Path, arguments: tuple[str, ...], code: int, words: tuple[str, ...]
+) -> None:
+    command_name, *options = arguments
+    assert_one_line(run(command_name, model_file, *options), code, *words)
+
+
+def test_folder_that_cannot_be_made(run: Run) -> None:
+    assert_one_line(run("passes", "--write", "/proc/no"), 3, "/proc/no")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"text"])
+def test_data_that_is_no_archive(run: Run, model_file: Path, tmp_path: Path, content: bytes) -> None:
+    data = tmp_path / "data.npz"
+    data.write_bytes(content)
+    assert_one_line(run("bisect", model_file, "--data", data), 2, "data.npz", "expected an .npz file")
+
+
+def test_models_of_the_runtimes_own_format_are_told(run: Run, tmp_path: Path, existing: Path) -> None:
+    path = tmp_path / "model.ort"
+    path.write_bytes(b"\x18\x00\x00\x00ORTM" + bytes(100))
+    assert_one_line(run("optimize", path, existing), 3, "ONNX Runtime's own format")
+    assert_one_line(run("verify", path, path), 3, "ONNX Runtime's own format")

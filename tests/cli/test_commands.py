@@ -191,3 +191,8 @@ def test_demo_writes_its_model(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "demo.onnx"
     assert run("demo", "conv_maxpool", "--write", out).exit_code == 0
     assert ops(out)[:1] == ["Conv"]
+
+
+def test_an_audit_says_which_sizes_it_did_not_use(run: Run, model_file: Path) -> None:
+    done = run("audit", model_file, "--against", "none", "--budget", "0.1", "--dim", "btach=3", "--json", "-q")
+    assert any("'btach'" in note for note in json.loads(done.stdout)["notes"])

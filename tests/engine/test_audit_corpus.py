@@ -48,7 +48,7 @@ def test_a_corpus_is_audited_once(folder: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     found = audit_corpus(files, store=store, jobs=2, **QUICK)
     assert list(found.audits) == ["a/model.onnx", "b/model.onnx"]
-    assert "not an ONNX model" in found.failures["models/bad.onnx"]
+    assert "no ONNX model" in found.failures["models/bad.onnx"]
     assert found.ok
     own = next(s for s in found.standings() if s.name == "graphopt basic")
     assert own.models == 2

@@ -54,9 +54,10 @@ def test_a_proto_too_large_for_one_message_goes_through_files(monkeypatch):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "cannot read"),
+        (None, "not found"),
         (b"\x08\x09:\x05ab", "truncated"),
-        (b"", "holds no graph"),
+        (b"", "empty"),
+        (b"\x18\x00\x00\x00ORTM\x00\x00", "own format"),
         (b"not a model at all", "truncated"),
     ],
 )
@@ -168,5 +169,5 @@ def test_a_crash_of_the_runtime_is_a_row(monkeypatch):
 
 def test_errors_cross_the_process_boundary(tmp_path):
     good = graph("(float[3] x) => (float[3] y)", "y = Relu(x)")
-    with pytest.raises(ModelError, match="cannot read"):
+    with pytest.raises(ModelError, match="not found"):
         verify.compare(good, tmp_path / "missing.onnx", isolate=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import onnx
@@ -88,6 +89,13 @@ def timing_sizes(model: onnx.ModelProto) -> Iterator[dict[str, int]]:
     yield {}
 
 
+def symbols(model: onnx.ModelProto) -> set[str]:
+    """The symbolic dimensions of the inputs; one without a name is called after its place."""
+    specs = interface_of(model).inputs
+    dims = ((spec, axis, dim) for spec in specs for axis, dim in enumerate(spec.shape or ()))
+    return {dim or f"{spec.name}[{axis}]" for spec, axis, dim in dims if not isinstance(dim, int)}
+
+
 def _usual(axis: int, spec: Spec) -> int:
     rank = len(spec.shape or ())
     if axis == 0:
@@ -134,10 +142,13 @@ def load_data(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         UsageError: it cannot be read as one.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"cannot read data {path}: expected an .npz file of arrays ({error})") from None
+    except OSError as error:
+        raise UsageError(f"cannot read data {path}: {error.strerror or error}") from None
+    except (ValueError, EOFError, AttributeError, BadZipFile):
+        # NumPy's own words would advise to load it in a way that runs code from it.
+        raise UsageError(f"cannot read data {path}: expected an .npz file of arrays (numpy.savez writes one)") from None
 
 
 def shapes_of(feed: Feed) -> dict[str, list[int]]:

@@ -31,6 +31,11 @@ class _Guarded(TyperGroup):
             # Whoever read our output has gone; what Python writes while it ends must not complain again.
             sys.stderr.close()
             raise typer.Exit(0) from None
+        except OSError as error:
+            # Full disks, folders without permission, files that vanish: nobody's mistake in the code.
+            place = f" {error.filename}" if error.filename else ""
+            sys.stderr.write(f"graphopt: error: cannot use{place}: {error.strerror or error}\n")
+            raise typer.Exit(MODEL) from None
         except KeyboardInterrupt:
             sys.stderr.write("graphopt: interrupted\n")
             raise typer.Exit(INTERRUPTED) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphopt.cli.console import progress, read_source, show, show_json, write_text
+from graphopt.cli.console import check_place, progress, read_source, show, show_json, write_text
 from graphopt.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -31,13 +32,13 @@ def audit(
     ] = None,
     threads: Annotated[str, typer.Option(help="Thread counts, like 1,2.")] = "1",
     rounds: Annotated[int | None, typer.Option(help="Rounds of timing; by the budget when not given.")] = None,
-    budget: Annotated[float, typer.Option(help="Seconds of timing for each thread count.")] = 10.0,
+    budget: Annotated[float, typer.Option(help="Seconds of timing for each thread count.", min=0)] = 10.0,
     shape: Annotated[list[str] | None, typer.Option(help="Shape of an input, like input=1,3,224,224.")] = None,
     dim: Annotated[list[str] | None, typer.Option(help="Size of a symbolic dimension, like batch=1.")] = None,
     data: Annotated[str | None, typer.Option(help="An .npz file with inputs (and labels) for the metric.")] = None,
     metric: Annotated[str | None, typer.Option(help="module:function of (outputs, data) that gives a number.")] = None,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not ask the oracle.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds that one optimizer may take.")] = 300.0,
+    timeout: Annotated[float, typer.Option(help="Seconds that one optimizer may take.", min=0)] = 300.0,
     keep: Annotated[str | None, typer.Option(help="A folder for the optimized models.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Report as Markdown.")] = False,
@@ -71,6 +72,7 @@ def audit(
             raise UsageError("--html and --keep are for one model")
         _audit_corpus(models, settings, jobs=jobs, store=store, as_json=as_json, as_markdown=as_markdown, quiet=quiet)
         return
+    check_place(html)
     given = read_source(models[0])
     with progress(f"auditing {models[0]}", quiet=quiet) as told:
         found = compare(given, keep=keep, progress=told, **settings)
@@ -158,7 +160,10 @@ def model_files(names: list[str]) -> list[str]:
         if not Path(name).is_dir():
             files.append(name)
             continue
-        inside = sorted(str(path) for path in Path(name).rglob("*.onnx"))
+        # Folders may vanish meanwhile, or be closed to us: they hold no model for us then.
+        inside = sorted(
+            str(Path(folder, file)) for folder, _, files in os.walk(name) for file in files if file.endswith(".onnx")
+        )
         if not inside:
             raise ModelError(f"{name}: no .onnx file in this folder")
         files += inside

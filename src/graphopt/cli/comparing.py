@@ -26,7 +26,7 @@ def verify(
     dim: Annotated[list[str] | None, typer.Option(help="Size of a symbolic dimension, like batch=1.")] = None,
     data: Annotated[str | None, typer.Option(help="An .npz file with inputs, by name, besides generated ones.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the generated inputs.")] = 0,
-    timeout: Annotated[float | None, typer.Option(help="Give up after that many seconds.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Give up after that many seconds.", min=0)] = None,
     as_json: Json = False,
 ) -> None:
     """Run two models on inputs that expose errors, all optimizations of the runtime off. Exit code 1: they differ."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,13 +75,26 @@ def read_source(name: str) -> str | bytes:
     return sys.stdin.buffer.read()
 
 
+def check_place(path: str | None) -> None:
+    """Refuse a file that cannot be written before anything is measured for it.
+
+    Raises:
+        ModelError: it is a folder, or its folder does not exist.
+    """
+    if path is None:
+        return
+    if os.path.isdir(path):
+        raise ModelError(f"cannot write {path}: it is a folder")
+    if not os.path.isdir(Path(path).parent):
+        raise ModelError(f"cannot write {path}: folder {Path(path).parent} not found")
+
+
 def write_text(path: str, text: str) -> None:
     """Write a report, atomically.
 
     Raises:
         ModelError: the file cannot be written.
     """
-    import os
     import tempfile
 
     target = Path(path)

@@ -17,7 +17,7 @@ _MODELS = ("mobilenet_v2", "resnet18", "conv_alone", "conv_maxpool")
 
 def demo(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help=f"One of {', '.join(_MODELS)}.")] = "mobilenet_v2",
-    budget: Annotated[float, typer.Option(help="Seconds of timing.")] = 20.0,
+    budget: Annotated[float, typer.Option(help="Seconds of timing.", min=0)] = 20.0,
     write: Annotated[str | None, typer.Option(help="Only write the model to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
 ) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphopt.cli.console import progress, read_source, show, show_json, write_text
-from graphopt.errors import ModelError
+from graphopt.cli.console import check_place, progress, read_source, show, show_json, write_text
+from graphopt.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from graphopt.audit.bisection import Fault
@@ -45,6 +45,7 @@ def explain(
     from graphopt.audit.storytelling import render_explanation, render_story
 
     settings = _settings(level, passes, skip, numerics)
+    check_place(html)
     given = read_source(model)
     drawing = None
     if html is None:
@@ -101,6 +102,9 @@ def bisect(
     from graphopt.audit.blame import blame
     from graphopt.audit.feeds import load_data, parse_dims
 
+    if suspect and peer is None:
+        raise UsageError("--pass names passes of another optimizer: give --peer, or --passes for graphopt's own")
+    check_place(output)
     feed = load_data(Path(data)) if data is not None else None
     given = read_source(model)
     options: dict[str, Any] = {"numerics": numerics, "seed": seed, "dims": parse_dims(dim or []), "feed": feed}

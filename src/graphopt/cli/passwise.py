@@ -20,7 +20,7 @@ def audit_passes(
     ] = None,
     dim: Annotated[list[str] | None, typer.Option(help="Size of a symbolic dimension for the oracle.")] = None,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not ask the oracle.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds that one run may take.")] = 120.0,
+    timeout: Annotated[float, typer.Option(help="Seconds that one run may take.", min=0)] = 120.0,
     as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Report as Markdown.")] = False,
 ) -> None:

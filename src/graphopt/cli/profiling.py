@@ -24,7 +24,7 @@ def profile(
     counts: Annotated[str | None, typer.Option(help="Thread counts of the thread table, like 1,2,4.")] = None,
     top: Annotated[int, typer.Option(help="How many operators to time alone.", min=0)] = 12,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds under the profiler.", min=2)] = 15,
-    budget: Annotated[float, typer.Option(help="Seconds of each further measurement.")] = 6.0,
+    budget: Annotated[float, typer.Option(help="Seconds of each further measurement.", min=0)] = 6.0,
     shape: Annotated[list[str] | None, typer.Option(help="Shape of an input, like input=1,3,224,224.")] = None,
     dim: Annotated[list[str] | None, typer.Option(help="Size of a symbolic dimension, like batch=1.")] = None,
     data: Annotated[str | None, typer.Option(help="An .npz file with inputs.")] = None,

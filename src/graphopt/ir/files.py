@@ -29,6 +29,9 @@ _LIFT_FROM = 4 << 20
 _PROTO_LIMIT = (1 << 31) - (1 << 20)
 """What fits into one protobuf message, with some room."""
 
+_ORT_FORMAT = b"ORTM"
+"""The file identifier of ONNX Runtime's format, from the fifth byte on."""
+
 _WRITE_STREAMED_FROM = 1 << 26
 """Models with more weight bytes than this are written piece by piece instead of being serialized whole."""
 
@@ -64,11 +67,11 @@ def read(source: Source, *, inplace: bool = False) -> Model:
         model.inplace = inplace
         return model
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return build(_parse(bytes(source), "the given bytes"), (), {})
+        return build(parse(bytes(source), "the given bytes"), (), {})
     path = as_path(source, "a path, serialized bytes or a ModelProto")
     lifted = _lift(path)
-    data, slices = lifted if lifted is not None else (_read_bytes(path), {})
-    proto, folders = _parse(data, str(path)), folders_of(path)
+    data, slices = lifted if lifted is not None else (read_bytes(path), {})
+    proto, folders = parse(data, str(path)), folders_of(path)
     brought_in = bring_in(proto, data, folders)
     model = build(proto, folders, slices)
     model.path = path
@@ -99,7 +102,12 @@ def _lift(path: Path) -> tuple[bytes, dict[int, FileSlice]] | None:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """The contents of a model file.
+
+    Raises:
+        ModelError: it cannot be read; the message says why.
+    """
     if path.is_dir():
         raise ModelError(f"{path} is a folder, expected an ONNX file")
     try:
@@ -110,9 +118,22 @@ def _read_bytes(path: Path) -> bytes:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _parse(data: bytes, what: str) -> onnx.ModelProto:
+def parse(data: bytes, what: str) -> onnx.ModelProto:
+    """A model from its bytes.
+
+    Args:
+        data: the serialized model.
+        what: how a message calls it.
+
+    Raises:
+        ModelError: they are no ONNX model.
+    """
     if not data:
         raise ModelError(f"{what}: empty, expected an ONNX model")
+    if data[4:8] == _ORT_FORMAT:
+        raise ModelError(
+            f"{what}: a model in ONNX Runtime's own format (.ort), expected the ONNX model it was made from"
+        )
     try:
         proto = onnx.ModelProto.FromString(data)
     except DecodeError as error:

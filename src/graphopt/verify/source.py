@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.message import EncodeError
 
 from graphopt.errors import ModelError
+from graphopt.ir.files import parse, read_bytes
 
 ModelLike = onnx.ModelProto | bytes | str | os.PathLike[str]
 """What `compare` accepts for a model."""
@@ -36,10 +37,10 @@ class Source:
         if isinstance(model, onnx.ModelProto):
             self._given, self.proto = model, model
         elif isinstance(model, bytes):
-            self._given, self.proto = model, _parse(model, label)
+            self._given, self.proto = model, parse(model, label)
         elif isinstance(model, (str, os.PathLike)):
-            self._given = Path(model)
-            self.proto = skeleton(_parse(_read(self._given, label), str(model)))
+            self._given = Path(os.fsdecode(model))
+            self.proto = skeleton(parse(read_bytes(self._given), str(model)))
         else:
             raise ModelError(f"{label}: expected a ModelProto, bytes or a path, found {type(model).__name__}")
 
@@ -162,21 +163,3 @@ def _copy_fields(source: Any, target: Any, skip: str) -> None:
             getattr(target, field.name).CopyFrom(value)
         else:
             setattr(target, field.name, value)
-
-
-def _read(path: Path, label: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{label}: cannot read {path}: {error.strerror or error}") from error
-
-
-def _parse(data: bytes, label: str) -> onnx.ModelProto:
-    model = onnx.ModelProto()
-    try:
-        model.ParseFromString(data)
-    except DecodeError as error:
-        raise ModelError(f"{label}: not an ONNX model, or a truncated one ({len(data)} bytes)") from error
-    if not model.HasField("graph"):
-        raise ModelError(f"{label}: the file holds no graph ({len(data)} bytes)")
-    return model
