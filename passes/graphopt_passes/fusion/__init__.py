@@ -16,6 +16,8 @@ PASSES: dict[str, str] = {
     "fuse_consecutive_min_max": "fusion.extrema:FuseConsecutiveMinMax",
     "fuse_sum_into_gemm": "fusion.gemm:FuseSumIntoGemm",
     "convert_slices_to_space_to_depth": "fusion.focus:ConvertSlicesToSpaceToDepth",
+    "convert_reshapes_to_depth_to_space": "fusion.pixels:ConvertReshapesToDepthToSpace",
+    "convert_reshapes_to_space_to_depth": "fusion.pixels:ConvertReshapesToSpaceToDepth",
     "fuse_gather_into_conv": "fusion.focus:FuseGatherIntoConv",
     "convert_gather_to_slice": "fusion.gather:ConvertGatherToSlice",
     "fuse_consecutive_slices": "fusion.slices:FuseConsecutiveSlices",
