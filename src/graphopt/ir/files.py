@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +19,7 @@ from graphopt.ir.external import bring_in, folders_of
 from graphopt.ir.flush import flush
 from graphopt.ir.load import build
 from graphopt.ir.model import Model, Source
-from graphopt.ir.tensor import FileSlice, Tensor, iter_chunks
+from graphopt.ir.tensor import FileSlice, Tensor
 from graphopt.ir.types import element_bits
 from graphopt.ir.wire import delimited, lift
 
@@ -180,8 +180,9 @@ def _weight_bytes(model: Model) -> int:
 
 def _write_inline(model: Model, path: Path) -> None:
     if not model.changed and model.path is not None:
-        with _staged(path) as (file,), model.path.open("rb") as source:
-            shutil.copyfileobj(source, file, 1 << 22)
+        whole = FileSlice(model.path, 0, model.path.stat().st_size)
+        with _staged(path) as (file,), _Sources() as sources:
+            _copy(whole, file, sources)
     elif model.lifted or _weight_bytes(model) >= _WRITE_STREAMED_FROM:
         _write_streamed(model, path)
     else:
@@ -217,14 +218,15 @@ def _write_streamed(model: Model, path: Path) -> None:
     total = len(graph) + sum(len(head) + size for head, _, size in heads)
     places = _hold_the_rest(model, {path}, streamed)
     moved = []
-    with _staged(path) as (file,):
+    target = path.resolve()
+    with _staged(path) as (file,), _Sources() as sources:
         file.write(proto.SerializeToString())
         file.write(delimited(7, total))
         file.write(graph)
         for head, tensor, size in heads:
             file.write(head)
-            moved.append((tensor, FileSlice(path.resolve(), file.tell(), size)))
-            _copy(tensor.raw(), file)
+            moved.append((tensor, FileSlice(target, file.tell(), size)))
+            _copy(tensor.raw(), file, sources)
     _follow(moved, places)
 
 
@@ -279,12 +281,13 @@ def _write_external(model: Model, path: Path, external: ExternalData) -> None:
     proto = _without(model, set(outside))
     places = _hold_the_rest(model, {path, data_path}, outside)
     moved = []
-    with _staged(data_path, path) as (data_file, file):
+    target = data_path.resolve()
+    with _staged(data_path, path) as (data_file, file), _Sources() as sources:
         for name, tensor in outside.items():
             data_file.write(b"\0" * (-data_file.tell() % external.alignment))
             offset = data_file.tell()
-            length = _copy(tensor.raw(), data_file)
-            moved.append((tensor, FileSlice(data_path.resolve(), offset, length)))
+            length = _copy(tensor.raw(), data_file, sources)
+            moved.append((tensor, FileSlice(target, offset, length)))
             entry = proto.graph.initializer.add()
             entry.CopyFrom(tensor.header(name))
             entry.data_location = onnx.TensorProto.EXTERNAL
@@ -308,14 +311,34 @@ def _check_data_path(model: Model, path: Path, data_path: Path, location: str) -
         raise ModelError(f"external data {data_path} would replace what {model.path} consists of; choose another name")
 
 
-def _copy(raw: bytes | memoryview | FileSlice, file: IO[bytes]) -> int:
+class _Sources(ExitStack):
+    """The files that tensors are copied from, each opened once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._files: dict[Path, FileIO] = {}
+
+    def open(self, path: Path) -> FileIO:
+        """A file, open for reading."""
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = self.enter_context(FileIO(path))
+        return file
+
+
+_BY_KERNEL_FROM = 1 << 16
+"""Slices of this many bytes are copied from file to file; smaller ones go the way of all that is written."""
+
+
+def _copy(raw: bytes | memoryview | FileSlice, file: IO[bytes], sources: _Sources) -> int:
     if not isinstance(raw, FileSlice):
         file.write(raw)
         return len(raw)
-    file.flush()
-    with raw.path.open("rb") as source:
-        left, offset = raw.length, raw.offset
-        while left and hasattr(os, "copy_file_range"):
+    source = sources.open(raw.path)
+    left, offset = raw.length, raw.offset
+    if left >= _BY_KERNEL_FROM and hasattr(os, "copy_file_range"):
+        file.flush()
+        while left:
             try:
                 done = os.copy_file_range(source.fileno(), file.fileno(), min(left, 1 << 30), offset)
             except OSError:
@@ -323,10 +346,14 @@ def _copy(raw: bytes | memoryview | FileSlice, file: IO[bytes]) -> int:
             if not done:
                 break
             left, offset = left - done, offset + done
-    file.seek(0, os.SEEK_END)
-    if left:
-        for piece in iter_chunks(FileSlice(raw.path, offset, left)):
-            file.write(piece)
+        file.seek(0, os.SEEK_END)
+    source.seek(offset)
+    while left:
+        piece = source.read(min(left, 1 << 24))
+        if not piece:
+            raise ModelError(f"tensor data file {raw.path} ended {left} bytes early")
+        file.write(piece)
+        left -= len(piece)
     return raw.length
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -334,19 +334,3 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     if array.flags.writeable:
         array.flags.writeable = False
     return array
-
-
-def iter_chunks(data: bytes | memoryview | FileSlice, chunk: int = 1 << 24) -> Iterator[bytes | memoryview]:
-    """The data in pieces of at most `chunk` bytes; a file slice is read piece by piece."""
-    if not isinstance(data, FileSlice):
-        yield data
-        return
-    with data.path.open("rb") as file:
-        file.seek(data.offset)
-        left = data.length
-        while left:
-            piece = file.read(min(chunk, left))
-            if not piece:
-                raise ModelError(f"tensor data file {data.path} ended {left} bytes early")
-            left -= len(piece)
-            yield piece
