@@ -129,7 +129,7 @@ def _together(rules: Sequence[Rule], driver: Driver, *, again: bool) -> int:
     count = driver.run_rules(single, once=again) if single else 0
     driver.log.of("worklist").seconds += perf_counter() - start
     for rule in rules:
-        if isinstance(rule, GraphPass):
+        if isinstance(rule, GraphPass) and not (rule.late and again and count):
             count += driver.run_pass(rule)
     return count
 

@@ -164,7 +164,13 @@ class PatternRule(Rule):
 
 
 class GraphPass(Rule):
-    """A pass that needs the whole graph."""
+    """A pass that needs the whole graph.
+
+    Attributes:
+        late: whether it waits, in a `repeat`, for a round in which the passes before it change nothing.
+    """
+
+    late: ClassVar[bool] = False
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Rewrite one graph; called for every graph of the model, inner ones first."""

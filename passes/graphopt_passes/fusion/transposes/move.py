@@ -33,6 +33,7 @@ class MoveTransposes(GraphPass):
 
     name = "move_transposes"
     opsets = "7-"
+    late = True  # it looks far around, and others leave it less to look at
     numerics = Numerics.ROUNDING  # reductions add up in another order
     peers: ClassVar[dict[str, str]] = {
         "onnxruntime": "TransposeOptimizer",
