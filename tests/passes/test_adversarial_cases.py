@@ -72,3 +72,34 @@ def test_a_divisor_may_come_from_a_node_without_inputs() -> None:
     { c = Constant <value = float {2}> ()  y = Div (x, c) }"""
     for name in ("fuse_layer_normalization", "fuse_rms_normalization", "fuse_gelu", "fuse_consecutive_mul"):
         assert ops(run(text, passes=name)) == ["Constant", "Div"]
+
+
+PART = "a = Slice (x, s, e, z)  b = Neg (a)  c = Slice (b, z, k, z)"
+PARTS = {
+    "plain": f"<ir_version: 5, opset_import: ['' : OP]> g (float[n] x, float[m] w) => (float[?] y) INITS {{ {PART} y = Relu (c) }}",
+    "branch": f"""<ir_version: 5, opset_import: ['' : OP]> g (float[n] x, float[m] w, bool q) => (float[?] y) INITS
+    {{ y = If (q) <then_branch = t () => (float[?] c) {{ {PART} }}, else_branch = f () => (float[?] d) {{ d = Neg (w) }}> }}""",
+    "function": f"""<ir_version: 8, opset_import: ['' : OP, 'l' : 1]> g (float[n] x, float[m] w) => (float[?] y) INITS
+    {{ c = l.f (x, s, e, z, k)  y = Relu (c) }} <domain: 'l', opset_import: ['' : OP]> f (x, s, e, z, k) => (c) {{ {PART} }}""",
+}
+INITS = "<int64[1] s = {0}, int64[1] e = {-1}, int64[1] z = {0}, int64[1] k = {2}>"
+
+
+@pytest.mark.parametrize("opset", [10, 11, 13])
+@pytest.mark.parametrize("place", PARTS)
+def test_a_part_of_an_axis_with_a_name_has_another_size(place: str, opset: int) -> None:
+    """At opset 10 the standard's inference says that the part has the size of the whole."""
+    text = PARTS[place].replace("OP", str(opset)).replace("INITS", INITS).replace("'", '"')
+    for level in ("basic", "all"):
+        result = run(text, level)
+        nodes = [*result.graph.node, *(node for function in result.functions for node in function.node)]
+        nodes += [node for owner in result.graph.node for attribute in owner.attribute for node in attribute.g.node]
+        assert sum(node.op_type == "Slice" for node in nodes) == 2, place
+
+
+def test_parts_of_shapes_are_still_followed() -> None:
+    text = """<ir_version: 5, opset_import: ["" : 10]> g (float[n,2,3] x) => (float[?,?] y)
+    <int64[1] s = {1}, int64[1] e = {3}, int64[1] z = {0}, int64[1] m = {-1}>
+    { a = Shape (x)  b = Slice (a, s, e, z)  c = ReduceProd <keepdims = 1> (b)  d = Concat <axis = 0> (m, c)
+      y = Reshape (x, d) }"""
+    assert ops(run(text)) == ["Reshape"]

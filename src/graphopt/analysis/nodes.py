@@ -10,7 +10,7 @@ from onnx import TensorProto, defs, shape_inference
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.shapes.engine import BROKEN, DECLINED, SHAPE_RULES
 from graphopt.analysis.shapes.reduce import REDUCTIONS
-from graphopt.analysis.skeleton import has_its_operands
+from graphopt.analysis.skeleton import WRONG_SLICE, has_its_operands
 from graphopt.ir import Node, Tensor, TensorType, Value, ValueType
 from graphopt.ir.flush import emit
 from graphopt.ir.types import decode_type, encode_type
@@ -77,6 +77,8 @@ def _standard(node: Node) -> list[ValueType | None]:
         types[value.name] = encode_type(value.type)
         _show_contents(value, data)
     try:
+        if node.op == "Slice" and opset == WRONG_SLICE:
+            opset += 1
         schema = defs.get_schema(node.op_type, opset, node.domain)
         imports = [onnx.helper.make_opsetid(d, v) for d, v in node.graph.opsets.items()]
         found = shape_inference.infer_node_outputs(schema, emit(node), types, data, None, imports)

@@ -104,12 +104,16 @@ class Skeleton:
 
     def _nodes(self, graph: Graph, target: onnx.GraphProto | onnx.FunctionProto) -> None:
         protos: list[onnx.NodeProto] = []
+        sliced = False
         schemas: dict[str, OpInfo | None] = {}
         for node in graph:
             op = node.op
             schema = schemas[op] if op in schemas else schemas.setdefault(op, node.schema)
             if schema is not None and (op.startswith("malformed ") or not has_its_operands(node, schema)):
                 protos.append(_stand_in(node))
+            elif op == "Slice" and graph.opset() == WRONG_SLICE and not _is_of_shape(node):
+                protos.append(_later_slice(node))
+                sliced = True
             elif node.subgraphs or node.op == "Constant":
                 protos.append(onnx.NodeProto())
                 if node.subgraphs:
@@ -121,6 +125,22 @@ class Skeleton:
             if (node.domain or schema is None) and isinstance(target, onnx.GraphProto):
                 self._seed(node, target)
         target.node.extend(protos)
+        if sliced:
+            self._slice_as_function()
+            if isinstance(target, onnx.FunctionProto):
+                target.opset_import.add(domain=_LATER, version=1)
+
+    def _slice_as_function(self) -> None:
+        """State the `Slice` of the next opset, as a function: inference at opset 10 lets names of sizes stay."""
+        if any(entry.domain == _LATER for entry in self.proto.opset_import):
+            return
+        self.proto.ir_version = max(self.proto.ir_version, _IR_WITH_FUNCTIONS)
+        self.proto.opset_import.add(domain=_LATER, version=1)
+        function = self.proto.functions.add(name="Slice", domain=_LATER)
+        function.input.extend(_SLICED)
+        function.output.append("result")
+        function.opset_import.add(domain="", version=WRONG_SLICE + 1)
+        function.node.add(op_type="Slice", input=_SLICED, output=["result"])
 
     def _seed(self, node: Node, target: onnx.GraphProto) -> None:
         if node.op.startswith("call ") or (node.domain == "ai.onnx.ml" and node.schema is not None):
@@ -161,6 +181,33 @@ def _show_captured(graph: Graph, target: onnx.GraphProto) -> None:
         tensor = value.constant_tensor
         if tensor is not None and tensor.nbytes <= _CAPTURED_BYTES and _is_shown(tensor):
             tensor.fill(target.initializer.add(name=value.name), value.name)
+
+
+WRONG_SLICE = 10
+"""At this opset the standard's inference gives parts of axes of a name that very name."""
+
+_LATER = "graphopt.later"
+_SLICED = ("data", "starts", "ends", "axes", "steps")
+_IR_WITH_FUNCTIONS = 8
+
+
+def _is_of_shape(node: Node) -> bool:
+    """Whether a part of a shape is taken, whose contents inference follows, and whose length has no name."""
+    for _ in range(_DEEPEST):
+        value = node.input(0)
+        if value is None or value.producer is None or value.producer.op not in (*_FOLLOWERS, "Shape"):
+            return False
+        node = value.producer
+        if node.op == "Shape":
+            return True
+    return False
+
+
+def _later_slice(node: Node) -> onnx.NodeProto:
+    proto = onnx.NodeProto(op_type="Slice", domain=_LATER)
+    proto.input.extend("" if v is None else v.name for v in node.inputs)
+    proto.output.extend("" if v is None else v.name for v in node.outputs)
+    return proto
 
 
 _OPTIONAL_FIRST = {"Loop": 2, "Scan": 1}
