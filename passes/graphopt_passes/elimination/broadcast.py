@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import same_shape
+from graphopt_passes.elimination.facts import made_by, same_shape
 
 
 class EliminateExpandBeforeBroadcast(OpRule):
@@ -27,8 +27,8 @@ class EliminateExpandBeforeBroadcast(OpRule):
             return None
         outcome: Outcome = None
         for index, value in enumerate(node.inputs):
-            expand = value.producer if value is not None else None
-            if value is None or expand is None or expand.op != "Expand":
+            expand = made_by(value, "Expand")
+            if value is None or expand is None:
                 continue
             x = expand.input(0)
             if expand.graph is not node.graph:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import int_list, normal_axes, pass_on, same_shape
+from graphopt_passes.elimination.facts import int_list, made_by, normal_axes, pass_on, same_shape
 
 _EMPTY = Mismatch("the list of axes is empty, which the standard and runtimes read differently")
 
@@ -63,8 +63,8 @@ class EliminateSqueezeUnsqueeze(OpRule):
 def _before(node: Node, ops: tuple[str, ...]) -> Node | Mismatch | None:
     """The producer of the first input when it is one of certain operators of the same graph."""
     value = node.inputs[0]
-    first = value.producer if value is not None else None
-    if value is None or first is None or first.op not in ops:
+    first = made_by(value, *ops)
+    if value is None or first is None:
         return None
     if first.graph is not node.graph:
         return Mismatch("{} is computed in an outer graph", value.name)

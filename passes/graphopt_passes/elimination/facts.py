@@ -43,6 +43,27 @@ def int_list(node: Node, name: str, index: int, since: int) -> tuple[int, ...] |
     return None if value is None else constant_ints(value)
 
 
+def made_by(value: Value | None, *ops: str) -> Node | None:
+    """The node that computes a value, when it is one of some operators; None when not.
+
+    Args:
+        value: the value, None being one that is left out.
+        *ops: keys of operators.
+    """
+    node = value.producer if value is not None else None
+    return node if node is not None and node.op in ops else None
+
+
+def only_reader(value: Value, node: Node) -> Mismatch | None:
+    """Why the producer of `value` cannot become part of `node`, its reader; None when it can."""
+    producer = value.producer
+    if producer is None or producer.graph is not node.graph:
+        return Mismatch("{} is computed in an outer graph", value.name)
+    if not value.one_use:
+        return Mismatch("{} has other readers", value.name)
+    return None
+
+
 def same_shape(a: Value, b: Value) -> bool:
     """Whether both shapes are known and equal: every dimension is the same number or the same symbol."""
     if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):

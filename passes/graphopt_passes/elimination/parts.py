@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import int_list
+from graphopt_passes.elimination.facts import int_list, made_by
 from graphopt_passes.fusion.slices import read_cuts
 
 _MOST_BYTES = 1 << 16
@@ -30,8 +30,8 @@ class EliminatePartOfConcat(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Find the input that the part lies in."""
         value = node.inputs[0]
-        concat = value.producer if value is not None else None
-        if value is None or concat is None or concat.op != "Concat" or len(concat.inputs) < 2:
+        concat = made_by(value, "Concat")
+        if value is None or concat is None or len(concat.inputs) < 2:
             return None
         if concat.graph is not node.graph:
             return Mismatch("{} is computed in an outer graph", value.name)

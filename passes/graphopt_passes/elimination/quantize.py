@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import pass_on
+from graphopt_passes.elimination.facts import made_by, pass_on
 
 _RANGES: dict[int, tuple[int, int]] = {
     TensorProto.UINT8: (0, 255), TensorProto.INT8: (-128, 127),
@@ -29,8 +29,8 @@ class EliminateDoubleQdq(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look one step up and compare the parameters."""
         value, y = node.inputs[0], node.outputs[0]
-        first = value.producer if value is not None else None
-        if value is None or y is None or first is None or first.op != "DequantizeLinear":
+        first = made_by(value, "DequantizeLinear")
+        if value is None or y is None or first is None:
             return None
         if first.graph is not node.graph:
             return Mismatch("{} is computed in an outer graph", value.name)
@@ -66,8 +66,8 @@ class _BeforeQuantize(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look one step up and quantize the limits."""
         value = node.inputs[0]
-        first = value.producer if value is not None else None
-        if value is None or first is None or first.op != self.above:
+        first = made_by(value, self.above)
+        if value is None or first is None:
             return None
         if first.graph is not node.graph:
             return Mismatch("{} is computed in an outer graph", value.name)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from graphopt.ir import Node
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by
 
 _SHAPE_KEEPING = frozenset({
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "Ceil", "Celu", "Clip", "Cos",
@@ -29,8 +30,8 @@ class EliminateCastBeforeShape(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look one step up."""
         value = node.inputs[0]
-        first = value.producer if value is not None else None
-        if value is None or first is None or first.op not in _SHAPE_KEEPING:
+        first = made_by(value, *_SHAPE_KEEPING)
+        if value is None or first is None:
             return None
         if first.graph is not node.graph:
             return Mismatch("{} is computed in an outer graph", value.name)

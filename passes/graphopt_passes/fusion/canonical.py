@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.ir import Node
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import int_list, normal_axes
+from graphopt_passes.elimination.facts import int_list, made_by, normal_axes, only_reader
 
 
 class AdjustAdd(OpRule):
@@ -49,16 +49,15 @@ class AdjustSliceAndMatmul(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look for a `Slice` of a constant on the left."""
         left, right = node.input(0), node.input(1)
-        cut = left.producer if left is not None else None
-        if left is None or right is None or cut is None or cut.op != "Slice":
+        cut = made_by(left, "Slice")
+        if left is None or right is None or cut is None:
             return None
         data = cut.input(0)
         if data is None or not data.is_const or not right.is_const:
             return Mismatch("the factors are not constant")
-        if cut.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", left.name)
-        if not left.one_use:
-            return Mismatch("{} has other readers", left.name)
+        problem = only_reader(left, node)
+        if problem is not None:
+            return problem
         if right.rank is None or right.rank > 2 or data.rank is None:
             return Mismatch("the right factor is not known to be a matrix or a vector")
         axes = int_list(cut, "axes", 3, 10)

@@ -10,7 +10,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.ir import Node, Tensor
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import pass_on
+from graphopt_passes.elimination.facts import made_by, only_reader, pass_on
 
 _FLOATS = frozenset({T.FLOAT16, T.BFLOAT16, T.FLOAT, T.DOUBLE})
 _WIDER: dict[int, frozenset[int]] = {
@@ -42,8 +42,8 @@ class FuseConsecutiveCasts(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Cast what the first one reads."""
         value = node.input(0)
-        first = value.producer if value is not None else None
-        if value is None or first is None or first.op != "Cast":
+        first = made_by(value, "Cast")
+        if value is None or first is None:
             return None
         if first.graph is not node.graph:
             return Mismatch("{} is computed in an outer graph", value.name)
@@ -78,13 +78,12 @@ class FuseCastIntoConstantOfShape(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Convert the number."""
         value = node.input(0)
-        fill = value.producer if value is not None else None
-        if value is None or fill is None or fill.op != "ConstantOfShape":
+        fill = made_by(value, "ConstantOfShape")
+        if value is None or fill is None:
             return None
-        if fill.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", value.name)
-        if not value.one_use:
-            return Mismatch("{} has other readers", value.name)
+        problem = only_reader(value, node)
+        if problem is not None:
+            return problem
         given, target = fill.attr("value"), node.attr("to")
         array = np.zeros(1, np.float32) if given is None else given.array()
         if array.dtype.kind not in "fiub" or target not in _NUMBERS:

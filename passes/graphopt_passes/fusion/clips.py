@@ -11,6 +11,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import only_reader
 
 _CLIPPED_FROM_THE_START = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16})
 """Element types that ONNX Runtime's `Clip` takes before opset 12; halves it converts."""
@@ -111,10 +112,9 @@ def _fuse(node: Node, inner_ops: tuple[str, ...], rw: Rewriter) -> Outcome:
     first = value.producer
     if first is None or first.op not in inner_ops:
         return None
-    if first.graph is not node.graph:
-        return Mismatch("{} is computed in an outer graph", value.name)
-    if not value.one_use:
-        return Mismatch("{} has other readers", value.name)
+    problem = only_reader(value, node)
+    if problem is not None:
+        return problem
     inner = read_bounds(first)
     if not isinstance(inner, Bounds):
         return inner

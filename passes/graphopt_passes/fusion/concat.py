@@ -8,6 +8,7 @@ import numpy as np
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by, only_reader
 
 
 class FuseConsecutiveConcats(OpRule):
@@ -23,8 +24,8 @@ class FuseConsecutiveConcats(OpRule):
         parts: list[Value | None] = []
         outcome: Outcome = None
         for value in node.inputs:
-            inner = value.producer if value is not None else None
-            if value is None or inner is None or inner.op != "Concat":
+            inner = made_by(value, "Concat")
+            if value is None or inner is None:
                 parts.append(value)
                 continue
             problem = self._problem(value, inner, node)
@@ -38,10 +39,9 @@ class FuseConsecutiveConcats(OpRule):
         return rw.replace(node, [rw.op("Concat", *parts, axis=node.attr("axis"))])
 
     def _problem(self, value: Value, inner: Node, node: Node) -> Mismatch | None:
-        if inner.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", value.name)
-        if not value.one_use:
-            return Mismatch("{} has other readers", value.name)
+        problem = only_reader(value, node)
+        if problem is not None:
+            return problem
         a, b = inner.attr("axis"), node.attr("axis")
         rank = value.rank
         if a != b and (rank is None or a % rank != b % rank):
@@ -68,8 +68,8 @@ class FuseConcatIntoReshape(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Write the shape as a constant."""
         x, shape = node.input(0), node.input(1)
-        concat = shape.producer if shape is not None else None
-        if x is None or shape is None or concat is None or concat.op != "Concat":
+        concat = made_by(shape, "Concat")
+        if x is None or shape is None or concat is None:
             return None
         if concat.graph is not node.graph:
             return Mismatch("{} is computed in an outer graph", shape.name)

@@ -8,6 +8,7 @@ import numpy as np
 
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import only_reader
 from graphopt_passes.fusion.convolution import narrowed
 
 Step = tuple[Value, np.ndarray]
@@ -35,10 +36,9 @@ def _pair(node: Node, ops: tuple[str, ...]) -> tuple[Value, np.ndarray, np.ndarr
     inner = _step(first)
     if inner is None:
         return None
-    if first.graph is not node.graph:
-        return Mismatch("{} is computed in an outer graph", value.name)
-    if not value.one_use:
-        return Mismatch("{} has other readers", value.name)
+    problem = only_reader(value, node)
+    if problem is not None:
+        return problem
     one, two = inner[1], second[1]
     if np.broadcast_shapes(one.shape, two.shape) not in (one.shape, two.shape):
         return Mismatch("the constants of shapes {} and {} would make a larger one", one.shape, two.shape)

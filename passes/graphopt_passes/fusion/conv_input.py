@@ -8,6 +8,7 @@ import numpy as np
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by, only_reader
 from graphopt_passes.fusion.convolution import narrowed, per_channel
 from graphopt_passes.fusion.gelu import completes_gelu
 
@@ -15,8 +16,8 @@ from graphopt_passes.fusion.gelu import completes_gelu
 def _input_constant(node: Node, ops: tuple[str, ...]) -> tuple[Node, Value, np.ndarray, np.ndarray] | Mismatch | None:
     """The node before a `Conv`, what it reads, its constant by input channel, and the kernel of the `Conv`."""
     value, weight = node.input(0), node.input(1)
-    before = value.producer if value is not None else None
-    if value is None or weight is None or before is None or before.op not in ops:
+    before = made_by(value, *ops)
+    if value is None or weight is None or before is None:
         return None
     left, right = before.input(0), before.input(1)
     if left is None or right is None:
@@ -25,10 +26,9 @@ def _input_constant(node: Node, ops: tuple[str, ...]) -> tuple[Node, Value, np.n
     constant = other.const()
     if constant is None:
         return None
-    if before.graph is not node.graph:
-        return Mismatch("{} is computed in an outer graph", value.name)
-    if not value.one_use:
-        return Mismatch("{} has other readers", value.name)
+    problem = only_reader(value, node)
+    if problem is not None:
+        return problem
     kernel = weight.const()
     if kernel is None:
         return Mismatch("the weight {} is not constant", weight.name)

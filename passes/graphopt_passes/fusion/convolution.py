@@ -9,6 +9,7 @@ import numpy as np
 
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.rewrite import Mismatch, Rewriter
+from graphopt_passes.elimination.facts import made_by, only_reader
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 
@@ -132,13 +133,12 @@ def sole_convolution(value: Value | None, reader: Node) -> Convolution | Mismatc
     Returns:
         The convolution; None when the value comes from something else; a `Mismatch` when it cannot be changed.
     """
-    node = value.producer if value is not None else None
-    if value is None or node is None or node.op not in CONVOLUTIONS:
+    node = made_by(value, *CONVOLUTIONS)
+    if value is None or node is None:
         return None
-    if node.graph is not reader.graph:
-        return Mismatch("{} is computed in an outer graph", value.name)
-    if not value.one_use:
-        return Mismatch("{} has other readers", value.name)
+    problem = only_reader(value, reader)
+    if problem is not None:
+        return problem
     weight = node.input(1)
     shape = weight.shape if weight is not None else None
     if weight is None or shape is None or len(shape) < 3:

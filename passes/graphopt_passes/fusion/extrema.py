@@ -8,6 +8,7 @@ import numpy as np
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by, only_reader
 
 
 class FuseConsecutiveMinMax(OpRule):
@@ -22,13 +23,12 @@ class FuseConsecutiveMinMax(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Collect the operands of an inner one."""
         for value in node.inputs:
-            inner = value.producer if value is not None else None
-            if value is None or inner is None or inner.op != node.op:
+            inner = made_by(value, node.op)
+            if value is None or inner is None:
                 continue
-            if inner.graph is not node.graph:
-                return Mismatch("{} is computed in an outer graph", value.name)
-            if not value.one_use:
-                return Mismatch("{} has other readers", value.name)
+            problem = only_reader(value, node)
+            if problem is not None:
+                return problem
             operands: list[Value] = []
             for each in node.inputs:
                 operands += [v for v in (inner.inputs if each is value else [each]) if v is not None]

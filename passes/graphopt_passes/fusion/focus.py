@@ -9,6 +9,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by
 from graphopt_passes.fusion.slices import read_cuts
 
 Phase = tuple[int, int]
@@ -83,8 +84,8 @@ class FuseGatherIntoConv(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Put the weights in that order."""
         value, weight = node.input(0), node.input(1)
-        gather = value.producer if value is not None else None
-        if value is None or weight is None or gather is None or gather.op != "Gather":
+        gather = made_by(value, "Gather")
+        if value is None or weight is None or gather is None:
             return None
         indices, x = gather.input(1), gather.input(0)
         if gather.graph is not node.graph:

@@ -8,6 +8,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Dim, Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by, only_reader
 
 
 def _same(a: Dim, b: Dim) -> bool:
@@ -49,10 +50,9 @@ def _gemm_problem(product: Value, bias: Value, reader: Node) -> Mismatch | None:
     node = product.producer
     assert node is not None
     a, b = node.input(0), node.input(1)
-    if node.graph is not reader.graph:
-        return Mismatch("{} is computed in an outer graph", product.name)
-    if not product.one_use:
-        return Mismatch("{} has other readers", product.name)
+    problem = only_reader(product, reader)
+    if problem is not None:
+        return problem
     if a is None or b is None or a.shape is None or b.shape is None or len(a.shape) != 2 or len(b.shape) != 2:
         return Mismatch("{} is not known to be a product of two matrices", product.name)
     types = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16}
@@ -97,8 +97,8 @@ class FuseTransposeIntoGemm(OpRule):
         outcome: Outcome = None
         for index, key in enumerate(("transA", "transB")):
             value = inputs[index]
-            transpose = value.producer if value is not None else None
-            if value is None or transpose is None or transpose.op != "Transpose":
+            transpose = made_by(value, "Transpose")
+            if value is None or transpose is None:
                 continue
             if transpose.graph is not node.graph:
                 outcome = Mismatch("{} is computed in an outer graph", value.name)
@@ -129,8 +129,8 @@ class FuseSumIntoGemm(OpRule):
             return None
         outcome: Outcome = None
         for product, addend in (node.inputs, node.inputs[::-1]):
-            gemm = product.producer if product is not None else None
-            if product is None or addend is None or gemm is None or gemm.op != "Gemm" or gemm.input(2) is not None:
+            gemm = made_by(product, "Gemm")
+            if product is None or addend is None or gemm is None or gemm.input(2) is not None:
                 continue
             problem = _sum_problem(product, addend, gemm, node)
             if problem is None:
@@ -141,10 +141,9 @@ class FuseSumIntoGemm(OpRule):
 
 
 def _sum_problem(product: Value, addend: Value, gemm: Node, reader: Node) -> Mismatch | None:
-    if gemm.graph is not reader.graph:
-        return Mismatch("{} is computed in an outer graph", product.name)
-    if not product.one_use:
-        return Mismatch("{} has other readers", product.name)
+    problem = only_reader(product, reader)
+    if problem is not None:
+        return problem
     shape = product.shape
     if shape is None or len(shape) != 2:
         return Mismatch("the shape of {} is not known", product.name)

@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by, only_reader
 from graphopt_passes.fusion.batchnorm import read_batchnorm
 from graphopt_passes.fusion.convolution import narrowed
 
@@ -59,13 +60,12 @@ class Product:
 
 def sole_product(value: Value | None, reader: Node, ops: tuple[str, ...]) -> Product | Mismatch | None:
     """The product that computes `value` for `reader` alone; None when it comes from something else."""
-    node = value.producer if value is not None else None
-    if value is None or node is None or node.op not in ops:
+    node = made_by(value, *ops)
+    if value is None or node is None:
         return None
-    if node.graph is not reader.graph:
-        return Mismatch("{} is computed in an outer graph", value.name)
-    if not value.one_use:
-        return Mismatch("{} has other readers", value.name)
+    problem = only_reader(value, reader)
+    if problem is not None:
+        return problem
     x, right, shift = node.input(0), node.input(1), node.input(2)
     weight = right.const() if right is not None else None
     if x is None or right is None or weight is None:

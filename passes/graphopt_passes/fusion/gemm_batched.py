@@ -10,7 +10,8 @@ import numpy as np
 
 from graphopt.ir import Dim, Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.contrib.operands import NEWEST, first, not_float, only_reader
+from graphopt_passes.elimination.facts import made_by, only_reader
+from graphopt_passes.fusion.contrib.operands import NEWEST, first, not_float
 from graphopt_passes.fusion.reshapes import RESHAPES
 
 _ROWS = 64
@@ -41,8 +42,8 @@ class FuseMatmulAddBiasIntoGemmBatched(OpRule):
         """Try the product on either side."""
         outcome: Outcome = None
         for product, bias in (node.inputs, node.inputs[::-1]):
-            matmul = product.producer if product is not None else None
-            if product is None or bias is None or matmul is None or matmul.op != "MatMul":
+            matmul = made_by(product, "MatMul")
+            if product is None or bias is None or matmul is None:
                 continue
             x, weight = matmul.inputs[:2]
             if x is None or weight is None or x.rank == 2:

@@ -9,6 +9,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by
 from graphopt_passes.fusion.convolution import narrowed
 
 _TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
@@ -31,21 +32,16 @@ class FuseMulIntoMatmul(OpRule):
         """Find the product, and the constant added to it."""
         for at in (0, 1) if node.op == "Mul" else (0,):
             value, other = node.input(at), node.input(1 - at)
-            add = _inner(value, "Add")
+            add = made_by(value, "Add")
             for step in (0, 1) if add is not None else (None,):
                 product = value if step is None or add is None else add.input(step)
                 bias = None if step is None or add is None else add.input(1 - step)
-                matmul = _inner(product, "MatMul")
+                matmul = made_by(product, "MatMul")
                 if matmul is None or value is None or other is None or product is None:
                     continue
                 problem = _problem(node, matmul, (value, product), bias)
                 return problem if problem is not None else _scaled(node, matmul, bias, other, rw)
         return None
-
-
-def _inner(value: Value | None, op: str) -> Node | None:
-    node = value.producer if value is not None else None
-    return node if node is not None and node.op == op else None
 
 
 def _problem(node: Node, matmul: Node, inner: tuple[Value, Value], bias: Value | None) -> Mismatch | None:

@@ -7,6 +7,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by, only_reader
 
 _SMALLEST = 2.0**-20
 """A product of scales below this is left: numbers that are small already would lose digits."""
@@ -46,8 +47,8 @@ class FuseScalesOfMatmul(OpRule):
 
 def _scaled(value: Value | None, reader: Node) -> tuple[Value, np.ndarray] | Mismatch | None:
     """What a value is a multiple of, and the number; None when it is no multiple of anything by one number."""
-    producer = value.producer if value is not None else None
-    if value is None or producer is None or producer.op != "Mul":
+    producer = made_by(value, "Mul")
+    if value is None or producer is None:
         return None
     for at in (1, 0):
         x, factor = producer.input(1 - at), producer.input(at)
@@ -56,10 +57,9 @@ def _scaled(value: Value | None, reader: Node) -> tuple[Value, np.ndarray] | Mis
             continue
         if x.rank is None or x.rank < max(array.ndim, 1):
             return Mismatch("{} may stretch {}", factor.name if factor is not None else "", x.name)
-        if producer.graph is not reader.graph:
-            return Mismatch("{} is computed in an outer graph", value.name)
-        if not value.one_use:
-            return Mismatch("{} has other readers", value.name)
+        problem = only_reader(value, reader)
+        if problem is not None:
+            return problem
         if x.dtype not in _WIDE:
             return Mismatch("the range of {} is narrow", x.name)
         if not _SMALLEST**0.5 <= abs(float(array.reshape(-1)[0])) <= 1:

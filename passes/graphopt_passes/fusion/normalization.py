@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by
 from graphopt_passes.fusion.axes import absolute, read_axes
 from graphopt_passes.fusion.factors import exponent, number
 
@@ -65,8 +66,8 @@ def read_scatter(node: Node) -> Scatter | None:
             continue
         for mean, epsilon in (add.inputs, add.inputs[::-1]):
             small = number(epsilon)
-            reduce = mean.producer if mean is not None else None
-            if small is None or reduce is None or reduce.op != "ReduceMean" or not reduce.attr("keepdims", 1):
+            reduce = made_by(mean, "ReduceMean")
+            if small is None or reduce is None or not reduce.attr("keepdims", 1):
                 continue
             axes, square = read_axes(reduce), _squared(reduce.input(0))
             if isinstance(axes, tuple) and square is not None and _same(square[0], value):
@@ -200,8 +201,8 @@ def read_centered(node: Node) -> tuple[Value, Scatter, frozenset[Node]] | Mismat
     if scatter is None or center is None or center.op != "Sub":
         return None
     x, mean = center.input(0), center.input(1)
-    reduce = mean.producer if mean is not None else None
-    if x is None or reduce is None or reduce.op != "ReduceMean" or reduce.input(0) is not x:
+    reduce = made_by(mean, "ReduceMean")
+    if x is None or reduce is None or reduce.input(0) is not x:
         return None
     if not _are_equal(read_axes(reduce), scatter.axes, x.rank) or not reduce.attr("keepdims", 1):
         return Mismatch("mean and variance have other axes")

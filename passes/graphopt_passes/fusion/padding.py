@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,8 @@ def read_padding(value: Value | None, reader: Node, rank: int | None) -> Padding
     Returns:
         The padding; None when the value comes from something else; a `Mismatch` when windows cannot do the same.
     """
-    node = value.producer if value is not None else None
-    if value is None or node is None or node.op != "Pad":
+    node = made_by(value, "Pad")
+    if value is None or node is None:
         return None
     if node.graph is not reader.graph:
         return Mismatch("{} is computed in an outer graph", value.name)

@@ -9,6 +9,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by
 
 _TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
 """Element types that runtimes have both operators for."""
@@ -89,12 +90,12 @@ class ConvertReshapesToSpaceToDepth(OpRule):
 def _shuffle(node: Node, perms: frozenset[tuple[int, ...]]) -> _Shuffle | Mismatch | None:
     """Read the three nodes, the `Reshape` at the end being `node`."""
     moved = node.inputs[0]
-    transpose = moved.producer if moved is not None else None
-    if moved is None or transpose is None or transpose.op != "Transpose":
+    transpose = made_by(moved, "Transpose")
+    if moved is None or transpose is None:
         return None
     perm, parted = tuple(transpose.attr("perm") or ()), transpose.inputs[0]
-    first = parted.producer if parted is not None else None
-    if perm not in perms or parted is None or first is None or first.op != "Reshape" or first.inputs[0] is None:
+    first = made_by(parted, "Reshape")
+    if perm not in perms or parted is None or first is None or first.inputs[0] is None:
         return None
     x = first.inputs[0]
     if first.graph is not node.graph:

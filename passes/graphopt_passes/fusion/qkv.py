@@ -18,7 +18,9 @@ class FuseQkv(OpRule):
 
     `MatMul` or `Gemm`, any number of them; the weights stand side by side and a `Split` parts the result. It takes
     part in no level, since copying the parts costs ONNX Runtime as much as the fewer products gain: measured on one
-    thread, three products of 16 x 256 by 256 x 256 take 40 us apart and 43 us together.
+    thread, three products of 16 x 256 by 256 x 256 take 40 us apart and 43 us together, a BERT of four layers 6.66 and
+    6.18 ms at level `extended`, 5.14 and 5.17 ms at level `all`. The three 1x1 convolutions of an Inception block take
+    1.00 to 1.03 of the time when they are one and a `Split`, so no pass joins those.
     """
 
     name = "fuse_qkv"

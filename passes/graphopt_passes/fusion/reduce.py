@@ -8,6 +8,7 @@ import numpy as np
 
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by, only_reader
 from graphopt_passes.fusion.axes import absolute, read_axes
 
 REDUCTIONS = frozenset(
@@ -29,13 +30,12 @@ class FuseConsecutiveReduceUnsqueeze(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Set `keepdims`."""
         value = node.input(0)
-        reduce = value.producer if value is not None else None
-        if value is None or reduce is None or reduce.op not in REDUCTIONS or reduce.attr("keepdims", 1):
+        reduce = made_by(value, *REDUCTIONS)
+        if value is None or reduce is None or reduce.attr("keepdims", 1):
             return None
-        if reduce.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", value.name)
-        if not value.one_use:
-            return Mismatch("{} has other readers", value.name)
+        problem = only_reader(value, node)
+        if problem is not None:
+            return problem
         x = reduce.input(0)
         problem = self._problem(reduce, node, x)
         if problem is not None:
@@ -80,13 +80,12 @@ class FuseConsecutiveReduce(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Count the second axes among those that the first leaves."""
         value = node.input(0)
-        first = value.producer if value is not None else None
-        if value is None or first is None or first.op != node.op:
+        first = made_by(value, node.op)
+        if value is None or first is None:
             return None
-        if first.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", value.name)
-        if not value.one_use:
-            return Mismatch("{} has other readers", value.name)
+        problem = only_reader(value, node)
+        if problem is not None:
+            return problem
         x = first.input(0)
         if x is None or (node.op not in ("ReduceProd", "ReduceSum") and x.dtype not in FLOAT_TYPES):
             return Mismatch("the element type of {} is not known to be a float", value.name)

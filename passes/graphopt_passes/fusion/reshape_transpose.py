@@ -8,6 +8,7 @@ import numpy as np
 
 from graphopt.ir import Dim, Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by
 from graphopt_passes.fusion.reshapes import RESHAPES, constant_target
 
 
@@ -27,12 +28,12 @@ class FuseReshapeIntoTranspose(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Find out of which dimension each dimension of the result is."""
         middle, result = node.input(0), node.outputs[0]
-        transpose = middle.producer if middle is not None else None
-        if middle is None or result is None or transpose is None or transpose.op != "Transpose":
+        transpose = made_by(middle, "Transpose")
+        if middle is None or result is None or transpose is None:
             return None
         between = transpose.input(0)
-        first = between.producer if between is not None else None
-        if between is None or first is None or first.op not in RESHAPES or not middle.one_use:
+        first = made_by(between, *RESHAPES)
+        if between is None or first is None or not middle.one_use:
             return None
         x = first.input(0)
         if x is None or transpose.graph is not node.graph or first.graph is not node.graph:

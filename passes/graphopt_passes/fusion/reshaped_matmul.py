@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from graphopt.ir import Dim, Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by, only_reader
 from graphopt_passes.fusion.reshapes import RESHAPES
 
 Shape = tuple[Dim, ...]
@@ -27,16 +28,15 @@ class FuseReshapesIntoMatmul(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Compare the shapes before, between and behind."""
         product, result = node.input(0), node.outputs[0]
-        matmul = product.producer if product is not None else None
-        if product is None or result is None or matmul is None or matmul.op != "MatMul":
+        matmul = made_by(product, "MatMul")
+        if product is None or result is None or matmul is None:
             return None
         left, right = matmul.inputs
         if left is None or right is None or not _is_reshaped(left):
             return None
-        if matmul.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", product.name)
-        if not product.one_use:
-            return Mismatch("{} has other readers", product.name)
+        problem = only_reader(product, node)
+        if problem is not None:
+            return problem
         operands = _rows_merged(left, right, result)
         if operands is None:
             operands = _batches_merged(left, right, result)

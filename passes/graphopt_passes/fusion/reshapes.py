@@ -9,6 +9,7 @@ import numpy as np
 
 from graphopt.ir import Dim, Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by
 
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
@@ -37,8 +38,8 @@ class FuseConsecutiveReshapes(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Find a shape that leads to the same result in one step."""
         value = node.input(0)
-        first = value.producer if value is not None else None
-        if value is None or first is None or first.op not in RESHAPES:
+        first = made_by(value, *RESHAPES)
+        if value is None or first is None:
             return None
         if first.op == node.op and node.op in ("Squeeze", "Unsqueeze"):
             return None

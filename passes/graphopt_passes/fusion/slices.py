@@ -9,6 +9,7 @@ import numpy as np
 
 from graphopt.ir import Dim, Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by
 
 _END = 2**63 - 1
 
@@ -83,8 +84,8 @@ class FuseConsecutiveSlices(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Collect the bounds by axis."""
         value = node.input(0)
-        first = value.producer if value is not None else None
-        if value is None or first is None or first.op != "Slice":
+        first = made_by(value, "Slice")
+        if value is None or first is None:
             return None
         if first.graph is not node.graph:
             return Mismatch("{} is computed in an outer graph", value.name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from graphopt.ir import Node
-from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by, only_reader
 
 
 class FuseConsecutiveLogSoftmax(OpRule):
@@ -23,11 +24,10 @@ class FuseConsecutiveLogSoftmax(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Keep the attributes of the softmax."""
         value = node.input(0)
-        softmax = value.producer if value is not None else None
-        if value is None or softmax is None or softmax.op != "Softmax":
+        softmax = made_by(value, "Softmax")
+        if value is None or softmax is None:
             return None
-        if softmax.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", value.name)
-        if not value.one_use:
-            return Mismatch("{} has other readers", value.name)
+        problem = only_reader(value, node)
+        if problem is not None:
+            return problem
         return rw.replace(node, [rw.op("LogSoftmax", softmax.inputs[0], **softmax.attrs)])

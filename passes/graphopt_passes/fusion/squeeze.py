@@ -7,14 +7,15 @@ from typing import ClassVar
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by
 from graphopt_passes.fusion.axes import absolute, read_axes, write_with_axes
 
 
 def _pair(node: Node) -> tuple[Node, Value] | Mismatch | None:
     """The node of the same operator above, and what that reads."""
     value = node.input(0)
-    first = value.producer if value is not None else None
-    if value is None or first is None or first.op != node.op:
+    first = made_by(value, node.op)
+    if value is None or first is None:
         return None
     if first.graph is not node.graph:
         return Mismatch("{} is computed in an outer graph", value.name)

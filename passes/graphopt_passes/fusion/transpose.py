@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from graphopt.ir import Node
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import pass_on
+from graphopt_passes.elimination.facts import made_by, pass_on
 
 
 class FuseConsecutiveTransposes(OpRule):
@@ -36,8 +36,8 @@ def join_transposes(node: Node, rw: Rewriter) -> Outcome:
         rw: the gate.
     """
     value = node.inputs[0]
-    first = value.producer if value is not None else None
-    if value is None or first is None or first.op != "Transpose":
+    first = made_by(value, "Transpose")
+    if value is None or first is None:
         return None
     if first.graph is not node.graph:
         return Mismatch("{} is computed in an outer graph", value.name)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from graphopt.ir import Node
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import made_by
 
 
 class RewriteWhere(OpRule):
@@ -23,8 +24,8 @@ class RewriteWhere(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Read what is negated."""
         condition = node.input(0)
-        negation = condition.producer if condition is not None else None
-        if condition is None or negation is None or negation.op != "Not":
+        negation = made_by(condition, "Not")
+        if condition is None or negation is None:
             return None
         if negation.graph is not node.graph:
             return Mismatch("{} is computed in an outer graph", condition.name)

@@ -8,7 +8,8 @@ import numpy as np
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, not_float, only_reader
+from graphopt_passes.elimination.facts import made_by, only_reader
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, not_float
 from graphopt_passes.fusion.factors import number
 
 _FUSED_CONV = f"{DOMAIN}::FusedConv"
@@ -31,8 +32,8 @@ class FuseActivationIntoGemm(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look for a `Gemm` before it."""
         value = node.input(0)
-        gemm = value.producer if value is not None else None
-        if value is None or gemm is None or gemm.op != "Gemm":
+        gemm = made_by(value, "Gemm")
+        if value is None or gemm is None:
             return None
         problem = first(only_reader(value, node), not_float(value))
         if problem is not None:
@@ -59,8 +60,8 @@ class FuseActivationIntoConv(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look for a convolution before it, or for one with an addition after it."""
         value = node.input(0)
-        conv = value.producer if value is not None else None
-        if value is None or conv is None or conv.op not in ("Conv", _FUSED_CONV):
+        conv = made_by(value, "Conv", _FUSED_CONV)
+        if value is None or conv is None:
             return None
         if conv.attr("activation", ""):
             return Mismatch("{} has an activation already", value.name)
@@ -92,8 +93,8 @@ class FuseAddIntoConv(OpRule):
             return None
         problem: Mismatch | None = None
         for value, other in (node.inputs, node.inputs[::-1]):
-            conv = value.producer if value is not None else None
-            if value is None or other is None or conv is None or conv.op != "Conv" or value is other:
+            conv = made_by(value, "Conv")
+            if value is None or other is None or conv is None or value is other:
                 continue
             problem = first(only_reader(value, node), not_float(value), _unlike(value, other))
             if problem is None:

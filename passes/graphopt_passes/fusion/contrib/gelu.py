@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, not_float, only_reader
+from graphopt_passes.elimination.facts import made_by, only_reader
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, not_float
 from graphopt_passes.fusion.factors import number
 from graphopt_passes.fusion.gelu import FuseGelu
 
@@ -62,8 +63,8 @@ class FuseAddBiasIntoGelu(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look for an `Add` of a constant before it."""
         total = node.input(0)
-        add = total.producer if total is not None else None
-        if total is None or add is None or add.op != "Add" or node.input(1) is not None:
+        add = made_by(total, "Add")
+        if total is None or add is None or node.input(1) is not None:
             return None
         if node.op == "Gelu" and node.attr("approximate", "none") != "tanh":
             return None
@@ -105,8 +106,8 @@ class FuseQuickGelu(OpRule):
             problem = not_float(x)
             return rw.replace(node, [swish]) if problem is None else problem
         for x, gate in (node.inputs, node.inputs[::-1]):
-            sigmoid = gate.producer if gate is not None else None
-            if x is None or gate is None or sigmoid is None or sigmoid.op != "Sigmoid":
+            sigmoid = made_by(gate, "Sigmoid")
+            if x is None or gate is None or sigmoid is None:
                 continue
             alpha = _alpha(sigmoid, x)
             if alpha is None:
@@ -123,8 +124,8 @@ def _alpha(sigmoid: Node, x: Value) -> float | Mismatch | None:
     argument = sigmoid.input(0)
     if argument is x:
         return 1.0
-    scaled = argument.producer if argument is not None else None
-    if argument is None or scaled is None or scaled.op not in ("Mul", "Div"):
+    scaled = made_by(argument, "Mul", "Div")
+    if argument is None or scaled is None:
         return None
     for value, constant in (scaled.inputs, scaled.inputs[::-1])[: 2 if scaled.op == "Mul" else 1]:
         alpha = number(constant)

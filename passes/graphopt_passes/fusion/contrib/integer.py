@@ -8,7 +8,8 @@ from onnx import TensorProto
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, only_reader
+from graphopt_passes.elimination.facts import made_by, only_reader
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 
 _TO_FLOAT = f"{DOMAIN}::MatMulIntegerToFloat"
 
@@ -89,8 +90,8 @@ def _points(product: Node, one: Value, two: Value) -> tuple[Value, Value] | Mism
 
 def _bias(node: Node, rw: Rewriter) -> Outcome:
     for value, bias in (node.inputs, node.inputs[::-1]):
-        product = value.producer if value is not None else None
-        if value is None or bias is None or product is None or product.op != _TO_FLOAT or product.input(6) is not None:
+        product = made_by(value, _TO_FLOAT)
+        if value is None or bias is None or product is None or product.input(6) is not None:
             continue
         tensor = bias.constant_tensor
         if tensor is None:

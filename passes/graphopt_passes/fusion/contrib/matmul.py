@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, not_float, only_reader
+from graphopt_passes.elimination.facts import made_by, only_reader
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, not_float
 from graphopt_passes.fusion.factors import number
 
 _FUSED = f"{DOMAIN}::FusedMatMul"
@@ -32,8 +33,8 @@ class FuseTransposeIntoMatmul(OpRule):
             return None
         for index, flag in enumerate(("transA", "transB")):
             value = node.input(index)
-            transpose = value.producer if value is not None else None
-            if value is None or transpose is None or transpose.op != "Transpose" or transpose.inputs[0] is None:
+            transpose = made_by(value, "Transpose")
+            if value is None or transpose is None or transpose.inputs[0] is None:
                 continue
             if not _swaps_matrix(transpose):
                 continue

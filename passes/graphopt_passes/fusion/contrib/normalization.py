@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from graphopt.ir import Node
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, in_runtime, only_reader
+from graphopt_passes.elimination.facts import only_reader
+from graphopt_passes.fusion.contrib.operands import DOMAIN, in_runtime
 from graphopt_passes.fusion.normalization import count_axes, read_scatter, spread
 
 _NORM = f"{DOMAIN}::BranchwiseRMSNorm"

@@ -8,23 +8,13 @@ from pathlib import Path
 from onnx import TensorProto
 
 from graphopt.analysis.nodes import dtype_of_output
-from graphopt.ir import Node, Value
+from graphopt.ir import Value
 from graphopt.rewrite import Mismatch
 from graphopt.rewrite.target import Target, host
 
 DOMAIN = "com.microsoft"
 NEWEST = 26
 """The newest opset that ONNX Runtime 1.31 runs: a later model is not for it, and stays in the standard's operators."""
-
-
-def only_reader(value: Value, node: Node) -> Mismatch | None:
-    """Why the producer of `value` cannot become part of `node`, its reader; None when it can."""
-    producer = value.producer
-    if producer is None or producer.graph is not node.graph:
-        return Mismatch("{} is computed in an outer graph", value.name)
-    if not value.one_use:
-        return Mismatch("{} has other readers", value.name)
-    return None
 
 
 def not_float(value: Value) -> Mismatch | None:

@@ -12,7 +12,8 @@ from onnx import TensorProto
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
 from graphopt.rewrite.target import host
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, only_reader, sums_bytes_exactly
+from graphopt_passes.elimination.facts import only_reader
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, sums_bytes_exactly
 
 _BYTES: dict[int, type[np.generic]] = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
 _WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
