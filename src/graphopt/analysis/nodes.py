@@ -7,6 +7,7 @@ from collections.abc import Callable
 import onnx
 from onnx import TensorProto, defs, shape_inference
 
+from graphopt.analysis.misled import without_zeros
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.shapes.engine import BROKEN, DECLINED, SHAPE_RULES
 from graphopt.analysis.shapes.reduce import REDUCTIONS
@@ -85,6 +86,9 @@ def _standard(node: Node) -> list[ValueType | None]:
     except Exception:
         # Inference raises many kinds of errors on inputs that it finds wrong: then nothing is known.
         return unknown
+    if node.op == "Attention":
+        for type_proto in found.values():
+            without_zeros(type_proto)
     return [decode_type(found[v.name]) if v is not None and v.name in found else None for v in node.outputs]
 
 

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import onnx
 from onnx import shape_inference
 
+from graphopt.analysis.misled import without_wrong_sizes
 from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.skeleton import Skeleton, contents_may_explode, follows_long_vectors, may_make_vectors
@@ -64,7 +65,10 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
 def _infer(skeleton: Skeleton, data_prop: bool) -> onnx.ModelProto | None:
     """The inferred model, or None when inference gives up on the whole of it."""
     try:
-        return shape_inference.infer_shapes(skeleton.proto, data_prop=data_prop)
+        result = shape_inference.infer_shapes(skeleton.proto, data_prop=data_prop)
+        if without_wrong_sizes(skeleton.proto.graph, result.graph):
+            result = shape_inference.infer_shapes(skeleton.proto, data_prop=data_prop)
+        return result
     except Exception:
         # The C++ side raises whatever it likes: InferenceError, RuntimeError, ValidationError, IndexError.
         return None
