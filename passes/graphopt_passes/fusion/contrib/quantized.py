@@ -240,6 +240,8 @@ def _concat(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
         return problem
     if all(operand.same_scale(output) for operand in operands):
         return _moved(op, operands, output, rw)
+    if op.graph.in_function:
+        return Mismatch("ONNX Runtime infers a wrong type for QLinearConcat in a function")
     reads = [part for operand in operands for part in operand.read(rw)]
     made: Value = rw.op("QLinearConcat", output.scale, output.origin(rw), *reads, domain=DOMAIN, axis=op.attr("axis"))
     return made
