@@ -50,6 +50,7 @@ class Builder:
         self._constants: dict[tuple[Any, ...], Value] = {}
         self._entered: dict[Value, Blocked] = {}
         self._made: dict[tuple[Any, ...], Value] = {}
+        self.room = weights.Room()
 
     def build(self, group: Group) -> Outcome:
         """Replace a group; a `Mismatch` when it cannot be built as things are."""
@@ -207,7 +208,7 @@ def _conv(build: Builder, group: Group) -> Built:
     if isinstance(entered, Mismatch):
         return entered
     source, inputs = entered
-    made = build.constant(weight, ("BiBo", merge, inputs), lambda: weights.both_blocked(array, inputs, layout, block))
+    made = build.constant(weight, ("BiBo", merge, inputs), lambda: weights.both_blocked(array, inputs, layout, block, build.room))
     return build.convolution(group, source, made, layout)
 
 

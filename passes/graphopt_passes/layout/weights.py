@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -81,15 +82,45 @@ def block_diagonal(weight: Array, group: int, merge: int) -> Array:
     return wide.reshape(outputs, merge * inputs, *weight.shape[2:])
 
 
-def both_blocked(weight: Array, inputs: Layout, outputs: Layout, block: int) -> Array:
+class Room:
+    """Memory for many arrays. When these are many bytes, it is taken in large pieces.
+
+    Those the system gives out in large pages, where small ones would take as long as filling them.
+    """
+
+    piece = 1 << 23
+
+    def __init__(self) -> None:
+        self._piece = np.empty(0, np.uint8)
+        self._at = self._total = 0
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """An array, of whatever is there."""
+        size = prod(shape) * dtype.itemsize
+        self._total += size
+        if size > self.piece // 2 or self._total < self.piece:
+            return np.empty(shape, dtype)
+        if self._at + size > self._piece.size:
+            self._piece, self._at = np.empty(self.piece, np.uint8), 0
+        found = self._piece[self._at : self._at + size].view(dtype).reshape(shape)
+        self._at += -(-size // _ALIGNED) * _ALIGNED
+        return found
+
+
+_ALIGNED = 64
+
+
+def both_blocked(weight: Array, inputs: Layout, outputs: Layout, block: int, room: Room | None = None) -> Array:
     """OIHWBiBo: input and output channels blocked, spread over the layouts of input and output.
 
     The flat index is (((o // b * Ip / b + i // b) * KH + kh) * KW + kw) * b * b + i % b * b + o % b.
     """
     shape = (lanes(outputs, block), lanes(inputs, block), *weight.shape[2:])
     cells = prod(weight.shape[2:])
-    make = np.empty if shape == weight.shape else np.zeros
-    result = make((shape[0] // block, shape[1] // block, cells, block, block), weight.dtype)
+    blocks = (shape[0] // block, shape[1] // block, cells, block, block)
+    result = np.empty(blocks, weight.dtype) if room is None else room.array(blocks, weight.dtype)
+    if shape != weight.shape:
+        result[...] = 0
     for o, out_block, out_blocks, out_lanes in _runs(outputs, block):
         for i, in_block, in_blocks, in_lanes in _runs(inputs, block):
             part = weight[o : o + out_blocks * out_lanes, i : i + in_blocks * in_lanes]
