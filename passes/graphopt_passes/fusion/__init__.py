@@ -51,6 +51,7 @@ PASSES: dict[str, str] = {
     "fuse_mul_into_matmul": "fusion.matmul_affine:FuseMulIntoMatmul",
     "fuse_preceding_add_into_conv": "fusion.conv_input:FusePrecedingAddIntoConv",
     "fuse_preceding_mul_into_conv": "fusion.conv_input:FusePrecedingMulIntoConv",
+    "fuse_gathers_into_split": "fusion.gathers:FuseGathersIntoSplit",
     "fuse_slices_into_split": "fusion.split:FuseSlicesIntoSplit",
     "fuse_split_gather_concat": "fusion.rejoined:FuseSplitGatherConcat",
     "replace_split_to_sequence": "fusion.split:ReplaceSplitToSequence",
