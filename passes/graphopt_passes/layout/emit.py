@@ -208,7 +208,9 @@ def _conv(build: Builder, group: Group) -> Built:
     if isinstance(entered, Mismatch):
         return entered
     source, inputs = entered
-    made = build.constant(weight, ("BiBo", merge, inputs), lambda: weights.both_blocked(array, inputs, layout, block, build.room))
+    room = build.room
+    key = ("BiBo", merge, inputs)
+    made = build.constant(weight, key, lambda: weights.both_blocked(array, inputs, layout, block, room))
     return build.convolution(group, source, made, layout)
 
 
