@@ -29,6 +29,7 @@ PASSES: dict[str, str] = {
     "eliminate_double_negation": "elimination.cancel:EliminateDoubleNegation",
     "eliminate_squeeze_unsqueeze": "elimination.cancel:EliminateSqueezeUnsqueeze",
     "eliminate_cast_before_shape": "elimination.unread:EliminateCastBeforeShape",
+    "eliminate_transpose_before_shape": "elimination.unread:EliminateTransposeBeforeShape",
     "eliminate_unused_optional_outputs": "elimination.unread:EliminateUnusedOptionalOutputs",
     "eliminate_unused_subgraph_outputs": "elimination.carried:EliminateUnusedSubgraphOutputs",
     "eliminate_loop_invariant_state": "elimination.carried:EliminateLoopInvariantState",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from graphopt.ir import Node
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
 from graphopt_passes.elimination.facts import made_by
@@ -38,6 +40,38 @@ class EliminateCastBeforeShape(OpRule):
         if value.output_count or any(user.op not in self.ops for user in value.users):
             return Mismatch("{} is not only measured", value.name)
         return rw.set_input(node, 0, first.inputs[0])
+
+
+class EliminateTransposeBeforeShape(OpRule):
+    """Take `Shape` and `Size` of the input of a `Transpose`, the sizes in the other order.
+
+    Only where nothing but the measuring reads its result, so that the `Transpose` goes away.
+    """
+
+    name = "eliminate_transpose_before_shape"
+    ops = ("Shape", "Size")
+    opsets = "9-"  # below, an old model cannot hold a new constant of integers
+    peers: ClassVar[dict[str, str]] = {"onnxruntime": "TransposeOptimizer"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look one step up and read the permutation."""
+        value = node.inputs[0]
+        transpose = made_by(value, "Transpose")
+        if value is None or transpose is None or transpose.inputs[0] is None:
+            return None
+        x = transpose.inputs[0]
+        if transpose.graph is not node.graph:
+            return Mismatch("{} is computed in an outer graph", value.name)
+        if value.output_count or any(user.op not in self.ops for user in value.users):
+            return Mismatch("{} is not only measured", value.name)
+        if node.op == "Size":
+            return rw.set_input(node, 0, x)
+        rank = value.rank if value.rank is not None else x.rank
+        perm = transpose.attr("perm") or (range(rank)[::-1] if rank is not None else None)
+        if perm is None:
+            return Mismatch("the rank of {} is not known", x.name)
+        asked = np.array(perm[node.attr("start", 0) : node.attr("end", len(perm))], np.int64)
+        return rw.replace(node, [rw.op("Gather", rw.op("Shape", x), asked)])
 
 
 _OPTIONAL_FROM = {"Dropout": 1, "GRU": 1, "LSTM": 1, "LayerNormalization": 1, "RNN": 1}

@@ -25,6 +25,8 @@ ONNX Runtime takes 0.035 to 0.09 ns a byte, whichever axes move, and about 0.8 u
 _INTO_CONV = frozenset({"Add", "Clip", "Div", "HardSigmoid", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"})
 """What a convolution takes in, arithmetic with a constant operand."""
 
+_MEASURING = ("Shape", "Size")
+
 _CHANGE = 16.0
 """What it costs to change an operator, so that none is changed for nothing."""
 
@@ -143,8 +145,8 @@ def _goes_into_conv(node: Node, family: list[Value]) -> bool:
 
 
 def _is_free(user: Node, region: Region) -> bool:
-    """Whether a reader permutes anyway, so that it can as well read the other form."""
-    return user.op == "Transpose" and user.graph is region.graph and not is_absorbed(user)
+    """Whether a reader permutes anyway, or only measures, so that it can as well read the other form."""
+    return user.graph is region.graph and (user.op in _MEASURING or (user.op == "Transpose" and not is_absorbed(user)))
 
 
 def _price(value: Value, region: Region) -> float:
