@@ -21,7 +21,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Graph, Node, TensorType, Value
 from graphopt.rewrite import Mismatch, Outcome, Rewriter
-from graphopt_passes.algorithm.layer import Geometry, extents, pads_of
+from graphopt_passes.algorithm.layer import Geometry, extents, pads_of, strides_of
 from graphopt_passes.algorithm.transforms import TILES_OF, Filtering, input_rows, output_rows, transformed_weight
 from graphopt_passes.layout.weights import grouped_blocked
 
@@ -34,7 +34,7 @@ FUSED = {"Relu": (), "LeakyRelu": ("activation_alpha",), "Sigmoid": (), "Tanh": 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockedLayer(Geometry):
-    """A blocked convolution of stride 1: 3x3, 5x5, or one row or column of those.
+    """A blocked convolution with a kernel that the algorithm has matrices for.
 
     Attributes:
         node: the blocked `Conv`.
@@ -43,6 +43,7 @@ class BlockedLayer(Geometry):
         source: height and width of its input.
         pads: top, left, bottom, right.
         block: channels per block.
+        strides: vertical and horizontal.
     """
 
     node: Node
@@ -51,6 +52,7 @@ class BlockedLayer(Geometry):
     source: tuple[int, int]
     pads: tuple[int, int, int, int]
     block: int
+    strides: tuple[int, int] = (1, 1)
 
     @property
     def x(self) -> Value:
@@ -110,7 +112,7 @@ def read_blocked(node: Node, block: int) -> BlockedLayer | Mismatch | None:
         return Mismatch("the bias {} is not constant", bias.name)
     if node.attr("activation") not in (None, *_PLAIN):
         return Mismatch("its activation is {}", node.attr("activation"))
-    layer = BlockedLayer(node, unblocked(kernel, block), found[0], found[1:], pads, block)
+    layer = BlockedLayer(node, unblocked(kernel, block), found[0], found[1:], pads, block, strides_of(node))
     if min(layer.size) < 1:
         return Mismatch("its result is empty")
     return layer
@@ -199,6 +201,10 @@ class BlockedBuilder:
         if layer.residual is not None and (layer.residual.graph is not layer.node.graph):
             return Mismatch("what it adds is of another graph")
         form = Filtering(tile, layer.sides)
+        if tile == 1:
+            return rw.replace(layer.node, [self._taps(layer, form)], detail=str(form))
+        if layer.strides != (1, 1):
+            return Mismatch("its strides are {}", layer.strides)
         if tile not in TILES_OF[layer.sides]:
             return Mismatch("there is no {}", form)
         weight = transformed_weight(layer.kernel, tile)
@@ -212,6 +218,26 @@ class BlockedBuilder:
             self._shared.update(self._fresh)
             self._rows.update(self._fresh_rows)
         return outcome
+
+    def _taps(self, layer: BlockedLayer, form: Filtering) -> Value:
+        """All taps gathered, as channels of one 1x1 convolution: for few pixels, with which its kernel does better."""
+        grid = Grid((1, 1), *layer.size, 1)
+        source = self._rows_of(layer.x, layer.inputs, layer.source, layer)
+        places = self._constant(
+            "winograd_tiles", (source.grid, sizes(layer), grid), lambda: _gathered(layer, grid, source)
+        )
+        rows = source.value
+        if any(layer.pads):
+            rows = self._once(("winograd_padded", rows), lambda: self._padded(source.value, layer))
+        seen = self._reshape(self._gather(rows, places), form.area * layer.inputs, *layer.size, batch=1)
+        wide = layer.kernel.transpose(0, 2, 3, 1).reshape(layer.outputs, form.area * layer.inputs, 1, 1)
+        weights = self._constant(layer.weight, "taps", lambda: grouped_blocked(wide, layer.block))
+        attrs = {name: layer.node.attrs.get(name) for name in ("activation", "activation_params")}
+        image = self._op(
+            "Conv", seen, weights, layer.node.input(2), layer.residual, domain=DOMAIN, kernel_shape=[1, 1], **attrs
+        )
+        image.type = TensorType(FLOAT, (1, layer.outputs, *layer.size))
+        return image
 
     def _product(self, layer: BlockedLayer, form: Filtering, grid: Grid, weight: np.ndarray) -> Value:
         """Input transform and product with the weights: a * a * K/b * tiles, b."""
@@ -394,7 +420,7 @@ def _transformed(form: Filtering) -> list[tuple[int, int]]:
 
 def sizes(layer: BlockedLayer) -> tuple[Any, ...]:
     """What the index tables of a layer depend on, besides the tiles themselves."""
-    return layer.inputs, layer.outputs, layer.sides, layer.source, layer.pads, layer.batch, layer.block
+    return layer.inputs, layer.outputs, layer.sides, layer.source, layer.pads, layer.batch, layer.block, layer.strides
 
 
 def _gathered(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
@@ -402,11 +428,12 @@ def _gathered(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
     (tall, broad), (rows, columns) = grid.tile, layer.sides
     pixels = image_rows(layer.source, layer.inputs // layer.block, source.grid, grid.batch)
     (height, width), (top, left, _, _) = layer.source, layer.pads
-    below = max(tall * grid.rows + rows - 1 - height - top, 0)
-    right = max(broad * grid.columns + columns - 1 - width - left, 0)
+    down, across = (step * side for step, side in zip(layer.strides, grid.tile, strict=True))
+    below = max(down * (grid.rows - 1) + tall + rows - 1 - height - top, 0)
+    right = max(across * (grid.columns - 1) + broad + columns - 1 - width - left, 0)
     wide = np.pad(pixels, ((0, 0), (0, 0), (top, below), (left, right)), constant_values=source.count)
-    y = np.arange(tall + rows - 1)[:, None] + tall * np.arange(grid.rows)
-    x = np.arange(broad + columns - 1)[:, None] + broad * np.arange(grid.columns)
+    y = np.arange(tall + rows - 1)[:, None] + down * np.arange(grid.rows)
+    x = np.arange(broad + columns - 1)[:, None] + across * np.arange(grid.columns)
     windows = wide[:, :, y[:, None, :, None], x[None, :, None, :]]  # n, c, i, j, rows, columns
     return _filled(windows.transpose(2, 3, 1, 0, 4, 5), grid.count)
 

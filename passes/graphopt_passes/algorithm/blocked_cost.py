@@ -84,6 +84,14 @@ Layers that the model puts at 0.85 to 0.875 gained in SqueezeNet and GoogLeNet; 
 DenseNet, at 0.893, lost: 3.6 MB of tiles pass through the input transform as slowly as tiles out of the cache.
 """
 
+MARGIN_OF_TAPS = 0.93
+"""The same for a product with the taps as channels, whose weights are no larger."""
+
+_STRIDED, _NARROW_IMAGE, _NARROWEST = 1.1, 1.35, 4
+"""How much longer the direct convolution takes with strides, and on images of at most so many columns."""
+
+_PARTS_OF_TAPS = 5
+
 _PARTS = 14
 """Kernels of one layer, reshapes among them."""
 
@@ -107,6 +115,7 @@ class Size:
         residual: whether something is added to the result.
         kernel: height and width of the kernel.
         late: elementwise operators that follow the transforms; the direct convolution takes all of them in.
+        strided: whether the window moves by more than one.
     """
 
     inputs: int
@@ -116,6 +125,7 @@ class Size:
     kernel: tuple[int, int] = (3, 3)
     residual: bool = False
     late: int = 0
+    strided: bool = False
 
     def __str__(self) -> str:
         return f"{self.inputs} to {self.outputs} at {self.size[0]}x{self.size[1]}"
@@ -126,7 +136,14 @@ class Size:
         alone = layer.batch is None or layer.activation not in FUSED
         late = (layer.activation is not None and alone) + (layer.batch is None and layer.residual is not None)
         return cls(
-            layer.inputs, layer.outputs, layer.size, layer.batch or 1, layer.sides, layer.residual is not None, late
+            layer.inputs,
+            layer.outputs,
+            layer.size,
+            layer.batch or 1,
+            layer.sides,
+            layer.residual is not None,
+            late,
+            strided=layer.strides != (1, 1),
         )
 
 
@@ -166,7 +183,15 @@ def far(size: Size, tile: int, rates: BlockedRates) -> tuple[bool, bool]:
 def direct(size: Size, rates: BlockedRates) -> float:
     """Time of the direct convolution."""
     macs, weights = direct_work(size)
-    return macs / rates.direct + weights / rates.weights[0] + rates.start
+    slow = (_STRIDED if size.strided else 1.0) * (_NARROW_IMAGE if size.size[1] <= _NARROWEST else 1.0)
+    return slow * macs / rates.direct + weights / rates.weights[0] + rates.start
+
+
+def taps(size: Size, rates: BlockedRates) -> float:
+    """Time of a 1x1 convolution with all taps as channels, from a blocked image to a blocked image."""
+    macs, weights = direct_work(size)
+    gathered = 4.0 * prod(size.kernel) * size.inputs * size.batch * prod(size.size)
+    return macs / rates.product + weights / rates.weights[1] + gathered / rates.gather + _PARTS_OF_TAPS * rates.start
 
 
 def winograd(size: Size, tile: int, rates: BlockedRates) -> float:
@@ -182,10 +207,12 @@ def gains(layer: BlockedLayer, rates: BlockedRates) -> list[Choice] | Mismatch:
     """The algorithms that are expected to be faster than the direct one, the fastest first."""
     size = Size.of(layer)
     base = direct(size, rates)
-    times = {tile: winograd(size, tile, rates) for tile in TILES_OF[size.kernel]}
+    times = {tile: winograd(size, tile, rates) for tile in TILES_OF[size.kernel] if not size.strided}
+    if layer.batch == 1 and Grid((1, 1), *layer.size, 1).count == prod(layer.size):
+        times[1] = taps(size, rates)
     found = [
         Choice(tile, base - time, growth(layer, tile), tables(layer, tile))
         for tile, time in times.items()
-        if time < MARGIN * base
+        if time < (MARGIN if tile > 1 else MARGIN_OF_TAPS) * base
     ]
     return sorted(found, key=lambda choice: -choice.saved) or slower(base, times, size.kernel)

@@ -17,7 +17,7 @@ class Choice:
     """One algorithm for one layer.
 
     Attributes:
-        tile: m of F(m x m, r x r).
+        tile: m of F(m x m, r x r); 1 for a product with the taps as channels.
         saved: milliseconds less than directly.
         growth: bytes that the constants of the layer grow by.
         tables: bytes of index tables, which layers of the same sizes share.
@@ -35,7 +35,7 @@ def growth(layer: Layer | BlockedLayer, tile: int) -> int:
     area = copies = Filtering(tile, layer.sides).area
     if isinstance(layer, Layer):
         copies = layer.batch * rows * columns if layer.batch is not None else tile * tile
-    repeated = 4 * layer.outputs * copies if layer.bias is not None else 0
+    repeated = 4 * layer.outputs * copies if layer.bias is not None and tile > 1 else 0
     kept = len(layer.weight.users) > 1
     return 4 * area * layer.inputs * layer.outputs + repeated - (0 if kept else layer.kernel.nbytes)
 
@@ -46,8 +46,8 @@ def tables(layer: BlockedLayer, tile: int) -> int:
     grid = Grid(form.outputs, *layer.tiles(tile), layer.batch or 1)
     height, width = layer.size
     inward = form.area * layer.inputs * grid.count
-    image = grid.batch * layer.outputs * height * width
-    added = prod(form.outputs) * layer.outputs * grid.count if layer.residual is not None else 0
+    image = grid.batch * layer.outputs * height * width if tile > 1 else 0
+    added = prod(form.outputs) * layer.outputs * grid.count if layer.residual is not None and tile > 1 else 0
     return 4 * (inward + image + added) // layer.block
 
 

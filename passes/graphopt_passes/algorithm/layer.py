@@ -16,12 +16,13 @@ KERNEL = 3
 
 
 class Geometry:
-    """Sizes of a convolution of stride 1, whichever form its values have.
+    """Sizes of a convolution, whichever form its values have.
 
     Attributes:
         kernel: its kernel, [K, C, ...].
         source: height and width of its input.
         pads: top, left, bottom, right.
+        strides: vertical and horizontal.
     """
 
     __slots__ = ()
@@ -29,6 +30,7 @@ class Geometry:
     kernel: np.ndarray
     source: tuple[int, int]
     pads: tuple[int, int, int, int]
+    strides: tuple[int, int]
 
     @property
     def outputs(self) -> int:
@@ -50,8 +52,8 @@ class Geometry:
     def size(self) -> tuple[int, int]:
         """Height and width of the result."""
         top, left, bottom, right = self.pads
-        (height, width), (rows, columns) = self.source, self.sides
-        return height + top + bottom - rows + 1, width + left + right - columns + 1
+        (height, width), (rows, columns), (down, across) = self.source, self.sides, self.strides
+        return (height + top + bottom - rows) // down + 1, (width + left + right - columns) // across + 1
 
     def tiles(self, tile: int) -> tuple[int, int]:
         """Rows and columns of tiles, those at ragged edges included."""
@@ -72,6 +74,7 @@ class Layer(Geometry):
         batch: images at once; None when that is not fixed.
         source: height and width of its input.
         pads: top, left, bottom, right.
+        strides: of one.
     """
 
     node: Node
@@ -82,6 +85,7 @@ class Layer(Geometry):
     batch: int | None
     source: tuple[int, int]
     pads: tuple[int, int, int, int]
+    strides: tuple[int, int] = (1, 1)
 
     @property
     def x(self) -> Value:
@@ -99,6 +103,9 @@ def read_layer(node: Node) -> Layer | Mismatch | None:
     pads = pads_of(node)
     if isinstance(pads, Mismatch):
         return pads
+    strides = strides_of(node)
+    if strides != (1, 1):
+        return Mismatch("its strides are {}", strides)
     if weight.dtype != TensorProto.FLOAT:
         return Mismatch("the element type of {} is not float", weight.name)
     kernel = weight.const()
@@ -120,14 +127,15 @@ def read_layer(node: Node) -> Layer | Mismatch | None:
 
 def pads_of(node: Node, kernel: tuple[int, int] = (KERNEL, KERNEL)) -> tuple[int, int, int, int] | Mismatch:
     """Top, left, bottom and right pads of a convolution that the algorithm can compute."""
-    for name, wanted in (("strides", (1, 1)), ("dilations", (1, 1))):
-        given = tuple(node.attr(name) or wanted)
-        if given != wanted:
-            return Mismatch("its {} are {}", name, given)
+    dilations = tuple(node.attr("dilations") or (1, 1))
+    if dilations != (1, 1):
+        return Mismatch("its dilations are {}", dilations)
     if node.attr("group", 1) != 1:
         return Mismatch("it has {} groups", node.attr("group"))
     auto = node.attr("auto_pad", "NOTSET")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
+        if strides_of(node) != (1, 1):
+            return Mismatch("its pads are {} and its strides {}", auto, strides_of(node))
         above, left = (side // 2 for side in kernel)
         return above, left, above, left
     pads = (0, 0, 0, 0) if auto == "VALID" else tuple(node.attr("pads") or (0, 0, 0, 0))
@@ -135,6 +143,12 @@ def pads_of(node: Node, kernel: tuple[int, int] = (KERNEL, KERNEL)) -> tuple[int
         return Mismatch("its pads {} crop", pads)
     top, left, bottom, right = pads
     return top, left, bottom, right
+
+
+def strides_of(node: Node) -> tuple[int, int]:
+    """Vertical and horizontal stride of a convolution."""
+    down, across = node.attr("strides") or (1, 1)
+    return down, across
 
 
 def extents(x: Value) -> tuple[int | None, int, int] | Mismatch:
