@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 
@@ -103,3 +104,18 @@ def test_parts_of_shapes_are_still_followed() -> None:
     { a = Shape (x)  b = Slice (a, s, e, z)  c = ReduceProd <keepdims = 1> (b)  d = Concat <axis = 0> (m, c)
       y = Reshape (x, d) }"""
     assert ops(run(text)) == ["Reshape"]
+
+
+def test_verifying_bears_that_a_weight_becomes_a_constant() -> None:
+    """All that fires is exact, but the runtime multiplies with weights that it knows by another kernel."""
+    model = parse(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[b,64] x, float[64,64] w) => (float[b,64] y)'
+        "{ i = Identity (w)  a = MatMul (x, i)  y = Relu (a) }"
+    )
+    del model.graph.input[1]
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    result = PassManager(verify=True).run(model)
+    assert ops(result.model) == ["MatMul", "Relu"]
+    assert result.verification is not None
+    assert result.verification.ok

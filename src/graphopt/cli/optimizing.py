@@ -14,7 +14,7 @@ from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
     from graphopt.ir import ExternalData
-    from graphopt.manager import PassManager, Result
+    from graphopt.manager import Result
     from graphopt.verify import Report
 
 
@@ -72,7 +72,7 @@ def optimize(
         report = None
         if verify:
             told("verifying", 0.5)
-            report = _verified(manager, given, result)
+            report = manager.verification(given, result)
         if report is None or report.ok:
             told("writing", 0.9)
             _write(result, target, outside)
@@ -97,14 +97,6 @@ def _external(location: str | None, threshold: int | None, alignment: int | None
         threshold=layout.threshold if threshold is None else threshold,
         alignment=layout.alignment if alignment is None else alignment,
     )
-
-
-def _verified(manager: PassManager, given: str | bytes, result: Result) -> Report:
-    from graphopt.rewrite import Numerics
-    from graphopt.verify import compare
-
-    used = max((manager.plan.rule(name).numerics for name in result.hits), default=Numerics.EXACT)
-    return compare(manager.as_optimized(given), result.model, numerics=used)
 
 
 def _write(result: Result, target: str, outside: ExternalData | None) -> None:
