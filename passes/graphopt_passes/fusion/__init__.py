@@ -61,6 +61,7 @@ PASSES: dict[str, str] = {
     "fuse_gelu": "fusion.gelu:FuseGelu",
     "fuse_layer_normalization": "fusion.normalization:FuseLayerNormalization",
     "fuse_rms_normalization": "fusion.normalization:FuseRmsNormalization",
+    "replace_prelu_with_leaky_relu": "fusion.prelu:ReplacePreluWithLeakyRelu",
     "replace_einsum_with_matmul": "fusion.einsum:ReplaceEinsumWithMatmul",
     **CONTRIB,
 }
