@@ -38,9 +38,9 @@ class ConvertConvToWinograd(GraphPass):
     `convert_layout_nchwc`) stays in blocks, with its residual sum and its activation, and layers in a row hand on their
     tiles; its kernel is 3x3 or 5x5, or a row or column of 3, 5 or 7. A `Conv` in NCHW takes in the `Relu` after it, and
     must be 3x3. A cost model chooses between tiles of 4 and 2 outputs a side, for sides of 5 and 7 of 2, and the direct
-    convolution. Of a few pixels, with any strides, it gathers all taps as the channels of a 1x1 convolution where
-    that is faster, in as many multiplications as before. Transformed weights are larger, and all together may grow by `Options.max_weight_growth`: layers that
-    save most time per byte come first.
+    convolution. Of a few pixels, with any strides, it gathers all taps as the channels of a 1x1 convolution where that
+    is faster, in as many multiplications as before. Transformed weights are larger, and all together may grow by
+    `Options.max_weight_growth`: layers that save most time per byte come first.
 
     `Options(extra={"convert_conv_to_winograd": {...}})` takes `"force"`, a tile size (4 or 2) for every layer that can,
     whatever the cost model and the budget say; for blocked layers `"blocked_rates"`, `BlockedRates` in place of what
