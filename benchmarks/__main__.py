@@ -125,6 +125,14 @@ def profile(keys: Models = None, level: str = "all", nodes: int = 10_000) -> Non
 
 
 @app.command()
+def stages(models: Models = None, dress: Dress = None) -> None:
+    """What of an optimization takes the time, on every model that `optimizers` measured."""
+    from benchmarks.stages import run
+
+    run(models, dress)
+
+
+@app.command()
 def pass_audit(models: Models = None, *, fresh: Fresh = False) -> None:
     """Each pass of the peers beside its counterpart; writes docs/pass-audit.md."""
     from benchmarks.pass_audit import run

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from benchmarks import dresses, results
+from benchmarks import dresses, results, stages
 from benchmarks.latency import BASE
 from benchmarks.optimizers import seconds
 from benchmarks.profiling import totals
@@ -126,19 +126,31 @@ def _slower(data: list[dict[str, Any]]) -> str:
     if not lines:
         return ""
     head = ["", "their time / ours", "ours faster", "ties", "ours slower"]
-    return "\n\n".join([grid(head, lines), *_behind(behind)])
+    return "\n\n".join([grid(head, lines), *_behind(behind, data)])
 
 
-def _behind(behind: dict[str, list[tuple[float, str]]]) -> list[str]:
-    """The models on which each peer optimizes faster, with how much longer graphopt takes, and why."""
-    reasons = _reasons()
+def _behind(behind: dict[str, list[tuple[float, str]]], data: list[dict[str, Any]]) -> list[str]:
+    """The models on which each peer optimizes faster: by how much, what takes graphopt's time, and what more it does.
+
+    `python -m benchmarks stages` measures what takes the time.
+    """
+    found = (results.load("stages") or {"data": {}})["data"]
+    rows = {row["model"]: row for row in data}
     text = []
     for peer, models in behind.items():
-        if models:
-            named = ", ".join(f"{model} {1 / ratio:.2f}" for ratio, model in models)
-            text.append(
-                f"{peer} is faster on (ours / theirs): {named}. {reasons.get(f'optimizers {peer}', '')}".rstrip()
-            )
+        if not models:
+            continue
+        level = "all" if peer == "ort_all" else "basic"
+        lines = []
+        for ratio, model in models:
+            ours, theirs = rows[model]["tools"][f"graphopt_{level}"], rows[model]["tools"][peer]
+            measured = found.get(model, {}).get(level)
+            lines.append([
+                model, f"{1 / ratio:.2f}", figure(seconds(ours)), f"{ours['nodes']} / {theirs['nodes']}",
+                stages.told(measured) if measured else "not measured",
+            ])  # fmt: skip
+        head = ["model", "ours / theirs", "ours, s", "nodes left, ours / theirs", "what takes graphopt's time"]
+        text += [f"{peer} is faster on {len(models)} models:", grid(head, lines)]
     return text
 
 

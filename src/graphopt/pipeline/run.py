@@ -91,9 +91,7 @@ def execute(plan: Plan, model: Model, log: Log, *, strict: bool, check: bool, op
     """
     driver = Driver(model, log, strict=strict, check=check, options=options)
     with paused_gc():
-        start = perf_counter()
         driver.infer()
-        log.of("infer types").seconds += perf_counter() - start
         _run(plan.pipeline, plan, driver)
     return driver
 

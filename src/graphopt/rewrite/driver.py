@@ -55,8 +55,10 @@ class Driver:
 
     def infer(self) -> None:
         """Infer the types and shapes of all values."""
+        start = perf_counter()
         self._inferred += 1
         infer_types(self.model)
+        self.log.of("infer types").seconds += perf_counter() - start
 
     def _state(self) -> tuple[int, ...]:
         """What tells whether anything changed: rewrites and primitive changes so far, inference runs."""
