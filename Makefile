@@ -36,6 +36,7 @@ docs: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks refill
 	$(BIN)/python -m benchmarks optimizers
+	$(BIN)/python -m benchmarks stages
 	$(BIN)/python -m benchmarks dresses
 	$(BIN)/python -m benchmarks latency
 	$(BIN)/python -m benchmarks scaling
