@@ -18,6 +18,7 @@ PASSES: dict[str, str] = {
     "convert_slices_to_space_to_depth": "fusion.focus:ConvertSlicesToSpaceToDepth",
     "convert_reshapes_to_depth_to_space": "fusion.pixels:ConvertReshapesToDepthToSpace",
     "convert_reshapes_to_space_to_depth": "fusion.pixels:ConvertReshapesToSpaceToDepth",
+    "fuse_channel_shuffle_into_conv": "fusion.shuffled:FuseChannelShuffleIntoConv",
     "fuse_gather_into_conv": "fusion.focus:FuseGatherIntoConv",
     "convert_gather_to_slice": "fusion.gather:ConvertGatherToSlice",
     "fuse_consecutive_slices": "fusion.slices:FuseConsecutiveSlices",

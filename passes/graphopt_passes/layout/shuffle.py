@@ -32,7 +32,7 @@ class ConvertChannelShuffleToGather(OpRule):
         if node.op == "Split":
             return self._split(node, rw)
         out = node.output(0)
-        shuffle = _shuffle(out)
+        shuffle = read_shuffle(out)
         if isinstance(shuffle, Mismatch) or out is None or shuffle is None:
             return shuffle if isinstance(shuffle, Mismatch) else None
         if out.one_use and next(iter(out.users)).op == "Split" and _sizes(next(iter(out.users)), 1) is not None:
@@ -42,7 +42,7 @@ class ConvertChannelShuffleToGather(OpRule):
 
     def _split(self, node: Node, rw: Rewriter) -> Outcome:
         value = node.input(0)
-        shuffle = _shuffle(value)
+        shuffle = read_shuffle(value)
         if value is None or not isinstance(shuffle, tuple) or node.attr("axis", 0) not in (1, -3):
             return None
         if not value.one_use:
@@ -56,8 +56,15 @@ class ConvertChannelShuffleToGather(OpRule):
         return rw.replace(node, [rw.op("Gather", x, piece, axis=1) for piece in pieces])
 
 
-def _shuffle(value: Value | None) -> tuple[Value, np.ndarray] | Mismatch | None:
-    """For a shuffled image: the image, and the channel of it that stands at each place."""
+def read_shuffle(value: Value | None) -> tuple[Value, np.ndarray] | Mismatch | None:
+    """For a shuffled image: the image, and the channel of it that stands at each place.
+
+    Args:
+        value: what may be a shuffled image.
+
+    Returns:
+        None when it is made by something else; a `Mismatch` when it is not known to be a shuffle of channels alone.
+    """
     second = value.producer if value is not None else None
     transposed = second.input(0) if second is not None and second.op == "Reshape" else None
     transpose = transposed.producer if transposed is not None else None

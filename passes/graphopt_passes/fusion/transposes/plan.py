@@ -54,6 +54,8 @@ def choose(region: Region) -> tuple[set[Node], float]:
     Args:
         region: what can be changed.
     """
+    if not region.home:
+        return set(), 0.0
     tensors = list(_tensors(region))
     cut = Cut()
     things = {node: cut.thing() for node in region.home}
