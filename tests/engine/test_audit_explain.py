@@ -12,8 +12,10 @@ from graphopt.audit.blame import blame
 from graphopt.audit.explaining import explain
 from graphopt.audit.settings import Settings
 from graphopt.errors import UsageError
+from graphopt.manager import PassManager
 from graphopt.match import Mismatch
-from graphopt.rewrite import Level, Options, Target
+from graphopt.rewrite import Event, Level, Options, Target
+from graphopt.rewrite.events import NodeNote
 
 
 def chain(*ops: str) -> onnx.ModelProto:
@@ -168,3 +170,25 @@ def test_blame_finds_nothing_where_nothing_is_wrong() -> None:
     assert blame(chain("Relu", "Identity"), "ort-basic", only=SUSPECTS) is None
     with pytest.raises(UsageError, match="unknown peer"):
         blame(chain("Relu"), "nobody")
+
+
+def test_a_story_ends_where_the_next_block_begins() -> None:
+    """Each blocked convolution takes in the reorder behind the one before it; the story of one is not that of all."""
+    rng = np.random.default_rng(3)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((64, 64, 3, 3)).astype(np.float32), f"w{i}") for i in range(4)
+    ]
+    nodes = [helper.make_node("Conv", [f"v{i}", f"w{i}"], [f"v{i + 1}"], pads=[1] * 4) for i in range(4)]
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 64, 28, 28]) for name in ("v0", "v4"))
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=9
+    )
+    found = explain(model, Settings.of(PassManager("all", target="avx2")))
+    story = found.story("v2")
+    assert [event.rule for event in story.events] == ["convert_layout_nchwc"]
+    assert [note.op for note in story.end] == ["com.microsoft.nchwc::Conv"]
+
+
+def test_an_event_that_only_changes_a_node_says_so() -> None:
+    event = Event(0, "some_pass", "g", changed=(NodeNote("Relu", "", ("y",)),), detail="a is b")
+    assert str(event) == "some_pass: changed Relu(y) (a is b)"

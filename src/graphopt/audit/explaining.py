@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from graphopt.pipeline.run import Plan
+
+_REORDERS = frozenset({"com.microsoft.nchwc::ReorderInput", "com.microsoft.nchwc::ReorderOutput"})
 
 
 @dataclass(slots=True)
@@ -271,22 +273,29 @@ def _gains(steps: list[Step]) -> list[Gain]:
 
 
 def _tell(explanation: Explanation, name: str) -> Story:
+    """The story of a node or value; reorders between blocked nodes do not hand it on, unless it is about one."""
+    story = _follow(explanation, name, hand_on=lambda note: note.op not in _REORDERS)
+    if story.start is None and not story.events and not story.end and not story.near_misses:
+        story = _follow(explanation, name, hand_on=lambda note: True)
+    if story.start is None and not story.events and not story.end and not story.near_misses:
+        raise UsageError(f"no node or value {name!r}, neither in the model nor made on the way")
+    return story
+
+
+def _follow(explanation: Explanation, name: str, *, hand_on: Callable[[NodeNote], bool]) -> Story:
     start = next((note for note in explanation.before if _is(note, name)), None)
     watched = set(start.outputs) if start is not None else {name}
     names = {name}
     events = []
     for step in explanation.steps:
         event = step.event
-        touched = [note for note in (*event.removed, *event.changed) if _about(note, watched, names)]
-        made = [note for note in event.added if _about(note, watched, names)]
-        if not touched and not made:
+        notes = (*event.removed, *event.changed, *event.added)
+        if not any(_about(note, watched, names) and hand_on(note) for note in notes):
             continue
         events.append(event)
-        watched |= {output for note in event.added for output in note.outputs if output}
+        watched |= {output for note in event.added if hand_on(note) for output in note.outputs if output}
     end = [note for note in explanation.after if _about(note, watched, names)]
     misses = [m for m in (*explanation.near_misses, *explanation.moot) if _about(m.node, watched, names)]
-    if start is None and not events and not end and not misses:
-        raise UsageError(f"no node or value {name!r}, neither in the model nor made on the way")
     spoke = {miss.rule for miss in misses} | {event.rule for event in events}
     silent = {note.op: [r for r in explanation.looked.get(note.op, ()) if r not in spoke] for note in end}
     return Story(name, start, events, end, misses, silent)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphopt.cli.console import plain_table, progress, read_source, show, show_json
-from graphopt.errors import UsageError
+from graphopt.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from graphopt.ir import ExternalData
@@ -101,10 +101,21 @@ def _external(location: str | None, threshold: int | None, alignment: int | None
 
 def _write(result: Result, target: str, outside: ExternalData | None) -> None:
     if target == "-":
-        sys.stdout.buffer.write(result.model.SerializeToString())
+        sys.stdout.buffer.write(_serialized(result))
         sys.stdout.buffer.flush()
     else:
         result.save(Path(target), outside)
+
+
+def _serialized(result: Result) -> bytes:
+    from google.protobuf.message import EncodeError
+
+    try:
+        return result.model.SerializeToString()
+    except (EncodeError, ValueError):
+        raise ModelError(
+            "the result is above 2 GiB, more than standard output can carry: expected a file OUT"
+        ) from None
 
 
 def _report(result: Result, report: Report | None, *, events: bool, as_json: bool, quiet: bool, stderr: bool) -> None:

@@ -55,11 +55,12 @@ class Event:
     detail: str = ""
 
     def __str__(self) -> str:
-        before = ", ".join(map(str, self.removed)) or "nothing"
-        after = ", ".join(map(str, self.added))
-        if not after:
-            after = "changed " + ", ".join(map(str, self.changed)) if self.changed else "nothing"
-        text = f"{self.rule}: {before} -> {after}"
+        before, after = ", ".join(map(str, self.removed)), ", ".join(map(str, self.added))
+        changed = "changed " + ", ".join(map(str, self.changed)) if self.changed else ""
+        if not before and not after and changed:
+            text = f"{self.rule}: {changed}"
+        else:
+            text = f"{self.rule}: {before or 'nothing'} -> {after or changed or 'nothing'}"
         return f"{text} ({self.detail})" if self.detail else text
 
 
