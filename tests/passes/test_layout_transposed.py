@@ -98,6 +98,53 @@ def test_one_open_size(dynamic: str, batch: int, attrs: dict[str, Any]) -> None:
 
 
 @needs_kernels
+@pytest.mark.parametrize("kernel", [2, 3])
+def test_between_others(kernel: int) -> None:
+    """What a Concat joined with a gap goes in, a residual sum and a convolution of stride 1 read the result."""
+    random = np.random.default_rng(1)
+    weights = {"a": (20, 16, 1, 1), "b": (12, 16, 1, 1), "t": (32, 20, kernel, kernel), "c": (20, 20, 3, 3)}
+    constants = [
+        numpy_helper.from_array(random.standard_normal(dims).astype(np.float32) / 4, name)
+        for name, dims in weights.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["p"]),
+        helper.make_node("Conv", ["x", "b"], ["q"]),
+        helper.make_node("Concat", ["p", "q"], ["j"], axis=1),
+        helper.make_node("ConvTranspose", ["j", "t"], ["u"], strides=[2, 2], output_padding=[kernel - 2] * 2),
+        helper.make_node("Conv", ["u", "c"], ["v"], pads=[1] * 4),
+        helper.make_node("Add", ["u", "v"], ["s"]),
+        helper.make_node("Relu", ["s"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 5, 6])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)
+    graph = helper.make_graph(nodes, "g", [x], [y], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    result = assert_same(model, {"x": random.standard_normal((1, 16, 5, 6)).astype(np.float32)})
+    assert blocked_ops(result).count("ReorderOutput") == 1
+
+
+@needs_kernels
+def test_inside_of_a_branch() -> None:
+    """The weight is of the outer graph, and so is what is read."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,16,4,5] x, bool c) => (float[1,16,8,10] y) {
+      o = Relu (x)
+      y = If (c) <
+        then_branch = yes () => (float[1,16,8,10] t) { t = ConvTranspose <strides = [2,2]> (o, w) },
+        else_branch = no () => (float[1,16,8,10] e) { e = ConvTranspose <strides = [2,2]> (x, w) }>
+    }"""
+    model = onnx.parser.parse_model(text)
+    random = np.random.default_rng(0)
+    model.graph.initializer.append(numpy_helper.from_array(random.standard_normal((16, 16, 2, 2), np.float32), "w"))
+    result = convert(model).model
+    x = random.standard_normal((1, 16, 4, 5)).astype(np.float32)
+    for condition in (True, False):
+        feeds = {"x": x, "c": np.array(condition)}
+        assert_close(run(model, feeds), run(result, feeds))
+
+
+@needs_kernels
 def test_any_size_where_nothing_has_to_be_moved() -> None:
     assert_same(*layer((2, 16, 4, 5), 20, (3, 3), dynamic="NHW", pads=[1] * 4))
 
