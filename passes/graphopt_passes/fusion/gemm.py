@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 from onnx import TensorProto
 
 from graphopt.ir import Dim, Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.elimination.facts import made_by, only_reader
+
+_MOST_BYTES = 1 << 20
+"""A larger bias is not written a second time with the other sign."""
 
 
 def _same(a: Dim, b: Dim) -> bool:
@@ -19,10 +23,11 @@ class FuseMatmulAddBiasIntoGemm(OpRule):
     """Join a `MatMul` of two matrices and the addition of a bias into one `Gemm`.
 
     The bias need not be constant and may stand on either side; its shape must be known to broadcast into the product's.
+    A constant that is subtracted counts as its opposite.
     """
 
     name = "fuse_matmul_add_bias_into_gemm"
-    ops = ("Add",)
+    ops = ("Add", "Sub")
     opsets = "7-"
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {
@@ -33,17 +38,28 @@ class FuseMatmulAddBiasIntoGemm(OpRule):
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Try the product on either side."""
+        """Try the product on either side of a sum, and on the left of a difference."""
         outcome: Outcome = None
-        for product, bias in ((node.input(0), node.input(1)), (node.input(1), node.input(0))):
+        left, right = node.input(0), node.input(1)
+        for product, bias in ((left, right), (right, left))[: 2 if node.op == "Add" else 1]:
             if product is None or bias is None or product.producer is None or product.producer.op != "MatMul":
                 continue
             problem = _gemm_problem(product, bias, node)
+            addend = bias if node.op == "Add" else _opposite(bias, rw)
+            if problem is None and isinstance(addend, Mismatch):
+                problem = addend
             if problem is None:
                 a, b = product.producer.inputs[:2]
-                return rw.replace(node, [rw.op("Gemm", a, b, bias)])
+                return rw.replace(node, [rw.op("Gemm", a, b, addend)])
             outcome = problem
         return outcome
+
+
+def _opposite(value: Value, rw: Rewriter) -> Value | Mismatch:
+    array = value.const(_MOST_BYTES)
+    if array is None:
+        return Mismatch("{} is subtracted, and is no small constant", value.name)
+    return rw.constant(np.asarray(-array), like=value)
 
 
 def _gemm_problem(product: Value, bias: Value, reader: Node) -> Mismatch | None:
