@@ -45,13 +45,14 @@ class FuseMatmulAddBiasIntoGemm(OpRule):
             if product is None or bias is None or product.producer is None or product.producer.op != "MatMul":
                 continue
             problem = _gemm_problem(product, bias, node)
+            if problem is not None:
+                outcome = problem
+                continue
             addend = bias if node.op == "Add" else _opposite(bias, rw)
-            if problem is None and isinstance(addend, Mismatch):
-                problem = addend
-            if problem is None:
-                a, b = product.producer.inputs[:2]
-                return rw.replace(node, [rw.op("Gemm", a, b, addend)])
-            outcome = problem
+            if isinstance(addend, Mismatch):
+                return addend
+            a, b = product.producer.inputs[:2]
+            return rw.replace(node, [rw.op("Gemm", a, b, addend)])
         return outcome
 
 
