@@ -158,7 +158,7 @@ def test_in_a_browser(browser, tmp_path: Path) -> None:
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     page.on("request", lambda request: requests.append(request.url))
     page.goto(file.as_uri())
-    assert page.locator("#count-before").inner_text() == "1500 nodes"
+    assert page.locator("#count-before").inner_text() == "1500 nodes, constants not drawn"
     before = page.evaluate("() => graphoptViews.left.scale")
     page.locator("#before").hover()
     page.mouse.wheel(0, -600)

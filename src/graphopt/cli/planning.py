@@ -31,6 +31,9 @@ def layout(
     if as_json:
         show_json([dict(zip(_TITLES, row, strict=True)) for row in plan])
         return
+    if not plan:
+        show("nothing here has a blocked form: no convolutions or pools of float32 over images")
+        return
     show(Text("  NCHW us  blocked us", style="bold"))
     for node, operator, becomes, plain, blocks in plan:
         show(Text(f"{plain:>9}  {blocks:>10}  {operator}({node}): {becomes}"))

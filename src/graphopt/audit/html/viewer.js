@@ -32,7 +32,7 @@
       this.canvas.addEventListener("pointerup", (e) => this.up(e));
       this.canvas.addEventListener("keydown", (e) => this.key(e));
       this.resize();
-      document.getElementById(`count-${id}`).textContent = `${graph.nodes.length} nodes`;
+      document.getElementById(`count-${id}`).textContent = `${graph.nodes.length} nodes, constants not drawn`;
     }
     resize() {
       const box = this.canvas.getBoundingClientRect(), ratio = window.devicePixelRatio || 1;
