@@ -47,9 +47,6 @@ from graphopt_passes.layout.weights import Layout, lanes
 _SECOND_PASS = 0.3
 _FUSED_IN_NCHW = frozenset({"Clip", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
 
-_PRELU = 1.2e-3
-"""Microseconds per element of PRelu with a slope for each channel, which reads them one by one."""
-
 _RESHAPES = 1.5
 """What two Reshape take that move nothing, in starts of a kernel."""
 
@@ -105,7 +102,9 @@ class Costs:
             return plain, blocked + spread + _RESHAPES * self.rates.start
         if form.kind == "prelu":
             elements = self._elements_of(form)
-            return elements * _PRELU + self.rates.start, 4 * self._pass_over(0, elements * self._waste(form), 2)[1]
+            # What stays in NCHW is spelled out later, in four operators instead of three.
+            plain, blocked = self._pass_over(elements, elements * self._waste(form), 2)
+            return 5 * plain, 4 * blocked
         if form.kind in ("pad", "crop"):
             elements = self._elements_of(form)
             plain, blocked = self._pass_over(elements, elements * self._waste(form), 2)
