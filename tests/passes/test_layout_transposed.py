@@ -91,9 +91,11 @@ def test_activations_go_into_the_convolution_and_sums_do_not(after: str) -> None
 
 
 @needs_kernels
-@pytest.mark.parametrize(("dynamic", "batch"), [("N", 0), ("N", 3), ("H", 1), ("W", 2)])
+@pytest.mark.parametrize(
+    ("dynamic", "batch"), [("N", 0), ("N", 3), ("H", 1), ("W", 2), ("HW", 1), ("NHW", 0), ("NHW", 3)]
+)
 @pytest.mark.parametrize("attrs", [{}, {"pads": [1] * 4}, {"pads": [1] * 4, "output_padding": [1, 1]}], ids=str)
-def test_one_open_size(dynamic: str, batch: int, attrs: dict[str, Any]) -> None:
+def test_open_sizes(dynamic: str, batch: int, attrs: dict[str, Any]) -> None:
     assert_same(*layer((batch, 16, 4, 5), 20, (3, 3), dynamic=dynamic, strides=[2, 2], **attrs))
 
 

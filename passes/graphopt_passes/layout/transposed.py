@@ -134,9 +134,6 @@ def transposed_form(node: Node, facts: Facts) -> Form | Mismatch | None:
         return axes
     batch, *source = facts.extents(x)
     known = [size if isinstance(size, int) else None for size in source]
-    moves = any(axis.stride > 1 or axis.skip or axis.tail for axis in axes)
-    if moves and (known == [None, None] or (None in known and not isinstance(batch, int))):
-        return Mismatch("too much of the shape of {} is dynamic", x.name)
     sizes = [axis.size(size) if size is not None else None for axis, size in zip(axes, known, strict=True)]
     if any(size is not None and size < 1 for size in sizes):
         return Mismatch("its result is empty")
@@ -240,22 +237,43 @@ def _in_order(build: Builder, form: Form, out: Value, phases: Phases) -> Value:
     whole = rows.stride == columns.stride == 1
     if whole and not cut:
         return out
-    blocks = weights.lanes(form.layouts[0], block) // block
-    height, width = _positions(phases)
+    blocks, made = weights.lanes(form.layouts[0], block) // block, out
 
-    def shaped(value: Value, *dims: int | None) -> Value:
-        made: Value = rw.op("Reshape", value, np.array([0, *(-1 if dim is None else dim for dim in dims)], np.int64))
-        return made
+    def sizes(times: tuple[int, int] = (1, 1), less: tuple[int, int] = (0, 0)) -> list[Value | int]:
+        return [
+            size * times[at] - less[at] if size is not None else _open_size(build, made, at + 2, (times[at], less[at]))
+            for at, size in enumerate(_positions(phases))
+        ]
 
     if not whole:
-        split = shaped(out, rows.stride, columns.stride, blocks, height, width, block)
+        split = _shaped(build, out, rows.stride, columns.stride, blocks, *sizes(), block)
         out = rw.op("Transpose", split, perm=(0, 3, 4, 1, 5, 2, 6))
+    strides = rows.stride, columns.stride
     if cut:
-        tall = None if height is None else height * rows.stride
-        broad = None if width is None else width * columns.stride
-        out = _sliced(build, shaped(out, blocks, tall, broad, block), cut)
-    ends = (size if isinstance(size, int) else None for size in form.extents[1:])
-    return shaped(out, blocks * block, *ends)
+        out = _sliced(build, _shaped(build, out, blocks, *sizes(strides), block), cut)
+    return _shaped(build, out, blocks * block, *sizes(strides, (rows.skip + rows.tail, columns.skip + columns.tail)))
+
+
+def _shaped(build: Builder, value: Value, *dims: Value | int) -> Value:
+    """The value with the batch as it is and other dims, some of which are computed."""
+    parts = [0, *dims]
+    shape: Any = np.array(parts, np.int64) if all(isinstance(dim, int) for dim in parts) else None
+    if shape is None:
+        lists = [np.array([dim], np.int64) if isinstance(dim, int) else dim for dim in parts]
+        shape = build.rw.op("Concat", *lists, axis=0)
+    made: Value = build.rw.op("Reshape", value, shape)
+    return made
+
+
+def _open_size(build: Builder, value: Value, axis: int, change: tuple[int, int]) -> Value:
+    """A dynamic size of a value, times a number and less another, as a list of one."""
+    rw, (times, less) = build.rw, change
+    size: Value = rw.op("Gather", rw.op("Shape", value), np.array([axis], np.int64), axis=0)
+    if times != 1:
+        size = rw.op("Mul", size, np.array([times], np.int64))
+    if less:
+        size = rw.op("Sub", size, np.array([less], np.int64))
+    return size
 
 
 def _sliced(build: Builder, value: Value, cut: list[tuple[int, int, int]]) -> Value:
