@@ -42,9 +42,10 @@ class Convolution:
 
     @property
     def weight(self) -> np.ndarray | None:
-        """The kernel, None when it is not constant."""
+        """A copy of the kernel, None when it is not constant."""
         value = self.node.input(1)
-        return value.const() if value is not None else None
+        tensor = value.constant_tensor if value is not None else None
+        return tensor.copy() if tensor is not None else None
 
     def bias(self) -> np.ndarray | Mismatch:
         """The bias in float64, zeros where it has none, or why it cannot be read."""
@@ -57,18 +58,19 @@ class Convolution:
         return array.astype(np.float64)
 
     def scaled(self, weight: np.ndarray, factor: np.ndarray) -> np.ndarray:
-        """The kernel with each output channel multiplied by its factor, computed in float64.
+        """The kernel, a copy that may be changed, with each output channel multiplied by its factor in float64.
 
         It is rounded to the element type of the kernel at once where something is left of it then.
         """
         if self.node.op == "Conv":
             by = factor.reshape(-1, *(1,) * (weight.ndim - 1))
             if weight.dtype in (np.float32, np.float64):
-                scaled = np.empty(weight.shape, weight.dtype)
                 with np.errstate(all="ignore"):
-                    np.multiply(weight, by, out=scaled, dtype=np.float64, casting="unsafe")
-                if scaled.any():
-                    return scaled
+                    np.multiply(weight, by, out=weight, dtype=np.float64, casting="unsafe")
+                again = None if weight.any() else self.weight
+                if again is None:
+                    return weight
+                weight = again
             return np.asarray(weight.astype(np.float64) * by)
         wide = weight.astype(np.float64)
         split = wide.reshape(self.group, -1, *wide.shape[1:])

@@ -62,6 +62,22 @@ class FileSlice:
             message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
             raise ModelError(message) from error
 
+    def read_into(self, target: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+        """Read the bytes into an array of as many.
+
+        Raises:
+            ModelError: the file cannot be read, or ends before.
+        """
+        try:
+            with FileIO(self.path) as file:
+                file.seek(self.offset)
+                size = file.readinto(target)  # type: ignore[arg-type]  # NumPy's arrays are buffers
+            if size != self.length:
+                raise ValueError(f"the file ends after {size} of them")
+        except (OSError, ValueError) as error:
+            message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
+            raise ModelError(message) from error
+
     def pieces(self, places: Iterable[int], length: int) -> list[bytes]:
         """Some bytes from each of several places.
 
@@ -158,6 +174,15 @@ class Tensor:
         array = self._read()
         if array.nbytes <= _CACHE_LIMIT:
             self._array = array
+        return array
+
+    def copy(self) -> np.ndarray:
+        """The contents as an array of the caller's own, to be written into; see `array`."""
+        direct, source = _DIRECT.get(self.dtype), self.source
+        if direct is None or source is None or source.length != self.numel * direct.itemsize or not source.length:
+            return self.array().copy()
+        array = np.empty(self.dims, direct)
+        source.read_into(array.reshape(-1).view(np.uint8))
         return array
 
     def _read(self) -> np.ndarray:

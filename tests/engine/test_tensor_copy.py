@@ -1,0 +1,40 @@
+"""`Tensor.copy`: an array of the caller's own, whatever the tensor's data is in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from graphopt.errors import ModelError
+from graphopt.ir.tensor import FileSlice, Tensor
+
+DATA = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+@pytest.mark.parametrize("kind", ["array", "proto", "file"])
+def test_a_copy_may_be_changed(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"head" + DATA.tobytes())
+    tensor = {
+        "array": Tensor.from_array(DATA.copy()),
+        "proto": Tensor(TensorProto.FLOAT, DATA.shape, proto=numpy_helper.from_array(DATA)),
+        "file": Tensor(TensorProto.FLOAT, DATA.shape, source=FileSlice(tmp_path / "data", 4, DATA.nbytes)),
+    }[kind]
+    copy = tensor.copy()
+    assert np.array_equal(copy, DATA)
+    copy *= 2
+    assert np.array_equal(tensor.array(), DATA)
+
+
+def test_a_copy_of_nothing_and_of_one_number(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(DATA.tobytes())
+    assert Tensor(TensorProto.FLOAT, (0, 3), source=FileSlice(tmp_path / "data", 0, 0)).copy().shape == (0, 3)
+    assert Tensor(TensorProto.FLOAT, (), source=FileSlice(tmp_path / "data", 4, 4)).copy() == 1
+
+
+def test_a_short_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(DATA.tobytes())
+    with pytest.raises(ModelError, match="the file ends after 92 of them"):
+        Tensor(TensorProto.FLOAT, (24,), source=FileSlice(tmp_path / "data", 4, 96)).copy()
