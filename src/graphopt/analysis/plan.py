@@ -23,6 +23,9 @@ _BODY_WORK = 1 << 24
 _POSITIVE = ("blocksize", "dilations", "group", "kernel_shape", "num_groups", "num_heads", "num_outputs", "strides")
 """Attributes that a runtime divides by without looking."""
 
+_POSITIVE_OPERANDS = {"Col2Im": (1, 2), "DFT": (1,), "MelWeightMatrix": (0, 1, 2), "STFT": (1, 3)}
+"""Operators of which some operands are such numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -149,6 +152,11 @@ def _is_dangerous(node: Node) -> bool:
         return dtype not in (1, 10, 11, 16)
     if node.op == "GatherND" and node.attr("batch_dims", 0) < 0:
         return True  # it reads before the first dimension
+    for index in _POSITIVE_OPERANDS.get(node.op, ()):
+        operand = node.input(index)
+        known = operand.const(max_bytes=256) if operand is not None else None
+        if operand is not None and (known is None or known.min(initial=1) < 1):
+            return True
     for name in _POSITIVE:
         value = node.attrs.get(name)
         if value is not None and (min(value, default=1) if isinstance(value, tuple) else value) < 1:
