@@ -196,3 +196,29 @@ def test_demo_writes_its_model(run: Run, tmp_path: Path) -> None:
 def test_an_audit_says_which_sizes_it_did_not_use(run: Run, model_file: Path) -> None:
     done = run("audit", model_file, "--against", "none", "--budget", "0.1", "--dim", "btach=3", "--json", "-q")
     assert any("'btach'" in note for note in json.loads(done.stdout)["notes"])
+
+
+def test_a_model_that_nothing_runs_is_not_called_right(run: Run, tmp_path: Path) -> None:
+    model = small_model()
+    model.graph.node[0].op_type, model.graph.node[0].domain = "Own", "acme"
+    model.opset_import.add(domain="acme", version=1)
+    path = tmp_path / "own.onnx"
+    onnx.save(model, path)
+    found = run("bisect", path)
+    assert found.exit_code == 3
+    assert "cannot be compared" in found.stderr
+    found = run("optimize", path, tmp_path / "out.onnx", "--verify", "-q")
+    assert found.exit_code == 1
+    assert "nothing can be said of the result" in found.stderr
+    assert run("profile", path, "--budget", "0.1").exit_code in (3, 4)
+
+
+def test_a_profile_of_what_does_not_load_is_one_line(run: Run, tmp_path: Path) -> None:
+    model = small_model()
+    model.ir_version = 99
+    path = tmp_path / "future.onnx"
+    onnx.save(model, path)
+    found = run("profile", path, "--budget", "0.1")
+    assert found.exit_code in (3, 4)
+    assert len(found.stderr.strip().splitlines()) == 1
+    assert found.stderr.startswith("graphopt: error: ")

@@ -131,7 +131,7 @@ def bisect(
     original = Model.load(source).flush()
     result, log = settings.run(original)
     count = len(log.events)
-    if not count or not _differs(oracle(original, result.flush())):
+    if not count or not _differs(compared(oracle(original, result.flush()))):
         return None
 
     def bad(limit: int) -> bool:
@@ -152,6 +152,17 @@ def bisect(
         fault.nodes = len(fault.reproduction.graph.node)
     fault.tests = oracle.tests
     return fault
+
+
+def compared(report: Report) -> Report:
+    """The report of a comparison that says something.
+
+    Raises:
+        ModelError: it says nothing, since neither the runtime nor the reference can run the model.
+    """
+    if report.status == "inconclusive":
+        raise ModelError(f"the result cannot be compared with the original: {report.summary()}")
+    return report
 
 
 def _differs(report: Report) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from graphopt.audit.bisection import Fault, Oracle, Progress, first_bad, reproduce
+from graphopt.audit.bisection import Fault, Oracle, Progress, compared, first_bad, reproduce
 from graphopt.audit.difference import Diff, diff
 from graphopt.audit.passes.conduct import OTHER_PURPOSE, changed
 from graphopt.errors import ModelError
@@ -59,7 +59,7 @@ def blame(
             return None
         if chain.broken:
             number = len(steps)
-        elif oracle(original, _load(steps[-1][1])).status != "mismatch":
+        elif compared(oracle(original, _load(steps[-1][1]))).status != "mismatch":
             return None
         else:
             number = first_bad(len(steps), lambda n: oracle(original, _load(steps[n - 1][1])).status == "mismatch")

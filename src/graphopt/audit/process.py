@@ -34,7 +34,7 @@ def ending(code: int, errors: str) -> str:
     return lines[-1].strip()[:_LINE] if lines else f"exit code {code}"
 
 
-class ChildError(Exception):
+class ChildError(GraphoptError):
     """A child process that gave no result; the message says how it ended."""
 
 

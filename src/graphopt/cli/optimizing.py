@@ -78,7 +78,8 @@ def optimize(
             _write(result, target, outside)
     _report(result, report, events=events, as_json=as_json, quiet=quiet, stderr=target == "-")
     if report is not None and not report.ok:
-        sys.stderr.write(f"graphopt: {target} is not written: the result differs\n")
+        why = "the result differs" if report.status == "mismatch" else "nothing can be said of the result"
+        sys.stderr.write(f"graphopt: {target} is not written: {why}\n")
         raise typer.Exit(1)
 
 
