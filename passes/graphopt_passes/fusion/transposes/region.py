@@ -6,13 +6,19 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from graphopt.ir import Dim, Graph, Node, Value
+import numpy as np
+
+from graphopt.ir import Dim, Graph, Node, Tensor, Value
 from graphopt.rewrite import Mismatch
+from graphopt.rewrite.legality import constant_conflict
 from graphopt_passes.fusion.transposes.forms import FORMS, moving_inputs, permuted
 from graphopt_passes.fusion.transposes.permuted import Perm
 
 MOST_NODES = 20_000
 """A region grows no further than this."""
+
+_ALL_TYPES_SINCE = 9
+"""From this opset on every graph can hold new constants of all types."""
 
 _LINKS = ("Transpose", "Reshape")
 _PRODUCTS = ("MatMul", "Gemm", "com.microsoft::FusedMatMul")
@@ -228,6 +234,10 @@ def _forms_around(node: Node, moved: Perm) -> dict[Value, tuple[Perm, Perm]] | M
     found = permuted(node, sources, inverse(moved))
     if isinstance(found, Mismatch):
         return found
+    for array in found.inputs if node.graph.opset() < _ALL_TYPES_SINCE else ():
+        problem = constant_conflict(node.graph, Tensor.from_array(array)) if isinstance(array, np.ndarray) else None
+        if problem is not None:
+            return problem
     after = inverse(found.perm)
     forms = {v: (tuple(range(len(moved))), moved) for v in sources}
     if not is_identity(after):
