@@ -127,7 +127,12 @@ def _together(rules: Sequence[Rule], driver: Driver, *, again: bool) -> int:
     count = driver.run_rules(single, once=again) if single else 0
     driver.log.of("worklist").seconds += perf_counter() - start
     for rule in rules:
-        if isinstance(rule, GraphPass) and not (rule.late and again and count):
+        if not isinstance(rule, GraphPass):
+            continue
+        waits = rule.late and again
+        if waits and not count:
+            count = int(driver.refresh_types())  # what is known now may be something for the others
+        if not (waits and count):
             count += driver.run_pass(rule)
     return count
 
