@@ -135,6 +135,7 @@ def growing() -> dict[str, onnx.ModelProto]:
         "nested Loops": nested_loops(5),
         "many small results": many_small(100),
         "many branches": many_branches(60),
+        "many sums of one vector": many_sums(60),
         "one weight behind many results": one_weight(100),
     }  # fmt: skip
 
@@ -182,6 +183,12 @@ def many_branches(count: int) -> onnx.ModelProto:
     return _text(
         f"a0 = Identity (x)  {' '.join(body)}  y = Neg (a{count})", "<int64[1] s = {15000}>", signature=signature
     )
+
+
+def many_sums(count: int) -> onnx.ModelProto:
+    """A vector as long as some seconds of sound, whose elements could be taken for those of a shape at each step."""
+    body = " ".join(f"a{k + 1} = Add (a{k}, x)" for k in range(count))
+    return _text(f"a0 = Neg (x)  {body}  y = Neg (a{count})", signature="g (float[1000000] x) => (y) ")
 
 
 def deep_chain(length: int) -> onnx.ModelProto:

@@ -6,6 +6,7 @@ Built field by field, so that a model of two gigabytes is never copied.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import onnx
@@ -295,12 +296,13 @@ def contents_may_explode(model: Model) -> bool:
     known of its contents: a `Range` of a few bytes makes one of gigabytes.
     """
     bounds: dict[Value, float] = {}
-    if any(map(_is_long, model.graph.inputs)):
+    limit = longest_vector(model)
+    if any(_length(value.shape) > limit for value in model.graph.inputs):
         return True
     ops = set()
     for node in model.nodes():
         ops.add(node.op)
-        if node.op in _TOLD_A_SIZE and _makes_long(node, bounds):
+        if node.op in _TOLD_A_SIZE and (_makes_long(node, bounds) or _told_length(node) > limit):
             return True
     if "Concat" not in ops:
         return False
@@ -340,9 +342,29 @@ _GROWING = frozenset({"ConstantOfShape", "Expand", "Tile"})
 """Those whose result is as large as all the sizes together say; flattened, it is one vector."""
 
 
-def _is_long(value: Value) -> bool:
-    shape = value.shape
-    return shape is not None and len(shape) == 1 and isinstance(shape[0], int) and shape[0] > _LONG
+def longest_vector(model: Model) -> int:
+    """How long vectors may be: their elements are followed anew by each operator, and take 150 bytes each time."""
+    followers = sum(node.op in _FOLLOWERS for node in model.nodes())
+    return max(_NO_SHAPE, _LONG // max(followers, 1))
+
+
+_NO_SHAPE = 64
+"""Shapes are never longer, so vectors up to this length are followed in models of any size."""
+
+
+def _length(shape: Sequence[object] | None) -> int:
+    """The length of a vector; 0 where it is not known, or not a vector's."""
+    return shape[0] if shape is not None and len(shape) == 1 and isinstance(shape[0], int) else 0
+
+
+_MAKES_VECTORS = frozenset({"ConstantOfShape", "Expand", "Reshape", "Tile"})
+
+
+def _told_length(node: Node) -> float:
+    """The length of a vector that a constant operand of one element states."""
+    value = node.inputs[-1] if node.inputs and node.op in _MAKES_VECTORS else None
+    array = value.const(8) if value is not None else None
+    return max(_sizes(array), default=0) if array is not None and array.size == 1 and array.dtype.kind in "iu" else 0
 
 
 _FOLLOWERS = frozenset({
@@ -378,17 +400,17 @@ def _may_flatten(node: Node) -> bool:
     return producer.op != "Concat" or len(producer.inputs) < 2
 
 
-def follows_long_vectors(graph: onnx.GraphProto) -> bool:
-    """Whether an operator that data propagation follows reads a long vector, in a graph with inferred shapes."""
+def follows_long_vectors(graph: onnx.GraphProto, limit: int) -> bool:
+    """Whether an operator that data propagation follows reads a vector above a length, in a graph with its shapes."""
     long = set()
     for info in (*graph.value_info, *graph.input):
         dims = info.type.tensor_type.shape.dim
-        if len(dims) == 1 and dims[0].dim_value > _LONG:
+        if len(dims) == 1 and dims[0].dim_value > limit:
             long.add(info.name)
     if long and any(not long.isdisjoint(node.input) for node in graph.node if node.op_type in _FOLLOWERS):
         return True
     inner = (a.g for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
-    return any(map(follows_long_vectors, inner))
+    return any(follows_long_vectors(each, limit) for each in inner)
 
 
 def _largest(value: Value | None, known: dict[Value, float], depth: int = 0) -> float:

@@ -12,7 +12,13 @@ from onnx import shape_inference
 from graphopt.analysis.misled import without_wrong_sizes
 from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.shapes import ShapeAnalysis
-from graphopt.analysis.skeleton import Skeleton, contents_may_explode, follows_long_vectors, may_make_vectors
+from graphopt.analysis.skeleton import (
+    Skeleton,
+    contents_may_explode,
+    follows_long_vectors,
+    longest_vector,
+    may_make_vectors,
+)
 from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value, ValueType
 from graphopt.ir.types import decode_type
 
@@ -47,7 +53,7 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     skeleton = Skeleton(model)
     if data_prop and may_make_vectors(model):
         lengths = _infer(skeleton, data_prop=False)
-        data_prop = lengths is not None and not follows_long_vectors(lengths.graph)
+        data_prop = lengths is not None and not follows_long_vectors(lengths.graph, longest_vector(model))
     result = _infer(skeleton, data_prop)
     if result is None:
         result = _infer(skeleton := Skeleton(model, output_types=False), data_prop)
