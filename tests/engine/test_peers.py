@@ -341,7 +341,7 @@ def test_onnxoptimizers_passes_have_the_same_name_here():
 
 
 def test_counterparts_are_in_the_manner():
-    manner = re.compile(r"(eliminate|fuse|fold|convert|extract|rewrite|sink|inline|adjust|replace|set)_\w+")
+    manner = re.compile(r"(eliminate|fuse|fold|convert|extract|rewrite|move|inline|adjust|replace|set)_\w+")
     for peer in peers.all_peers():
         assert all(manner.fullmatch(ours) for ours in peer.counterparts.values())
 
