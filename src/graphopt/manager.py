@@ -14,7 +14,7 @@ import onnx
 
 from graphopt.errors import ModelError, UsageError, VerificationError
 from graphopt.ir import ExternalData, Model, Source, paused_gc
-from graphopt.ir.collector import weigh
+from graphopt.ir.collector import make_room, weigh
 from graphopt.ir.interface import fix_shapes
 from graphopt.pipeline import INLINE, Pipeline, Plan, execute, pipeline_of
 from graphopt.rewrite import Event, Failure, Level, Log, NearMiss, Numerics, Options, RuleStats, Target
@@ -184,8 +184,9 @@ class PassManager:
             ModelError: the model cannot be read, or was written for another target.
             VerificationError: with `verify=True`, the result differs from the original.
         """
+        start = perf_counter()
+        make_room()
         with paused_gc():
-            start = perf_counter()
             model = source if isinstance(source, Model) else self._load(source, inplace=inplace and not self.verify)
             self._check_target(model)
             before = Census.of(model)

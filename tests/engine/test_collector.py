@@ -33,6 +33,7 @@ def test_what_is_still_used_is_not_collected_for_again_and_again(monkeypatch: py
 
     kept = [Kept() for _ in range(8)]
     for one in kept:
+        collector.make_room()
         with collector.paused_gc():
             collector.weigh(one, ledger.room // 2 + 1)
             collector.weigh(one, ledger.room)

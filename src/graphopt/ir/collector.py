@@ -41,11 +41,8 @@ def paused_gc() -> Iterator[None]:
     """Pause the cyclic collector: while a large graph is built or changed it only scans what is alive anyway.
 
     What was made meanwhile joins the old generation unscanned, or the first allocation afterwards would pay for it.
-    Models of earlier runs that nobody uses any more are collected before, when there are enough of them; see `weigh`.
     """
     enabled = gc.isenabled()
-    if enabled:
-        _ledger.settle()
     gc.disable()
     try:
         yield
@@ -55,6 +52,12 @@ def paused_gc() -> Iterator[None]:
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+def make_room() -> None:
+    """Before another model is read: free those that nobody uses any more, when there are enough of them."""
+    if gc.isenabled():
+        _ledger.settle()
 
 
 def weigh(model: object, size: int) -> None:
