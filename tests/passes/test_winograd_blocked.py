@@ -78,8 +78,8 @@ def test_other_kernels(kernel: tuple[int, int], tile: int, shape: tuple[int | st
     assert_same(model, result.model, x=image(3 if shape[0] == "N" else int(shape[0]), *(int(n) for n in shape[1:])))
 
 
-@pytest.mark.parametrize("batch", [1, 2, "N"])
-def test_rows_and_columns_in_a_row_hand_on_their_tiles(batch: int | str) -> None:
+@pytest.mark.parametrize(("batch", "opset"), [(1, 17), (2, 17), ("N", 17), (1, 7), (2, 8), (1, 10), (1, 22)])
+def test_rows_and_columns_in_a_row_hand_on_their_tiles(batch: int | str, opset: int) -> None:
     """1x3 after 3x1, as Inception has them, with a residual sum at the end."""
     nodes, constants, last = [], [], "x"
     for i, kernel in enumerate(((3, 1), (1, 3), (3, 3))):
@@ -91,11 +91,16 @@ def test_rows_and_columns_in_a_row_hand_on_their_tiles(batch: int | str) -> None
     nodes.append(helper.make_node("Relu", ["a"], ["y"]))
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, 16, 7, 9]) for name in ("x", "y")]
     graph = helper.make_graph(nodes, "row", ends[:1], ends[1:], constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
     result = convert(model, force=4).model
     # Tiles of inputs for each layer, the image at the end, and tiles of what is added.
     assert ops(result)["Gather"] == 5
     assert_same(model, result, x=image(2 if batch == "N" else int(batch), 16, 7, 9))
+
+
+def test_a_dynamic_batch_needs_operators_of_opset_11() -> None:
+    model = layer(("N", 16, 8, 8), 16, opset=10, pads=[1] * 4)
+    assert not [event for event in convert(model, force=4).events if event.rule == "convert_conv_to_winograd"]
 
 
 IMPATIENT = replace(BUILT_IN, direct=BUILT_IN.direct / 100)

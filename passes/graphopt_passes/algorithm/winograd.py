@@ -12,7 +12,7 @@ from graphopt.rewrite import GraphPass, Level, Mismatch, Numerics, Rewriter
 from graphopt.rewrite.target import METADATA_KEY as METADATA
 from graphopt.rewrite.target import Target, host
 from graphopt_passes.algorithm import blocked_cost
-from graphopt_passes.algorithm.blocked import DOMAIN, BlockedBuilder, BlockedLayer, read_blocked, sizes
+from graphopt_passes.algorithm.blocked import DOMAIN, FUSED, BlockedBuilder, BlockedLayer, read_blocked, sizes
 from graphopt_passes.algorithm.blocked_cost import BlockedRates
 from graphopt_passes.algorithm.choice import Choice, growth
 from graphopt_passes.algorithm.cost import RATES, Rates, gains
@@ -22,6 +22,9 @@ from graphopt_passes.algorithm.transforms import TILES
 
 METADATA_KEY = "graphopt.winograd"
 """The algorithm that a model asks for by its `metadata_props`: a tile size for all layers that can, or `off`."""
+
+_ALL_OPERATORS = 11
+"""The opset from which on all operators have the form that is written."""
 
 GROWTH_KEY = "graphopt.winograd_growth"
 """Bytes that earlier runs of the pass have added to the model, in its `metadata_props`."""
@@ -56,7 +59,7 @@ class ConvertConvToWinograd(GraphPass):
     name = "convert_conv_to_winograd"
     level = Level.ALL
     numerics = Numerics.FAST
-    opsets = "11-"
+    opsets = "7-"
     peers: ClassVar[dict[str, str]] = {}
     tuner: ClassVar[str] = "graphopt_passes.algorithm.tuning:WinogradTuner"
 
@@ -105,6 +108,8 @@ class ConvertConvToWinograd(GraphPass):
                     layer = read_blocked(node, block)
                 if isinstance(layer, AnyLayer) and graph.in_function:
                     layer = Mismatch("it is inside of a function")
+                if isinstance(layer, AnyLayer) and model.opset("") < _ALL_OPERATORS and not _is_simple(layer):
+                    layer = Mismatch("DepthToSpace, Pad or Clip of opset {} is needed", _ALL_OPERATORS)
                 if isinstance(layer, Mismatch):
                     rw.decline("{}", layer, node=node)
                 elif layer is not None:
@@ -142,6 +147,13 @@ class ConvertConvToWinograd(GraphPass):
                 paid[sizes(layer), choice.tile] += 1
             chosen[layer] = choice
         return [(layer, chosen[layer]) for layer, _ in offers if layer in chosen]
+
+
+def _is_simple(layer: AnyLayer) -> bool:
+    """Whether a layer is written in operators that are the same in all opsets."""
+    if isinstance(layer, Layer):
+        return False
+    return layer.batch is not None and (layer.activation is None or layer.activation in FUSED)
 
 
 def _worth(choice: Choice) -> float:
