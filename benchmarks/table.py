@@ -13,7 +13,7 @@ from benchmarks.optimizers import seconds
 from benchmarks.profiling import totals
 from benchmarks.results import HERE, TIE, geometric_mean, verdict
 from benchmarks.scaling import growth
-from benchmarks.tools import PEERS, TOOLS
+from benchmarks.tools import OPTIMIZERS, PEERS
 from benchmarks.zoo import DRESSES
 
 PAGE = HERE.parent / "docs" / "benchmarks.md"
@@ -83,7 +83,7 @@ def _optimizers() -> str:
     shared = _common(data)
     text[1] += f" Means are over the {len(shared)} models that every tool can do."
     rows = []
-    for tool in TOOLS:
+    for tool in OPTIMIZERS:
         got = [row["tools"][tool] for row in shared]
         failures = sum("failed" in row["tools"].get(tool, {"failed": ""}) for row in data)
         if not got:
@@ -322,7 +322,7 @@ def _scaling() -> str:
     for mix, tools in found["data"].items():
         sizes = sorted({int(size) for reports in tools.values() for size in reports})
         rows = []
-        for tool in TOOLS:
+        for tool in OPTIMIZERS:
             if tool not in tools:
                 continue
             cells = [_cell(tools[tool].get(str(size)), lambda got: figure(seconds(got))) for size in sizes]
@@ -424,7 +424,7 @@ def _appendix() -> str:
     text = []
     found = results.load("optimizers")
     if found:
-        tools = [tool for tool in TOOLS if any(tool in row["tools"] for row in found["data"])]
+        tools = [tool for tool in OPTIMIZERS if any(tool in row["tools"] for row in found["data"])]
         rows = [
             [f"{row['model']} ({row['nodes']})"]
             + [_cell(row["tools"].get(tool), lambda g: f"{figure(seconds(g))} / {g['nodes']}") for tool in tools]
