@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.ir import Node, Value
+from graphopt.ir import Node, Tensor, Value
+from graphopt.match import Mismatch
 from graphopt_passes.layout.extents import Extents, anonymous, declared, refine
 from graphopt_passes.layout.weights import Layout
 
@@ -104,6 +105,29 @@ class Facts:
     def aligned(self, layout: Layout) -> bool:
         """Whether a layout has no padding lanes."""
         return all(channels % self.block == 0 for channels in layout)
+
+
+def image_and_kernel(node: Node, outputs: int) -> tuple[Value, Tensor] | Mismatch | None:
+    """What a convolution in two dimensions reads, and its constant kernel; its bias, if any, is constant, too.
+
+    Args:
+        node: a `Conv` or `ConvTranspose`.
+        outputs: the axis of the kernel that the bias is along.
+    """
+    x, w, b = node.input(0), node.input(1), node.input(2)
+    tensor = w.constant_tensor if w is not None else None
+    if x is None or w is None:
+        return None
+    if tensor is None:
+        return Mismatch("weight {} is not constant", w.name) if w.rank == 4 else None
+    if len(tensor.dims) != 4 or 0 in tensor.dims:
+        return None
+    if tensor.dtype != FLOAT:
+        return Mismatch("weight {} is not float32", w.name)
+    bias = b.constant_tensor if b is not None else None
+    if b is not None and (bias is None or bias.dims != tensor.dims[outputs : outputs + 1]):
+        return Mismatch("bias {} is not constant", b.name)
+    return x, tensor
 
 
 def scalar(value: Value | None) -> float | None:

@@ -16,6 +16,7 @@ from graphopt_passes.layout.facts import (
     Facts,
     Form,
     channel_vector,
+    image_and_kernel,
     integers,
     scalar,
 )
@@ -54,19 +55,10 @@ def form_of(node: Node, facts: Facts) -> Answer:
 
 
 def _conv(node: Node, facts: Facts) -> Answer:
-    x, w, b = node.input(0), node.input(1), node.input(2)
-    tensor = w.constant_tensor if w is not None else None
-    if x is None or w is None:
-        return None
-    if tensor is None:
-        return Mismatch("weight {} is not constant", w.name) if w.rank == 4 else None
-    if len(tensor.dims) != 4 or 0 in tensor.dims:
-        return None
-    if tensor.dtype != FLOAT:
-        return Mismatch("weight {} is not float32", w.name)
-    bias = b.constant_tensor if b is not None else None
-    if b is not None and (bias is None or bias.dims != tensor.dims[:1]):
-        return Mismatch("bias {} is not constant", b.name)
+    found = image_and_kernel(node, outputs=0)
+    if not isinstance(found, tuple):
+        return found
+    x, tensor = found
     outputs, per_group = tensor.dims[:2]
     group = int(node.attr("group", 1))
     layout = facts.layout(x) or ((per_group * group,) if x.shape is None else None)

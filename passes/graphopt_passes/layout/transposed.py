@@ -16,7 +16,7 @@ import numpy as np
 from graphopt.ir import Node, TensorType, Value
 from graphopt.match import Mismatch
 from graphopt_passes.layout import weights
-from graphopt_passes.layout.facts import FLOAT, Facts, Form
+from graphopt_passes.layout.facts import FLOAT, Facts, Form, image_and_kernel
 from graphopt_passes.layout.weights import Layout
 
 if TYPE_CHECKING:
@@ -112,20 +112,11 @@ class Phases:
 
 def transposed_form(node: Node, facts: Facts) -> Form | Mismatch | None:
     """The blocked form of a ConvTranspose."""
-    x, w, b = node.input(0), node.input(1), node.input(2)
-    tensor = w.constant_tensor if w is not None else None
-    if x is None or w is None or node.outputs[0] is None:
-        return None
-    if tensor is None:
-        return Mismatch("weight {} is not constant", w.name) if w.rank == 4 else None
-    if len(tensor.dims) != 4 or 0 in tensor.dims:
-        return None
-    if tensor.dtype != FLOAT:
-        return Mismatch("weight {} is not float32", w.name)
+    found = image_and_kernel(node, outputs=1)
+    if not isinstance(found, tuple) or node.outputs[0] is None:
+        return None if isinstance(found, tuple) else found
+    x, tensor = found
     inputs, outputs = tensor.dims[:2]
-    bias = b.constant_tensor if b is not None else None
-    if b is not None and (bias is None or bias.dims != (outputs,)):
-        return Mismatch("bias {} is not constant", b.name)
     layout = facts.layout(x) or ((inputs,) if x.shape is None else None)
     if layout is None or sum(layout) != inputs:
         return Mismatch("channels of {} do not fit its weight", x.name)
