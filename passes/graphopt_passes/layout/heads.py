@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from onnx import TensorProto
@@ -41,6 +42,10 @@ class ConvertGemmToConv(OpRule):
     opsets = "7-"
     peers: ClassVar[dict[str, str]] = {}
 
+    def __init__(self) -> None:
+        self._planned: WeakKeyDictionary[Rewriter, bool] = WeakKeyDictionary()
+        """Whether the model of a run is blocked: planning it anew for each product would be quadratic."""
+
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Replace one product."""
         if node.op in _ACTIVATIONS:
@@ -58,7 +63,9 @@ class ConvertGemmToConv(OpRule):
         bias = _bias(node, outputs)
         if isinstance(bias, Mismatch):
             return bias
-        if not _blocks_something(rw):
+        if rw not in self._planned:
+            self._planned[rw] = _blocks_something(rw)
+        if not self._planned[rw]:
             return Mismatch("no other convolution of the model is blocked")
         array = tensor.array() if transposed else np.ascontiguousarray(tensor.array().T)
         made = rw.constant(array.reshape(outputs, inputs, 1, 1), like=weight)
