@@ -15,13 +15,12 @@ from graphopt.match import Mismatch
 from graphopt.rewrite.events import Event, Log, NearMiss, NodeNote
 from graphopt.rewrite.journal import Journal
 from graphopt.rewrite.legality import at_level, constant_conflict, is_annotated, reads, type_conflict, well_known
+from graphopt.rewrite.operands import Operand, agreeing, operand_conflict
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.rule import FIRED, Outcome
 
 CONTRIB_OPSETS = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "ai.onnx.ml": 3}
 """Versions at which domains are imported when a rewrite brings the first operator of one."""
-
-Operand = Value | np.ndarray | None
 
 
 class Rewriter:
@@ -96,7 +95,7 @@ class Rewriter:
         """
         node = Node(op_type, domain, self.graph)
         node._attrs = {key: value for key, value in attrs.items() if value is not None}
-        node.inputs = [self.constant(v) if isinstance(v, np.ndarray) else v for v in inputs]
+        node.inputs = [self.constant(v) if isinstance(v, np.ndarray) else v for v in agreeing(node, inputs)]
         while node.inputs and node.inputs[-1] is None:
             node.inputs.pop()
         node.outputs = [Value("", self.graph, node, index) for index in range(outputs)]
@@ -219,6 +218,9 @@ class Rewriter:
                 if problem is not None:
                     return problem
         for node in fresh:
+            problem = operand_conflict(node, node.inputs)
+            if problem is not None:
+                return problem
             stated = node.constant_tensor() if node.op == "Constant" else None
             problem = constant_conflict(node.graph, stated, as_node=True) if stated is not None else None
             if problem is not None:
@@ -406,9 +408,15 @@ class Rewriter:
 
     def set_inputs(self, node: Node, changes: dict[int, Operand], detail: str = "", **attrs: Any) -> Outcome:
         """Change several inputs, and attributes with them, as one event."""
-        operands = {i: self.constant(v) if isinstance(v, np.ndarray) else v for i, v in changes.items()}
+        count = max(len(node.inputs), *(i + 1 for i in changes))
+        given = agreeing(node, [changes.get(i, node.input(i)) for i in range(count)])
+        operands = {i: self.constant(v) if isinstance(v, np.ndarray) else v for i in changes for v in (given[i],)}
         new = [v for v in operands.values() if v is not None]
         fresh = self._needed(new)
+        for each in (node, *fresh):
+            problem = operand_conflict(each, given if each is node else each.inputs)
+            if problem is not None:
+                return problem
         for value in [*new, *(v for n in fresh for v in n.inputs if v is not None)]:
             if value.producer not in fresh and self._comes_late(value, node):
                 return Mismatch("{} is not computed yet", value.name)

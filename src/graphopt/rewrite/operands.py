@@ -1,0 +1,126 @@
+"""Element types of operands: what an operator's schema lets stand beside one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from onnx import TensorProto, defs
+from onnx.helper import np_dtype_to_tensor_dtype, tensor_dtype_to_np_dtype
+
+from graphopt.analysis.nodes import dtype_of_output
+from graphopt.ir import Node, Value
+from graphopt.match import Mismatch
+
+Operand = Value | np.ndarray | None
+
+
+class Parameter(NamedTuple):
+    """What the schema says of one operand.
+
+    Attributes:
+        name: the type parameter, which is one type for all operands that have it.
+        allowed: the element types that it may stand for.
+        shared: False where each of a variable number of operands has a type of its own.
+    """
+
+    name: str
+    allowed: frozenset[int]
+    shared: bool
+
+
+@lru_cache(maxsize=2048)
+def parameters(op_type: str, domain: str, opset: int) -> tuple[Parameter, ...]:
+    """The type parameter of each operand of an operator, the last one standing for all that follow.
+
+    Args:
+        op_type: operator name.
+        domain: operator domain.
+        opset: version of the domain.
+
+    Returns:
+        Nothing for operators that the `onnx` package does not know.
+    """
+    try:
+        schema = defs.get_schema(op_type, opset, domain)
+    except (defs.SchemaError, RuntimeError):
+        return ()
+    return tuple(Parameter(each.type_str, _element_types(each.types), each.is_homogeneous) for each in schema.inputs)
+
+
+def _element_types(names: Iterable[str]) -> frozenset[int]:
+    """The element types of tensors among the types of a schema."""
+    inner = (name.removeprefix("tensor(").removesuffix(")") for name in names if name.startswith("tensor("))
+    return frozenset(TensorProto.DataType.Value(name.upper()) for name in inner)
+
+
+def agreeing(node: Node, operands: Sequence[Operand]) -> list[Operand]:
+    """The operands of a node, new lists of integers having the type that others have beside them.
+
+    The starts, ends and axes of a `Slice` are all of 32 or all of 64 bits: what a rule writes anew takes the type of
+    what it keeps. A number that does not fit into that is left as it is, and the gate refuses the node.
+
+    Args:
+        node: the node; its own inputs are not looked at.
+        operands: its operands in order, arrays being new constants.
+    """
+    found = list(operands)
+    lists = [i for i, each in enumerate(found) if isinstance(each, np.ndarray) and each.dtype.kind in "iu"]
+    if not lists or len(found) == len(lists):
+        return found
+    known = parameters(node.op_type, node.domain, node.graph.opset(node.domain))
+    types = {
+        at.name: dtype
+        for each, at in _paired(found, known)
+        if isinstance(each, Value) and at.shared and (dtype := _element_type(each)) is not None
+    }
+    for index, (each, at) in enumerate(_paired(found, known)):
+        if index in lists and isinstance(each, np.ndarray) and at.shared and at.name in types:
+            found[index] = _cast(each, types[at.name])
+    return found
+
+
+def _cast(array: np.ndarray, dtype: int) -> np.ndarray:
+    kind = np.dtype(tensor_dtype_to_np_dtype(dtype))
+    if kind.kind not in "iu" or kind == array.dtype:
+        return array
+    cast = array.astype(kind)
+    return cast if np.array_equal(cast, array) else array
+
+
+def _paired(operands: Sequence[Operand], known: tuple[Parameter, ...]) -> list[tuple[Operand, Parameter]]:
+    return [(each, known[min(index, len(known) - 1)]) for index, each in enumerate(operands)] if known else []
+
+
+def operand_conflict(node: Node, operands: Sequence[Operand]) -> Mismatch | None:
+    """Why a node cannot have some operands: their element types are not what its operator takes.
+
+    Args:
+        node: the node; its own inputs are not looked at.
+        operands: what it is to read, arrays being new constants.
+
+    Returns:
+        None when all that is known of their types agrees with the schema, or there is no schema.
+    """
+    known = parameters(node.op_type, node.domain, node.graph.opset(node.domain))
+    types: dict[str, int] = {}
+    for operand, at in _paired(operands, known):
+        dtype = _element_type(operand)
+        if dtype is None or not at.allowed:
+            continue
+        if dtype not in at.allowed or (at.shared and types.setdefault(at.name, dtype) != dtype):
+            name = operand.name if isinstance(operand, Value) else ""
+            return Mismatch("{} does not take {} of element type {} there", node.op_type, name or "an operand", dtype)
+    return None
+
+
+def _element_type(operand: Operand) -> int | None:
+    if isinstance(operand, np.ndarray):
+        return int(np_dtype_to_tensor_dtype(operand.dtype))
+    if operand is None:
+        return None
+    if operand.dtype is None and operand.producer is not None:
+        return dtype_of_output(operand.producer, operand.index)
+    return operand.dtype
