@@ -115,8 +115,8 @@ def count_axes(node: Node, x: Value, scatter: Scatter, inner: frozenset[Node]) -
         return Mismatch("the rank of {} is not known", x.name)
     if sorted(axes) != list(range(len(x.shape) - len(axes), len(x.shape))):
         return Mismatch("axes {} are not the last ones", scatter.axes)
-    if not all(isinstance(dim, int) for dim in x.shape[-len(axes) :]):
-        return Mismatch("the size of the normalized axes is not known")
+    if not all(isinstance(dim, int) and dim > 0 for dim in x.shape[-len(axes) :]):
+        return Mismatch("the normalized axes are empty, or their size is not known")  # runtimes refuse empty ones
     constants = [v for part in inner for v in part.inputs if v is not None and v.is_const and part.op != "ReduceMean"]
     if any((v.rank or 0) > len(x.shape) for v in constants):
         return Mismatch("the constants may add axes to {}", x.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,10 @@ _BLOCKS_FIRST, _CHANNELS_FIRST = (0, 3, 5, 1, 2, 4), (0, 1, 3, 5, 2, 4)
 
 
 class _Shuffle(NamedTuple):
-    """An image that is reshaped to six axes, transposed and reshaped to an image again; the batches are left out."""
+    """An image that is reshaped to six axes, transposed and reshaped to an image again.
+
+    The batch is left out: it is the same throughout, since images have as many elements throughout.
+    """
 
     x: Value
     before: tuple[int, ...]
@@ -108,11 +112,13 @@ def _shuffle(node: Node, perms: frozenset[tuple[int, ...]]) -> _Shuffle | Mismat
     before, inner, after = sizes
     if before is None or inner is None or after is None:
         return Mismatch("the sizes of {} are not known", parted.name)
+    if not prod(before) == prod(inner) == prod(after):
+        return Mismatch("images of {} and {} elements are not as many", prod(before), prod(inner))
     return _Shuffle(x, before, inner, perm, after)
 
 
 def _sizes(value: Value | None, rank: int) -> tuple[int, ...] | None:
-    """All sizes but that of the batch, which follows from them; None when one is not known, or nothing."""
+    """All sizes but that of the batch; None when one is not known, or nothing."""
     shape = value.shape if value is not None else None
     if shape is None or len(shape) != rank:
         return None

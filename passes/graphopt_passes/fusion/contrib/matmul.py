@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from graphopt.ir import Node, Value
@@ -38,12 +39,13 @@ class FuseTransposeIntoMatmul(OpRule):
                 continue
             if not _swaps_matrix(transpose):
                 continue
-            problem = first(only_reader(value, node), not_float(value), _no_matrices(node))
+            attrs = {**node.attrs, flag: 1 - int(node.attr(flag, 0))}
+            problem = first(only_reader(value, node), not_float(value), _no_matrices(node), _unset(node, attrs))
             if problem is not None:
                 return problem
             operands = list(node.inputs)
             operands[index] = transpose.inputs[0]
-            return rw.replace(node, [_product(rw, operands, {**node.attrs, flag: 1 - int(node.attr(flag, 0))})])
+            return rw.replace(node, [_product(rw, operands, attrs)])
         return None
 
 
@@ -124,6 +126,26 @@ def _swaps_matrix(transpose: Node) -> bool:
     perm = tuple(transpose.attr("perm", ()) or (range(rank)[::-1] if rank is not None else ()))
     last = len(perm)
     return last >= 2 and perm == (*range(last - 2), last - 1, last - 2)
+
+
+def _unset(product: Node, attrs: dict[str, Any]) -> Mismatch | None:
+    """Why a product must not transpose: where there is nothing to add up, the kernel for batches gives no zeros."""
+    a, b = product.inputs[:2]
+    ranks = tuple((v.rank if v is not None else None) or 0 for v in (a, b))
+    if not _leaves_unset(ranks, attrs) or _leaves_unset(ranks, product.attrs):
+        return None
+    for value, axis in ((a, -2 if product.attr("transA", 0) else -1), (b, -1 if product.attr("transB", 0) else -2)):
+        size = value.shape[axis] if value is not None and value.shape is not None else None
+        if isinstance(size, int) and size > 0:
+            return None
+    return Mismatch("nothing may be left to add up, of which {} would not be zero", product.op_type)
+
+
+def _leaves_unset(ranks: Sequence[int], attrs: Mapping[str, Any]) -> bool:
+    """Whether the kernel multiplies matrix by matrix, and none where they are empty, instead of all in one."""
+    if ranks[1] > 2:
+        return ranks[0] < ranks[1] or bool(attrs.get("transA", 0) or attrs.get("transB", 0))
+    return ranks[0] > 2 and bool(attrs.get("transA", 0))
 
 
 def _no_matrices(product: Node) -> Mismatch | None:

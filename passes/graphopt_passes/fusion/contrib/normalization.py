@@ -37,7 +37,7 @@ class FuseBranchwiseRmsNorm(OpRule):
         count = count_axes(node, x, scatter, scatter.inner)
         if isinstance(count, Mismatch):
             return count
-        if count != 1 or not x.shape or not x.shape[-1]:
+        if count != 1:
             return Mismatch("axes {} are not the last one alone", scatter.axes)
         if not in_runtime("BranchwiseRMSNorm"):
             return Mismatch("this ONNX Runtime has no BranchwiseRMSNorm")

@@ -169,7 +169,7 @@ def quantization(node: Node, sources: Sources, perm: Perm) -> Permuted | Mismatc
 
 
 def normalization(node: Node, sources: Sources, perm: Perm) -> Permuted | Mismatch:
-    """Normalization along the last axes, which stay where they are."""
+    """Normalization along the last axes, which stay where they are; scale and bias vary along them alone."""
     x, axis = first(node, sources), _axis(node, -1, len(perm))
     if isinstance(x, Mismatch):
         return x
@@ -179,6 +179,9 @@ def normalization(node: Node, sources: Sources, perm: Perm) -> Permuted | Mismat
         return Mismatch("the normalized axes would move")
     if len(node.outputs) > 1:
         return Mismatch("mean or variance are read")
+    for value in node.inputs[1:]:
+        if value is not None and (value.shape is None or any(dim != 1 for dim in value.shape[: axis - len(perm)])):
+            return Mismatch("{} is not known to vary along the normalized axes alone", value.name)
     return Permuted([x, *node.inputs[1:]], dict(node.attrs), perm)
 
 
