@@ -21,5 +21,29 @@ class EngineError(GraphoptError):
     """An invariant of graphopt itself does not hold; its authors can fix it."""
 
 
+class Decline(Exception):  # noqa: N818 -- an answer, not an error
+    """A rule leaves a node as it is; raised where that turns out, caught by the driver, never seen by a user.
+
+    With a reason it is a near miss: the operators fitted and something else did not. Without one the node is not the
+    rule's business. The text is formatted only when somebody asks for it, since almost no reason is ever read; give it
+    plain names and numbers, not values or nodes: it may be read after the graph changed.
+
+    Args:
+        reason: text in lower case, a `str.format` template when there are operands; left out
+            when there is nothing to say.
+        *operands: what fills the template.
+
+    Examples:
+        >>> str(Decline("{} output channels but {} scales", 8, 4))
+        '8 output channels but 4 scales'
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        reason, *operands = self.args or ("",)
+        return str(reason.format(*operands)) if operands else str(reason)
+
+
 class VerificationError(GraphoptError, AssertionError):
     """The optimized model was not shown to give the original's results; the message says where they differ."""

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir.attributes import decode_attribute
+from graphopt.ir.forms import MOVED, Moved
 from graphopt.ir.schema import OpInfo, op_schema
 from graphopt.ir.tensor import Tensor
 from graphopt.ir.types import Dim, TensorType, ValueType, decode_type
@@ -17,6 +20,23 @@ if TYPE_CHECKING:
     from graphopt.ir.model import Model
 
 _UNREAD: Any = object()
+
+_INDICES = frozenset(
+    {
+        TensorProto.INT64,
+        TensorProto.INT32,
+        TensorProto.INT16,
+        TensorProto.INT8,
+        TensorProto.UINT64,
+        TensorProto.UINT32,
+        TensorProto.UINT16,
+        TensorProto.UINT8,
+    }
+)
+"""Element types of lists of axes, pads and sizes."""
+
+_LONGEST_LIST = 1 << 12
+"""Bytes; such lists are shorter."""
 
 
 class Value:
@@ -123,6 +143,28 @@ class Value:
             return None
         return tensor.array()
 
+    def array(self) -> np.ndarray:
+        """Its contents if constant, read-only.
+
+        Raises:
+            Decline: it is not constant.
+        """
+        tensor = self.constant_tensor
+        if tensor is None:
+            raise Decline("{} is not constant", self.name)
+        return tensor.array()
+
+    def ints(self) -> tuple[int, ...]:
+        """The short list of integers (axes, pads, sizes) that it holds.
+
+        Raises:
+            Decline: it is not constant, or holds something else.
+        """
+        tensor = self.constant_tensor
+        if tensor is None or tensor.nbytes > _LONGEST_LIST or tensor.dtype not in _INDICES:
+            raise Decline("{} is not constant", self.name)
+        return tuple(tensor.array().reshape(-1).tolist())
+
     @property
     def dtype(self) -> int | None:
         """Element type (`onnx.TensorProto.DataType`), or None when unknown or not a tensor."""
@@ -140,6 +182,82 @@ class Value:
         """Number of axes, or None when unknown or not a tensor."""
         shape = self.shape
         return None if shape is None else len(shape)
+
+    def dims(self) -> tuple[Dim, ...]:
+        """Its shape.
+
+        Raises:
+            Decline: the rank is not known.
+        """
+        shape = self.shape
+        if shape is None:
+            raise Decline("the rank of {} is not known", self.name)
+        return shape
+
+    def sizes(self) -> tuple[int, ...]:
+        """Its shape, all numbers.
+
+        Raises:
+            Decline: a size is not known.
+        """
+        shape = self.shape
+        if shape is None or any(type(dim) is not int for dim in shape):
+            raise Decline("the shape of {} is not known", self.name)
+        return shape  # type: ignore[return-value]  # all of them are numbers
+
+    def axis(self, axis: int) -> int:
+        """One of its axes, counted from the front.
+
+        Raises:
+            Decline: the rank is not known, or there is no such axis.
+        """
+        rank = len(self.dims())
+        if not -rank <= axis < rank:
+            raise Decline("{} has no axis {}", self.name, axis)
+        return axis % rank
+
+    def size(self, axis: int) -> int:
+        """The number of elements along an axis.
+
+        Raises:
+            Decline: it is not known.
+        """
+        size = self.dims()[self.axis(axis)]
+        if not isinstance(size, int):
+            raise Decline("the size of axis {} of {} is not known", axis, self.name)
+        return size
+
+    def made_by(self, *ops: str) -> Node | None:
+        """The node that computes it, when it is one of some operators; None when not."""
+        producer = self.producer
+        return producer if producer is not None and producer.op in ops else None
+
+    def source(self, *ops: str, reader: Node) -> Node:
+        """The node that computes it, one of some operators of the graph that the reader is in.
+
+        It stays where it is, for its other readers.
+
+        Raises:
+            Decline: without a reason when it comes from something else; when it is computed in an outer graph.
+        """
+        producer = self.producer
+        if producer is None or producer.op not in ops:
+            raise Decline
+        if producer.graph is not reader.graph:
+            raise Decline("{} is computed in an outer graph", self.name)
+        return producer
+
+    def sole_source(self, *ops: str, reader: Node) -> Node:
+        """The node that computes it for one reader alone, so that it can become part of that.
+
+        Raises:
+            Decline: without a reason when it comes from something else; when others read it, or when it is computed
+                in an outer graph.
+        """
+        producer = self.source(*ops, reader=reader)
+        if not self.one_use:
+            raise Decline("{} has other readers", self.name)
+        return producer
 
     def __repr__(self) -> str:
         return f"Value({self.name!r})"
@@ -232,6 +350,67 @@ class Node:
         """The input at a position, None when left out."""
         return self.inputs[index] if index < len(self.inputs) else None
 
+    def operand(self, index: int) -> Value:
+        """A required input; loading saw to it that each node of a known operator has its own.
+
+        Raises:
+            Decline: it is left out.
+        """
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if value is None:
+            raise Decline("input {} of {} is left out", index, self.op)
+        return value
+
+    @property
+    def result(self) -> Value:
+        """The first output.
+
+        Raises:
+            Decline: it is left out.
+        """
+        value = self.outputs[0] if self.outputs else None
+        if value is None:
+            raise Decline("the first output of {} is left out", self.op)
+        return value
+
+    def ints(self, name: str) -> tuple[int, ...] | None:
+        """A list of integers, like axes or pads, whether it is an attribute or an input at this opset.
+
+        Returns:
+            The integers; None when they are left out.
+
+        Raises:
+            Decline: they are an input that is not constant.
+        """
+        form = _form(self.op, name)
+        if form is not None and self.graph.opset() >= form.since:
+            value = self.input(form.index)
+            return None if value is None else value.ints()
+        names = form.names if form is not None and form.names else (name,)
+        given = next((found for key in names if (found := self.attr(key)) is not None), None)
+        return None if given is None else tuple(map(int, given))
+
+    def number(self, name: str) -> float | int | None:
+        """A single number, like a bound or a fill value, whether it is an attribute or an input at this opset.
+
+        Returns:
+            The number; None when it is left out.
+
+        Raises:
+            Decline: it is an input that is not a constant of one element.
+        """
+        form = _form(self.op, name)
+        if form is not None and self.graph.opset() >= form.since:
+            value = self.input(form.index)
+            if value is None:
+                return None
+            array = value.array()
+            if array.size != 1:
+                raise Decline("{} is not a single number", value.name)
+            return array.reshape(-1)[0].item()  # type: ignore[no-any-return]
+        names = form.names if form is not None and form.names else (name,)
+        return next((found for key in names if (found := self.attr(key)) is not None), None)
+
     def output(self, index: int) -> Value | None:
         """The output at a position, None when left out."""
         return self.outputs[index] if index < len(self.outputs) else None
@@ -253,6 +432,11 @@ class Node:
     def __repr__(self) -> str:
         outputs = ", ".join(v.name for v in self.outputs if v is not None)
         return f"Node({self.op}{' ' + repr(self.name) if self.name else ''} -> {outputs})"
+
+
+def _form(op: str, name: str) -> Moved | None:
+    moved = MOVED.get(op)
+    return moved.get(name) if moved is not None else None
 
 
 _NO_SUBGRAPHS: dict[str, Any] = {}

@@ -1,5 +1,6 @@
 """Rewriting: the forms of a pass, the gate that changes graphs, the log of events, and the worklist driver."""
 
+from graphopt.errors import Decline
 from graphopt.match import Mismatch
 from graphopt.rewrite.driver import Driver, RewriteLoopError
 from graphopt.rewrite.events import Event, Failure, Log, NearMiss, NodeNote, RuleStats
@@ -20,7 +21,7 @@ from graphopt.rewrite.rule import (
 from graphopt.rewrite.target import Target
 
 __all__ = [
-    "FAMILIES", "FIRED", "Driver", "Event", "Failure", "Fired", "GraphPass", "Level", "Log", "Mismatch", "NearMiss",
-    "NodeNote", "Numerics", "OpRule", "Options", "Outcome", "PatternRule", "RewriteLoopError", "Rewriter", "Rule",
-    "RuleStats", "Target",
+    "FAMILIES", "FIRED", "Decline", "Driver", "Event", "Failure", "Fired", "GraphPass", "Level", "Log", "Mismatch",
+    "NearMiss", "NodeNote", "Numerics", "OpRule", "Options", "Outcome", "PatternRule", "RewriteLoopError", "Rewriter",
+    "Rule", "RuleStats", "Target",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from graphopt.analysis.types import infer_types
-from graphopt.errors import EngineError, PassError
+from graphopt.errors import Decline, EngineError, PassError
 from graphopt.ir import Graph, Model, Node, Value
 from graphopt.match import Match, Mismatch
 from graphopt.rewrite.events import Failure, Log, NodeNote, RuleStats
@@ -164,6 +164,8 @@ class Driver:
                 start = perf_counter()
             try:
                 outcome = attempt(node, rewriter)
+            except Decline as declined:
+                outcome = Mismatch(*declined.args) if declined.args else None
             except Exception as error:
                 self._isolate(name, node, error, mark, events)
                 continue

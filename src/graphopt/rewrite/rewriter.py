@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.purity import is_removable
 from graphopt.errors import PassError
 from graphopt.ir import Graph, Model, Node, Tensor, TensorType, Value
+from graphopt.ir.forms import MOVED, placed
 from graphopt.match import Mismatch
 from graphopt.rewrite.events import Event, Log, NearMiss, NodeNote
 from graphopt.rewrite.journal import Journal
@@ -88,11 +90,14 @@ class Rewriter:
             domain: operator domain.
             outputs: how many outputs to take.
             name: node name; by default derived from the node that is rewritten.
-            **attrs: attributes; None leaves one out.
+            **attrs: attributes; None leaves one out. What is an attribute at some opsets and an input at others, like
+                axes and bounds, is given here by the input's name, and goes where the opset of the graph has it.
 
         Returns:
             The output value, or a tuple of them when there are several.
         """
+        if attrs and not domain and op_type in MOVED:
+            inputs, attrs = placed(op_type, self.graph.opset(), inputs, attrs, _element_type(inputs))  # type: ignore[assignment]
         node = Node(op_type, domain, self.graph)
         node._attrs = {key: value for key, value in attrs.items() if value is not None}
         node.inputs = [self.constant(v) if isinstance(v, np.ndarray) else v for v in agreeing(node, inputs)]
@@ -499,6 +504,15 @@ class Rewriter:
         events.append(
             Event(len(events), self._rule, self.graph.name, tuple(removed), tuple(added), notes, size, detail)
         )
+
+
+def _element_type(inputs: Sequence[Operand]) -> np.dtype[Any] | None:
+    """The element type of a first operand."""
+    first = inputs[0] if inputs else None
+    if isinstance(first, np.ndarray):
+        return first.dtype
+    dtype = first.dtype if first is not None else None
+    return None if dtype is None else np.dtype(tensor_dtype_to_np_dtype(dtype))
 
 
 def _late(value: Value) -> Mismatch:

@@ -1,0 +1,20 @@
+"""Operator views: each operator with several forms over the opsets, read into one normal form and written back.
+
+A view's `of` reads a node at whatever opset its graph has and raises `Decline` where the node is none of its kind, or
+where something that it needs is not constant or not known. Its `write` makes the operator in the form of the opset of
+the graph that it is written into. In between there is small algebra: what two in a row are together.
+"""
+
+from graphopt.operators.axes import Squeeze, Unsqueeze
+from graphopt.operators.builder import Builder
+from graphopt.operators.gather import Gather
+from graphopt.operators.pad import Pad
+from graphopt.operators.reduce import Reduction
+from graphopt.operators.reshape import Reshape
+from graphopt.operators.slice import Cut, Slice
+from graphopt.operators.split import Split
+from graphopt.operators.transpose import Transpose
+
+__all__ = [
+    "Builder", "Cut", "Gather", "Pad", "Reduction", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+]  # fmt: skip

@@ -1,0 +1,19 @@
+"""What a view is written into."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from graphopt.ir import Graph
+
+
+class Builder(Protocol):
+    """Makes operators in a graph, as `graphopt.rewrite.Rewriter` does."""
+
+    graph: Graph
+
+    def op(
+        self, op_type: str, *inputs: Any, domain: str = "", outputs: int = 1, name: str | None = None, **attrs: Any
+    ) -> Any:
+        """A new operator; returns its output, or a tuple of several."""
+        ...

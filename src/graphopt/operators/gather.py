@@ -1,0 +1,61 @@
+"""`Gather` at constant positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators.builder import Builder
+
+MOST_BYTES = 1 << 16
+"""Longer lists of positions are tables, not selections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Elements at constant positions along one axis.
+
+    Attributes:
+        x: what they are taken of.
+        axis: the axis, from the front.
+        positions: an int64 array of any rank, whose axes stand in the result in place of the axis; negative ones count
+            from the end.
+    """
+
+    x: Value
+    axis: int
+    positions: np.ndarray
+
+    @classmethod
+    def of(cls, node: Node) -> Gather:
+        """Read a `Gather`.
+
+        Raises:
+            Decline: it is none, its positions are not constant, or the rank is not known.
+        """
+        if node.op != "Gather":
+            raise Decline
+        x, indices = node.operand(0), node.operand(1)
+        array = indices.const(MOST_BYTES)
+        if array is None:
+            raise Decline("{} is not constant", indices.name)
+        return cls(x, x.axis(node.attr("axis", 0)), array.astype(np.int64))
+
+    def from_front(self) -> np.ndarray:
+        """The positions counted from the front.
+
+        Raises:
+            Decline: the size of the axis is not known, or does not have them all.
+        """
+        size = self.x.size(self.axis)
+        if ((self.positions < -size) | (self.positions >= size)).any():
+            raise Decline("a position is outside of axis {} of {}", self.axis, self.x.name)
+        return np.where(self.positions < 0, self.positions + size, self.positions)
+
+    def write(self, to: Builder) -> Value:
+        """The operator."""
+        taken: Value = to.op("Gather", self.x, self.positions, axis=self.axis)
+        return taken

@@ -1,0 +1,91 @@
+"""`Pad`: `paddings` at opset 1, attributes until 10, inputs from 11, axes from 18, wrapping from 19."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators.builder import Builder
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """Elements added, or with negative numbers taken away, in front of and behind each axis.
+
+    Attributes:
+        x: what is padded.
+        before: how many elements come in front, by axis.
+        after: how many come behind, by axis.
+        mode: `constant`, `reflect`, `edge` or `wrap`.
+        fill: the constant, a value or a number; None for zero.
+    """
+
+    x: Value
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    mode: str = "constant"
+    fill: Value | float | None = None
+
+    @classmethod
+    def of(cls, node: Node) -> Pad:
+        """Read a `Pad`.
+
+        Raises:
+            Decline: it is none, the pads or axes are not constant, or only some axes are padded and the
+                rank is not known.
+        """
+        if node.op != "Pad":
+            raise Decline
+        x, pads, axes = node.operand(0), node.ints("pads") or (), node.ints("axes")
+        half = len(pads) // 2
+        before, after = pads[:half], pads[half:]
+        if axes is not None:
+            rank = len(x.dims())
+            places = [x.axis(axis) for axis in axes]
+            if not len(places) == len(set(places)) == half:
+                raise Decline("it pads {} axes with {} numbers", len(places), len(pads))
+            fronts, backs = dict(zip(places, before, strict=True)), dict(zip(places, after, strict=True))
+            before, after = (tuple(side.get(axis, 0) for axis in range(rank)) for side in (fronts, backs))
+        fill = node.input(2) if node.graph.opset() >= FILL_SINCE else node.number("constant_value")
+        return cls(x, before, after, node.attr("mode", "constant"), fill)
+
+    @property
+    def number(self) -> float:
+        """What is filled in.
+
+        Raises:
+            Decline: that is not a constant of one element.
+        """
+        if not isinstance(self.fill, Value):
+            return float(self.fill or 0.0)
+        array = self.fill.array()
+        if array.size != 1:
+            raise Decline("{} is not a single number", self.fill.name)
+        return float(array.reshape(-1)[0])
+
+    @property
+    def spatial(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The pads in front of and behind the axes after the first two.
+
+        Raises:
+            Decline: the batch or the channels are padded, or something is taken away.
+        """
+        if min(self.before + self.after, default=0) < 0:
+            raise Decline("it takes elements of {} away", self.x.name)
+        if any(self.before[:2]) or any(self.after[:2]):
+            raise Decline("it pads the batch or the channels of {}", self.x.name)
+        return self.before[2:], self.after[2:]
+
+    def reading(self, x: Value) -> Pad:
+        """The same pads around another value."""
+        return replace(self, x=x)
+
+    def write(self, to: Builder) -> Value:
+        """The operator, in the form of the opset of the graph."""
+        fill = self.number if isinstance(self.fill, Value) and to.graph.opset() < FILL_SINCE else self.fill
+        padded: Value = to.op("Pad", self.x, pads=self.before + self.after, constant_value=fill, mode=self.mode)
+        return padded
+
+
+FILL_SINCE = 11

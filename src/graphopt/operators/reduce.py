@@ -1,0 +1,76 @@
+"""Reductions: axes as an attribute until opset 17 (`ReduceSum` until 12), then as an input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators.axes import from_front
+from graphopt.operators.builder import Builder
+
+REDUCTIONS = frozenset(
+    f"Reduce{kind}"
+    for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+)  # fmt: skip
+POSITIONS = frozenset({"ArgMax", "ArgMin"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """One number in place of all along some axes.
+
+    Attributes:
+        op: the operator.
+        x: what is reduced.
+        axes: the axes, from the front, in order; empty where nothing is reduced.
+        keepdims: whether they stay, with size 1.
+        others: what else `ArgMax` and `ArgMin` state.
+    """
+
+    op: str
+    x: Value
+    axes: tuple[int, ...]
+    keepdims: bool
+    others: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, node: Node) -> Reduction:
+        """Read a reduction.
+
+        Raises:
+            Decline: it is none, or its axes are not constant or not known without the rank.
+        """
+        x, keepdims = node.operand(0), bool(node.attr("keepdims", 1))
+        if node.op in POSITIONS:
+            others = tuple((k, v) for k, v in node.attrs.items() if k not in ("axis", "keepdims"))
+            return cls(node.op, x, from_front((node.attr("axis", 0),), x.rank, x.name), keepdims, others)
+        if node.op not in REDUCTIONS:
+            raise Decline
+        axes = node.ints("axes")
+        if axes:
+            return cls(node.op, x, from_front(axes, x.rank, x.name), keepdims)
+        if node.attr("noop_with_empty_axes", 0):
+            return cls(node.op, x, (), keepdims)
+        return cls(node.op, x, tuple(range(len(x.dims()))), keepdims)
+
+    def keeping(self, keepdims: bool) -> Reduction:
+        """The same with the axes kept, or not."""
+        return replace(self, keepdims=keepdims)
+
+    def write(self, to: Builder) -> Value:
+        """The operator, in the form of the opset of the graph.
+
+        Raises:
+            Decline: nothing is reduced, which cannot be said at every opset.
+        """
+        if self.op in POSITIONS:
+            position: Value = to.op(
+                self.op, self.x, axis=self.axes[0], keepdims=int(self.keepdims), **dict(self.others)
+            )
+            return position
+        if not self.axes:
+            raise Decline("{} reduces nothing", self.op)
+        reduced: Value = to.op(self.op, self.x, axes=self.axes, keepdims=int(self.keepdims))
+        return reduced

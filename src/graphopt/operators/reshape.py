@@ -1,0 +1,79 @@
+"""`Reshape` and `Flatten` to a constant shape: an attribute until opset 4, an input from 5, empty sizes from 14."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from graphopt.errors import Decline
+from graphopt.ir import Dim, Node, Value
+from graphopt.operators.builder import Builder
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The same elements in another shape.
+
+    Attributes:
+        x: the value.
+        target: the shape as written: a size, -1 for what is left over, and 0 for the size of that axis of `x`.
+        allowzero: whether 0 means an empty axis instead.
+    """
+
+    x: Value
+    target: tuple[int, ...]
+    allowzero: bool = False
+
+    @classmethod
+    def of(cls, node: Node) -> Reshape:
+        """Read a `Reshape`, or a `Flatten` whose shape can be written down.
+
+        Raises:
+            Decline: it is neither, its shape is not constant, or does not follow from known sizes.
+        """
+        x = node.operand(0)
+        if node.op == "Flatten":
+            return cls._of_flatten(node, x)
+        if node.op != "Reshape":
+            raise Decline
+        target = node.ints("shape")
+        if target is None:
+            raise Decline("no shape is given")
+        return cls(x, target, bool(node.attr("allowzero", 0)))
+
+    @classmethod
+    def _of_flatten(cls, node: Node, x: Value) -> Reshape:
+        dims, axis = x.dims(), node.attr("axis", 1)
+        axis += len(dims) if axis < 0 else 0
+        halves = (dims[:axis], dims[axis:])
+        fixed = [all(isinstance(dim, int) for dim in half) for half in halves]
+        if not any(fixed) or 0 in dims:
+            raise Decline("more than one dimension of {} is not known", node.result.name)
+        sizes = [math.prod([dim for dim in half if isinstance(dim, int)]) for half in halves]
+        return cls(x, tuple([size if known else -1 for size, known in zip(sizes, fixed, strict=True)]))
+
+    def shape(self) -> tuple[Dim, ...]:
+        """The shape of the result, as far as it is known; None for a size that is not.
+
+        Raises:
+            Decline: a size is copied and the rank of `x` is not known.
+        """
+        sizes: list[Dim] = []
+        for axis, size in enumerate(self.target):
+            if size == 0 and not self.allowzero:
+                sizes.append(self.x.dims()[self.x.axis(axis)])
+            else:
+                sizes.append(None if size == -1 else size)
+        before = self.x.shape
+        known = math.prod([size for size in sizes if isinstance(size, int)])
+        if -1 in self.target and before is not None and sizes.count(None) == 1 and known:
+            whole = [dim for dim in before if isinstance(dim, int)]
+            if len(whole) == len(before):
+                left_over = math.prod(whole) // known
+                sizes[self.target.index(-1)] = left_over
+        return tuple(sizes)
+
+    def write(self, to: Builder) -> Value:
+        """The operator, in the form of the opset of the graph."""
+        shaped: Value = to.op("Reshape", self.x, shape=self.target, allowzero=1 if self.allowzero else None)
+        return shaped

@@ -1,0 +1,128 @@
+"""`Slice`: attributes until opset 9, inputs of either integer type from 10."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from graphopt.errors import Decline
+from graphopt.ir import Dim, Node, Value
+from graphopt.operators.builder import Builder
+
+TO_THE_END = (1 << 63) - 1
+"""An end behind every element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What is taken along one axis, as in Python: `[start:end:step]`, each end counted from either side."""
+
+    start: int
+    end: int
+    step: int = 1
+
+    def positions(self, dim: int) -> range:
+        """The positions that it takes of an axis of a size."""
+        return range(dim)[self.start : self.end : self.step]
+
+    @classmethod
+    def at(cls, positions: range, dim: int) -> Cut:
+        """The cut that takes these positions of an axis of a size."""
+        if not positions:
+            return cls(0, 0)
+        last = positions.stop if positions.stop >= 0 else -dim - 1
+        return cls(positions.start, last, positions.step)
+
+    def then(self, second: Cut, before: Dim) -> Cut:
+        """One cut that does what this one does and then a second.
+
+        Args:
+            second: the cut of what this one takes.
+            before: the size of the axis that this one cuts.
+
+        Raises:
+            Decline: that takes a size that is not known.
+        """
+        if isinstance(before, int):
+            return Cut.at(self.positions(before)[second.start : second.end : second.step], before)
+        numbers = (self.start, self.end, second.start, second.end)
+        if min(numbers) < 0 or self.step != 1 or second.step != 1:
+            raise Decline("both cut an axis whose size is not known")
+        return Cut(min(self.start + second.start, TO_THE_END), min(self.end, self.start + second.end, TO_THE_END))
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Elements at regular positions along some axes.
+
+    Attributes:
+        x: what is cut.
+        cuts: what is taken along each axis that is cut; axes from the front.
+    """
+
+    x: Value
+    cuts: Mapping[int, Cut]
+
+    @classmethod
+    def of(cls, node: Node) -> Slice:
+        """Read a `Slice`.
+
+        Raises:
+            Decline: it is none, a list is not constant, or an axis is counted from the end of an unknown rank.
+        """
+        if node.op != "Slice":
+            raise Decline
+        x = node.operand(0)
+        starts, ends = node.ints("starts") or (), node.ints("ends") or ()
+        axes, steps = node.ints("axes"), node.ints("steps") or (1,) * len(starts)
+        axes = tuple(range(len(starts))) if axes is None else axes
+        if not len(starts) == len(ends) == len(axes) == len(steps):
+            raise Decline("its lists have {}, {}, {} and {} elements", len(starts), len(ends), len(axes), len(steps))
+        if x.shape is not None or min(axes, default=0) < 0:
+            axes = tuple(x.axis(axis) for axis in axes)
+        if len(set(axes)) < len(axes) or 0 in steps:
+            raise Decline("it cuts an axis twice, or in steps of 0")
+        return cls(x, {a: Cut(s, e, step) for a, s, e, step in zip(axes, starts, ends, steps, strict=True)})
+
+    def along(self, axis: int) -> Cut:
+        """What is taken along an axis, all of it where it is not cut."""
+        return self.cuts.get(axis, Cut(0, TO_THE_END))
+
+    def reading(self, x: Value) -> Slice:
+        """The same cuts of another value."""
+        return replace(self, x=x)
+
+    def then(self, second: Slice) -> Slice:
+        """This one and a second that reads it, as one.
+
+        Raises:
+            Decline: both cut an axis, in ways that do not add up without a size that is not known.
+        """
+        shape = self.x.shape or ()
+        cuts = dict(self.cuts)
+        for axis, cut in second.cuts.items():
+            cuts[axis] = cuts[axis].then(cut, shape[axis] if axis < len(shape) else None) if axis in cuts else cut
+        return replace(self, cuts=cuts)
+
+    def write(self, to: Builder) -> Value:
+        """The operator, in the form of the opset of the graph, or `x` itself where nothing is cut.
+
+        Raises:
+            Decline: there are steps, which the opset does not have.
+        """
+        if not self.cuts:
+            return self.x
+        axes = sorted(self.cuts)
+        starts, ends, steps = zip(
+            *((self.cuts[a].start, self.cuts[a].end, self.cuts[a].step) for a in axes), strict=True
+        )
+        if set(steps) == {1}:
+            sliced: Value = to.op("Slice", self.x, starts=starts, ends=ends, axes=axes)
+            return sliced
+        if to.graph.opset() < STEPS_SINCE:
+            raise Decline("opset {} has no Slice with steps", to.graph.opset())
+        stepped: Value = to.op("Slice", self.x, starts=starts, ends=ends, axes=axes, steps=steps)
+        return stepped
+
+
+STEPS_SINCE = 10

@@ -1,0 +1,58 @@
+"""`Split`: sizes as an attribute until opset 12, as an input from 13, and a number of parts from 18."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators.builder import Builder
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The parts of a value along one axis.
+
+    Attributes:
+        x: what is split.
+        axis: the axis, from the front.
+        sizes: of the parts, in order.
+    """
+
+    x: Value
+    axis: int
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, node: Node) -> Split:
+        """Read a `Split`.
+
+        Raises:
+            Decline: it is none, or the rank or the sizes of the parts are not known.
+        """
+        if node.op != "Split":
+            raise Decline
+        x = node.operand(0)
+        axis = x.axis(node.attr("axis", 0))
+        sizes, count = node.ints("split"), len(node.outputs)
+        if sizes is None:
+            whole = x.size(axis)
+            part = -(-whole // count)
+            sizes = tuple(max(min(part, whole - part * number), 0) for number in range(count))
+        if len(sizes) != count:
+            raise Decline("{} sizes for {} parts", len(sizes), count)
+        return cls(x, axis, sizes)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each part starts."""
+        return tuple(sum(self.sizes[:number]) for number in range(len(self.sizes)))
+
+    def reading(self, x: Value) -> Split:
+        """The same parts of another value."""
+        return replace(self, x=x)
+
+    def write(self, to: Builder) -> tuple[Value, ...]:
+        """The operator, in the form of the opset of the graph: one value a part."""
+        parts = to.op("Split", self.x, outputs=len(self.sizes), axis=self.axis, split=self.sizes)
+        return parts if isinstance(parts, tuple) else (parts,)

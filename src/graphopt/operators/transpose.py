@@ -1,0 +1,50 @@
+"""`Transpose`: a permutation that is left out reverses the axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators.builder import Builder
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """Axes in another order: axis `i` of the result is axis `perm[i]` of `x`."""
+
+    x: Value
+    perm: tuple[int, ...]
+
+    @classmethod
+    def of(cls, node: Node) -> Transpose:
+        """Read a `Transpose`.
+
+        Raises:
+            Decline: it is none, or states no permutation and the rank is not known.
+        """
+        if node.op != "Transpose":
+            raise Decline
+        x, perm = node.operand(0), node.attr("perm")
+        return cls(x, tuple(perm) if perm is not None else tuple(range(len(x.dims())))[::-1])
+
+    @property
+    def moves_nothing(self) -> bool:
+        """Whether every axis stays where it is."""
+        return self.perm == tuple(range(len(self.perm)))
+
+    @property
+    def inverse(self) -> tuple[int, ...]:
+        """The permutation that takes it back."""
+        return tuple(sorted(range(len(self.perm)), key=self.perm.__getitem__))
+
+    def then(self, second: Transpose) -> Transpose:
+        """This one and a second that reads it, as one."""
+        return replace(self, perm=tuple(self.perm[axis] for axis in second.perm))
+
+    def write(self, to: Builder) -> Value:
+        """The operator, or `x` itself where nothing moves."""
+        if self.moves_nothing:
+            return self.x
+        moved: Value = to.op("Transpose", self.x, perm=self.perm)
+        return moved

@@ -1,0 +1,216 @@
+"""Operator views: what is read is written back with the same meaning, at every opset that has the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, defs, helper, numpy_helper
+
+from graphopt.errors import Decline
+from graphopt.ir import Model, Node, Value
+from graphopt.ir.forms import MOVED, placed
+from graphopt.operators import Cut, Gather, Pad, Reduction, Reshape, Slice, Split, Squeeze, Transpose, Unsqueeze
+from graphopt.operators.reduce import POSITIONS, REDUCTIONS
+from graphopt.rewrite import Driver, Log, OpRule, Outcome, Rewriter
+
+OPSETS = (7, 9, 10, 11, 12, 13, 17, 18, 21, min(defs.onnx_opset_version(), 24))
+X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
+
+
+def model(op: str, opset: int, outputs: int = 1, sizes: tuple[int, ...] = X.shape, **settings: Any) -> onnx.ModelProto:
+    """One operator of `x`, with settings wherever the opset has them."""
+    operands, attrs = placed(op, opset, ["x"], settings, np.dtype(np.float32)) if op in MOVED else (["x"], settings)
+    names, constants = [], []
+    for index, operand in enumerate(operands):
+        if isinstance(operand, np.ndarray):
+            constants.append(numpy_helper.from_array(operand, f"c{index}"))
+            names.append(f"c{index}")
+        else:
+            names.append(operand or "")
+    attrs = {key: value for key, value in attrs.items() if value is not None}
+    results = [f"y{number}" for number in range(outputs)]
+    node = helper.make_node(op, names, results, **attrs)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)
+    ys = [helper.make_empty_tensor_value_info(name) for name in results]
+    graph = helper.make_graph([node], "g", [x], ys, constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return onnx.shape_inference.infer_shapes(made, strict_mode=True)
+
+
+def run(proto: onnx.ModelProto, x: np.ndarray = X) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})
+
+
+def rewritten(proto: onnx.ModelProto, write: Callable[[Node, Rewriter], Any]) -> onnx.ModelProto:
+    """The model with its node read and written anew."""
+    kind = proto.graph.node[0].op_type
+
+    class Again(OpRule):
+        """Write a node anew."""
+
+        name = "again"
+        ops = (kind,)
+
+        def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+            if node.proto is None:
+                return None
+            result = write(node, rw)
+            return rw.replace(node, [result] if isinstance(result, Value) else list(result))
+
+    loaded = Model.load(proto)
+    driver = Driver(loaded, Log(listen=True), check=True, strict=True)
+    driver.infer()
+    assert driver.run_rules([Again()]) == 1, [str(miss) for miss in driver.log.near_misses.values()]
+    return loaded.flush()
+
+
+CASES: list[tuple[str, Any, dict[str, Any]]] = [
+    ("Slice", Slice, {"starts": [1, -3], "ends": [3, 9], "axes": [-1, 2]}),
+    ("Slice", Slice, {"starts": [0, 1], "ends": [1, 2]}),
+    ("Slice", Slice, {"starts": [-1], "ends": [-100], "axes": [3], "steps": [-2]}),
+    ("Pad", Pad, {"pads": [0, 0, 1, 2, 0, 0, 3, 0], "constant_value": 1.5, "mode": "constant"}),
+    ("Pad", Pad, {"pads": [0, 0, 1, 2, 0, 0, 3, 0], "mode": "reflect"}),
+    ("Pad", Pad, {"pads": [1, -1, 2, 1], "axes": [-1, 2], "mode": "edge"}),
+    ("Squeeze", Squeeze, {"axes": [-3]}),
+    ("Squeeze", Squeeze, {}),
+    ("Unsqueeze", Unsqueeze, {"axes": [-1, 0]}),
+    ("Transpose", Transpose, {}),
+    ("Transpose", Transpose, {"perm": [0, 2, 3, 1]}),
+    ("Reshape", Reshape, {"shape": [0, -1, 5]}),
+    ("Flatten", Reshape, {"axis": 2}),
+    ("Flatten", Reshape, {"axis": -1}),
+    *((op, Reduction, {"axes": [-1, 1], "keepdims": keepdims}) for op in sorted(REDUCTIONS) for keepdims in (0, 1)),
+    *((op, Reduction, {}) for op in sorted(REDUCTIONS)),
+    *((op, Reduction, {"axis": -2, "keepdims": 0}) for op in sorted(POSITIONS)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "view", "settings"), CASES)
+def test_written_as_read(op: str, view: Any, settings: dict[str, Any]) -> None:
+    x = np.abs(X[:, :1]) if op == "Squeeze" else np.abs(X)
+    tried = 0
+    for opset in OPSETS:
+        if not _has(op, opset, settings):
+            continue
+        proto = model(op, opset, sizes=x.shape, **settings)
+        again = rewritten(proto, lambda node, rw: view.of(node).write(rw))
+        onnx.checker.check_model(again, full_check=True)
+        for before, after in zip(run(proto, x), run(again, x), strict=True):
+            np.testing.assert_array_equal(before, after)
+        tried += 1
+    assert tried >= 3
+
+
+@pytest.mark.parametrize("sizes", [[1, 4], [2, 3], None])
+def test_split_is_written_as_read(sizes: list[int] | None) -> None:
+    for opset in OPSETS:
+        if sizes is None and opset >= 18:
+            continue  # there it states how many parts it makes
+        shape = (2, 6) if sizes is None else (2, 5)
+        x = X.reshape(-1)[: 2 * shape[1]].reshape(shape)
+        proto = model("Split", opset, outputs=2, sizes=shape, axis=-1, split=sizes)
+        again = rewritten(proto, lambda node, rw: Split.of(node).write(rw))
+        for before, after in zip(run(proto, x), run(again, x), strict=True):
+            np.testing.assert_array_equal(before, after)
+
+
+def test_gather_is_written_as_read() -> None:
+    for opset in OPSETS:
+        node = helper.make_node("Gather", ["x", "c"], ["y"], axis=-2)
+        positions = numpy_helper.from_array(np.array([[-1, 0], [2, 2]], np.int32), "c")
+        x, y = helper.make_tensor_value_info("x", 1, X.shape), helper.make_empty_tensor_value_info("y")
+        graph = helper.make_graph([node], "g", [x], [y], [positions])
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        proto = onnx.shape_inference.infer_shapes(proto)
+        again = rewritten(proto, lambda node, rw: Gather.of(node).write(rw))
+        np.testing.assert_array_equal(run(proto)[0], run(again)[0])
+
+
+def _has(op: str, opset: int, settings: dict[str, Any]) -> bool:
+    """Whether an operator can be said so at an opset."""
+    if "steps" in settings:
+        return opset >= 10
+    if op == "Pad" and "axes" in settings:
+        return opset >= 18
+    if op in (*POSITIONS, "Flatten", "Pad") or op in REDUCTIONS or "axes" in settings:
+        negative = any(isinstance(v, int) and v < 0 for v in (*settings.get("axes", ()), settings.get("axis", 0)))
+        return opset >= 11 or not (negative and op != "Slice")
+    return True
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, 5, 7])
+def test_two_cuts_are_one(dim: int) -> None:
+    array = np.arange(dim)
+    ends = [-9, -3, -1, 0, 1, 2, 4, 9]
+    cuts = [Cut(start, end, step) for start in ends for end in ends for step in (1, 2, -1, -2)]
+    for first in cuts:
+        taken = array[first.start : first.end : first.step]
+        assert len(first.positions(dim)) == len(taken)
+        for second in cuts[:: 1 + dim]:
+            expected = taken[second.start : second.end : second.step]
+            joined = first.then(second, dim)
+            np.testing.assert_array_equal(
+                array[joined.start : joined.end : joined.step], expected, str((first, second))
+            )
+
+
+def test_two_cuts_of_an_unknown_size_are_one_only_from_the_front() -> None:
+    for dim in (0, 1, 3, 8):
+        array = np.arange(dim)
+        for first in (Cut(1, 5), Cut(2, 2), Cut(0, 9)):
+            for second in (Cut(1, 2), Cut(0, 4)):
+                joined = first.then(second, "n")
+                np.testing.assert_array_equal(
+                    array[joined.start : joined.end], array[first.start : first.end][second.start : second.end]
+                )
+    for first, second in ((Cut(-3, 9), Cut(0, 1)), (Cut(0, 4), Cut(-1, 9)), (Cut(0, 9, 2), Cut(0, 3))):
+        with pytest.raises(Decline, match="is not known"):
+            first.then(second, None)
+
+
+def test_two_transposes_are_one() -> None:
+    rng = np.random.default_rng(1)
+    value = Model.load(model("Transpose", 13)).graph.inputs[0]
+    for _ in range(20):
+        p, q = (Transpose(value, tuple(map(int, rng.permutation(4)))) for _ in range(2))
+        np.testing.assert_array_equal(X.transpose(p.then(q).perm), X.transpose(p.perm).transpose(q.perm))
+        assert p.then(Transpose(value, p.inverse)).moves_nothing
+
+
+def test_two_squeezes_and_two_unsqueezes_are_one() -> None:
+    value = Model.load(model("Transpose", 13)).graph.inputs[0]
+    x = np.zeros((1, 2, 1, 1, 3, 1))
+    for one, two in (((0,), (1, 2)), ((2, 3), (0, 3)), ((0, 5), (2,))):
+        joined = Squeeze(value, one).then(Squeeze(value, two)).axes
+        assert np.squeeze(x, joined).shape == np.squeeze(np.squeeze(x, one), two).shape
+    for one, two in (((0,), (1, 3)), ((1, 2), (0, 4)), ((3,), (0, 1))):
+        joined = Unsqueeze(value, one).then(Unsqueeze(value, two)).axes
+        twice = np.expand_dims(np.expand_dims(np.zeros((4, 5, 6)), one), two)
+        assert np.expand_dims(np.zeros((4, 5, 6)), joined).shape == twice.shape
+
+
+def test_what_cannot_be_read_is_declined() -> None:
+    node = next(iter(Model.load(model("Transpose", 13)).graph))
+    with pytest.raises(Decline) as declined:
+        Slice.of(node)
+    assert str(declined.value) == ""
+    text = """<ir_version: 8, opset_import: ["" : 13]> g (float[4,4] x, int64[1] s) => (float y) <int64[2] a = {0, -2}> {
+        y = Slice (x, a, a, a)  z = Slice (x, s, s)  w = Pad (x, s) }"""
+    twice, computed, padded = Model.load(onnx.parser.parse_model(text)).graph
+    for node, view, reason in (
+        (twice, Slice, "it cuts an axis twice, or in steps of 0"),
+        (computed, Slice, "s is not constant"),
+        (padded, Pad, "s is not constant"),
+    ):
+        with pytest.raises(Decline) as declined:
+            view.of(node)
+        assert str(declined.value) == reason
