@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -56,6 +57,14 @@ def optimizers(
     from benchmarks.optimizers import run
 
     run(models, dress, tool, repeats, fresh=fresh)
+
+
+@app.command()
+def outcomes(models: Models = None, file: Path = Path("outcomes.json"), against: Path | None = None) -> None:
+    """What the passes do to every skeleton, kept in a file; with `against`, what differs from an earlier one."""
+    from benchmarks.outcomes import run
+
+    raise typer.Exit(bool(run(models, file, against)))
 
 
 @app.command()
