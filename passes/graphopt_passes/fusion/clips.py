@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
@@ -17,26 +20,28 @@ _CLIPPED_FROM_THE_START = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16})
 """Element types that ONNX Runtime's `Clip` takes before opset 12; halves it converts."""
 
 
+_ATTRIBUTE_LIMIT = 3.4028234663852886e38
+"""What `Clip` limits numbers to before opset 11, when it is not told, whatever their element type."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What limits a value: it is raised to `low`, then lowered to `high`; None where there is no limit."""
+    """What limits a value: it is raised to `low`, then lowered to `high`; infinite where there is no limit.
+
+    A `Clip` without a bound still limits, to the largest number of the element type: it lets no infinity through.
+    """
 
     x: Value
-    low: Any = None
-    high: Any = None
+    low: Any = -math.inf
+    high: Any = math.inf
 
     def clip(self, number: Any) -> Any:
-        """A number within the bounds, None standing for one without limit."""
-        if number is None:
-            return None
-        raised = number if self.low is None else max(number, self.low)
-        return raised if self.high is None else min(raised, self.high)
+        """A number within the bounds."""
+        return min(max(number, self.low), self.high)
 
     def after(self, inner: Bounds) -> Bounds:
         """Both bounds as one, these applied last."""
-        low = self.low if inner.low is None else self.clip(inner.low)
-        high = self.high if inner.high is None else self.clip(inner.high)
-        return Bounds(inner.x, low, high)
+        return Bounds(inner.x, self.clip(inner.low), self.clip(inner.high))
 
 
 def read_bounds(node: Node) -> Bounds | Mismatch | None:
@@ -48,17 +53,32 @@ def read_bounds(node: Node) -> Bounds | Mismatch | None:
         return None
     if node.op == "Relu":
         return Bounds(x, low=0)
-    limits: list[Any] = []
+    if x.dtype is None:
+        return Mismatch("the element type of {} is not known", x.name)
+    limits = list(_left_out(x.dtype, node.graph.opset()))
     for index, key in ((1, "min"), (2, "max")):
-        limit: Any = node.attr(key) if node.graph.opset() < 11 else None
+        limit: Any = node.attrs.get(key) if node.graph.opset() < 11 else None
         value = node.input(index)
         if value is not None:
             array = value.const()
             if array is None or array.size != 1:
                 return Mismatch("the bound {} is not constant", value.name)
             limit = array.reshape(-1)[0].item()
-        limits.append(limit)
+        if limit is not None:
+            limits[index - 1] = limit
     return _checked(Bounds(x, *limits))
+
+
+def _left_out(dtype: int, opset: int) -> tuple[Any, Any]:
+    """The bounds of a `Clip` that is told none."""
+    kind = np.dtype(tensor_dtype_to_np_dtype(dtype))
+    if dtype not in FLOAT_TYPES:
+        numbers: Any = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]
+        return int(numbers.min), int(numbers.max)
+    top = float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
+    if opset < 11:
+        top = math.inf if top < _ATTRIBUTE_LIMIT else _ATTRIBUTE_LIMIT  # beyond half precision it is no limit
+    return -top, top
 
 
 def _read_extremum(node: Node) -> Bounds | Mismatch | None:
@@ -76,11 +96,10 @@ def _read_extremum(node: Node) -> Bounds | Mismatch | None:
 
 
 def _checked(bounds: Bounds) -> Bounds | Mismatch:
-    limits = [n for n in (bounds.low, bounds.high) if n is not None]
-    if any(np.isnan(n) for n in limits):
+    if np.isnan(bounds.low) or np.isnan(bounds.high):
         return Mismatch("a bound is NaN")
-    if len(limits) == 2 and limits[0] > limits[1]:
-        return Mismatch("the lower bound {} is above the upper bound {}", *limits)
+    if bounds.low > bounds.high:
+        return Mismatch("the lower bound {} is above the upper bound {}", bounds.low, bounds.high)
     return bounds
 
 
@@ -90,18 +109,28 @@ def _written(bounds: Bounds, rw: Rewriter) -> Value | Mismatch:
     dtype = x.dtype
     if dtype is None:
         return Mismatch("the element type of {} is not known", x.name)
-    if bounds.low == 0 and bounds.high is None and dtype in FLOAT_TYPES:
+    if bounds.low == 0 and bounds.high == math.inf and dtype in FLOAT_TYPES:
         relu: Value = rw.op("Relu", x)
         return relu
     if opset < 12 and dtype not in _CLIPPED_FROM_THE_START:
         return Mismatch("before opset 12 ONNX Runtime has no Clip for the element type of {}", x.name)
+    given = [None if _says_nothing(*pair, dtype) else pair[0] for pair in _pairs(bounds, dtype, opset)]
     if opset < 11:
-        clip: Value = rw.op("Clip", x, min=bounds.low, max=bounds.high)
+        clip: Value = rw.op("Clip", x, min=given[0], max=given[1])
         return clip
     kind = np.dtype(tensor_dtype_to_np_dtype(dtype))
-    limits = [None if n is None else np.array(n, dtype=kind) for n in (bounds.low, bounds.high)]
-    result: Value = rw.op("Clip", x, *limits)
+    result: Value = rw.op("Clip", x, *(None if n is None else np.array(n, dtype=kind) for n in given))
     return result
+
+
+def _pairs(bounds: Bounds, dtype: int, opset: int) -> Iterator[tuple[Any, Any]]:
+    """Each bound, and what it is when left out."""
+    return zip((bounds.low, bounds.high), _left_out(dtype, opset), strict=True)
+
+
+def _says_nothing(bound: Any, left_out: Any, dtype: int) -> bool:
+    """Whether a bound can be left out; of integers none is infinite."""
+    return bool(bound == left_out) or (dtype not in FLOAT_TYPES and abs(bound) == math.inf)
 
 
 def _fuse(node: Node, inner_ops: tuple[str, ...], rw: Rewriter) -> Outcome:

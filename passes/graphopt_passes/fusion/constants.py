@@ -128,7 +128,11 @@ class FuseConsecutiveAdd(OpRule):
 
 
 class FuseDivMul(OpRule):
-    """Divide by a number instead of multiplying by its reciprocal, which is a `Reciprocal` or a `Div` of 1."""
+    """Divide by a number instead of multiplying by its reciprocal, which is a `Reciprocal` or a `Div` of 1.
+
+    The reciprocal of a denormal number overflows, below 2^-128 in 32 bits and 2^-16 in 16: there the product is an
+    infinity, or NaN where the other factor is 0, and the quotient the number that exact arithmetic gives.
+    """
 
     name = "fuse_div_mul"
     ops = ("Mul",)

@@ -12,6 +12,10 @@ Activation = tuple[str, tuple[float, ...]]
 """Name and parameters, as the attributes of the blocked Conv spell them."""
 
 
+_LARGEST = 3.4028234663852886e38
+"""The largest number of 32 bits."""
+
+
 def _same(bound: float) -> float:
     return bound
 
@@ -56,11 +60,11 @@ def lane_bound(node: Node, bound: float) -> float:
 
 
 def clip_bounds(node: Node) -> tuple[float, float] | None:
-    """The bounds of a Clip, where they are constant; a missing one is infinite, a Clip between none as well."""
+    """The bounds of a Clip, where they are constant; a missing one is the largest number, which stops infinities."""
     if "min" in node.attrs or "max" in node.attrs or node.graph.opset() < 11:
-        return float(node.attr("min", -math.inf)), float(node.attr("max", math.inf))
-    low = scalar(node.input(1)) if node.input(1) is not None else -math.inf
-    high = scalar(node.input(2)) if node.input(2) is not None else math.inf
+        return float(node.attr("min", -_LARGEST)), float(node.attr("max", _LARGEST))
+    low = scalar(node.input(1)) if node.input(1) is not None else -_LARGEST
+    high = scalar(node.input(2)) if node.input(2) is not None else _LARGEST
     return None if low is None or high is None else (low, high)
 
 
@@ -77,10 +81,9 @@ def fusible(node: Node) -> Activation | None:
         return op, (float(node.attr("alpha", 0.2)), float(node.attr("beta", 0.5)))
     if op == "Clip":
         bounds = clip_bounds(node)
-        if bounds is None or math.isnan(bounds[0]) or bounds[0] > bounds[1]:
+        if bounds is None or not bounds[0] <= bounds[1]:
             return None
-        limit = 3.4028234663852886e38
-        return op, (max(bounds[0], -limit), min(bounds[1], limit))
+        return op, bounds
     return None
 
 

@@ -124,4 +124,6 @@ def _bounds(clip: Node) -> tuple[float, float] | Mismatch:
     for index, default in ((1, -limit), (2, limit)):
         bound = clip.input(index)
         found.append(default if bound is None else number(bound))
-    return Mismatch("the bounds are not constant") if None in found else (found[0], found[1])
+    if any(limit is None or np.isnan(limit) for limit in found):
+        return Mismatch("the bounds are not constant, or no numbers")
+    return found[0], found[1]
