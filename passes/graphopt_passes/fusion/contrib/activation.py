@@ -124,6 +124,8 @@ def _bounds(clip: Node) -> tuple[float, float] | Mismatch:
     for index, default in ((1, -limit), (2, limit)):
         bound = clip.input(index)
         found.append(default if bound is None else number(bound))
-    if any(limit is None or np.isnan(limit) for limit in found):
-        return Mismatch("the bounds are not constant, or no numbers")
+    if None in found:
+        return Mismatch("the bounds are not constant")
+    if any(np.isnan(limit) for limit in found):
+        return Mismatch("a bound is NaN")
     return found[0], found[1]
