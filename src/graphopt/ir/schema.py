@@ -116,3 +116,26 @@ def _default(attribute: defs.OpSchema.Attribute) -> Any:
 def latest_opset() -> int:
     """The newest standard opset that the `onnx` package knows."""
     return int(defs.onnx_opset_version())
+
+
+def is_commutative(op: str) -> bool:
+    """Whether the inputs of the operator with this key may change places."""
+    return op in _COMMUTATIVE
+
+
+@lru_cache(maxsize=1024)
+def op_versions(key: str) -> tuple[OpInfo, ...]:
+    """Every version of an operator that the `onnx` package knows, newest first; none for custom operators.
+
+    Args:
+        key: what rules are dispatched by: `Conv`, `com.microsoft::FusedConv`.
+    """
+    domain, _, op_type = key.rpartition("::")
+    found: list[OpInfo] = []
+    opset = latest_opset()
+    while opset > 0:
+        info = op_schema(op_type, domain, opset)
+        if info is not None:
+            found.append(info)
+        opset = (info.since_version if info is not None else opset) - 1
+    return tuple(found)

@@ -1,21 +1,19 @@
-"""The pattern language: what a rule looks for, written as ONNX and compiled to Python.
+"""The pattern language: what a rule looks for, written as ONNX.
 
-A pattern is a function that applies operators to variables. It is called once, and what it recorded becomes a matcher:
+A pattern is a function that applies operators to variables. It is called once, and what it returns is matched:
 
-    def pattern(op, x):
-        conv = op.Conv(x, Const("w"), Opt(Const("b")), _bind="conv", _other_attrs=True)
-        return op.Relu(conv)
+    def pattern(self, op, x):
+        return op.Mul(x, op.Sigmoid(op.Mul(x, Scalar("alpha"))))
 
 `docs/adr/0003-pattern-semantics.md` says what a pattern matches.
 """
 
-from graphopt.match.builder import OpBuilder, trace
-from graphopt.match.compiled import CompiledPattern, Found, compile_pattern
+from graphopt.match.compiled import CompiledPattern, compile_pattern
 from graphopt.match.mismatch import Mismatch
+from graphopt.match.pattern import Attr, Const, Either, OpBuilder, Opt, Pattern, Product, Rest, Scalar, Var
 from graphopt.match.result import Match
-from graphopt.match.tree import Attr, Const, Opt, OutputPattern, Pattern, Rest, Var
 
 __all__ = [
-    "Attr", "CompiledPattern", "Const", "Found", "Match", "Mismatch", "OpBuilder", "Opt", "OutputPattern", "Pattern",
-    "Rest", "Var", "compile_pattern", "trace",
+    "Attr", "CompiledPattern", "Const", "Either", "Match", "Mismatch", "OpBuilder", "Opt", "Pattern", "Product", "Rest",
+    "Scalar", "Var", "compile_pattern",
 ]  # fmt: skip

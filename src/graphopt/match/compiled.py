@@ -1,142 +1,198 @@
-"""`CompiledPattern`: a traced pattern, and the Python function that finds it."""
+"""`CompiledPattern`: a pattern that was traced and checked, and the function that finds it."""
 
 from __future__ import annotations
 
-import linecache
-from collections.abc import Collection, Iterator, Mapping
-from itertools import combinations
-from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+import difflib
+import inspect
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from graphopt.match import checks
-from graphopt.match.builder import PatternFunction, trace
-from graphopt.match.definition import check_definition
-from graphopt.match.guards import Guards
-from graphopt.match.mismatch import Mismatch
+from graphopt.errors import Decline, PassError
+from graphopt.ir.forms import MOVED
+from graphopt.ir.schema import op_versions
+from graphopt.match import conditions
+from graphopt.match.matcher import PRODUCTS, Step, Steps
+from graphopt.match.pattern import Apply, Const, Either, OpBuilder, Output, Pattern, Product, Rest, Scalar, Var
 from graphopt.match.result import Match
-from graphopt.match.structure import Structure
-from graphopt.match.text import pattern_text
-from graphopt.match.tree import Opt, OutputPattern, Tree
-from graphopt.match.writer import Writer
+from graphopt.match.text import parts, pattern_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from graphopt.ir import Node
 
-Found: TypeAlias = Match | Mismatch | None
-
-_CALLED = ("climb", "differs", "given", "not_constant", "not_equal", "not_set", "outside", "too_few", "unmentioned",
-           "used_elsewhere", "wrong_dtype", "wrong_rank")  # fmt: skip
+PatternFunction: TypeAlias = Callable[..., Any]
 
 
 class CompiledPattern:
-    """A pattern that was checked, and that turns into a Python function when it is first asked.
+    """A pattern, matched at its last operator.
 
     Args:
-        tree: what the trace recorded.
+        function: takes the builder `op` and any number of variables, which are called as its parameters are, and
+            returns what the pattern ends in: an operator, alternatives, a product, or the outputs of one operator.
+        name: whose pattern it is, for messages.
 
     Attributes:
-        tree: the same.
         roots: the operators that it is dispatched by.
-        names: each name that it binds, with the kind: `value`, `values`, `const`, `node` or `attr`.
-        match: tries a node. Gives the `Match`, or a `Mismatch` if the operators fit and something else does not, or
-            None. It changes nothing and keeps nothing.
 
     Raises:
         PassError: the pattern does not make sense.
-    """
-
-    __slots__ = ("_source", "match", "names", "roots", "tree")
-
-    match: Callable[[Node], Found]
-
-    def __init__(self, tree: Tree) -> None:
-        self.tree = tree
-        self.roots: tuple[str, ...] = tuple(dict.fromkeys(tree.root.ops))
-        self.names: Mapping[str, str] = MappingProxyType(check_definition(tree))
-        self._source: str | None = None
-        self.match = self._compile_and_match
-
-    @property
-    def source(self) -> str:
-        """The Python source of the matcher."""
-        if self._source is None:
-            self._compile()
-        assert self._source is not None
-        return self._source
-
-    def _compile_and_match(self, node: Node) -> Found:
-        """Stands in for `match` until a node comes: most rules never meet one."""
-        if self._source is None:
-            self._compile()
-        return self.match(node)
-
-    def _compile(self) -> None:
-        """Write the source, let tracebacks and debuggers find it, and run it."""
-        writer = Writer({"Match": Match, **{name: getattr(checks, name) for name in _CALLED}})
-        variants = list(_variants(self.tree))
-        for number, absent in enumerate(variants):
-            structure = Structure(self.tree, absent, writer, _function(number, len(variants)))
-            structure.write()
-            Guards(structure, writer).write(dict(self.names))
-            writer.line("", 0)
-        if len(variants) > 1:
-            _write_trials(writer, len(variants))
-        self._source = "".join(f"# {line}\n" for line in str(self).splitlines()) + "\n" + writer.source()
-        filename = f"<pattern {self.tree.name} of {self.tree.where}>"
-        linecache.cache[filename] = (len(self._source), None, self._source.splitlines(True), filename)
-        exec(compile(self._source, filename, "exec"), writer.namespace)
-        self.match = writer.namespace["match"]
-
-    def __str__(self) -> str:
-        return pattern_text(self.tree)
-
-    def __repr__(self) -> str:
-        return f"CompiledPattern({self.tree.name!r}, roots={self.roots})"
-
-
-def compile_pattern(function: PatternFunction, name: str | None = None) -> CompiledPattern:
-    """Trace a pattern function, check it, and make a matcher of it.
-
-    Args:
-        function: takes the builder `op` and any number of variables, and returns what the pattern ends in.
-        name: whose pattern it is, for messages.
-
-    Raises:
-        PassError: the pattern does not make sense; the message has file and line, and the pattern as text.
 
     Examples:
-        >>> pattern = compile_pattern(lambda op, x: op.Relu(op.Add(x, 0.0)))
+        >>> pattern = CompiledPattern(lambda op, x: op.Relu(op.Add(x, 0.0)), "relu_of_add")
         >>> print(pattern)
-        v1 = Add (x, 0)
-        v2 = Relu (v1)
+        Relu (Add (x, 0))
         >>> pattern.roots
         ('Relu',)
     """
-    return CompiledPattern(trace(function, name))
+
+    __slots__ = ("_attempts", "name", "names", "root", "roots")
+
+    def __init__(self, function: PatternFunction, name: str) -> None:
+        self.name = name
+        variables = [Var(parameter) for parameter in list(inspect.signature(function).parameters)[1:]]
+        returned = function(OpBuilder(), *variables)
+        self.root: Pattern = returned[0] if isinstance(returned, tuple) else returned
+        self.names: dict[str, Pattern | Apply | None] = {}
+        for part in _walk(self.root, set()):
+            self._note_names(part)
+        for variable in variables:
+            if variable.name not in self.names:
+                raise self._wrong(f"its parameter {variable.name} is never used, so nothing would bind it")
+        steps = Steps()
+        self._attempts: dict[str, list[tuple[list[frozenset[str]], bool, Step]]] = {}
+        for last in _ends(self.root):
+            ops = last.apply.ops if isinstance(last, Output) else PRODUCTS[:2]
+            attempt = _needs(last), isinstance(last, Product), steps.of(last)
+            for op in ops:
+                self._attempts.setdefault(op, []).append(attempt)
+        self.roots = tuple(self._attempts)
+        if not self.roots:
+            raise self._wrong("it has no operator that it ends in")
+
+    def match(self, node: Node) -> Match:
+        """What fits at a node.
+
+        Raises:
+            Decline: without a reason where the operators do not fit, with one where something else does not.
+        """
+        declined: list[Decline] = []
+        for needs, far, step in self._attempts[node.op]:
+            if needs and not _are_there(node, needs, far):
+                continue
+            m = Match(node, self.names)
+            if step(node.outputs[0], m, partial(_last, m, declined)):
+                return m
+        raise declined[0] if declined else Decline
+
+    def validate(self) -> None:
+        """See whether the standard has the operators and attributes of the pattern; tests do.
+
+        Raises:
+            PassError: it does not.
+        """
+        for part in _walk(self.root, set()):
+            if isinstance(part, Output):
+                self._check_operator(part.apply)
+
+    def _note_names(self, part: Pattern) -> None:
+        if isinstance(part, (Var, Const, Scalar, Rest)) and part.name:
+            self._bind(part.name, part)
+        elif isinstance(part, Product) and isinstance(part.scale, str):
+            self._bind(part.scale, None)
+        elif isinstance(part, Output):
+            if part.name:
+                self._bind(part.name, None)
+            if part.apply.bind:
+                self._bind(part.apply.bind, part.apply)
+            for attr in part.apply.attrs.values():
+                if attr.name:
+                    self._bind(attr.name, None)
+
+    def _bind(self, name: str, pattern: Pattern | Apply | None) -> None:
+        if name in Match.__slots__ or not name.isidentifier():
+            raise self._wrong(f"{name!r} is not a usable name")
+        if self.names.setdefault(name, pattern) is not pattern:
+            raise self._wrong(f"{name} is bound twice; use the same object to mean the same thing")
+
+    def _check_operator(self, apply: Apply) -> None:
+        for key in apply.ops:
+            versions = op_versions(key)
+            if not versions:
+                if "::" not in key:
+                    raise self._wrong(f"the ONNX standard has no operator {key}{_close(key)}")
+                continue
+            known = {name for info in versions for name in info.attributes} | set(MOVED.get(key, ()))
+            for name in apply.attrs:
+                if name not in known:
+                    raise self._wrong(f"{key} has no attribute {name}")
+
+    def _wrong(self, problem: str) -> PassError:
+        return PassError(f"the pattern of {self.name}: {problem}")
+
+    def __str__(self) -> str:
+        return pattern_text(self.root)
+
+    def __repr__(self) -> str:
+        return f"CompiledPattern({self.name!r}, roots={self.roots})"
 
 
-def _variants(tree: Tree) -> Iterator[Collection[Opt]]:
-    """The optional operators to leave out: none at first, then ever more."""
-    slots = (slot for node in tree.nodes() for slot in node.inputs if isinstance(slot, Opt))
-    operators = [slot for slot in slots if isinstance(slot.pattern, OutputPattern)]
-    for count in range(len(operators) + 1):
-        yield from combinations(operators, count)
+def compile_pattern(function: PatternFunction, name: str = "pattern") -> CompiledPattern:
+    """Trace a pattern function and check what it returns; see `CompiledPattern`."""
+    return CompiledPattern(function, name)
 
 
-def _function(number: int, variants: int) -> str:
-    return "match" if variants == 1 else f"match_{number}"
+def _last(m: Match, declined: list[Decline]) -> bool:
+    """What comes after the walk over the operators: everything else must fit, or another way is tried."""
+    try:
+        conditions.check(m)
+    except Decline as reason:
+        declined.append(reason)
+        m.bound.clear()
+        return False
+    return True
 
 
-def _write_trials(writer: Writer, variants: int) -> None:
-    """The function that tries one variant after the other."""
-    functions = ", ".join(_function(number, variants) for number in range(variants))
-    writer.line("def match(n0):", 0)
-    writer.line("miss = None")
-    writer.line(f"for variant in ({functions}):")
-    writer.line("found = variant(n0)", 2)
-    writer.test("found", "found", 2)
-    writer.line("if found is not None:", 2)
-    writer.line("miss = found", 3)
-    writer.line("return miss")
+def _ends(pattern: Pattern | None) -> Iterator[Output | Product]:
+    """The operators and products that a pattern may end in."""
+    if isinstance(pattern, (Output, Product)):
+        yield pattern
+    elif isinstance(pattern, Either):
+        for each in pattern.patterns:
+            yield from _ends(each)
+
+
+def _walk(pattern: Pattern | None, seen: set[object]) -> Iterator[Pattern]:
+    """Every part of a pattern, once."""
+    if pattern is not None and pattern not in seen:
+        seen.add(pattern)
+        yield pattern
+        for part in parts(pattern):
+            yield from _walk(part, seen)
+
+
+def _needs(last: Output | Product) -> list[frozenset[str]]:
+    """Operators of which one must compute an input of the last operator: almost every node is turned down here."""
+    inputs = last.apply.inputs if isinstance(last, Output) else last.factors
+    return [frozenset(part.apply.ops) for part in inputs if isinstance(part, Output)]
+
+
+def _are_there(node: Node, needs: list[frozenset[str]], far: bool) -> bool:
+    """Whether operators that are needed are there; in a product one step further up, too."""
+    makers = [value.producer for value in node.inputs if value is not None and value.producer is not None]
+    found = {maker.op for maker in makers}
+    if far:
+        above = [value for maker in makers if maker.op in PRODUCTS for value in maker.inputs]
+        found.update([value.producer.op for value in above if value is not None and value.producer is not None])
+    return not any(found.isdisjoint(ops) for ops in needs)
+
+
+def _close(name: str) -> str:
+    near = difflib.get_close_matches(name, _standard_ops(), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+@lru_cache(maxsize=1)
+def _standard_ops() -> frozenset[str]:
+    from onnx import defs
+
+    return frozenset(schema.name for schema in defs.get_all_schemas() if not schema.domain)

@@ -1,92 +1,107 @@
-"""Patterns as text that reads like ONNX's own: for error messages, generated code and the documentation."""
+"""Patterns as text that reads like ONNX, for messages and for the pages of the passes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from graphopt.match.tree import UNSET, Attr, Const, NodePattern, Opt, OutputPattern, Rest, Slot, Tree, Var
+from graphopt.match.pattern import (
+    UNSET,
+    Apply,
+    Attr,
+    Const,
+    Either,
+    Opt,
+    Output,
+    Pattern,
+    Product,
+    Rest,
+    Scalar,
+    Var,
+)
 
 
-def pattern_text(tree: Tree) -> str:
-    """One line for each operator, in the order in which they compute.
+def pattern_text(root: Pattern) -> str:
+    """A line for each operator or alternative that stands in several places, then the result.
 
-    A `?` marks what may be absent, `*` what may be anything.
+    A `?` marks what may be absent, `|` alternatives.
     """
-    names = _Names(tree)
-    lines = [names.line(node) for node in names.order]
-    if len(tree.outputs) > 1:
-        lines.append(f"return {', '.join(names.output(output) for output in tree.outputs)}")
-    return "\n".join(lines)
+    uses: dict[object, int] = {}
+    _count(root, uses)
+    return _Text({key for key, times in uses.items() if times > 1}).of(root)
 
 
-class _Names:
-    """Names for the values between operators: the author's, else v1, v2, ..."""
+def _count(pattern: Pattern | None, uses: dict[object, int]) -> None:
+    key = pattern.apply if isinstance(pattern, Output) else pattern
+    if isinstance(pattern, (Output, Either, Product, Opt)):
+        uses[key] = uses.get(key, 0) + 1
+        if uses[key] == 1:
+            for part in parts(pattern):
+                _count(part, uses)
 
-    def __init__(self, tree: Tree) -> None:
-        self.order = _inputs_first(tree)
-        self._names: dict[OutputPattern, str] = {}
-        for node in self.order:
-            for output in node.outputs:
-                single = len(node.outputs) == 1
-                self._names[output] = output.name or (node.bind if single else None) or self._number()
 
-    def _number(self) -> str:
-        return f"v{len(self._names) + 1}"
+def parts(pattern: Pattern | None) -> tuple[Pattern | None, ...]:
+    """What a pattern is directly made of."""
+    if isinstance(pattern, Output):
+        return pattern.apply.inputs
+    if isinstance(pattern, Either):
+        return pattern.patterns
+    if isinstance(pattern, Product):
+        return pattern.factors
+    return (pattern.pattern,) if isinstance(pattern, Opt) else ()
 
-    def output(self, output: OutputPattern) -> str:
-        return self._names.get(output, "?")
 
-    def line(self, node: NodePattern) -> str:
-        outputs = ", ".join(self.output(output) for output in node.outputs)
-        inputs = ", ".join(self._slot(slot) for slot in node.inputs)
-        attrs = [f"{key} = {_attr(attr)}" for key, attr in node.attrs.items()] + ["..."] * node.other_attrs
-        middle = f" <{', '.join(attrs)}>" if attrs else ""
-        notes = [note for note, holds in (("shared", node.shared), ("in this order", node.ordered)) if holds]
-        return f"{outputs} = {'|'.join(node.ops)}{middle} ({inputs})" + (f"  # {', '.join(notes)}" if notes else "")
+class _Text:
+    def __init__(self, shared: set[object]) -> None:
+        self._shared = shared
+        self._names: dict[object, str] = {}
+        self._lines: list[str] = []
 
-    def _slot(self, slot: Slot) -> str:
-        if slot is None:
+    def of(self, root: Pattern) -> str:
+        last = self._write(root, top=True)
+        return "\n".join([*self._lines, last])
+
+    def _write(self, pattern: Pattern | None, *, top: bool = False) -> str:
+        key = pattern.apply if isinstance(pattern, Output) else pattern
+        if key in self._names:
+            return self._names[key]
+        text = self._plain(pattern)
+        if key in self._shared and not top:
+            name = self._names[key] = f"v{len(self._names) + 1}"
+            self._lines.append(f"{name} = {text}")
+            return name
+        return text
+
+    def _plain(self, pattern: Pattern | None) -> str:
+        if pattern is None:
             return '""'
-        if isinstance(slot, Opt):
-            return f"{self._slot(slot.pattern)}?"
-        if isinstance(slot, OutputPattern):
-            return self.output(slot)
-        if isinstance(slot, Const):
-            return _const(slot)
-        return f"{slot.name}..." if isinstance(slot, Rest) else slot.name
+        if isinstance(pattern, Output):
+            return self._apply(pattern.apply)
+        if isinstance(pattern, Either):
+            return "(" + " | ".join(self._write(each) for each in pattern.patterns) + ")"
+        if isinstance(pattern, Product):
+            scale = () if pattern.scale == 1.0 else (_literal(pattern.scale),)
+            return " * ".join([*scale, *(self._write(each) for each in pattern.factors)])
+        if isinstance(pattern, Opt):
+            return f"{self._write(pattern.pattern)}?"
+        if isinstance(pattern, Scalar):
+            return pattern.name or ("number" if pattern.value is None else _literal(pattern.value))
+        if isinstance(pattern, Const):
+            return f"const {pattern.name}".strip()
+        assert isinstance(pattern, (Var, Rest))
+        return f"{pattern.name}..." if isinstance(pattern, Rest) else pattern.name or "any"
 
-
-def _const(const: Const) -> str:
-    value = None if const.value is None else _literal(const.value.tolist())
-    if const.name is None:
-        return value or "const"
-    return f"const {const.name}" + (f" = {value}" if value else "")
+    def _apply(self, apply: Apply) -> str:
+        inputs = ", ".join(self._write(pattern) for pattern in apply.inputs)
+        attrs = [f"{key} = {_attr(attr)}" for key, attr in apply.attrs.items()] + ["..."] * apply.other_attrs
+        middle = f" <{', '.join(attrs)}>" if attrs else ""
+        return f"{'|'.join(apply.ops)}{middle} ({inputs})"
 
 
 def _attr(attr: Attr) -> str:
-    if attr.name is None:
-        return "*" if attr.equals is UNSET else _literal(attr.equals)
-    return attr.name + ("" if attr.equals is UNSET else f" = {_literal(attr.equals)}")
+    return (attr.name or "*") if attr.equals is UNSET else _literal(attr.equals)
 
 
 def _literal(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_literal(v) for v in value)}]"
-    if isinstance(value, float):
-        return f"{value:.7g}"
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def _inputs_first(tree: Tree) -> list[NodePattern]:
-    """The nodes in the order of the trace, in which inputs come first by nature."""
-    members = set(tree.nodes())
-    return [node for node in tree.recorded if node in members]
-
-
-def slot_name(slot: Slot) -> str:
-    """What to call an input in a message."""
-    if isinstance(slot, Opt):
-        return slot_name(slot.pattern)
-    if isinstance(slot, (Var, Const, Rest)) and slot.name:
-        return slot.name
-    return "an input"
+    return f"{value:.7g}" if isinstance(value, float) else str(value)

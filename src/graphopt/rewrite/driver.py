@@ -9,11 +9,11 @@ from time import perf_counter
 from graphopt.analysis.types import infer_types
 from graphopt.errors import Decline, EngineError, PassError
 from graphopt.ir import Graph, Model, Node, Value
-from graphopt.match import Match, Mismatch
+from graphopt.match import Mismatch
 from graphopt.rewrite.events import Failure, Log, NodeNote, RuleStats
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.rewriter import Rewriter
-from graphopt.rewrite.rule import GraphPass, OpRule, Outcome, PatternRule, Rule
+from graphopt.rewrite.rule import Fired, GraphPass, OpRule, Outcome, PatternRule, Rule
 
 _FAILURES_ALLOWED = 3
 """A rule is not asked again where it raised, and nowhere once it raised at this many nodes."""
@@ -264,31 +264,12 @@ def _pattern_attempt(rule: PatternRule) -> Callable[[Node, Rewriter], Outcome]:
     match_at = rule.compiled.match
 
     def attempt(node: Node, rw: Rewriter) -> Outcome:
-        match = match_at(node)
-        if not isinstance(match, Match):
-            return match
-        declined = rule.check(match)
-        if declined is not None:
-            return declined
-        result = rule.rewrite(match, rw)
-        if isinstance(result, Mismatch):
+        result = rule.rewrite(match_at(node), rw)
+        if isinstance(result, Fired):
             return result
-        values = [result] if isinstance(result, Value) else list(result)
-        return rw.replace_all(_pairs(match, values))
+        return rw.replace(node, [result] if isinstance(result, Value) else result)
 
     return attempt
-
-
-def _pairs(match: Match, values: list[Value]) -> list[tuple[Node, list[Value | None]]]:
-    """Deal the replacement values out to the outputs that the pattern returned."""
-    if len(values) != len(match.outputs):
-        raise PassError(f"{len(match.outputs)} replacement values expected, found {len(values)}")
-    pairs: dict[Node, list[Value | None]] = {}
-    for old, new in zip(match.outputs, values, strict=True):
-        if old is not None and old.producer is not None:
-            row = pairs.setdefault(old.producer, [None] * len(old.producer.outputs))
-            row[old.index] = new
-    return list(pairs.items())
 
 
 def _neighbours(nodes: list[Node]) -> list[Node]:

@@ -133,7 +133,7 @@ class OpRule(Rule):
 
 
 class PatternRule(Rule):
-    """A pass that is a pattern, a check and a replacement."""
+    """A pass that is a pattern, conditions that a pattern cannot say, and a replacement."""
 
     _compiled: CompiledPattern | None = None
 
@@ -141,12 +141,19 @@ class PatternRule(Rule):
         """The pattern, traced once: calls on `op` read as ONNX; parameters are variables."""
         raise NotImplementedError
 
-    def check(self, m: Match) -> Mismatch | None:
-        """Anything that the pattern cannot say; a `Mismatch` declines."""
-        return None
+    def rewrite(self, m: Match, rw: Rewriter) -> Value | Sequence[Value | None] | Fired:
+        """Build what takes the place of the last operator's output, or of each of its outputs.
 
-    def rewrite(self, m: Match, rw: Rewriter) -> Value | Sequence[Value] | Mismatch:
-        """Build the replacement of the root's output, or of each output of each root."""
+        Args:
+            m: what the pattern bound, by name.
+            rw: the gate through which operators are made.
+
+        Returns:
+            The replacement; `FIRED` where the rule changed the graph through the gate by itself.
+
+        Raises:
+            Decline: something that the pattern cannot say does not hold.
+        """
         raise NotImplementedError
 
     @property

@@ -1,0 +1,143 @@
+"""What must hold once the operators fit a pattern: uses, attributes, element types, constants; each with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir.forms import MOVED
+from graphopt.match.factors import close, number
+from graphopt.match.pattern import UNSET, Apply, Const, Rest, Scalar, Var
+
+if TYPE_CHECKING:
+    from graphopt.ir import Node, Value
+    from graphopt.match.result import Match
+
+
+def check(m: Match) -> None:
+    """See whether everything beside the operators fits, and bind attributes and numbers.
+
+    Raises:
+        Decline: something does not.
+    """
+    for node, owner in m.owners.items():
+        if node.graph is not m.root.graph:
+            raise Decline("{} is computed in an outer graph", node.result.name)
+        if node is not m.root and not (isinstance(owner, Apply) and owner.shared):
+            _check_uses(m, node)
+    for node, owner in m.owners.items():
+        if isinstance(owner, Apply):
+            _check_inputs(node, owner)
+            _check_attributes(m, node, owner)
+    for pattern, value in m.values.items():
+        if value.producer in m.owners and not getattr(m.owners[value.producer], "shared", False):
+            raise Decline("{} has other readers", value.name)  # what is replaced cannot be an input as well
+        _LEAVES[type(pattern)](m, pattern, value)
+    for product in m.products:
+        if product.rank and not any(product.rank <= (value.rank or 0) for value in product.values):
+            raise Decline("the constants may add axes to {}", product.values[0].name)
+
+
+def _check_uses(m: Match, node: Node) -> None:
+    """What is between the root and the inputs would disappear, so nothing else may read it."""
+    for value in node.outputs:
+        if value is not None and (value.output_count or any(user not in m.owners for user in value.users)):
+            raise Decline("{} has other readers", value.name)
+
+
+def _check_inputs(node: Node, apply: Apply) -> None:
+    most = len(apply.inputs)
+    if any(isinstance(pattern, Rest) for pattern in apply.inputs):
+        return
+    moved = MOVED.get(node.op, {})
+    mentioned = {form.index for name, form in moved.items() if name in apply.attrs}
+    for index, value in enumerate(node.inputs[most:], most):
+        if value is not None and index not in mentioned:
+            raise Decline("{} has {} inputs, the pattern {}", node.op, len(node.inputs), most)
+
+
+def _check_attributes(m: Match, node: Node, apply: Apply) -> None:
+    for name, attr in apply.attrs.items():
+        found = _setting(node, name)
+        if attr.equals is not UNSET:
+            if found is None and _lacks(node, name):
+                found = attr.equals
+            if found != attr.equals:
+                raise Decline("attribute {} of {} is {}, expected {}", name, node.op, found, attr.equals)
+        if attr.name:
+            found = attr.default if found is None else found
+            if m.bound.setdefault(attr.name, found) != found:
+                raise Decline("attribute {} of {} is {} here and {} there", name, node.op, m.bound[attr.name], found)
+    if not apply.other_attrs and node.attrs:
+        _check_unmentioned(node, apply)
+
+
+def _setting(node: Node, name: str) -> Any:
+    """An attribute, or the operand that newer opsets have in its place."""
+    form = MOVED.get(node.op, {}).get(name)
+    if form is None:
+        return node.attr(name)
+    return node.ints(name) if form.rank else node.number(name)
+
+
+def _lacks(node: Node, name: str) -> bool:
+    """Whether the operator has no such attribute at this opset."""
+    schema = node.schema
+    return schema is not None and name not in schema.attributes
+
+
+def _check_unmentioned(node: Node, apply: Apply) -> None:
+    """An attribute that the pattern does not mention must have its default at this opset."""
+    schema = node.schema
+    defaults = schema.defaults if schema is not None else {}
+    for name, found in node.attrs.items():
+        if name not in apply.attrs and (name not in defaults or found != defaults[name]):
+            raise Decline("attribute {} of {} is {}", name, node.op, _plain(found))
+
+
+def _check_constant(m: Match, const: Const, value: Value) -> None:
+    if not value.is_const:
+        raise Decline("{} is not constant", value.name)
+
+
+def _check_type(m: Match, var: Var, value: Value) -> None:
+    if var.dtypes is not None and value.dtype not in var.dtypes:
+        expected = " or ".join(TensorProto.DataType.Name(dtype).lower() for dtype in sorted(var.dtypes))
+        raise Decline("the element type of {} is not {}", value.name, _FULL_NAMES.get(expected, expected))
+    if var.ranks is not None and value.rank not in var.ranks:
+        raise Decline("{} has rank {}, expected {}", value.name, value.rank, " or ".join(map(str, sorted(var.ranks))))
+
+
+_FULL_NAMES = {"float": "float32", "double": "float64"}
+
+
+def _check_number(m: Match, scalar: Scalar, value: Value) -> None:
+    found = number(value, "fiub")
+    if found is None:
+        raise Decline("{} is not a constant number", value.name)
+    if scalar.value is not None and not close(found, scalar.value):
+        raise Decline("{} is {}, expected {}", value.name, found, scalar.value)
+    rank = value.rank or 0
+    for reader in value.users if rank else ():
+        others = [v for v in reader.inputs if v is not None and v is not value]
+        if reader in m.owners and not any(rank <= (v.rank or 0) for v in others):
+            raise Decline("{} may add axes to the result", value.name)
+    if scalar.name:
+        m.bound[scalar.name] = found
+
+
+_LEAVES: dict[type, Callable[[Match, Any, Value], None]] = {
+    Var: _check_type, Const: _check_constant, Scalar: _check_number,
+}  # fmt: skip
+
+
+def _plain(found: Any) -> Any:
+    """An attribute's value as a reason may keep it: numbers and strings, but no tensors and no protos."""
+    if isinstance(found, (int, float, str)):
+        return found
+    if isinstance(found, tuple) and all(isinstance(each, (int, float, str)) for each in found):
+        return list(found)
+    return "given"

@@ -1,0 +1,96 @@
+"""Products taken apart, so that a rule need not know in which order an exporter multiplies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from graphopt.ir import Node, Value
+
+_DEEPEST = 5
+
+
+@dataclass(slots=True, eq=False)
+class Factors:
+    """A product.
+
+    Attributes:
+        values: the factors that are not constant; powers of 2 and 3 stand twice and thrice.
+        scale: the product of the constant numbers.
+        rank: the highest rank of those, which all have one element.
+        nodes: the operators that multiply, the last one first.
+    """
+
+    values: list[Value] = field(default_factory=list)
+    scale: float = 1.0
+    rank: int = 0
+    nodes: list[Node] = field(default_factory=list)
+
+    def times(self, value: Value, constant: float) -> None:
+        """Take in a constant number."""
+        self.scale *= constant
+        self.rank = max(self.rank, value.rank or 0)
+
+
+def close(a: float, b: float) -> bool:
+    """Whether two constants are the same, but for the digits that an exporter wrote."""
+    return a == b or abs(a - b) <= 1e-5 * abs(b)
+
+
+def number(value: Value | None, kinds: str = "f") -> float | None:
+    """The number that a constant of one element holds.
+
+    Args:
+        value: the value, None being one that is left out.
+        kinds: NumPy's letters of the kinds of types that count; exponents may be integers: "fiu".
+    """
+    tensor = value.constant_tensor if value is not None else None
+    if tensor is None or tensor.numel != 1 or tensor.nbytes > _WIDEST:
+        return None
+    array = tensor.array()
+    return float(array.reshape(-1)[0]) if array.dtype.kind in kinds else None
+
+
+_WIDEST = 16
+"""Bytes of the widest number."""
+
+
+def factors_of(node: Node) -> Factors:
+    """The factors of what a `Mul`, `Div` or `Pow` computes, through those that nothing else reads."""
+    found = Factors()
+    if not _expand(node, found, 0):
+        found.values.append(node.result)
+    return found
+
+
+def _collect(value: Value, reader: Node, found: Factors, depth: int) -> None:
+    node = value.producer
+    inside = node is not None and value.one_use and node.graph is reader.graph and depth < _DEEPEST
+    if node is None or not inside or not _expand(node, found, depth):
+        found.values.append(value)
+
+
+def _expand(node: Node, found: Factors, depth: int) -> bool:
+    if node.op not in ("Mul", "Div", "Pow"):
+        return False
+    left, right = node.operand(0), node.operand(1)
+    if node.op == "Mul":
+        found.nodes.append(node)
+        for value in (left, right):
+            constant = number(value)
+            if constant is None:
+                _collect(value, node, found, depth + 1)
+            else:
+                found.times(value, constant)
+        return True
+    constant = number(right, "fiu" if node.op == "Pow" else "f")
+    if node.op == "Div" and constant:
+        found.nodes.append(node)
+        _collect(left, node, found, depth + 1)
+        found.times(right, 1 / constant)
+        return True
+    if node.op == "Pow" and constant in (2.0, 3.0):
+        found.nodes.append(node)
+        found.values.extend([left] * int(constant))
+        found.rank = max(found.rank, right.rank or 0)
+        return True
+    return False
