@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.pipeline import registry
-from graphopt.rewrite import FAMILIES, GraphPass
+from graphopt.rewrite import FAMILIES, GraphPass, PatternRule
 from graphopt.testing import Case, cases, run_case
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -39,6 +39,8 @@ def test_pass_record(name: str) -> None:
     assert rule.family in FAMILIES
     assert rule.summary().endswith((".", ":")), f"{name} needs a documentation whose first line is a sentence"
     assert rule.__name__ == "".join(part.capitalize() for part in name.split("_")), "class is the name in CamelCase"
+    if issubclass(rule, PatternRule):
+        rule().compiled.validate()
 
 
 @pytest.mark.parametrize("name", built_in())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.pipeline import Registry
-from graphopt.rewrite import Rule
+from graphopt.rewrite import PatternRule, Rule
 from graphopt.testing import Case, cases
 
 WIDTH = 80
@@ -81,6 +81,8 @@ class Page:
         parts.append("\n".join(_hanging(f"{key:{left}}  ", value) for key, value in self.facts()))
         if self.explanation():
             parts.append(_paragraphs(self.explanation()))
+        if self.record["pattern"]:
+            parts += ["What it looks for:", _indented(self.record["pattern"])]
         if self.example is not None:
             parts += ["Example: before", _indented(self.example.before), "after", _indented(self.example.after or "")]
         if self.keeps:
@@ -95,6 +97,8 @@ class Page:
         parts.append("\n".join(f"- {key}: `{value}`" for key, value in self.facts()))
         if self.explanation():
             parts.append(_paragraphs(self.explanation()))
+        if self.record["pattern"]:
+            parts += ["## Pattern", f"```text\n{self.record['pattern']}\n```"]
         if self.example is not None:
             parts += ["## Example", f"```text\n{self.example.before}\n```", "becomes"]
             parts.append(f"```text\n{self.example.after or ''}\n```")
@@ -125,6 +129,7 @@ def record(rule: type[Rule], owner: str) -> dict[str, Any]:
         "default": rule.default,
         "form": next(base.__name__ for base in rule.__mro__ if base.__module__ == "graphopt.rewrite.rule"),
         "operators": list(getattr(rule(), "ops", ())),
+        "pattern": str(rule().compiled) if issubclass(rule, PatternRule) else "",
         "peers": dict(rule.peers),
         "owner": owner,
         "module": rule.__module__,

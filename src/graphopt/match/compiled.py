@@ -52,9 +52,10 @@ class CompiledPattern:
         variables = [Var(parameter) for parameter in list(inspect.signature(function).parameters)[1:]]
         returned = function(OpBuilder(), *variables)
         self.root: Pattern = returned[0] if isinstance(returned, tuple) else returned
-        self.names: dict[str, Pattern | Apply | None] = {}
+        self.names: dict[str, list[Pattern | Apply]] = {}
         for part in _walk(self.root, set()):
-            self._note_names(part)
+            for bound, what in _names(part):
+                self._bind(bound, what)
         for variable in variables:
             if variable.name not in self.names:
                 raise self._wrong(f"its parameter {variable.name} is never used, so nothing would bind it")
@@ -94,25 +95,12 @@ class CompiledPattern:
             if isinstance(part, Output):
                 self._check_operator(part.apply)
 
-    def _note_names(self, part: Pattern) -> None:
-        if isinstance(part, (Var, Const, Scalar, Rest)) and part.name:
-            self._bind(part.name, part)
-        elif isinstance(part, Product) and isinstance(part.scale, str):
-            self._bind(part.scale, None)
-        elif isinstance(part, Output):
-            if part.name:
-                self._bind(part.name, None)
-            if part.apply.bind:
-                self._bind(part.apply.bind, part.apply)
-            for attr in part.apply.attrs.values():
-                if attr.name:
-                    self._bind(attr.name, None)
-
-    def _bind(self, name: str, pattern: Pattern | Apply | None) -> None:
+    def _bind(self, name: str, part: Pattern | Apply) -> None:
         if name in Match.__slots__ or not name.isidentifier():
             raise self._wrong(f"{name!r} is not a usable name")
-        if self.names.setdefault(name, pattern) is not pattern:
-            raise self._wrong(f"{name} is bound twice; use the same object to mean the same thing")
+        named = self.names.setdefault(name, [])
+        if part not in named:
+            named.append(part)
 
     def _check_operator(self, apply: Apply) -> None:
         for key in apply.ops:
@@ -139,6 +127,20 @@ class CompiledPattern:
 def compile_pattern(function: PatternFunction, name: str = "pattern") -> CompiledPattern:
     """Trace a pattern function and check what it returns; see `CompiledPattern`."""
     return CompiledPattern(function, name)
+
+
+def _names(part: Pattern) -> Iterator[tuple[str, Pattern | Apply]]:
+    """The names that a part of a pattern binds, and what each stands for."""
+    if isinstance(part, (Var, Const, Scalar, Rest)) and part.name:
+        yield part.name, part
+    elif isinstance(part, Product) and isinstance(part.scale, str):
+        yield part.scale, part
+    elif isinstance(part, Output):
+        if part.name:
+            yield part.name, part
+        if part.apply.bind:
+            yield part.apply.bind, part.apply
+        yield from ((attr.name, part) for attr in part.apply.attrs.values() if attr.name)
 
 
 def _last(m: Match, declined: list[Decline]) -> bool:

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir.forms import MOVED
-from graphopt.match.factors import close, number
+from graphopt.match.factors import Factors, close, number
 from graphopt.match.pattern import UNSET, Apply, Const, Rest, Scalar, Var
 
 if TYPE_CHECKING:
@@ -36,9 +36,8 @@ def check(m: Match) -> None:
         if value.producer in m.owners and not getattr(m.owners[value.producer], "shared", False):
             raise Decline("{} has other readers", value.name)  # what is replaced cannot be an input as well
         _LEAVES[type(pattern)](m, pattern, value)
-    for product in m.products:
-        if product.rank and not any(product.rank <= (value.rank or 0) for value in product.values):
-            raise Decline("the constants may add axes to {}", product.values[0].name)
+    for product, scale in m.products:
+        _check_product(m, product, scale)
 
 
 def _check_uses(m: Match, node: Node) -> None:
@@ -132,6 +131,15 @@ def _check_number(m: Match, scalar: Scalar, value: Value) -> None:
 _LEAVES: dict[type, Callable[[Match, Any, Value], None]] = {
     Var: _check_type, Const: _check_constant, Scalar: _check_number,
 }  # fmt: skip
+
+
+def _check_product(m: Match, product: Factors, scale: float | str) -> None:
+    if isinstance(scale, str):
+        m.bound[scale] = product.scale
+    elif not close(product.scale, scale):
+        raise Decline("{} is multiplied by {:.7g}, expected {:.7g}", product.values[0].name, product.scale, scale)
+    if product.rank and not any(product.rank <= (value.rank or 0) for value in product.values):
+        raise Decline("the constants may add axes to {}", product.values[0].name)
 
 
 def _plain(found: Any) -> Any:

@@ -12,7 +12,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, TypeAlias
 
 from graphopt.ir.schema import is_commutative
-from graphopt.match.factors import close, factors_of
+from graphopt.match.factors import factors_of
 from graphopt.match.pattern import Apply, Const, Either, Opt, Output, Pattern, Product, Rest, Scalar, Var
 from graphopt.match.result import Match
 
@@ -119,23 +119,21 @@ class Steps:
 
     def _product(self, product: Product) -> Step:
         orders = [self._in_turn(order) for order in dict.fromkeys(permutations(product.factors))]
-        count, scale = len(product.factors), product.scale
+        count = len(product.factors)
 
         def step(value: Value | None, m: Match, go: Next) -> bool:
             node = value.producer if value is not None else None
             if node is None or node.op not in PRODUCTS or value is not node.outputs[0] or node in m.owners:
                 return False
             found = factors_of(node)
-            if len(found.values) != count or (not isinstance(scale, str) and not close(found.scale, scale)):
+            if len(found.values) != count:
                 return False
             m.owners.update(dict.fromkeys(found.nodes, product))
-            m.products.append(found)
+            m.products.append((found, product.scale))
             values: list[Value | None] = list(found.values)
             if any(order(values, m, go) for order in orders):
-                if isinstance(scale, str):
-                    m.bound[scale] = found.scale
                 return True
-            m.products.remove(found)
+            m.products.pop()
             for each in found.nodes:
                 del m.owners[each]
             return False

@@ -23,32 +23,33 @@ class Match:
         root: the node that was dispatched.
         owners: every node that fits, the root first, with the part of the pattern that it fits.
         values: the value of each leaf of the pattern.
-        products: the products that were taken apart.
+        products: the products that were taken apart, each with the scale that it must have, or its name.
         bound: what has a name and is not a leaf.
     """
 
     __slots__ = ("_names", "bound", "owners", "products", "root", "values")
 
-    def __init__(self, root: Node, names: dict[str, Pattern | Apply | None]) -> None:
+    def __init__(self, root: Node, names: dict[str, list[Pattern | Apply]]) -> None:
         self.root = root
         self.owners: dict[Node, Apply | Product] = {}
         self.values: dict[Pattern, Value] = {}
-        self.products: list[Factors] = []
+        self.products: list[tuple[Factors, float | str]] = []
         self.bound: dict[str, Any] = {}
         self._names = names
 
     def __getattr__(self, name: str) -> Any:
         if name in self.bound:
             return self.bound[name]
-        try:
-            pattern = self._names[name]
-        except KeyError:
+        parts = self._names.get(name)
+        if parts is None:
             known = ", ".join(sorted(self._names)) or "nothing"
-            raise PassError(f"the pattern binds nothing to {name!r}; it binds {known}") from None
-        found: Any = self.values.get(pattern) if pattern is not None else None  # type: ignore[arg-type]
-        if found is None and pattern is not None:
-            found = next((node for node, owner in self.owners.items() if owner is pattern), None)
-        return found
+            raise PassError(f"the pattern binds nothing to {name!r}; it binds {known}")
+        for part in parts:
+            found: Any = self.values.get(part)  # type: ignore[arg-type]  # keys are compared by identity
+            found = found or next((node for node, owner in self.owners.items() if owner is part), None)
+            if found is not None:
+                return found
+        return None
 
     def __repr__(self) -> str:
         return f"Match({', '.join(repr(node) for node in self.owners)})"
