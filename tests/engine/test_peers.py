@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,9 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import peers, verify
 from graphopt.errors import UsageError
-from graphopt.peers import base, worker
-from graphopt.peers.process import supervise
+from graphopt.peers import worker
 from graphopt.peers.reasons import BY_PEER
+from tests.engine.misbehaving import Misbehaving
 
 NAMES = [p.name for p in peers.all_peers()]
 INSTALLED = [p.name for p in peers.available_peers()]
@@ -72,42 +73,26 @@ def source(tmp_path):
     return path
 
 
-# -- what goes wrong
-
-
-def fake_worker(monkeypatch, code: str) -> None:
-    """Replace the worker by a script that knows the folder as `folder`."""
-    prologue = "import json, os, pathlib, signal, sys, time; folder = pathlib.Path(sys.argv[1]); "
-    monkeypatch.setattr(base, "COMMAND", ("-c", prologue + code))
-
-
-STAGE = "(folder / 'record.json').write_text(json.dumps({record})); "
+# -- what goes wrong (test_processes.py has peers that mean it)
 
 
 WAYS_TO_DIE = [
-    ("os.kill(os.getpid(), signal.SIGSEGV)", "crashed", r"^SIGSEGV \(start\)$"),
-    (STAGE.format(record="{'stage': 'work'}") + "os.abort()", "crashed", r"^SIGABRT \(work\)$"),
-    (
-        "sys.stderr.write('Warning: old\\nx.h:1: Assertion `ok` failed.\\n'); sys.stderr.flush(); os.abort()",
-        "crashed",
-        r"^SIGABRT \(start\): x\.h:1: Assertion `ok` failed\.$",
-    ),
-    ("sys.exit(3)", "crashed", r"^exit code 3 \(start\)$"),
-    (STAGE.format(record="{'stage': 'work'}") + "time.sleep(60)", "timeout", r"^stopped after 2 s \(\w+\)$"),
-    (
-        STAGE.format(record="{'stage': 'check', 'seconds': 1.5}") + "os.kill(os.getpid(), signal.SIGSEGV)",
-        "invalid",
-        r"^loading the output ended with SIGSEGV$",
-    ),
+    ("import", "crashed", r"^SIGSEGV \(import\)$"),
+    ("segfault", "crashed", r"^SIGSEGV \(work\)$"),
+    ("assertion", "crashed", r"^SIGABRT \(work\): x\.h:1: Assertion `ok` failed\.$"),
+    ("exit three", "crashed", r"^exit code 3 \(work\)$"),
+    ("sleep", "timeout", r"^stopped after 2 s \(\w+\)$"),
+    ("unloadable", "invalid", r"^loading the output ended with SIGSEGV$"),
+    ("raises", "failed", r"^KeyError: 'no such value'$"),
+    ("lazy", "failed", r"^wrote no output$"),
 ]
 
 
 @pytest.mark.parametrize("way", WAYS_TO_DIE)
 def test_every_way_to_die_is_a_row(monkeypatch, tmp_path, source, way):
     code, status, message = way
-    fake_worker(monkeypatch, code)
-    target = tmp_path / "out.onnx"
-    result = peers.by_name("onnxsim").optimize_file(source, target, timeout=2 if status == "timeout" else 60)
+    misbehave(monkeypatch)
+    result = Misbehaving(code).optimize_file(source, tmp_path / "out.onnx", timeout=2 if status == "timeout" else 60)
     assert result.status == status
     assert re.search(message, result.message), result.message
     assert not result.ok
@@ -116,81 +101,49 @@ def test_every_way_to_die_is_a_row(monkeypatch, tmp_path, source, way):
     assert "\n" not in result.message
 
 
-def test_too_much_memory_is_a_row(monkeypatch, tmp_path, source):
-    fake_worker(monkeypatch, "b = b'x' * (400 << 20); time.sleep(60)")
-    result = peers.by_name("onnxsim").optimize_file(source, tmp_path / "out.onnx", memory_limit=200 << 20)
-    assert result.status == "failed"
-    assert "over the memory limit of 200 MiB" in result.message
-    assert result.peak_memory_bytes > 200 << 20
+def misbehave(monkeypatch) -> None:
+    """Let children find the peers that misbehave."""
+    root = str(Path(__file__).parents[2])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]))
 
 
 def test_the_limits_end_with_the_work(monkeypatch, tmp_path, source):
-    record = "{'finished': True, 'status': 'ok', 'seconds': 0.1}"
-    fake_worker(monkeypatch, "(folder / 'work-done').touch(); time.sleep(2.2); " + STAGE.format(record=record))
-    assert peers.by_name("onnxsim").optimize_file(source, tmp_path / "out.onnx", timeout=2).ok, "not stopped"
+    misbehave(monkeypatch)
+    result = Misbehaving("slow to load").optimize_file(source, tmp_path / "out.onnx", timeout=2)
+    assert result.ok, "not stopped"
 
 
-def test_children_of_a_stopped_process_are_stopped_too(tmp_path):
-    code = (
-        "import subprocess, sys, time; c = subprocess.Popen(['sleep', '60']); print(c.pid, flush=True); time.sleep(60)"
-    )
-    ending = supervise([sys.executable, "-c", code], tmp_path, {"PATH": "/usr/bin:/bin"}, timeout=2.0)
-    assert ending.cause == "timeout"
-    assert ending.signal_name == "SIGKILL"
-    child = int((tmp_path / "stdout").read_text())
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(child)], capture_output=True, text=True, check=False)
-    assert state.stdout.strip()[:1] in {"", "Z"}
+def work(act, tmp_path, source, monkeypatch) -> dict:
+    peer = Misbehaving("act")
+    peer.optimize = act
+    told = {}
+    monkeypatch.setattr(worker, "tell", lambda **message: told.update(message))
+    worker.work(peer, str(source), str(tmp_path / "out.onnx"), None, True)
+    return told
 
 
-class Misbehaving(peers.Peer):
-    name = "misbehaving"
-    distribution = "onnx"
-
-    def __init__(self, act) -> None:
-        super().__init__()
-        self.act = act
-
-    def load(self) -> None: ...
-
-    def optimize(self, src: str, dst: str) -> None:
-        self.act(src, dst)
-
-
-def work(act, tmp_path, source) -> dict:
-    folder = tmp_path / "job"
-    folder.mkdir()
-    job = {"src": str(source), "dst": str(tmp_path / "out.onnx"), "pass": None, "check": True}
-    worker._work(Misbehaving(act), job, worker.Record(folder / base.RECORD), folder)
-    return json.loads((folder / base.RECORD).read_text())
-
-
-def test_an_output_that_does_not_load_is_invalid(tmp_path, source):
+def test_an_output_that_does_not_load_is_invalid(monkeypatch, tmp_path, source):
     def spoil(src, dst):
         model = onnx.load(src)
         model.graph.node[1].input[0] = "nowhere"
         onnx.save(model, dst)
 
-    record = work(spoil, tmp_path, source)
+    record = work(spoil, tmp_path, source, monkeypatch)
     assert record["status"] == "invalid"
     assert "nowhere" in record["message"]
 
 
-def test_an_output_that_is_no_model_is_invalid(tmp_path, source):
-    assert work(lambda _, dst: Path(dst).write_bytes(b"rubbish"), tmp_path, source)["status"] == "invalid"
+def test_an_output_that_is_no_model_is_invalid(monkeypatch, tmp_path, source):
+    assert work(lambda _, dst: Path(dst).write_bytes(b"rubbish"), tmp_path, source, monkeypatch)["status"] == "invalid"
 
 
-def test_no_output_is_a_failure(tmp_path, source):
-    record = work(lambda *_: None, tmp_path, source)
-    assert (record["status"], record["message"]) == ("failed", "wrote no output")
-
-
-def test_a_model_that_onnxruntime_cannot_load_either_way_is_left_to_the_checker(tmp_path):
+def test_a_model_that_onnxruntime_cannot_load_either_way_is_left_to_the_checker(monkeypatch, tmp_path):
     model = conv_bn_model()
     model.graph.node.append(helper.make_node("Foo", ["y"], ["z"], domain="my.own"))
     model.opset_import.append(helper.make_opsetid("my.own", 1))
     path = tmp_path / "in.onnx"
     onnx.save(model, path)
-    assert work(lambda src, dst: onnx.save(onnx.load(src), dst), tmp_path, path)["status"] == "ok"
+    assert work(lambda src, dst: onnx.save(onnx.load(src), dst), tmp_path, path, monkeypatch)["status"] == "ok"
 
 
 def test_an_unreadable_input_is_a_failure(tmp_path):
@@ -311,16 +264,14 @@ def test_stale_outputs_are_replaced(tmp_path, source):
 
 def test_a_failure_leaves_what_was_there(monkeypatch, tmp_path, source):
     (tmp_path / "out.onnx").write_bytes(b"old")
-    fake_worker(monkeypatch, "os.abort()")
-    assert peers.by_name("ort-basic").optimize_file(source, tmp_path / "out.onnx").status == "crashed"
+    misbehave(monkeypatch)
+    assert Misbehaving("assertion").optimize_file(source, tmp_path / "out.onnx").status == "crashed"
     assert (tmp_path / "out.onnx").read_bytes() == b"old"
 
 
 def test_data_files_of_any_name_come_along(monkeypatch, tmp_path, source):
-    write = "job = json.loads((folder / 'job.json').read_text()); target = pathlib.Path(job['dst']); "
-    write += "target.write_bytes(b'm'); (target.parent / 'some-uuid').write_bytes(b'd'); "
-    fake_worker(monkeypatch, write + STAGE.format(record="{'finished': True, 'status': 'ok'}"))
-    result = peers.by_name("onnxsim").optimize_file(source, tmp_path / "out.onnx")
+    misbehave(monkeypatch)
+    result = Misbehaving("data").optimize_file(source, tmp_path / "out.onnx")
     assert result.files == (tmp_path / "out.onnx", tmp_path / "some-uuid")
     assert all(path.exists() for path in result.files)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.onnx", "out.onnx", "some-uuid"]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from enum import IntEnum
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,6 +15,7 @@ from onnx import numpy_helper
 
 from graphopt import verify
 from graphopt.errors import ModelError, UsageError
+from graphopt.system.child import tell
 from tests.engine.verify_models import graph
 
 # -- how models are given
@@ -147,23 +151,32 @@ def test_a_time_limit_ends_a_long_run():
     quick = graph("(float[3] x) => (float[3] y)", "y = Relu(x)")
     report = verify.compare(quick, forever, timeout=3)
     assert report.status == "inconclusive"
-    assert report.detail.startswith("stopped after the time limit of 3 s while ")
+    assert report.detail.startswith("stopped after 3 s while ")
+
+
+def die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def die_with_the_result(*_: object) -> None:
+    tell(stage="running the result on extreme inputs")
+    die()
 
 
 def test_a_crash_of_the_runtime_is_a_row(monkeypatch):
-    good = graph("(float[3] x) => (float[3] y)", "y = Relu(x)")
-    killer = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
-    code = (
-        "import pathlib, sys; folder = pathlib.Path(sys.argv[1]); "
-        f"(folder / 'stage').write_text('running the result on extreme inputs'); {killer}"
-    )
     from graphopt.verify import isolation
 
-    monkeypatch.setattr(isolation, "COMMAND", ("-c", code))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    )
+    good = graph("(float[3] x) => (float[3] y)", "y = Relu(x)")
+    for function in (die, die_with_the_result):
+        monkeypatch.setattr(function, "__module__", "tests.engine.test_verify_running")
+    monkeypatch.setattr(isolation, "_compare", die_with_the_result)
     report = verify.compare(good, good, isolate=True)
     assert report.status == "mismatch"
     assert report.detail == "crashed (SIGSEGV) while running the result on extreme inputs"
-    monkeypatch.setattr(isolation, "COMMAND", ("-c", killer))
+    monkeypatch.setattr(isolation, "_compare", die)
     assert verify.compare(good, good, isolate=True).status == "inconclusive", "the result is not to blame"
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphopt.audit.comparison import audit
-    from graphopt.audit.contestants import Limits
     from graphopt.audit.record import Audit, Contents, Losses, Row
     from graphopt.audit.statistics import Spread
+    from graphopt.system.processes import Limits
 
 _PLACES = {
-    "audit": "graphopt.audit.comparison", "Limits": "graphopt.audit.contestants", "Audit": "graphopt.audit.record",
+    "audit": "graphopt.audit.comparison", "Limits": "graphopt.system.processes", "Audit": "graphopt.audit.record",
     "Contents": "graphopt.audit.record", "Losses": "graphopt.audit.record", "Row": "graphopt.audit.record",
     "Spread": "graphopt.audit.statistics",
 }  # fmt: skip

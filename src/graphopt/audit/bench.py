@@ -1,25 +1,21 @@
 """The process that measures: all variants of a model as sessions of one process, run in interleaved rounds.
 
-`python -m graphopt.audit.bench JOB` reads a pickled `Job` and writes one JSON object a line, marked, to its output.
 A noisy minute hits all variants alike, the order changes from round to round, and a session runs once untimed before
 each timed burst, because those before it pushed its weights out of the cache.
 """
 
 from __future__ import annotations
 
-import json
-import pickle
 import random
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-MARK = "\x1e"
+from graphopt.system.child import tell
+
 _BURST_MS = 8.0
 _LONGEST_BURST = 50
 _SMALLEST = 1e-30
@@ -67,12 +63,6 @@ class Job:
     together: bool = True
 
 
-def tell(**message: Any) -> None:
-    """Write one message for the parent process."""
-    sys.stdout.write(f"{MARK}{json.dumps(message)}\n")
-    sys.stdout.flush()
-
-
 def open_session(variant: Variant, threads: int) -> Any:
     """A session with pinned settings: this many intra-op threads, one inter-op thread, sequential, quiet."""
     import onnxruntime as ort
@@ -111,7 +101,6 @@ class Bench:
         self._check()
         names = [variant.name for variant in self.variants]
         if self.job.baseline not in names:
-            tell(done=True)
             return
         for threads in self.job.threads:
             tell(at="", stage="latency", threads=threads)
@@ -120,7 +109,6 @@ class Bench:
         if self.job.starts:
             tell(at="", stage="start")
             tell(start=self._starts())
-        tell(done=True)
 
     def _check(self) -> None:
         reference: list[Any] | None = None
@@ -222,14 +210,6 @@ def _line(error: BaseException) -> str:
     return one_line(error)
 
 
-def main(path: str) -> None:
-    """Do the job in the file."""
-    job: Job = pickle.loads(Path(path).read_bytes())
+def run(job: Job) -> None:
+    """Do a job, and tell of it."""
     Bench(job).run()
-
-
-if __name__ == "__main__":
-    # As a script this module is `__main__`: the pickled classes belong to the importable one.
-    from graphopt.audit.bench import main as run
-
-    run(sys.argv[1])

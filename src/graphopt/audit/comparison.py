@@ -5,13 +5,13 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphopt.audit import feeds, inspection
 from graphopt.audit.bench import Job, Variant
-from graphopt.audit.contestants import BASELINE, UNOPTIMIZED, Contestant, Limits, contestants
+from graphopt.audit.contestants import BASELINE, LIMITS, UNOPTIMIZED, Contestant, contestants
 from graphopt.audit.machine import Machine, usable_cores
 from graphopt.audit.metric import Metric, evaluate
 from graphopt.audit.record import Audit, Row
@@ -21,6 +21,7 @@ from graphopt.audit.timing import Timing, measure
 from graphopt.audit.turns import NoTurns, Turns
 from graphopt.audit.verdicts import oracle_status
 from graphopt.errors import ModelError, UsageError
+from graphopt.system.processes import Limits
 from graphopt.verify import ModelLike, compare
 from graphopt.verify.source import Source
 
@@ -50,7 +51,7 @@ class Conditions:
     rounds: int | None = None
     budget: float = 10.0
     starts: int = 7
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = LIMITS
     verify: bool = True
     seed: int = 0
 
@@ -95,7 +96,7 @@ def audit(
         ModelError: the model cannot be read, or ONNX Runtime cannot run it.
         UsageError: an argument is wrong.
     """
-    conditions = Conditions(tuple(threads), rounds, budget, starts, limits or Limits(), verify, seed)
+    conditions = Conditions(tuple(threads), rounds, budget, starts, limits or LIMITS, verify, seed)
     wanted = contestants(managers, levels, against)
     given = Source(source, str(source) if isinstance(source, (str, Path)) else "model")
     with tempfile.TemporaryDirectory(prefix="graphopt-audit-") as temporary:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import pickle
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from graphopt.audit.machine import package_version
-from graphopt.audit.process import child_environment, ending
 from graphopt.audit.record import Status
 from graphopt.audit.settings import Manager, Settings
-from graphopt.audit.worker import MARK, Work
-from graphopt.errors import UsageError
-from graphopt.peers.process import memory_for_a_peer
+from graphopt.audit.worker import Work, do
+from graphopt.errors import GraphoptError, UsageError
 from graphopt.rewrite import Level
+from graphopt.system.processes import ChildError, Limits, call
 
 UNOPTIMIZED = "raw, ORT off"
 _ORT = "onnxruntime"
@@ -26,17 +20,8 @@ BASELINE = "raw, ORT all"
 """What one gets who does nothing: ONNX Runtime optimizes at session start."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one optimizer may take.
-
-    Attributes:
-        seconds: time.
-        memory: bytes of resident memory of a peer's process; None for no limit.
-    """
-
-    seconds: float = 300.0
-    memory: int | None = field(default_factory=memory_for_a_peer)
+LIMITS = Limits(300.0)
+"""What one optimizer may take where nothing else is said."""
 
 
 @dataclass(slots=True)
@@ -143,23 +128,11 @@ def _own(name: str, settings: Settings) -> Contestant:
 
 
 def _run_graphopt(source: Path, target: Path, settings: Settings, limits: Limits) -> Produced:
-    with tempfile.TemporaryDirectory(prefix="graphopt-audit-") as folder:
-        job = Path(folder) / "work"
-        job.write_bytes(pickle.dumps(Work(str(source), str(target), settings)))
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "graphopt.audit.worker", str(job)],
-                capture_output=True, text=True, errors="replace", timeout=limits.seconds, check=False,
-                env=child_environment(), stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return Produced("timeout", f"stopped after {limits.seconds:g} s")
-    lines = [line[1:] for line in done.stdout.split("\n") if line.startswith(MARK)]
-    if not lines:
-        how = ending(done.returncode, done.stderr)
-        return Produced("crashed" if done.returncode < 0 else "failed", how)
-    report = json.loads(lines[-1])
-    if "error" in report:
-        return Produced("failed", report["error"])
+    try:
+        report = call(do, Work(str(source), str(target), settings), limits=limits)
+    except ChildError as error:
+        return Produced(error.status, str(error))
+    except GraphoptError as error:
+        return Produced("failed", str(error))
     message = "; ".join(report["failures"][:3])
     return Produced("ok", message, report["seconds"], report["peak"], report["passes"])

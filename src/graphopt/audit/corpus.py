@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 from graphopt.audit.contestants import BASELINE
 from graphopt.audit.machine import package_version
 from graphopt.audit.notebook import InNotebook
-from graphopt.audit.process import ChildError, call
 from graphopt.audit.timing import Progress
 from graphopt.errors import GraphoptError, UsageError
+from graphopt.system.files import write_text
+from graphopt.system.processes import Child, Limits, call
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 SCHEMA = 1
+_POLL_SECONDS = 0.05
 _TOOLS = ("graphopt", "onnx", "onnxruntime", "onnxoptimizer", "onnxsim", "onnxslim", "onnxscript")
 
 
@@ -122,18 +126,15 @@ def audit_corpus(
         folder.mkdir(parents=True, exist_ok=True)
     todo = _resumed(found, _named(sources), folder, settings)
     total = len(todo) + found.reused
-    with ThreadPoolExecutor(jobs) as pool:
-        waiting = {pool.submit(_one, path, settings, timeout): (name, place) for name, path, place in todo}
-        for done, future in enumerate(as_completed(waiting), found.reused + 1):
-            name, place = waiting[future]
+    with closing(_audited(todo, jobs, settings, timeout)) as audited:
+        for done, (name, place, outcome) in enumerate(audited, found.reused + 1):
             progress(f"{name} ({done} of {total})", done / total)
-            outcome = future.result()
             if isinstance(outcome, str):
                 found.failures[name] = outcome
                 continue
             found.audits[name] = outcome
             if place is not None:
-                _keep(outcome, place)
+                write_text(place, json.dumps(outcome))
     order = [name for name, _ in _named(sources)]
     found.audits = {name: found.audits[name] for name in order if name in found.audits}
     return found
@@ -154,10 +155,22 @@ def _resumed(
     return todo
 
 
-def _keep(outcome: dict[str, Any], place: Path) -> None:
-    unfinished = place.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(outcome))
-    unfinished.replace(place)
+def _audited(
+    todo: list[tuple[str, Path, Path | None]], jobs: int, settings: dict[str, Any], timeout: float | None
+) -> Generator[tuple[str, Path | None, dict[str, Any] | str]]:
+    """What became of each model, in the order in which they are done; nothing goes on when the caller stops."""
+    running: set[Child] = set()
+    with ThreadPoolExecutor(jobs) as pool:
+        waiting = {pool.submit(_one, path, settings, timeout, running): (name, place) for name, path, place in todo}
+        try:
+            for future in as_completed(waiting):
+                yield *waiting[future], future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(future.done() for future in waiting):
+                for child in list(running):
+                    child.stop()
+                time.sleep(_POLL_SECONDS)
 
 
 def _named(sources: Sequence[str | Path]) -> list[tuple[str, Path]]:
@@ -177,10 +190,11 @@ def _key(path: Path, settings: dict[str, Any]) -> str:
     return f"{path.stem[:60]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _one(path: Path, settings: dict[str, Any], timeout: float | None) -> dict[str, Any] | str:
+def _one(path: Path, settings: dict[str, Any], timeout: float | None, running: set[Child]) -> dict[str, Any] | str:
+    limits = Limits(timeout, None)
     try:
-        outcome: dict[str, Any] = call(audit_one, str(path), settings, timeout=timeout)
-    except (GraphoptError, ChildError) as error:
+        outcome: dict[str, Any] = call(audit_one, str(path), settings, limits=limits, among=running)
+    except GraphoptError as error:
         return str(error)
     return outcome
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from graphopt.audit.contestants import Limits, Produced
+from graphopt.audit.contestants import Produced
 from graphopt.audit.record import Status
 from graphopt.peers import PeerResult, available_peers, by_name
+from graphopt.system.processes import Limits
 
 _ORT = "onnxruntime"
 

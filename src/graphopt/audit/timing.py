@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import pickle
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from graphopt.audit.bench import MARK, Job
-from graphopt.audit.process import child_environment, ending
+from graphopt.audit import bench
+from graphopt.audit.bench import Job
+from graphopt.system.processes import ChildError, call
 
 Progress = Callable[[str, float], None]
 """Told what is being done, and how far that is (0 to 1)."""
@@ -60,36 +55,20 @@ def _attempt(job: Job, progress: Progress) -> tuple[Timing, str | None, str | No
     """One process: what it gave, and when it died the variant it was at and how it ended."""
     timing = Timing()
     at: str | None = None
-    done = False
     stage = ""
-    with tempfile.TemporaryDirectory(prefix="graphopt-audit-") as folder:
-        file, log = Path(folder) / "job", Path(folder) / "log"
-        file.write_bytes(pickle.dumps(job))
-        with log.open("wb") as errors, _start(file, errors) as process:
-            assert process.stdout is not None
-            try:
-                for line in process.stdout:
-                    if not line.startswith(MARK):
-                        continue
-                    message = json.loads(line[1:])
-                    at = message.get("at", at) or None
-                    stage = message.get("stage", stage)
-                    done = done or "done" in message
-                    _note(timing, message)
-                    progress(_label(stage, at, message), _part(message, job, job.rounds or 0))
-            except BaseException:
-                process.kill()
-                raise
-        text = log.read_text(errors="replace")
-    return (timing, None, None) if done else (timing, at, ending(process.returncode, text))
 
+    def heard(message: dict[str, Any]) -> None:
+        nonlocal at, stage
+        at = message.get("at", at) or None
+        stage = message.get("stage", stage)
+        _note(timing, message)
+        progress(_label(stage, at, message), _part(message, job, job.rounds or 0))
 
-def _start(job: Path, errors: IO[bytes]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "graphopt.audit.bench", str(job)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace",
-        env=child_environment(),
-    )  # fmt: skip
+    try:
+        call(bench.run, job, heard=heard)
+    except ChildError as error:
+        return timing, at, str(error)
+    return timing, None, None
 
 
 def _note(timing: Timing, message: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ def main() -> None:
 
         show()
         return
-    from graphopt.cli.app import app
+    from graphopt.cli.app import app, end_in_order
 
+    end_in_order()
     app(prog_name="graphopt")

@@ -6,6 +6,7 @@ cannot be used; 4 a pass or graphopt itself broke.
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -36,9 +37,21 @@ class _Guarded(TyperGroup):
             place = f" {error.filename}" if error.filename else ""
             sys.stderr.write(f"graphopt: error: cannot use{place}: {error.strerror or error}\n")
             raise typer.Exit(MODEL) from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             sys.stderr.write("graphopt: interrupted\n")
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(next(iter(error.args), INTERRUPTED)) from None
+
+
+def end_in_order() -> None:
+    """Let a request to end, or a terminal that goes, do what Ctrl-C does: remove what is under way, then end."""
+
+    def end(number: int, _: object) -> None:
+        raise KeyboardInterrupt(128 + number)
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
 
 
 def exit_code(error: GraphoptError) -> int:

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import importlib.metadata
 import importlib.util
-import json
+import math
 import os
-import sys
-import tempfile
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from graphopt.errors import UsageError
-from graphopt.peers.process import Ending, over_memory, supervise
+from graphopt.peers import worker
 from graphopt.peers.result import PeerResult, PeerStatus
+from graphopt.system.files import scratch
+from graphopt.system.processes import GARBAGE, Child, Ending, Limits
 
-JOB, RECORD, DONE = "job.json", "record.json", "work-done"
 NOTHING = ""
 """As the name of a pass: load and save with every pass off, to tell what a pass did from what the tool does."""
 
-_LIST_TIMEOUT = 120.0
+_LIST_SECONDS = 120.0
+_CHECK_SECONDS = 120.0  # for judging the output, once the work itself is done
 _MAX_MESSAGE = 300
-_NOISE = ("warning", "note:", "  ")
 
 
 class Peer(ABC):
@@ -61,6 +60,11 @@ class Peer(ABC):
         """True when the peer is installed."""
         return self.version is not None and importlib.util.find_spec(self.distribution) is not None
 
+    @property
+    def absent(self) -> str:
+        """What is said where it is not installed."""
+        return f"{self.name} is not installed (pip install {self.distribution})"
+
     def passes(self) -> tuple[str, ...]:
         """The names that `run_pass` accepts, in the peer's own order; asked of the peer once, in a subprocess.
 
@@ -69,11 +73,14 @@ class Peer(ABC):
         """
         if self._passes is None:
             if not self.available():
-                raise UsageError(f"{self.name} is not installed (pip install {self.distribution})")
-            result, record = self._launch({"action": "list"}, _LIST_TIMEOUT, None)
-            if "passes" not in record:
-                raise UsageError(f"{self.name} cannot list its passes: {result.message}")
-            self._passes = tuple(record["passes"])
+                raise UsageError(self.absent)
+            with Child(worker.list_passes, self, limits=Limits(_LIST_SECONDS), foreign=True) as child:
+                message = child.hear() or {}
+                status, why, _ = _heard(child, [message])
+            names = message.get("passes")
+            if status != "ok" or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise UsageError(f"{self.name} cannot list its passes: {why or GARBAGE}")
+            self._passes = tuple(names)
         return self._passes
 
     def optimize_file(
@@ -131,42 +138,25 @@ class Peer(ABC):
         if src == dst or (dst.exists() and src.samefile(dst)):
             raise UsageError(f"the output must be another file than the input: {dst}")
         if not self.available():
-            return self._result("failed", pass_name, f"{self.name} is not installed (pip install {self.distribution})")
+            return self._result("failed", pass_name, self.absent)
         if not dst.parent.is_dir():
             raise UsageError(f"the folder of the output does not exist: {dst.parent}")
         # A folder beside the target: peers name their data files as they like, and a failure must leave no trace.
-        with tempfile.TemporaryDirectory(prefix=".graphopt-", dir=dst.parent) as staging:
-            made = str(Path(staging) / dst.name)
-            job = {"action": "work", "src": str(src), "dst": made, "pass": pass_name, "check": check}
-            result, _ = self._launch(job, timeout, memory_limit)
-            if not result.ok:
-                return result
-            return dataclasses.replace(result, output=dst, files=_put_in_place(Path(staging), dst))
-
-    def _launch(
-        self, job: dict[str, Any], timeout: float | None, memory_limit: int | None
-    ) -> tuple[PeerResult, dict[str, Any]]:
-        """Run the worker on a job; the result and whatever the worker recorded."""
-        with tempfile.TemporaryDirectory(prefix="graphopt-peer-") as name:
-            folder = Path(name)
-            (folder / JOB).write_text(json.dumps({"peer": self.name, **job}))
-            ending = supervise(
-                [sys.executable, *COMMAND, str(folder)], folder, environment(),
-                timeout=timeout, memory_limit=memory_limit, work_done=folder / DONE,
-            )  # fmt: skip
-            record: dict[str, Any] = {}
-            if (folder / RECORD).exists():
-                record = json.loads((folder / RECORD).read_text())
-            status, message = _judge(ending, record, folder, timeout, memory_limit)
-        result = self._result(
-            status,
-            job.get("pass"),
-            message,
-            seconds=record.get("seconds"),
-            import_seconds=record.get("import_seconds"),
-            peak_memory_bytes=record.get("peak_memory_bytes") or ending.peak_memory_bytes or None,
-        )
-        return result, record
+        with scratch(dst.parent) as staging:
+            limits, made, told = limits_for(dst.parent, timeout, memory_limit), staging / dst.name, []
+            job = (self, str(src), str(made), pass_name, check)
+            with Child(worker.work, *job, limits=limits, places=[staging], foreign=True) as child:
+                for message in child.messages():
+                    told.append(message)
+                    if "finished" in message:
+                        break
+                    if message.get("stage") == "check":
+                        child.restrict(Limits(_CHECK_SECONDS))
+                status, why, measured = _heard(child, told)
+            status, why = _refusal(staging, dst) or (status, why) if status == "ok" else (status, why)
+            if status != "ok":
+                return self._result(status, pass_name, why, **measured)
+            return self._result("ok", pass_name, "", output=dst, files=_put_in_place(staging, dst), **measured)
 
     def _result(self, status: PeerStatus, pass_name: str | None, message: str, **measured: Any) -> PeerResult:
         return PeerResult(self.name, self.version or "", status, pass_name, message=message, **measured)
@@ -193,16 +183,9 @@ class Peer(ABC):
         raise UsageError(f"{self.name} cannot run {pass_name or 'no pass'} alone")
 
 
-COMMAND = ("-P", "-m", "graphopt.peers.worker")
-
-
-def _put_in_place(staging: Path, dst: Path) -> tuple[Path, ...]:
-    """Move an output and its data files to where they belong, the model last; what they replace is removed."""
-    made = sorted(staging.iterdir(), key=lambda path: path.name == dst.name)
-    data_file(dst).unlink(missing_ok=True)
-    for path in made:
-        path.replace(dst.parent / path.name)
-    return tuple(dst.parent / path.name for path in reversed(made))
+def limits_for(folder: Path, seconds: float | None = None, memory: int | None = None) -> Limits:
+    """What a peer may take: on disk, half of what is free where it is to write."""
+    return Limits(seconds, memory, shutil.disk_usage(folder).free // 2)
 
 
 def data_file(dst: Path) -> Path:
@@ -210,33 +193,60 @@ def data_file(dst: Path) -> Path:
     return dst.with_name(dst.name + ".data")
 
 
-def environment() -> dict[str, str]:
-    """What a peer's process inherits: this package on the path, no warnings."""
-    root = str(Path(__file__).resolve().parents[2])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "ignore"}
+def _refusal(staging: Path, dst: Path) -> tuple[PeerStatus, str] | None:
+    """Why what a peer wrote is not taken over, None when it is."""
+    if not worker.is_file(staging / dst.name):
+        return "failed", "wrote no output"
+    for path in staging.iterdir():
+        place = dst.parent / path.name
+        if not worker.is_file(path):
+            return "failed", f"wrote something that is no file: {path.name[:100]}"
+        if place not in (dst, data_file(dst)) and os.path.lexists(place):
+            return "failed", f"its data would replace {path.name[:100]}"
+        if place.is_dir() and not place.is_symlink():
+            return "failed", f"cannot replace the folder {path.name[:100]}"
+    return None
 
 
-def _judge(
-    ending: Ending, record: Mapping[str, Any], folder: Path, timeout: float | None, memory_limit: int | None
-) -> tuple[PeerStatus, str]:
-    """Status and message from how the worker ended and what it recorded before."""
-    if record.get("finished"):
-        return cast(PeerStatus, record["status"]), record.get("message", "")
-    stage = record.get("stage", "start")
+def _put_in_place(staging: Path, dst: Path) -> tuple[Path, ...]:
+    """Move an output and its data files to where they belong; what they replace is removed.
+
+    A model whose data is replaced goes first, so that whenever this is ended, no model has data of another.
+    """
+    made = sorted(staging.iterdir(), key=lambda path: path.name == dst.name)
+    if len(made) > 1 or os.path.lexists(data_file(dst)):
+        dst.unlink(missing_ok=True)
+        data_file(dst).unlink(missing_ok=True)
+    for path in made:
+        path.replace(dst.parent / path.name)
+    return tuple(dst.parent / path.name for path in reversed(made))
+
+
+def _heard(child: Child, told: Sequence[Mapping[str, Any]]) -> tuple[PeerStatus, str, dict[str, Any]]:
+    """Status, message and figures from what a worker told and how it ended."""
+    record = {key: value for message in told for key, value in message.items()}
+    status, message, measured = judged(record)
+    ending = child.ending
+    if ending is None or "finished" in record:
+        return status, message, measured
+    measured.setdefault("peak_memory_bytes", ending.peak or None)
+    stage = str(record.get("stage", "start"))[:20]
     if stage == "check":
-        how = ending.signal_name or ending.cause
-        return "invalid", f"loading the output ended with {how}"
-    if ending.cause == "timeout":
-        return "timeout", f"stopped after {timeout:g} s ({stage})"
-    if ending.cause == "memory":
-        return "failed", f"{over_memory(memory_limit or 0)} ({stage})"
-    last = last_line((folder / "stderr").read_text(errors="replace"))
-    how = ending.signal_name or f"exit code {ending.returncode}"
-    return "crashed", f"{how} ({stage})" + (f": {last}" if last else "")
+        return "invalid", f"loading the output ended with {ending.how}", measured
+    how, _, last = ending.with_last.partition(": ") if ending.cause == "died" else (ending.with_last, "", "")
+    return status_of(ending), f"{how} ({stage})" + (f": {last}" if last else ""), measured
 
 
-def last_line(text: str) -> str:
-    """The last line that is not a warning, shortened: where a native library says why it gave up."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lower().startswith(_NOISE)]
-    return lines[-1][:_MAX_MESSAGE] if lines else ""
+def status_of(ending: Ending) -> PeerStatus:
+    """A peer's status, when its process ended before it was done."""
+    return "timeout" if ending.cause == "timeout" else "crashed" if ending.cause == "died" else "failed"
+
+
+def judged(record: Mapping[str, Any]) -> tuple[PeerStatus, str, dict[str, Any]]:
+    """Status, message and figures that a worker told. A peer shares its process, so none is taken on trust."""
+    numbers = [(key, record.get(key)) for key in ("seconds", "import_seconds", "peak_memory_bytes")]
+    measured = {key: found for key, found in numbers if isinstance(found, int | float) and math.isfinite(found)}
+    status, message = record.get("status"), record.get("message", "")
+    if status not in ("ok", "failed", "invalid") or not isinstance(message, str):
+        return "failed", GARBAGE, measured
+    return cast(PeerStatus, status), " ".join(message.split())[:_MAX_MESSAGE], measured

@@ -1,71 +1,77 @@
-"""The process in which a peer works: `python -m graphopt.peers.worker FOLDER`."""
+"""What is done in the process of a peer; what is known is told at every step, so that a crash loses nothing."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from graphopt.peers import by_name
-from graphopt.peers.base import DONE, JOB, NOTHING, RECORD, Peer
+from graphopt.system.child import peak_memory, requests, tell
+
+if TYPE_CHECKING:
+    from graphopt.peers.base import Peer
 
 _MAX_MESSAGE = 300
 
 
-class Record:
-    """What is known so far, written at every step, so that a crash loses nothing."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._data: dict[str, Any] = {}
-
-    def add(self, **facts: Any) -> None:
-        """Add facts and write everything."""
-        self._data.update(facts)
-        unfinished = self._path.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(self._data))
-        unfinished.replace(self._path)
-
-
-def main(folder: Path) -> None:
-    """Do the job that lies in the folder and leave a record of it there."""
-    no_core_dump()
-    job = json.loads((folder / JOB).read_text())
-    peer, record = by_name(job["peer"]), Record(folder / RECORD)
+def list_passes(peer: Peer) -> None:
+    """Tell the names of the passes that can run alone."""
     try:
-        record.add(stage="import")
+        peer.load()
+        tell(passes=peer.list_passes(), finished=True, status="ok")
+    except Exception as error:  # a peer may raise anything at all: it becomes the message
+        tell(finished=True, status="failed", message=_one_line(error))
+
+
+def work(peer: Peer, src: str, dst: str, pass_name: str | None, check: bool) -> None:
+    """Let a peer optimize a file, or run one pass, and say whether its output is a model."""
+    try:
+        tell(stage="import")
         started = time.perf_counter()
         peer.load()
-        record.add(stage="prepare", import_seconds=time.perf_counter() - started)
-        if job["action"] == "list":
-            record.add(passes=peer.list_passes(), finished=True, status="ok")
-            return
-        _work(peer, job, record, folder)
-    except Exception as error:  # a peer may raise anything at all: it becomes the message
-        record.add(finished=True, status="failed", message=_one_line(error), peak_memory_bytes=_peak_memory())
+        tell(stage="prepare", import_seconds=time.perf_counter() - started)
+        if pass_name:
+            peer.prepare(pass_name)
+        tell(stage="work")
+        seconds = _run(peer, src, dst, pass_name)
+        tell(stage="check", seconds=seconds, peak_memory_bytes=peak_memory())
+        message = "" if is_file(Path(dst)) else "wrote no output"
+        objection = _objection(src, dst) if check and not message else None
+        status = "failed" if message else "invalid" if objection else "ok"
+        tell(finished=True, status=status, message=objection or message)
+    except Exception as error:
+        tell(finished=True, status="failed", message=_one_line(error), peak_memory_bytes=peak_memory())
 
 
-def _work(peer: Peer, job: dict[str, Any], record: Record, folder: Path) -> None:
-    src, dst, pass_name = job["src"], job["dst"], job["pass"]
-    if pass_name is not None and pass_name != NOTHING:
-        peer.prepare(pass_name)
-    record.add(stage="work")
+def serve(peer: Peer) -> None:
+    """Run pass after pass, until nobody asks for more; what one does to the process stays with the process."""
+    started = time.perf_counter()
+    peer.load()
+    import_seconds = time.perf_counter() - started
+    for job in requests():
+        try:
+            if job["pass"]:
+                peer.prepare(job["pass"])
+            seconds = _run(peer, job["src"], job["dst"], job["pass"])
+            message = "" if is_file(Path(job["dst"])) else "wrote no output"
+            tell(status="failed" if message else "ok", message=message, seconds=seconds, import_seconds=import_seconds)
+        except Exception as error:
+            tell(status="failed", message=_one_line(error))
+
+
+def _run(peer: Peer, src: str, dst: str, pass_name: str | None) -> float:
+    """Do it; the seconds that it took."""
     started = time.perf_counter()
     if pass_name is None:
         peer.optimize(src, dst)
     else:
         peer.run_one(src, dst, pass_name)
-    seconds = time.perf_counter() - started
-    record.add(stage="check", seconds=seconds, peak_memory_bytes=_peak_memory())
-    (folder / DONE).touch()
-    if not Path(dst).exists():
-        record.add(finished=True, status="failed", message="wrote no output")
-        return
-    objection = _objection(src, dst) if job["check"] else None
-    record.add(finished=True, status="invalid" if objection else "ok", message=objection or "")
+    return time.perf_counter() - started
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file itself, and not a link, a pipe or a folder."""
+    return path.is_file() and not path.is_symlink()
 
 
 def _objection(src: str, dst: str) -> str | None:
@@ -101,29 +107,3 @@ def _load_error(path: str) -> str | None:
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return (f"{type(error).__name__}: {text}" if text else type(error).__name__)[:_MAX_MESSAGE]
-
-
-def _peak_memory() -> int | None:
-    """Peak resident bytes of this process; what the parent had before it started us does not count."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    with contextlib.suppress(ImportError):
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
-    return None
-
-
-def no_core_dump() -> None:
-    """A peer that crashes leaves no file of its memory behind."""
-    with contextlib.suppress(ImportError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

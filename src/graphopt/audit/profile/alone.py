@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphopt.audit.process import ChildError, call
 from graphopt.audit.profile.peak import Peak, last_level_cache
 from graphopt.audit.profile.record import Lone
 from graphopt.audit.profile.values import values_of
 from graphopt.ir import Model, Node, TensorType
 from graphopt.ir.types import encode_type
+from graphopt.system.processes import ChildError, Limits, call
 
 _FLUSH_LIMIT = 1 << 30
 _WARM_ROUNDS, _COLD_ROUNDS = 25, 7
@@ -80,7 +80,7 @@ def _lone(level: str, node: Node, inside: float, values: dict[str, Any], peak: P
         lone.failure = "has a body"
         return lone
     try:
-        lone.warm, lone.cold = call(run_alone, _job(node, values, peak), timeout=120.0)
+        lone.warm, lone.cold = call(run_alone, _job(node, values, peak), limits=Limits(120.0))
     except ChildError as error:
         lone.failure = str(error)
     return lone

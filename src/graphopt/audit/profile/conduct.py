@@ -11,7 +11,6 @@ from graphopt.audit import feeds
 from graphopt.audit.bench import Variant
 from graphopt.audit.inspection import light_proto
 from graphopt.audit.machine import Machine, usable_cores
-from graphopt.audit.process import call
 from graphopt.audit.profile.alone import time_alone
 from graphopt.audit.profile.contention import ContentionJob, better_settings, profile_contention
 from graphopt.audit.profile.denormals import profile_denormals
@@ -23,6 +22,7 @@ from graphopt.audit.settings import Settings
 from graphopt.audit.timing import Progress
 from graphopt.errors import UsageError
 from graphopt.rewrite import Level
+from graphopt.system.processes import call
 from graphopt.verify import ModelLike
 from graphopt.verify.source import Source
 

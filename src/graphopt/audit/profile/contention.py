@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt.audit.bench import Variant, open_session
-from graphopt.audit.process import call
 from graphopt.audit.profile.record import ThreadRow
 from graphopt.audit.statistics import Spread
+from graphopt.system.processes import call
 
 _FEWEST = 7
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.audit.bench import Job, Variant
-from graphopt.audit.process import call
 from graphopt.audit.profile.kernels import KernelJob, Kernels, measure_kernels
 from graphopt.audit.profile.provenance import Provenance, blocks
 from graphopt.audit.profile.record import Block, LevelTotal, Part, Profile
 from graphopt.audit.statistics import Spread
 from graphopt.audit.timing import Progress, measure
 from graphopt.ir import Model, Node
+from graphopt.system.processes import call
 
 LEVELS = ("none", "basic", "extended", "all")
 

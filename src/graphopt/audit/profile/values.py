@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphopt.audit.process import call
+from graphopt.system.processes import call
 
 _Arrays = dict[str, "np.ndarray[Any, Any]"]
 

@@ -1,0 +1,295 @@
+"""Files: whole or not at all, written to what a name leads to, and nothing stays of runs that were killed.
+
+A file under way and a folder for a while have names that tell (`.graphopt-….tmp`) and are locked while their process
+lives. The lock ends with the process, however that ends, and the next run removes what nobody holds.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Self
+
+from graphopt.errors import GraphoptError, ModelError
+
+_lock: Callable[[int, int], None] | None
+try:
+    import fcntl
+except ImportError:  # no such locks on this system: what killed runs leave stays there
+    _lock = None
+else:
+    _lock = fcntl.flock
+
+_TEMPORARY = re.compile(r"\.graphopt-\d+-[0-9a-f]{8}\.tmp")
+_LOCK_SECONDS = 10.0
+_READER_SECONDS = 10.0
+_POLL_SECONDS = 0.02
+_CANNOT_RENAME = (errno.EBUSY, errno.EXDEV)  # a file that is mounted by itself, as containers do
+
+
+def _name() -> str:
+    return f".graphopt-{os.getpid()}-{os.urandom(4).hex()}.tmp"
+
+
+# -- what a name leads to
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of the system become a `ModelError` that says which file cannot be written."""
+    try:
+        yield
+    except GraphoptError:
+        raise
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ModelError(f"cannot write {path}: {why}") from error
+
+
+def is_special(path: Path) -> bool:
+    """Whether a name leads to something that is written into and never replaced: a device, a pipe, an open file.
+
+    Raises:
+        ModelError: it leads to what no file can be written to: a folder, a disk, a socket, in circles.
+    """
+    with naming(path):
+        try:
+            mode = os.stat(path).st_mode
+        except FileNotFoundError:
+            return False
+    if stat.S_ISDIR(mode):
+        raise ModelError(f"cannot write {path}: it is a folder")
+    if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
+        raise ModelError(f"cannot write {path}: it is a {'disk' if stat.S_ISBLK(mode) else 'socket'}")
+    if not stat.S_ISREG(mode):
+        return True
+    real = os.path.realpath(path)  # of /dev/stdout this may be a file that nobody can open by its name any more
+    return not (os.path.exists(real) and os.path.samefile(real, path))
+
+
+def destination(path: Path) -> Path:
+    """The file that is written for a name, at the end of all links; it need not exist.
+
+    Raises:
+        ModelError: no file can be written there.
+    """
+    if is_special(path):
+        return path
+    real = Path(os.path.realpath(path))
+    if not real.parent.is_dir():
+        raise ModelError(f"cannot write {path}: folder {real.parent} not found")
+    if real.exists() and not os.access(real, os.W_OK):
+        raise ModelError(f"cannot write {path}: it is read-only")
+    return real
+
+
+# -- files under way
+
+
+class Draft:
+    """A file under way, beside its target, until it is published; used in a `with` statement.
+
+    Args:
+        target: what `destination` gave.
+
+    Attributes:
+        file: to be written to.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        special = is_special(target)
+        folder = Path(tempfile.gettempdir()) if special else target.parent
+        clear(folder)
+        self.path, handle = _create(folder, 0o600 if special or target.exists() else 0o666)
+        self.file: IO[bytes] = os.fdopen(handle, "w+b")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # what is buffered may not fit on the disk, again
+            self.file.close()
+        self.path.unlink(missing_ok=True)
+
+    def publish(self, target: Path | None = None, *, durable: bool | None = None) -> None:
+        """Give the file its name: the target's, or another one in its folder.
+
+        What has the name now is replaced in one step; who owned it and who may read it stays.
+
+        Args:
+            target: another name.
+            durable: whether the disk must have it first; if None, where it replaces something.
+        """
+        target = self.target if target is None else target
+        self.file.flush()
+        if is_special(target):
+            self._pour(target)
+            return
+        found = target.stat() if target.exists() else None
+        if found is not None and hasattr(os, "fchown"):
+            if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
+                with suppress(OSError):
+                    os.fchown(self.file.fileno(), found.st_uid, found.st_gid)
+            os.fchmod(self.file.fileno(), stat.S_IMODE(found.st_mode))
+        if durable or (durable is None and found is not None):
+            os.fsync(self.file.fileno())
+        if os.name == "nt":
+            self.file.close()
+        try:
+            os.replace(self.path, target)
+        except OSError as error:
+            if error.errno not in _CANNOT_RENAME:
+                raise
+            self._pour(target)
+
+    def _pour(self, target: Path) -> None:
+        """Write the contents into what is there."""
+        with _opened(target) as into, self.path.open("rb") as contents:
+            shutil.copyfileobj(contents, into, 1 << 20)
+
+
+def _create(parent: Path, mode: int = 0o600, *, folder: bool = False) -> tuple[Path, int]:
+    """A new file or folder, open and locked; new files get the rights that the system gives them."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    while True:
+        path = parent / _name()
+        with suppress(FileExistsError):
+            if folder:
+                path.mkdir(mode=0o700)
+                if _lock is None:
+                    return path, os.open(os.devnull, os.O_RDONLY)  # folders cannot be opened here
+            handle = os.open(path, os.O_RDONLY if folder else flags, mode)
+            if _is_held(handle) and not os.fstat(handle).st_nlink:
+                os.close(handle)  # another run took it for abandoned before it was locked
+                continue
+            return path, handle
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Something that exists, open for writing; a pipe gets some time to find its reader."""
+    if not stat.S_ISFIFO(os.stat(path).st_mode):
+        return path.open("wb")
+    until = time.monotonic() + _READER_SECONDS
+    while True:
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > until:
+                raise
+            time.sleep(_POLL_SECONDS)
+        else:
+            os.set_blocking(handle, True)
+            return os.fdopen(handle, "wb")
+
+
+@contextmanager
+def written(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file that has its name when the block is left, and is as it was before when the block raises.
+
+    Raises:
+        ModelError: it cannot be written.
+    """
+    with naming(path), Draft(destination(Path(path))) as draft:
+        yield draft.file
+        draft.publish()
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text, whole or not at all.
+
+    Raises:
+        ModelError: it cannot be written.
+    """
+    with written(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[bool]:
+    """Give several files of a folder their names while no other run of graphopt does; False where that cannot be."""
+    if _lock is None:
+        yield True
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        until = time.monotonic() + _LOCK_SECONDS
+        while not (held := _is_held(handle)) and time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
+        yield held
+    finally:
+        os.close(handle)
+
+
+# -- folders for a while, and what killed runs leave
+
+
+@contextmanager
+def scratch(beside: Path | None = None) -> Iterator[Path]:
+    """A folder that goes when the block is left.
+
+    Args:
+        beside: where to make it; where the system keeps such folders when None.
+    """
+    parent = Path(tempfile.gettempdir()) if beside is None else beside
+    clear(parent)
+    path, handle = _create(parent, folder=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(handle)
+
+
+def remove(path: Path) -> None:
+    """Remove whatever has a name, a link or a folder included; nothing may."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@lru_cache(maxsize=64)
+def clear(folder: Path) -> None:
+    """Remove what killed runs of this user left in a folder; done once a process."""
+    if _lock is None:
+        return
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if _TEMPORARY.fullmatch(entry.name):
+                _remove_abandoned(Path(entry.path))
+
+
+def _remove_abandoned(path: Path) -> None:
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            found = os.fstat(handle)
+            if found.st_uid != os.geteuid() or not _is_held(handle):
+                return
+            if stat.S_ISDIR(found.st_mode):
+                shutil.rmtree(path, ignore_errors=True)
+            elif stat.S_ISREG(found.st_mode):
+                path.unlink()
+        finally:
+            os.close(handle)
+
+
+def _is_held(handle: int) -> bool:
+    """Take the lock on something open; False when somebody has it, or there are no locks here."""
+    if _lock is None:
+        return False
+    try:
+        _lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
