@@ -7,9 +7,9 @@ from collections.abc import Callable
 import onnx
 from onnx import TensorProto, defs, shape_inference
 
-from graphopt.analysis.misled import without_zeros
+from graphopt.analysis.disagreements import BROKEN, ENTRIES, Facts, doubts
 from graphopt.analysis.shapes import ShapeAnalysis
-from graphopt.analysis.shapes.engine import BROKEN, DECLINED, SHAPE_RULES
+from graphopt.analysis.shapes.engine import DECLINED, SHAPE_RULES
 from graphopt.analysis.shapes.reduce import REDUCTIONS
 from graphopt.analysis.skeleton import WRONG_SLICE, has_its_operands
 from graphopt.ir import Node, Tensor, TensorType, Value, ValueType
@@ -47,6 +47,8 @@ def _own(node: Node, dtype_rule: Callable[[Node, int], int | None]) -> list[Valu
         if result is None:
             return None
         shapes = result if isinstance(result, list) else [result]
+        if node.op in ENTRIES:
+            shapes = analysis.without_doubts(node, shapes)
         types: list[ValueType | None] = []
         for index, value in enumerate(node.outputs):
             shape = shapes[index] if index < len(shapes) else None
@@ -86,10 +88,20 @@ def _standard(node: Node) -> list[ValueType | None]:
     except Exception:
         # Inference raises many kinds of errors on inputs that it finds wrong: then nothing is known.
         return unknown
-    if node.op == "Attention":
-        for type_proto in found.values():
-            without_zeros(type_proto)
-    return [decode_type(found[v.name]) if v is not None and v.name in found else None for v in node.outputs]
+    inferred = [decode_type(found[v.name]) if v is not None and v.name in found else None for v in node.outputs]
+    return _without_doubts(node, inferred) if node.op in ENTRIES else inferred
+
+
+def _without_doubts(node: Node, types: list[ValueType | None]) -> list[ValueType | None]:
+    claims = [found.shape if isinstance(found, TensorType) else None for found in types]
+    shapes = [value.shape if value is not None else None for value in node.inputs]
+    result = list(types)
+    for index, axis in doubts(Facts(node, shapes, claims, {})):
+        found = result[index]
+        if isinstance(found, TensorType) and found.shape is not None:
+            kept = None if axis is None else tuple(None if a == axis else d for a, d in enumerate(found.shape))
+            result[index] = TensorType(found.dtype, kept)
+    return result
 
 
 def _show_contents(value: Value, data: dict[str, onnx.TensorProto]) -> None:

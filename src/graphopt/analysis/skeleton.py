@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 
 from graphopt.analysis.calls import CallSizes
+from graphopt.analysis.disagreements import may_disagree
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.flush import emit
@@ -105,12 +106,13 @@ class Skeleton:
 
     def _nodes(self, graph: Graph, target: onnx.GraphProto | onnx.FunctionProto) -> None:
         protos: list[onnx.NodeProto] = []
-        sliced = False
+        sliced, in_function = False, graph.in_function
         schemas: dict[str, OpInfo | None] = {}
         for node in graph:
             op = node.op
             schema = schemas[op] if op in schemas else schemas.setdefault(op, node.schema)
-            if schema is not None and (op.startswith("malformed ") or not has_its_operands(node, schema)):
+            malformed = schema is not None and (op.startswith("malformed ") or not has_its_operands(node, schema))
+            if malformed or (in_function and may_disagree(node)):
                 protos.append(_stand_in(node))
             elif op == "Slice" and graph.opset() == WRONG_SLICE and not _is_of_shape(node):
                 protos.append(_later_slice(node))

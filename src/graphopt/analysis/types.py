@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import onnx
 from onnx import shape_inference
 
-from graphopt.analysis.misled import without_wrong_sizes
+from graphopt.analysis.doubted import STOP, stop_doubts
 from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.skeleton import (
@@ -52,14 +52,14 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     data_prop = data_prop and not contents_may_explode(model)
     skeleton = Skeleton(model)
     if data_prop and may_make_vectors(model):
-        lengths = _infer(skeleton, data_prop=False)
+        lengths = _infer(model, skeleton, data_prop=False)
         data_prop = lengths is not None and not follows_long_vectors(lengths.graph, longest_vector(model))
-    result = _infer(skeleton, data_prop)
+    result = _infer(model, skeleton, data_prop)
     if result is None:
-        result = _infer(skeleton := Skeleton(model, output_types=False), data_prop)
+        result = _infer(model, skeleton := Skeleton(model, output_types=False), data_prop)
     if result is not None and skeleton.seeds and _stale(model.graph, result.graph):
         skeleton = Skeleton(model, output_types=False, seed_dims=False)
-        result = _infer(skeleton, data_prop)
+        result = _infer(model, skeleton, data_prop)
     _Writer(model, skeleton.seeds).write(result)
     if result is None:
         _infer_each(model.graph)
@@ -68,13 +68,18 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
         ShapeAnalysis(model, zero_sizes=True).refine()
 
 
-def _infer(skeleton: Skeleton, data_prop: bool) -> onnx.ModelProto | None:
+_MOST_ROUNDS = 16
+"""How often what is in doubt is taken back; what followed from it seldom brings forth more."""
+
+
+def _infer(model: Model, skeleton: Skeleton, data_prop: bool) -> onnx.ModelProto | None:
     """The inferred model, or None when inference gives up on the whole of it."""
     try:
-        result = shape_inference.infer_shapes(skeleton.proto, data_prop=data_prop)
-        if without_wrong_sizes(skeleton.proto.graph, result.graph):
+        for _ in range(_MOST_ROUNDS):
             result = shape_inference.infer_shapes(skeleton.proto, data_prop=data_prop)
-        return result
+            if not stop_doubts(model.graph, skeleton.proto.graph, result.graph):
+                return result
+        return None
     except Exception:
         # The C++ side raises whatever it likes: InferenceError, RuntimeError, ValidationError, IndexError.
         return None
@@ -134,6 +139,8 @@ class _Writer:
             for value in graph.inputs:
                 self._set(value, known.get(value.name), trusted=False)
         protos: Sequence[Any] = result.node if result is not None else ()
+        if len(protos) > len(graph):
+            protos = [proto for proto in protos if proto.op_type != STOP]
         decode = self._decode
         for number, node in enumerate(graph):
             constant = node.op == "Constant"

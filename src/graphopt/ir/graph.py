@@ -420,8 +420,8 @@ class Node:
         return self.op == (op_type if not domain else f"{domain}::{op_type}")
 
     def constant_tensor(self) -> Tensor | None:
-        """For a `Constant` node, its tensor, whichever attribute states it; None for a sparse one."""
-        if self._tensor is None:
+        """For a `Constant` node, its tensor, whichever attribute states it; None for a sparse one, and for several."""
+        if self._tensor is None and len(self.attrs) == 1:
             for name, value in self.attrs.items():
                 if name == "value" and isinstance(value, Tensor):
                     self._tensor = value

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from graphopt.analysis.disagreements import BROKEN, ENTRIES, Facts, doubts
 from graphopt.analysis.kernels.arithmetic import ARITHMETIC
 from graphopt.analysis.kernels.base import Array, Kernel, Unsupported
 from graphopt.analysis.kernels.movement import MOVEMENT
@@ -45,6 +46,11 @@ def run_kernel(node: Node, args: Sequence[Array | None]) -> list[Array]:
             # What overflows does so as in the runtime; setting this is dear, so it is not done for mere movement.
             with np.errstate(all="ignore"):
                 result = kernel(node, list(args))
-    except (ValueError, IndexError, TypeError, OverflowError, AttributeError, ArithmeticError, MemoryError) as error:
+    except BROKEN as error:
         raise Unsupported(f"{node.op}: {error}") from error
-    return list(result) if isinstance(result, list) else [result]
+    results = list(result) if isinstance(result, list) else [result]
+    if node.op in ENTRIES:
+        shapes, claims = ([None if a is None else a.shape for a in arrays] for arrays in (args, results))
+        if doubts(Facts(node, shapes, claims, {}), own=True):
+            raise Unsupported("the standard and ONNX Runtime disagree about the shape of the result")
+    return results

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.analysis.disagreements import BROKEN, ENTRIES, Facts, doubts
 from graphopt.analysis.kernels import Array, Unsupported
 from graphopt.analysis.shapes.dim import Expr, Size, Symbols, TooComplexError, equal
 from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value
@@ -25,9 +26,6 @@ _INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32})
 _FOLLOWED = _INTEGERS | {TensorProto.BOOL, TensorProto.FLOAT, TensorProto.DOUBLE}
 
 DECLINED = (Unsupported, TooComplexError)
-BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError, MemoryError)
-"""What a rule may stumble over in a malformed node: a missing attribute or input, one of the wrong type."""
-
 _MISSING: Any = object()
 
 
@@ -160,6 +158,8 @@ class ShapeAnalysis:
             for graph in node.subgraphs.values():
                 self.visit(graph)
         shapes = result if type(result) is list else (result,)
+        if result is not None and node.op in ENTRIES:
+            shapes = self.without_doubts(node, shapes)
         known = len(shapes)
         for index, value in enumerate(node.outputs):
             if value is not None:
@@ -172,6 +172,21 @@ class ShapeAnalysis:
                 for value, data in zip(node.outputs, contents, strict=False):
                     if value is not None and data is not None:
                         self._data[value] = data
+
+    def without_doubts(self, node: Node, shapes: Sequence[Shape | None]) -> Sequence[Shape | None]:
+        """What a rule says of the outputs of a node, unknown where the runtime and the standard disagree."""
+        inputs = [self.shape(value) if value is not None else None for value in node.inputs]
+        found = doubts(Facts(node, inputs, shapes, {}), own=True)
+        if not found:
+            return shapes
+        result = list(shapes)
+        for index, axis in found:
+            shape = result[index] if index < len(result) else None
+            if axis is None and shape is not None:
+                result[index] = None
+            elif shape is not None and axis is not None and axis < len(shape):
+                result[index] = (*shape[:axis], self.fresh(), *shape[axis + 1 :])
+        return result
 
     def _try(self, rule: Callable[[ShapeAnalysis, Node], Any], node: Node) -> Any:
         try:

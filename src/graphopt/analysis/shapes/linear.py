@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphopt.analysis.disagreements import pool_may_differ, pool_steps, pool_window
 from graphopt.analysis.kernels import Unsupported
 from graphopt.analysis.shapes.dim import Size, at_least, divide
 from graphopt.analysis.shapes.engine import Rule, Shape, ShapeAnalysis
@@ -77,49 +78,46 @@ def _ints(node: Node, name: str, count: int, default: int) -> Sequence[int]:
 
 
 def _windows(analysis: ShapeAnalysis, node: Node, spatial: Shape, kernel: Sequence[Size]) -> Shape:
-    """The spatial dimensions after a window has moved over them."""
+    """The spatial dimensions after the kernel of a convolution has moved over them."""
     count = len(spatial)
     if len(kernel) != count:
         raise Unsupported("the kernel does not fit the rank")
     strides = _ints(node, "strides", count, 1)
     dilations = _ints(node, "dilations", count, 1)
     auto_pad = node.attr("auto_pad", "NOTSET")
-    symbols = analysis.symbols
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        return tuple(symbols.ceil_div(dim, stride) for dim, stride in zip(spatial, strides, strict=True))
+        ceil_div = analysis.symbols.ceil_div
+        return tuple(ceil_div(dim, stride) for dim, stride in zip(spatial, strides, strict=True))
     pads = _ints(node, "pads", 2 * count, 0) if auto_pad == "NOTSET" else [0] * (2 * count)
-    ceil = bool(node.attr("ceil_mode", 0))
-    result: list[Size] = []
-    for i, dim in enumerate(spatial):
-        room = dim + pads[i] + pads[i + count] - (kernel[i] - 1) * dilations[i] - 1
-        if ceil:
-            result.append(_ceil_steps(analysis, dim + pads[i], room, strides[i]))
-        else:
-            result.append(_steps(analysis, node, room, strides[i]))
-    return tuple(result)
+    rooms = [d + pads[i] + pads[i + count] - (kernel[i] - 1) * dilations[i] - 1 for i, d in enumerate(spatial)]
+    return tuple(_steps(analysis, room, stride) for room, stride in zip(rooms, strides, strict=True))
 
 
-def _steps(analysis: ShapeAnalysis, node: Node, room: Size, stride: int) -> Size:
+def _steps(analysis: ShapeAnalysis, room: Size, stride: int) -> Size:
     """How many windows start in `room + 1` positions.
 
     Where the window may be larger than the padded data, runtimes round in their own ways (ONNX Runtime's
     convolutions and pools differ): the result is then only known to depend on the same figures.
     """
-    if "Pool" in node.op:
-        if at_least(room, 0):
-            return analysis.symbols.floor_div(room, stride) + 1
-        return analysis.symbols.function("pool", room, stride)
     if at_least(room, -stride):
         return analysis.symbols.floor_div(room, stride) + 1
     return analysis.symbols.function("conv", room, stride)
 
 
-def _ceil_steps(analysis: ShapeAnalysis, end: Size, room: Size, stride: int) -> Size:
-    if not isinstance(end, int) or not isinstance(room, int) or room < 0:
-        return analysis.symbols.function("ceil", end, room, stride)
-    size = -(-room // stride) + 1
-    # A last window that would start in the padding behind the data does not count.
-    return size - 1 if (size - 1) * stride >= end else size
+def _pool_size(analysis: ShapeAnalysis, node: Node, dim: Size, axis: int, count: int) -> Size:
+    """A spatial dimension after a pool; where it is no fixed number, nothing is known of rounding up."""
+    if isinstance(dim, int):
+        return pool_steps(node, dim, axis, count)[1]
+    symbols = analysis.symbols
+    window = pool_window(node, axis, count)
+    if pool_may_differ(node):
+        return symbols.function("ceil", dim, *window.figures())
+    if window.same:
+        return symbols.ceil_div(dim, window.stride)
+    room = dim + (window.head + window.tail - window.wide)
+    if at_least(room, 0):
+        return symbols.floor_div(room, window.stride) + 1
+    return symbols.function("pool", room, window.stride)
 
 
 def _conv_shape(analysis: ShapeAnalysis, node: Node, x: Shape, w: Shape) -> Shape:
@@ -139,9 +137,10 @@ def _quantized_conv(analysis: ShapeAnalysis, node: Node) -> Shape:
 
 def _pool(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
     x = analysis.need(node, 0)
-    if len(x) < 3:
-        raise Unsupported("rank below 3")
-    shape: Shape = x[0], x[1], *_windows(analysis, node, x[2:], node.attr("kernel_shape"))
+    count = len(x) - 2
+    if count < 1 or len(node.attr("kernel_shape")) != count or node.attr("channels_last", 0):
+        raise Unsupported("the kernel does not fit the rank, or channels last")
+    shape: Shape = x[0], x[1], *(_pool_size(analysis, node, d, a, count) for a, d in enumerate(x[2:]))
     return [shape, shape]
 
 

@@ -1,0 +1,445 @@
+"""Where the standard, its shape inference and ONNX Runtime disagree about the shape of a result: the one table.
+
+What is in doubt counts as unknown, wherever a shape comes from: from the standard's inference of a whole model or of a
+node, or from the rules of graphopt's own analysis. `docs/runtime-differences.md` describes each entry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir import Node, Value
+
+Known = tuple[Any, ...] | None
+"""A shape as far as it is known: integers, and anything else for sizes that are no fixed numbers."""
+
+Doubts = list[tuple[int, int | None]]
+"""What is in doubt: an output and an axis of it, or None for its whole shape."""
+
+BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError, MemoryError)
+"""What a rule may stumble over in a malformed node: a missing attribute or input, one of the wrong type."""
+
+FARTHEST = ((1 << 31) - 1, (1 << 63) - 1)
+"""Ends of a slice that exporters write for "as far as it goes"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A node, and what is known of the shapes around it.
+
+    Attributes:
+        node: the node.
+        shapes: of its inputs.
+        claims: what is claimed of its outputs.
+        branches: what is claimed of the outputs of its bodies, by attribute name; empty when it has none.
+    """
+
+    node: Node
+    shapes: Sequence[Known]
+    claims: Sequence[Known]
+    branches: dict[str, Sequence[Known]]
+
+    def shape(self, index: int) -> Known:
+        """The shape of an input."""
+        return self.shapes[index] if index < len(self.shapes) else None
+
+    def everywhere(self, axes: Sequence[int]) -> Doubts:
+        """These axes of all outputs."""
+        return [(index, axis) for index in range(len(self.node.outputs)) for axis in axes]
+
+    def whole(self) -> Doubts:
+        """All outputs."""
+        return [(index, None) for index in range(len(self.node.outputs))]
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """One entry of the table.
+
+    Attributes:
+        title: its heading in the documentation.
+        ops: the operators.
+        doubts: what is in doubt of a node.
+        possible: whether anything could be, as its attributes alone tell; for nodes of functions, where no shapes
+            are known.
+        own_rule_is_right: whether only the standard's inference is wrong, so that what the rules of graphopt say holds.
+    """
+
+    title: str
+    ops: tuple[str, ...]
+    doubts: Callable[[Facts], Doubts]
+    possible: Callable[[Node], bool] = lambda node: True
+    own_rule_is_right: bool = False
+
+
+# Windows
+
+
+def spatial(node: Node, name: str, count: int, default: int) -> tuple[int, ...]:
+    """An attribute with a number for each spatial axis; the default where it is missing or does not fit."""
+    given = node.attr(name)
+    return tuple(given) if given and len(given) == count else (default,) * count
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How the window of a pool moves along one axis.
+
+    Attributes:
+        kernel: how many elements it has.
+        wide: how far they reach.
+        stride: how far it moves.
+        head: padding before the axis.
+        tail: padding behind it.
+        ceil: whether the last one may end behind the padding.
+        same: "SAME_UPPER" or "SAME_LOWER" where the padding is to be worked out, else "".
+    """
+
+    kernel: int
+    wide: int
+    stride: int
+    head: int
+    tail: int
+    ceil: bool
+    same: str
+
+    def figures(self) -> tuple[int, ...]:
+        """All of it as numbers."""
+        same = ("", "SAME_UPPER", "SAME_LOWER").index(self.same)
+        return self.kernel, self.wide, self.stride, self.head, self.tail, int(self.ceil), same
+
+
+def pool_window(node: Node, axis: int, count: int) -> Window:
+    """The window of a pool along one of its spatial axes, of which there are `count`."""
+    kernel, stride = node.attr("kernel_shape")[axis], spatial(node, "strides", count, 1)[axis]
+    wide = (kernel - 1) * spatial(node, "dilations", count, 1)[axis] + 1
+    auto = node.attr("auto_pad", "NOTSET")
+    pads = spatial(node, "pads", 2 * count, 0) if auto == "NOTSET" else (0,) * (2 * count)
+    ceil, same = node.attr("ceil_mode", 0) == 1, auto if auto.startswith("SAME") else ""
+    return Window(kernel, wide, stride, pads[axis], pads[axis + count], ceil, same)
+
+
+def pool_steps(node: Node, size: int, axis: int, count: int) -> tuple[int, int]:
+    """How many windows a pool has along a spatial axis: to the standard's inference, and to ONNX Runtime.
+
+    Args:
+        node: the pool.
+        size: the size of the axis.
+        axis: which of the spatial axes it is.
+        count: how many there are.
+    """
+    window = pool_window(node, axis, count)
+    if not window.same:
+        padded = window.head + window.tail
+        return _standard_steps(node, size, window, window.head, padded), _runtime_steps(
+            size, window, window.head, padded
+        )
+    upper = window.same == "SAME_UPPER"
+    padding = max(window.wide - (size % window.stride or window.stride), 0)
+    standard = _standard_steps(node, size, window, padding // 2 if upper else padding - padding // 2, padding)
+    needed = (-(-size // window.stride) - 1) * window.stride + window.kernel - size
+    return standard, _runtime_steps(size, window, _towards_zero(needed if upper else needed + 1, 2), needed)
+
+
+_CLIPPED = 22
+"""From this opset on a last window that would start in the padding does not count to the standard either."""
+
+
+def _standard_steps(node: Node, size: int, window: Window, head: int, padding: int) -> int:
+    room, stride = size + padding - window.wide, window.stride
+    if not window.ceil or node.graph.opset() < _CLIPPED:
+        return _rounded(room, stride, window.ceil) + 1
+    steps = _towards_zero(room + stride - 1, stride) + 1
+    return steps - 1 if (steps - 1) * stride >= size + head else steps
+
+
+def _runtime_steps(size: int, window: Window, head: int, padding: int) -> int:
+    steps = _rounded(size + padding - window.wide, window.stride, window.ceil) + 1
+    return steps - 1 if window.ceil and (steps - 1) * window.stride >= size + head else steps
+
+
+def _rounded(room: int, stride: int, ceil: bool) -> int:
+    return -(-room // stride) if ceil else _towards_zero(room, stride)
+
+
+def _towards_zero(a: int, b: int) -> int:
+    return a // b if a >= 0 else -(-a // b)
+
+
+def _pool(facts: Facts) -> Doubts:
+    x = facts.shape(0)
+    if x is None or not pool_may_differ(facts.node):
+        return []
+    node, count = facts.node, len(x) - 2
+    known = [axis for axis in range(count) if type(x[axis + 2]) is int]
+    return facts.everywhere([axis + 2 for axis in known if len(set(pool_steps(node, x[axis + 2], axis, count))) > 1])
+
+
+def pool_may_differ(node: Node) -> bool:
+    """Whether there are sizes of which the two make different ones."""
+    same = node.attr("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
+    return bool(node.attr("ceil_mode", 0)) or (same and any(d != 1 for d in node.attr("dilations") or ()))
+
+
+def _conv_transpose(facts: Facts) -> Doubts:
+    """To ONNX Runtime, padding is never negative and what is added at the end is a part of the size."""
+    node, w = facts.node, facts.shape(1)
+    if not _is_padded_alike(node) or w is None:
+        return []
+    count = len(w) - 2
+    strides, dilations = spatial(node, "strides", count, 1), spatial(node, "dilations", count, 1)
+    extra, kernel = spatial(node, "output_padding", count, 0), node.attr("kernel_shape") or w[2:]
+    unsure = []
+    for axis in range(count):
+        wide = (kernel[axis] - 1) * dilations[axis] + 1 if type(kernel[axis]) is int else 0
+        if extra[axis] or wide < strides[axis]:
+            unsure.append(axis + 2)
+    return facts.everywhere(unsure)
+
+
+def _is_padded_alike(node: Node) -> bool:
+    return not node.attr("output_shape") and node.attr("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
+
+
+def _has_output_shape(node: Node) -> bool:
+    return bool(node.attr("output_shape"))
+
+
+# Parts and axes
+
+
+def _constant(value: Value | None) -> list[Any] | None:
+    array = value.const(1 << 12) if value is not None else None
+    return None if array is None else array.reshape(-1).tolist()
+
+
+def _slice(facts: Facts) -> Doubts:
+    node = facts.node
+    if node.graph.opset() < _SLICED_BY_OPERANDS:
+        return []
+    ends, steps = _constant(node.input(2)), _constant(node.input(4))
+    axes = _constant(node.input(3))
+    if steps is None or ends is None:
+        return []
+    if axes is None:
+        axes = list(range(len(ends))) if node.input(3) is None else []
+    backwards = [a for a, end, step in zip(axes, ends, steps, strict=False) if step < 0 and end in FARTHEST]
+    return _normal(facts, backwards)
+
+
+_SLICED_BY_OPERANDS = 10
+
+
+def _slice_may_differ(node: Node) -> bool:
+    ends, steps = _constant(node.input(2)), _constant(node.input(4))
+    return bool(steps) and min(steps, default=0) < 0 and (ends is None or any(end in FARTHEST for end in ends))
+
+
+def _normal(facts: Facts, axes: Sequence[int]) -> Doubts:
+    """Axes of the results, of which some may be counted from the back."""
+    ranks = [(index, len(claim)) for index, claim in enumerate(facts.claims) if claim is not None]
+    return [(index, axis % rank) for index, rank in ranks for axis in axes if -rank <= axis < rank]
+
+
+def _axes(node: Node, since: int) -> list[int] | None:
+    """The axes that a node states as an attribute before an opset and as an operand from it on."""
+    if node.graph.opset() >= since:
+        return _constant(node.input(1))
+    stated = node.attr("axes")
+    return None if stated is None else list(stated)
+
+
+def _squeeze(facts: Facts) -> Doubts:
+    return facts.whole() if _squeezes_nothing(facts.node) or facts.shape(1) == (0,) else []
+
+
+def _squeezes_nothing(node: Node) -> bool:
+    return node.graph.opset() >= _AXES_AS_OPERAND and node.input(1) is not None and _axes(node, 13) == []
+
+
+_AXES_AS_OPERAND = 13
+
+
+def _unsorted(facts: Facts) -> Doubts:
+    return facts.whole() if _squeezes_unsorted(facts.node) else []
+
+
+def _squeezes_unsorted(node: Node) -> bool:
+    axes = _axes(node, _AXES_AS_OPERAND)
+    return node.graph.opset() < _AXES_AS_OPERAND and axes is not None and axes != sorted(axes)
+
+
+def _reduction(facts: Facts) -> Doubts:
+    node, x = facts.node, facts.shape(0)
+    if x is None or 0 not in x:
+        return []
+    axes = (
+        [node.attr("axis", 0)] if node.op in ("ArgMax", "ArgMin") else _axes(node, 13 if node.op == "ReduceSum" else 18)
+    )
+    if axes is None or min(axes, default=0) >= 0:
+        return []
+    return _normal(facts, axes) if node.attr("keepdims", 1) else facts.whole()
+
+
+def _nonzero(facts: Facts) -> Doubts:
+    return [(0, 0), (0, 1)] if facts.shape(0) == () else []
+
+
+# Sizes that are computed from other numbers
+
+
+def _range(facts: Facts) -> Doubts:
+    numbers = [value.const(8) if value is not None else None for value in facts.node.inputs]
+    if any(n is None or n.size != 1 for n in numbers) or len(numbers) != 3:
+        return []
+    start, limit, delta = (n.reshape(-1)[0] for n in numbers if n is not None)
+    if start.dtype.kind != "f" or not np.isfinite([start, limit, delta]).all() or not delta:
+        return []
+    with np.errstate(all="ignore"):
+        spans = [
+            (float(limit) - float(start)) / float(delta),
+            float(limit - start) / float(delta),
+            float((limit - start) / delta),
+        ]
+    return [(0, 0)] if not np.isfinite(spans).all() or len({math.ceil(span) for span in spans}) > 1 else []
+
+
+def _resize(facts: Facts) -> Doubts:
+    return _normal(facts, facts.node.attr("axes")) if _keeps_ratio_of_last_axes(facts.node) else []
+
+
+def _keeps_ratio_of_last_axes(node: Node) -> bool:
+    axes = node.attr("axes") or ()
+    return node.attr("keep_aspect_ratio_policy", "stretch") != "stretch" and min(axes, default=0) < 0
+
+
+def _stft(facts: Facts) -> Doubts:
+    return [(0, 2)] if _has_no_sides(facts.node) else []
+
+
+def _has_no_sides(node: Node) -> bool:
+    return "onesided" not in node.attrs
+
+
+def _zeros(facts: Facts) -> Doubts:
+    return [
+        (i, a)
+        for i, claim in enumerate(facts.claims)
+        for a, dim in enumerate(claim or ())
+        if type(dim) is int and not dim
+    ]
+
+
+# Control flow
+
+
+def _if(facts: Facts) -> Doubts:
+    """What both branches say holds; the standard's inference believes one of them where the other tells nothing."""
+    then, other = facts.branches.get("then_branch", ()), facts.branches.get("else_branch", ())
+    found: Doubts = []
+    for index in range(len(facts.node.outputs)):
+        a, b = (shapes[index] if index < len(shapes) else None for shapes in (then, other))
+        if a is None or b is None or len(a) != len(b):
+            found.append((index, None))
+        else:
+            found += [(index, axis) for axis, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+    return found
+
+
+def _loop(facts: Facts) -> Doubts:
+    node = facts.node
+    if _has_a_trip(node) and _starts(node):
+        return []
+    stacked = range(max(len(node.inputs) - 2, 0), len(node.outputs))
+    return [(index, axis) for index in stacked for axis in range(1, len(_claim(facts, index)))]
+
+
+def _claim(facts: Facts, index: int) -> tuple[Any, ...]:
+    return (facts.claims[index] if index < len(facts.claims) else None) or ()
+
+
+def _starts(node: Node) -> bool:
+    value = node.input(1)
+    return value is None or _constant(value) == [True]
+
+
+def _has_a_trip(node: Node) -> bool:
+    value = node.input(0)
+    return value is None or (_constant(value) or [0])[0] >= 1
+
+
+_REDUCTIONS = (
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
+
+
+_POOLS = (
+    "AveragePool", "LpPool", "MaxPool", "com.microsoft.nchwc::AveragePool", "com.microsoft.nchwc::MaxPool",
+    "com.microsoft::QLinearAveragePool",
+)  # fmt: skip
+
+
+def _never(node: Node) -> bool:
+    return False
+
+
+TABLE: tuple[Disagreement, ...] = (
+    Disagreement("Pools", _POOLS, _pool, pool_may_differ),
+    Disagreement("ConvTranspose with SAME padding", ("ConvTranspose",), _conv_transpose, _is_padded_alike),
+    Disagreement(
+        "ConvTranspose with an output shape", ("ConvTranspose",),
+        lambda facts: facts.whole() if _has_output_shape(facts.node) else [], _has_output_shape, own_rule_is_right=True,
+    ),
+    Disagreement("Slice backwards to the largest integer", ("Slice",), _slice, _slice_may_differ),
+    Disagreement("Squeeze with an empty list of axes", ("Squeeze",), _squeeze, _squeezes_nothing),
+    Disagreement("Squeeze with axes out of order", ("Squeeze",), _unsorted, _squeezes_unsorted, own_rule_is_right=True),
+    Disagreement("Reductions of empty tensors", (*_REDUCTIONS, "ArgMax", "ArgMin"), _reduction, _never),
+    Disagreement("NonZero of a scalar", ("NonZero",), _nonzero, _never),
+    Disagreement("Range of floats", ("Range",), _range),
+    Disagreement("Resize that keeps the aspect ratio", ("Resize",), _resize, _keeps_ratio_of_last_axes),
+    Disagreement("STFT without onesided", ("STFT",), _stft, _has_no_sides),
+    Disagreement("Attention of unknown sizes", ("Attention",), _zeros),
+    Disagreement("If whose branches differ", ("If",), _if, own_rule_is_right=True),
+    Disagreement("Loop without a round", ("Loop",), _loop, own_rule_is_right=True),
+)  # fmt: skip
+"""All that is known."""
+
+ENTRIES: dict[str, tuple[Disagreement, ...]] = {
+    op: tuple(entry for entry in TABLE if op in entry.ops) for op in dict.fromkeys(op for e in TABLE for op in e.ops)
+}
+"""The entries of each operator."""
+
+
+def doubts(facts: Facts, *, own: bool = False) -> Doubts:
+    """What is in doubt of the outputs of a node; everything, where a malformed one defies even this question.
+
+    Args:
+        facts: the node and what is known around it.
+        own: whether graphopt's own rules claim it, not the standard's inference.
+    """
+    entries = ENTRIES.get(facts.node.op, ())
+    try:
+        return [doubt for entry in entries if not (own and entry.own_rule_is_right) for doubt in entry.doubts(facts)]
+    except BROKEN:
+        return facts.whole()
+
+
+def may_disagree(node: Node) -> bool:
+    """Whether the result of a node in a function may be in doubt, where no shapes are known."""
+    entries = ENTRIES.get(node.op.removeprefix(_REFERRING), ())
+    if node.op.startswith(_REFERRING):
+        return any(entry.possible is not _never for entry in entries)
+    try:
+        return any(entry.possible(node) for entry in entries)
+    except BROKEN:
+        return True
+
+
+_REFERRING = "referring "
+"""How operators begin of which attributes are those of the function around them."""
