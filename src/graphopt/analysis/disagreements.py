@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir import Node, Value
+from graphopt.errors import Decline
+from graphopt.ir import Node
 
 Known = tuple[Any, ...] | None
 """A shape as far as it is known: integers, and anything else for sizes that are no fixed numbers."""
@@ -213,31 +214,26 @@ def _has_output_shape(node: Node) -> bool:
 # Parts and axes
 
 
-def _constant(value: Value | None) -> list[Any] | None:
-    array = value.const(1 << 12) if value is not None else None
-    return None if array is None else array.reshape(-1).tolist()
+def _ints(node: Node, name: str) -> tuple[int, ...] | None:
+    """A list of integers of a node; None where it is left out or not constant."""
+    try:
+        return node.ints(name)
+    except Decline:
+        return None
 
 
 def _slice(facts: Facts) -> Doubts:
-    node = facts.node
-    if node.graph.opset() < _SLICED_BY_OPERANDS:
-        return []
-    ends, steps = _constant(node.input(2)), _constant(node.input(4))
-    axes = _constant(node.input(3))
+    ends, axes, steps = (_ints(facts.node, name) for name in ("ends", "axes", "steps"))
     if steps is None or ends is None:
         return []
     if axes is None:
-        axes = list(range(len(ends))) if node.input(3) is None else []
-    backwards = [a for a, end, step in zip(axes, ends, steps, strict=False) if step < 0 and end in FARTHEST]
-    return _normal(facts, backwards)
-
-
-_SLICED_BY_OPERANDS = 10
+        axes = tuple(range(len(ends))) if facts.node.input(3) is None else ()
+    return _normal(facts, [a for a, end, step in zip(axes, ends, steps, strict=False) if step < 0 and end in FARTHEST])
 
 
 def _slice_may_differ(node: Node) -> bool:
-    ends, steps = _constant(node.input(2)), _constant(node.input(4))
-    return bool(steps) and min(steps, default=0) < 0 and (ends is None or any(end in FARTHEST for end in ends))
+    ends, steps = _ints(node, "ends"), _ints(node, "steps") or ()
+    return min(steps, default=0) < 0 and (ends is None or any(end in FARTHEST for end in ends))
 
 
 def _normal(facts: Facts, axes: Sequence[int]) -> Doubts:
@@ -246,23 +242,12 @@ def _normal(facts: Facts, axes: Sequence[int]) -> Doubts:
     return [(index, axis % rank) for index, rank in ranks for axis in axes if -rank <= axis < rank]
 
 
-def _axes(node: Node, since: int) -> list[int] | None:
-    """The axes that a node states as an attribute before an opset and as an operand from it on."""
-    if node.graph.opset() >= since:
-        return _constant(node.input(1))
-    stated = node.attr("axes")
-    return None if stated is None else list(stated)
-
-
 def _squeeze(facts: Facts) -> Doubts:
     return facts.whole() if _squeezes_nothing(facts.node) or facts.shape(1) == (0,) else []
 
 
 def _squeezes_nothing(node: Node) -> bool:
-    return node.graph.opset() >= _AXES_AS_OPERAND and node.input(1) is not None and _axes(node, 13) == []
-
-
-_AXES_AS_OPERAND = 13
+    return node.input(1) is not None and _ints(node, "axes") == ()
 
 
 def _unsorted(facts: Facts) -> Doubts:
@@ -270,17 +255,15 @@ def _unsorted(facts: Facts) -> Doubts:
 
 
 def _squeezes_unsorted(node: Node) -> bool:
-    axes = _axes(node, _AXES_AS_OPERAND)
-    return node.graph.opset() < _AXES_AS_OPERAND and axes is not None and axes != sorted(axes)
+    axes = node.attrs.get("axes") or ()
+    return tuple(sorted(axes)) != tuple(axes)
 
 
 def _reduction(facts: Facts) -> Doubts:
     node, x = facts.node, facts.shape(0)
     if x is None or 0 not in x:
         return []
-    axes = (
-        [node.attr("axis", 0)] if node.op in ("ArgMax", "ArgMin") else _axes(node, 13 if node.op == "ReduceSum" else 18)
-    )
+    axes = (node.attr("axis", 0),) if node.op in ("ArgMax", "ArgMin") else _ints(node, "axes")
     if axes is None or min(axes, default=0) >= 0:
         return []
     return _normal(facts, axes) if node.attr("keepdims", 1) else facts.whole()
@@ -365,12 +348,14 @@ def _claim(facts: Facts, index: int) -> tuple[Any, ...]:
 
 def _starts(node: Node) -> bool:
     value = node.input(1)
-    return value is None or _constant(value) == [True]
+    known = value.const(8) if value is not None else None
+    return value is None or (known is not None and bool(known.all()))
 
 
 def _has_a_trip(node: Node) -> bool:
     value = node.input(0)
-    return value is None or (_constant(value) or [0])[0] >= 1
+    known = value.const(8) if value is not None else None
+    return value is None or (known is not None and known.size == 1 and int(known.reshape(-1)[0]) >= 1)
 
 
 _REDUCTIONS = (

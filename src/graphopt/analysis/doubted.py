@@ -105,7 +105,7 @@ def _bodies(
 def _doubts_of(
     node: Node, claims: Sequence[Known], scope: _Scope, inner: dict[str, tuple[onnx.GraphProto, _Scope]]
 ) -> Doubts:
-    branches = {
+    branches: dict[str, Sequence[Known]] = {
         name: [body.shape(value) for value in node.subgraphs[name].outputs] for name, (_, body) in inner.items()
     }
     return doubts(Facts(node, [scope.shape(value) for value in node.inputs], claims, branches))

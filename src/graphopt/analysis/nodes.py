@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import onnx
 from onnx import TensorProto, defs, shape_inference
 
 from graphopt.analysis.disagreements import BROKEN, ENTRIES, Facts, doubts
-from graphopt.analysis.shapes import ShapeAnalysis
+from graphopt.analysis.shapes import Shape, ShapeAnalysis
 from graphopt.analysis.shapes.engine import DECLINED, SHAPE_RULES
 from graphopt.analysis.shapes.reduce import REDUCTIONS
 from graphopt.analysis.skeleton import WRONG_SLICE, has_its_operands
@@ -46,7 +46,7 @@ def _own(node: Node, dtype_rule: Callable[[Node, int], int | None]) -> list[Valu
         result = SHAPE_RULES[node.op](analysis, node)
         if result is None:
             return None
-        shapes = result if isinstance(result, list) else [result]
+        shapes: Sequence[Shape | None] = result if isinstance(result, list) else [result]
         if node.op in ENTRIES:
             shapes = analysis.without_doubts(node, shapes)
         types: list[ValueType | None] = []

@@ -6,10 +6,10 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from graphopt.analysis.budget import SMALL, Allowance, constant_bytes, has_no_elements, output_bytes, work
+from graphopt.analysis.disagreements import BROKEN
 from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.purity import why_not_fold
 from graphopt.analysis.shapes import ShapeAnalysis
-from graphopt.analysis.shapes.engine import BROKEN
 from graphopt.ir import Graph, Node, Value
 
 _NODE_BYTES = 64

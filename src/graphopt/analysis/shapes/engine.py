@@ -157,7 +157,7 @@ class ShapeAnalysis:
         elif node.subgraphs:
             for graph in node.subgraphs.values():
                 self.visit(graph)
-        shapes = result if type(result) is list else (result,)
+        shapes: Sequence[Any] = result if type(result) is list else (result,)
         if result is not None and node.op in ENTRIES:
             shapes = self.without_doubts(node, shapes)
         known = len(shapes)

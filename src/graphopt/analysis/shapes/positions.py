@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.analysis.disagreements import BROKEN
 from graphopt.analysis.shapes.dim import Size, TooComplexError, at_least
-from graphopt.analysis.shapes.engine import BROKEN, Shape, ShapeAnalysis
+from graphopt.analysis.shapes.engine import Shape, ShapeAnalysis
 from graphopt.ir import Node, Value
 
 _INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32})

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.analysis.disagreements import BROKEN
 from graphopt.analysis.kernels import Array, Unsupported, run_kernel
 from graphopt.analysis.shapes.dim import Size, TooComplexError, at_least
-from graphopt.analysis.shapes.engine import BROKEN, ShapeAnalysis
+from graphopt.analysis.shapes.engine import ShapeAnalysis
 from graphopt.analysis.shapes.positions import PositionAnalysis
 from graphopt.ir import Node, Tensor, Value
 
