@@ -7,9 +7,10 @@ from math import gcd, prod
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch
-from graphopt_passes.fusion.batchnorm import read_batchnorm
+from graphopt.operators.affine import Affine
+from graphopt.operators.linear import Convolution
 
 Sizes = tuple[int, ...]
 
@@ -68,15 +69,14 @@ class Branch:
         return wide.reshape(self.kernel.shape[0], ratio * inputs, *self.size)
 
 
-def read_convolution_branch(node: Node) -> Branch | Mismatch:
-    """A `Conv` with constant weights as a branch."""
-    weight, bias = node.input(1), node.input(2)
-    kernel = weight.const() if weight is not None else None
-    if weight is None or kernel is None or kernel.ndim < 3:
-        return Mismatch("the weight of {} is not constant", node.name or "a convolution")
-    shift = bias.const() if bias is not None else None
-    if bias is not None and shift is None:
-        return Mismatch("the bias {} is not constant", bias.name)
+def read_convolution_branch(node: Node) -> Branch:
+    """A `Conv` with constant weights as a branch.
+
+    Raises:
+        Decline: weight or bias are not constant, or the padding follows from the size of the input.
+    """
+    conv = Convolution.of(node)
+    kernel, bias = conv.kernel.array(), conv.bias()
     axes = kernel.ndim - 2
     strides = tuple(node.attr("strides") or (1,) * axes)
     dilations = tuple(
@@ -84,88 +84,88 @@ def read_convolution_branch(node: Node) -> Branch | Mismatch:
         for size, step in zip(kernel.shape[2:], node.attr("dilations") or (1,) * axes, strict=True)
     )
     pads = _pads(node, kernel.shape[2:], strides, dilations)
-    if pads is None:
-        return Mismatch("auto_pad is {}", node.attr("auto_pad"))
-    wide = shift.astype(np.float64) if shift is not None else np.zeros(kernel.shape[0])
-    group = node.attr("group", 1)
-    return Branch(kernel.astype(np.float64), wide, group, strides, dilations, pads[:axes], pads[axes:])
+    row = np.zeros(kernel.shape[0]) if bias is None else bias
+    return Branch(kernel.astype(np.float64), row, conv.group, strides, dilations, pads[:axes], pads[axes:])
 
 
-def _pads(node: Node, size: Sizes, strides: Sizes, dilations: Sizes) -> Sizes | None:
+def _pads(node: Node, size: Sizes, strides: Sizes, dilations: Sizes) -> Sizes:
     mode = node.attr("auto_pad", "NOTSET")
     if mode == "NOTSET":
         return tuple(node.attr("pads") or (0,) * (2 * len(size)))
     if mode == "VALID":
         return (0,) * (2 * len(size))
     if any(step != 1 for step in strides):
-        return None
+        raise Decline("auto_pad is {}", mode)
     total = [step * (length - 1) for length, step in zip(size, dilations, strict=True)]
     less, more = tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
     return less + more if mode == "SAME_UPPER" else more + less
 
 
-def identity_branch(like: Branch, normalization: Node | None) -> Branch | Mismatch:
-    """What passes a value on, or only normalizes it, as a convolution of one channel each beside `like`."""
+def identity_branch(like: Branch, normalization: Node | None) -> Branch:
+    """What passes a value on, or only normalizes it, as a convolution of one channel each beside `like`.
+
+    Raises:
+        Decline: the channels are not as many, or the normalization has no constant statistics.
+    """
     inputs, outputs = like.channels
     axes = len(like.size)
-    scale, shift = np.ones(outputs), np.zeros(outputs)
-    if normalization is not None:
-        affine = read_batchnorm(normalization)
-        if isinstance(affine, Mismatch):
-            return affine
-        scale, shift = affine
+    affine = Affine() if normalization is None else Affine.of_normalization(normalization)
+    scale = np.ones(outputs) if affine.scale is None else affine.scale
+    shift = np.zeros(outputs) if affine.shift is None else affine.shift
     if inputs != outputs or len(scale) != outputs:
-        return Mismatch("{} channels come in, {} go out", inputs, outputs)
+        raise Decline("{} channels come in, {} go out", inputs, outputs)
     one, zero = (1,) * axes, (0,) * axes
     return Branch(scale.reshape(-1, 1, *one), shift, outputs, one, one, zero, zero)
 
 
-def add_branches(a: Branch, b: Branch) -> Branch | Mismatch:
-    """One convolution that computes the sum of two of the same input, or why there is none that costs no more."""
+def add_branches(a: Branch, b: Branch) -> Branch:
+    """One convolution that computes the sum of two of the same input.
+
+    Raises:
+        Decline: there is none, or none that costs no more.
+    """
     if a.strides != b.strides:
-        return Mismatch("the branches have strides {} and {}", a.strides, b.strides)
+        raise Decline("the branches have strides {} and {}", a.strides, b.strides)
     if a.channels != b.channels:
-        return Mismatch("the branches have channels {} and {}", a.channels, b.channels)
+        raise Decline("the branches have channels {} and {}", a.channels, b.channels)
     spans = [_join_axis(a, b, axis) for axis in range(len(a.size))]
-    known = [span for span in spans if span is not None]
-    if len(known) < len(spans):
-        return Mismatch("the windows of the branches do not line up")
     group = gcd(a.group, b.group)
-    size = tuple((last - first) // step + 1 for first, last, step, _ in known)
+    size = tuple((last - first) // step + 1 for first, last, step, _ in spans)
     cost = a.channels[0] // group * prod(size)
     if cost > a.cost + b.cost:
-        return Mismatch("one convolution would take {} multiplications, {} and {} do", cost, a.cost, b.cost)
+        raise Decline("one convolution would take {} multiplications, {} and {} do", cost, a.cost, b.cost)
     kernel = np.zeros((a.kernel.shape[0], a.channels[0] // group, *size))
     for branch in (a, b):
         place = tuple(
             slice((-pad - first) // step, (-pad - first) // step + length)
-            for pad, length, (first, _, step, _) in zip(branch.before, branch.size, known, strict=True)
+            for pad, length, (first, _, step, _) in zip(branch.before, branch.size, spans, strict=True)
         )
         kernel[(slice(None), slice(None), *place)] += branch.with_group(group)
-    before = tuple(-first for first, _, _, _ in known)
-    after = tuple(last + rest for _, last, _, rest in known)
-    steps = tuple(step for _, _, step, _ in known)
+    before = tuple(-first for first, _, _, _ in spans)
+    after = tuple(last + rest for _, last, _, rest in spans)
+    steps = tuple(step for _, _, step, _ in spans)
     return Branch(kernel, a.bias + b.bias, group, a.strides, steps, before, after)
 
 
-def _join_axis(a: Branch, b: Branch, axis: int) -> tuple[int, int, int, int] | None:
+_NOT_ALIGNED = "the windows of the branches do not line up"
+
+
+def _join_axis(a: Branch, b: Branch, axis: int) -> tuple[int, int, int, int]:
     """First and last tap, their distance, and the padding beyond the last, of windows that cover both."""
     lengths = (a.size[axis], b.size[axis])
     steps = {branch.dilations[axis] for branch, n in zip((a, b), lengths, strict=True) if n > 1} or {1}
     if len(steps) > 1:
-        return None
+        raise Decline(_NOT_ALIGNED)
     step = steps.pop()
     firsts = [-branch.before[axis] for branch in (a, b)]
     lasts = [first + step * (n - 1) for first, n in zip(firsts, lengths, strict=True)]
     rests = [branch.after[axis] - last for branch, last in zip((a, b), lasts, strict=True)]
     if (firsts[0] - firsts[1]) % step or rests[0] != rests[1]:
-        return None
+        raise Decline(_NOT_ALIGNED)
     return min(firsts), max(lasts), step, rests[0]
 
 
-def branch_input(value: Value, reader: Node) -> Value | None:
+def branch_input(value: Value, reader: Node) -> Value:
     """What the linear branch that ends in `value` reads; the value itself where it is no branch of its own."""
-    node = value.producer
-    if node is None or node.op not in ("Conv", "BatchNormalization"):
-        return value
-    return node.input(0) if value.one_use and node.graph is reader.graph else value
+    node = value.made_by("Conv", "BatchNormalization")
+    return node.operand(0) if node is not None and value.one_use and node.graph is reader.graph else value

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.operators.linear import narrowed
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.elimination.facts import only_reader
-from graphopt_passes.fusion.convolution import narrowed
 
 Step = tuple[Value, np.ndarray]
 
@@ -80,9 +80,9 @@ class FuseConsecutiveMul(OpRule):
             return Mismatch("the constants give infinities or NaN")
         if not (all((s >= 1).all() for s in sizes) or all((s <= 1).all() for s in sizes)):
             return Mismatch("one constant makes numbers larger, the other smaller")
-        product = narrowed(factors[0] * factors[1], one.dtype)
-        if product is None or _vanishes(factors, product):
-            return Mismatch("the product of the constants leaves the range of their element type")
+        product = narrowed(factors[0] * factors[1], one.dtype, "constants")
+        if _vanishes(factors, product):
+            return Mismatch("the new constants leave the range of their element type")
         return rw.replace(node, [rw.op(op, x, product)])
 
 
@@ -121,10 +121,7 @@ class FuseConsecutiveAdd(OpRule):
             return Mismatch("the constants hold infinities or NaN")
         if (np.sign(a) * np.sign(b) < 0).any():
             return Mismatch("the constants cancel each other")
-        total = narrowed(a + b, one.dtype)
-        if total is None:
-            return Mismatch("the sum of the constants leaves the range of their element type")
-        return rw.replace(node, [rw.op("Add", x, total)])
+        return rw.replace(node, [rw.op("Add", x, narrowed(a + b, one.dtype, "constants"))])
 
 
 class FuseDivMul(OpRule):

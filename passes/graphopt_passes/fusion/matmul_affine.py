@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import made_by
-from graphopt_passes.fusion.convolution import narrowed
-
-_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
+from graphopt.operators.affine import Affine
+from graphopt.operators.linear import PLAIN_FLOATS, narrowed
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
 
 
 class FuseMulIntoMatmul(OpRule):
@@ -30,86 +28,53 @@ class FuseMulIntoMatmul(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Find the product, and the constant added to it."""
-        for at in (0, 1) if node.op == "Mul" else (0,):
-            value, other = node.input(at), node.input(1 - at)
-            add = made_by(value, "Add")
-            for step in (0, 1) if add is not None else (None,):
-                product = value if step is None or add is None else add.input(step)
-                bias = None if step is None or add is None else add.input(1 - step)
-                matmul = made_by(product, "MatMul")
-                if matmul is None or value is None or other is None or product is None:
-                    continue
-                problem = _problem(node, matmul, (value, product), bias)
-                return problem if problem is not None else _scaled(node, matmul, bias, other, rw)
-        return None
+        value, product, bias = _product(node)
+        for inner in {value: None, product: None}:
+            inner.sole_source("Add", "MatMul", reader=node)
+        matmul = product.source("MatMul", reader=node)
+        x, weight = matmul.operand(0), matmul.operand(1)
+        if not weight.is_const or (weight.rank or 0) < 2:
+            raise Decline("the right operand of {} is not a constant matrix", product.name)
+        if weight.uses > 1:
+            raise Decline("{} has other readers", weight.name)
+        if weight.dtype not in PLAIN_FLOATS:
+            raise Decline("the element type of {} is not one of floats", weight.name)
+        matrix = weight.array()
+        rank, columns = product.rank or 1, int(matrix.shape[-1])
+        scale = Affine.of(node, value, rank, rank - 1, columns).scale
+        assert scale is not None
+        scaled = rw.op("MatMul", x, rw.constant(_kept(matrix, scale, "weights"), like=weight))
+        if bias is not None:
+            row = scale.item(0) if (scale == scale[0]).all() else scale
+            scaled = rw.op("Add", scaled, rw.constant(_kept(bias.array(), row, "biases"), like=bias))
+        return rw.replace(node, [scaled])
 
 
-def _problem(node: Node, matmul: Node, inner: tuple[Value, Value], bias: Value | None) -> Mismatch | None:
-    """Why the product cannot be changed."""
-    weight = matmul.input(1)
-    for value in inner:
-        if value.producer is None or value.producer.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", value.name)
-        if not value.one_use:
-            return Mismatch("{} has other readers", value.name)
-    if weight is None or not weight.is_const or (weight.rank or 0) < 2:
-        return Mismatch("the right operand of {} is not a constant matrix", inner[1].name)
-    if weight.uses > 1:
-        return Mismatch("{} has other readers", weight.name)
-    if weight.dtype not in _TYPES:
-        return Mismatch("the element type of {} is not one of floats", weight.name)
-    if bias is not None and not bias.is_const:
-        return Mismatch("{} is not constant", bias.name)
-    return None
+def _product(node: Node) -> tuple[Value, Value, Value | None]:
+    """What a node scales, the product in it, and what is added to that."""
+    for value in node.inputs if node.op == "Mul" else node.inputs[:1]:
+        if value is None:
+            continue
+        if value.made_by("MatMul") is not None:
+            return value, value, None
+        add = value.made_by("Add")
+        for product, bias in (add.inputs, add.inputs[::-1]) if add is not None else ():
+            if product is not None and product.made_by("MatMul") is not None:
+                return value, product, bias
+    raise Decline
 
 
-def _scaled(node: Node, matmul: Node, bias: Value | None, other: Value, rw: Rewriter) -> Outcome:
-    """Write the product with other weights, and the addition."""
-    x, weight, result = matmul.input(0), matmul.input(1), node.outputs[0]
-    constant = other.const()
-    weights = weight.const() if weight is not None else None
-    if x is None or weights is None or result is None:
-        return None
-    if constant is None:
-        return Mismatch("{} is not constant", other.name)
-    row = _row(constant, int(weights.shape[-1]), matmul.outputs[0])
-    if row is None:
-        return Mismatch("{} has shape {}, not one finite number per column", other.name, constant.shape)
-    if node.op == "Div":
-        if not row.all():
-            return Mismatch("the product is divided by zero")
-        row = 1.0 / row
-    matrix = _kept(weights, row)
-    if matrix is None:
-        return Mismatch("the new weights leave the range of their element type")
-    product = rw.op("MatMul", x, rw.constant(matrix, like=weight))
-    if bias is None:
-        return rw.replace(node, [product])
-    addend = bias.const()
-    shift = _kept(addend, row) if addend is not None else None
-    if shift is None:
-        return Mismatch("the new bias leaves the range of its element type")
-    return rw.replace(node, [rw.op("Add", product, rw.constant(shift, like=bias))])
+def _kept(array: np.ndarray, row: np.ndarray | float, name: str) -> np.ndarray:
+    """An array with its last axis scaled.
 
-
-def _row(constant: np.ndarray, columns: int, product: Value | None) -> np.ndarray | None:
-    """A constant that is the same for all rows, as one number per column or one for all; None when it is not so."""
-    rank = product.rank if product is not None and product.rank is not None else 1
-    if constant.ndim > rank or constant.size not in (1, columns) or constant.dtype == object:
-        return None
-    if constant.size != 1 and constant.shape[-1] != columns:
-        return None
-    flat = constant.astype(np.float64).reshape(-1)
-    return flat if flat.size and np.isfinite(flat).all() else None
-
-
-def _kept(array: np.ndarray, row: np.ndarray) -> np.ndarray | None:
-    """An array with its last axis scaled, None when numbers leave the range in which they keep their digits."""
+    Raises:
+        Decline: numbers leave the range in which they keep their digits.
+    """
     with np.errstate(all="ignore"):
         wide = array.astype(np.float64) * row
-    found = narrowed(wide, array.dtype)
-    if found is None:
-        return None
+    found = narrowed(wide, array.dtype, name)
     smallest = np.finfo(array.dtype).tiny
     before, after = np.abs(array), np.abs(wide)
-    return None if bool(((after < smallest) & (before >= smallest) & (row != 0)).any()) else found
+    if bool(((after < smallest) & (before >= smallest) & (np.asarray(row) != 0)).any()):
+        raise Decline("the new {} leave the range of their element type", name)
+    return found

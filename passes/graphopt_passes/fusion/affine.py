@@ -1,0 +1,195 @@
+"""Scales and shifts of channels, taken into the weights of the operators before them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators.affine import Affine
+from graphopt.operators.linear import Convolution, Linear, Product
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+
+
+class Absorb(OpRule):
+    """Let an operator that is linear in a constant weight do the scale and shift of its channels behind it.
+
+    Attributes:
+        into: the view of the operators that take it in.
+        into_ops: which of them.
+    """
+
+    numerics = Numerics.ROUNDING
+    into: ClassVar[type[Linear]]
+    into_ops: ClassVar[tuple[str, ...]]
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Multiply the weight by channel and shift the bias, in float64; the results have the type of the old ones."""
+        operands = node.inputs[:1] if node.op == "BatchNormalization" else node.inputs[:2]
+        for value in operands:
+            if value is not None and value.made_by(*self.into_ops) is not None:
+                linear = self.into.of(value.sole_source(*self.into_ops, reader=node))
+                return rw.replace(node, [linear.then(linear.scaling(node, value), rw)])
+        raise Decline
+
+
+class FuseBnIntoConv(Absorb):
+    """Let a convolution with constant weights do what the batch normalization after it does.
+
+    `Conv` and `ConvTranspose`, with any groups and with or without a bias. The new weights are computed in float64 and
+    stored in the type of the old ones.
+    """
+
+    name = "fuse_bn_into_conv"
+    ops = ("BatchNormalization",)
+    into, into_ops = Convolution, Convolution.ops
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "fuse_bn_into_conv",
+        "onnxsim": "fuse_bn_into_conv",
+        "onnxscript": "FuseBatchNormIntoConv",
+        "onnxruntime": "ConvBNFusion",
+    }
+
+
+class FuseMulIntoConv(Absorb):
+    """Multiply the weights of a convolution by the constants that its result is multiplied or divided by.
+
+    One number per output channel, or one for all, on either side of `Mul`, or below in `Div`.
+    """
+
+    name = "fuse_mul_into_conv"
+    ops = ("Mul", "Div")
+    opsets = "7-"
+    into, into_ops = Convolution, Convolution.ops
+    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_mul_into_conv", "onnxruntime": "ConvMulFusion"}
+
+
+class FuseAddBiasIntoConv(Absorb):
+    """Let a convolution add the constant that is added to, or subtracted from, its result.
+
+    The constant may stand on either side and have any shape that is one number per channel: `[C,1,1]`, `[1,C,1,1]`,
+    or a single element. The kernel need not be constant, only a bias that is there already.
+    """
+
+    name = "fuse_add_bias_into_conv"
+    ops = ("Add", "Sub")
+    opsets = "7-"
+    into, into_ops = Convolution, Convolution.ops
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "fuse_add_bias_into_conv",
+        "onnxsim": "fuse_add_bias_into_conv",
+        "onnxruntime": "ConvAddFusion",
+    }
+
+
+class FuseBnIntoGemm(Absorb):
+    """Let a `Gemm` with constant weights do what the batch normalization after it does."""
+
+    name = "fuse_bn_into_gemm"
+    ops = ("BatchNormalization",)
+    opsets = "9-"
+    into, into_ops = Product, ("Gemm",)
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "FuseBatchNormIntoGemm", "onnxslim": "FusionGemm"}
+
+
+class FuseBnIntoMatmul(Absorb):
+    """Join a product with a constant matrix and the batch normalization of its columns into one `Gemm`."""
+
+    name = "fuse_bn_into_matmul"
+    ops = ("BatchNormalization",)
+    opsets = "9-"
+    into, into_ops = Product, ("MatMul",)
+    peers: ClassVar[dict[str, str]] = {"onnxruntime": "MatMul_BatchNormalization_Fusion"}
+
+
+class FuseMulIntoGemm(Absorb):
+    """Multiply the weights of a `Gemm` by the constants that its result is multiplied or divided by.
+
+    One number per column, or one for all, on either side of `Mul`, or below in `Div`.
+    """
+
+    name = "fuse_mul_into_gemm"
+    ops = ("Mul", "Div")
+    opsets = "7-"
+    into, into_ops = Product, ("Gemm",)
+    peers: ClassVar[dict[str, str]] = {"onnxslim": "FusionGemmMul"}
+
+
+class FuseAddBiasIntoGemm(Absorb):
+    """Let a `Gemm` add the constant row that is added to, or subtracted from, its result."""
+
+    name = "fuse_add_bias_into_gemm"
+    ops = ("Add", "Sub")
+    opsets = "7-"
+    into, into_ops = Product, ("Gemm",)
+    peers: ClassVar[dict[str, str]] = {"onnxslim": "FusionGemmAdd", "onnxruntime": "GemmSumFusion"}
+
+
+class FuseAffineIntoConcatenatedConvs(OpRule):
+    """Let convolutions that are joined along channels do the normalization, scale or shift behind the `Concat`.
+
+    `BatchNormalization`, and `Mul`, `Div`, `Add` and `Sub` of a constant for each channel: each convolution takes in
+    its share. A single other operand keeps a smaller operator of the same kind; with two there would be more nodes
+    than before.
+    """
+
+    name = "fuse_affine_into_concatenated_convs"
+    ops = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
+    numerics = Numerics.ROUNDING
+    peers: ClassVar[dict[str, str]] = {}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Divide the channels among the operands of the `Concat`."""
+        operands = node.inputs[:1] if node.op == "BatchNormalization" else node.inputs[:2]
+        joined = next((v for v in operands if v is not None and v.made_by("Concat") is not None), None)
+        if joined is None:
+            raise Decline
+        concat = joined.source("Concat", reader=node)
+        convs = [_convolution(value, node) for value in concat.inputs if value is not None]
+        rank = next((conv.rank for conv in convs if conv is not None), 0)
+        if not rank or concat.attr("axis") not in (1, 1 - rank):
+            raise Decline
+        if convs.count(None) > 1:
+            raise Decline("{} of what is joined are not convolutions of one reader", convs.count(None))
+        joined.sole_source("Concat", reader=node)
+        sizes = [
+            conv.channels if conv is not None else v.size(1) for conv, v in zip(convs, concat.inputs, strict=True) if v
+        ]
+        affine = Affine.of(node, joined, rank, 1, sum(sizes))
+        made: list[Value] = []
+        for conv, part, size in zip(convs, concat.inputs, sizes, strict=True):
+            share = slice(sum(sizes[: len(made)]), sum(sizes[: len(made)]) + size)
+            whole = (
+                conv.then(affine.share(share), rw) if conv is not None else _smaller(node, part, share, sum(sizes), rw)
+            )
+            made.append(whole)
+        return rw.replace(node, [rw.op("Concat", *made, **concat.attrs)])
+
+
+def _convolution(value: Value, reader: Node) -> Convolution | None:
+    """The convolution that computes a value for one reader alone; None where that is something else."""
+    node = value.made_by(*Convolution.ops)
+    if node is None or node.graph is not reader.graph or not value.one_use:
+        return None
+    try:
+        return Convolution.of(node)
+    except Decline:
+        return None
+
+
+def _smaller(node: Node, part: Value | None, share: slice, channels: int, rw: Rewriter) -> Value:
+    """The same operator on the channels of one operand."""
+    operands: list[Value | None] = []
+    for value in node.inputs:
+        if value is None or not value.is_const:
+            operands.append(part)
+            continue
+        array = value.array()
+        along = [axis for axis, size in enumerate(array.shape) if size == channels and channels > 1]
+        if along:
+            array = np.ascontiguousarray(array.take(range(share.start, share.stop), axis=along[0]))
+        operands.append(rw.constant(array, like=value) if along else value)
+    smaller: Value = rw.op(node.op_type, *operands, **node.attrs)
+    return smaller

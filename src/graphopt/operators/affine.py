@@ -1,0 +1,129 @@
+"""A scale and a shift of each channel: batch normalization, and `Mul`, `Div`, `Add` and `Sub` of a constant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+
+BROADCASTING_SINCE = 7
+"""The opset that made operands broadcast by their shapes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """`scale * y + shift`, a float64 number for each channel.
+
+    Attributes:
+        scale: the factors; None for 1.
+        shift: the addends; None for 0.
+    """
+
+    scale: np.ndarray | None = None
+    shift: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, node: Node, value: Value, rank: int, axis: int, channels: int) -> Affine:
+        """What a node does to one of its operands.
+
+        Args:
+            node: a `BatchNormalization`, `Mul`, `Div`, `Add` or `Sub`.
+            value: the operand.
+            rank: its rank.
+            axis: its axis of channels, from the front.
+            channels: how many there are.
+
+        Raises:
+            Decline: it is none of these, its other operand is not one finite constant number per channel, or the
+                result is no scale and shift of the operand.
+        """
+        if node.op == "BatchNormalization":
+            return cls.of_normalization(node, channels)
+        if node.op not in ("Add", "Div", "Mul", "Sub") or node.graph.opset() < BROADCASTING_SINCE:
+            raise Decline
+        is_left = node.operand(0) is value
+        other = node.operand(1) if is_left else node.operand(0)
+        row = per_channel(other, rank, axis, channels)
+        if node.op == "Add":
+            return cls(shift=row)
+        if node.op == "Mul":
+            return cls(scale=row)
+        if not is_left:
+            raise Decline("{} is what is {}", value.name, "subtracted" if node.op == "Sub" else "divided by")
+        if node.op == "Sub":
+            return cls(shift=-row)
+        if not row.all():
+            raise Decline("{} is divided by zero", value.name)
+        return cls(scale=1.0 / row)
+
+    @classmethod
+    def of_normalization(cls, node: Node, channels: int | None = None) -> Affine:
+        """What a `BatchNormalization` with constant statistics does.
+
+        Covers every opset form: `is_test` up to 6, `spatial` up to 8, `training_mode` from 14. Before opset 14 more
+        than one output means that statistics are computed from the batch.
+
+        Raises:
+            Decline: the statistics come from the batch, are not constant, are no number per channel, or not finite.
+        """
+        opset = node.graph.opset()
+        if opset < 7 and not node.attr("is_test", 0):
+            raise Decline("is_test is not set: the statistics come from the batch")
+        if opset < 9 and not node.attr("spatial", 1):
+            raise Decline("spatial is 0: every position has its own statistics")
+        if node.attr("training_mode", 0):
+            raise Decline("training_mode is set: the statistics come from the batch")
+        if any(value is not None for value in node.outputs[1:]):
+            raise Decline("{} puts out statistics", node.name or "the normalization")
+        rows = [node.operand(index).array().astype(np.float64) for index in range(1, 5)]
+        scale, shift, mean, variance = rows
+        if any(row.ndim != 1 or row.shape != scale.shape for row in rows):
+            raise Decline("the statistics have no one number per channel")
+        with np.errstate(all="ignore"):
+            factor = scale / np.sqrt(variance + np.float64(np.float32(node.attr("epsilon"))))
+            offset = shift - mean * factor
+        if not (np.isfinite(factor).all() and np.isfinite(offset).all()):
+            raise Decline("the statistics give infinities or NaN")
+        if channels is not None and len(factor) != channels:
+            raise Decline("{} statistics for {} channels", len(factor), channels)
+        return cls(factor, offset)
+
+    def share(self, channels: slice) -> Affine:
+        """What happens to some of the channels."""
+        parts = (None if row is None else row[channels] for row in (self.scale, self.shift))
+        return Affine(*parts)
+
+    def of_bias(self, bias: np.ndarray | None, channels: int) -> np.ndarray | None:
+        """What becomes of a bias, in float64; None where there is none and none comes."""
+        if bias is None and self.shift is None:
+            return None
+        row = np.zeros(channels) if bias is None else bias
+        row = row if self.scale is None else row * self.scale
+        return row if self.shift is None else row + self.shift
+
+
+def per_channel(value: Value, rank: int, axis: int, channels: int) -> np.ndarray:
+    """A constant that broadcasts over a result, as one finite float64 number for each of its channels.
+
+    Args:
+        value: the constant.
+        rank: the rank of the result.
+        axis: its axis of channels, from the front.
+        channels: how many there are.
+
+    Raises:
+        Decline: it is not constant, varies along another axis, would change the shape or the rank of the result, or is
+            not finite.
+    """
+    constant = value.array()
+    shape = (1,) * (rank - constant.ndim) + constant.shape
+    fits = len(shape) == rank and all(size == 1 or at == axis for at, size in enumerate(shape))
+    if not fits or shape[axis] not in (1, channels):
+        raise Decline("{} has shape {}, not one number per channel", value.name, constant.shape)
+    row = np.broadcast_to(constant.astype(np.float64).reshape(-1), (channels,))
+    if not np.isfinite(row).all():
+        raise Decline("{} holds infinities or NaN", value.name)
+    return row

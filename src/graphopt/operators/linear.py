@@ -1,0 +1,256 @@
+"""What is linear in a constant weight: convolutions and matrix products, with arithmetic on weight and bias."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from onnx import TensorProto
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from graphopt.errors import Decline
+from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.operators.affine import Affine
+from graphopt.operators.builder import Builder
+
+PLAIN_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
+"""Element types of weights that NumPy computes with by itself."""
+
+
+def narrowed(array: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray:
+    """Float64 numbers in the element type of a weight or bias; those that were rounded to it before are only looked at.
+
+    Raises:
+        Decline: one of them does not fit, or all of them vanish.
+    """
+    with np.errstate(all="ignore"):
+        result = np.asarray(array).astype(dtype, copy=False)
+        if dtype in (np.float32, np.float64):
+            total = result.sum()
+            if total and np.isfinite(total):
+                return result  # a sum is finite only if all numbers are
+    if not np.isfinite(result).all() or (array.any() and not result.any()):
+        raise Decline("the new {} leave the range of their element type", name)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Linear(ABC):
+    """An operator that multiplies with a weight and adds a bias by output channel.
+
+    Attributes:
+        node: the operator.
+        x: what is multiplied.
+        kernel: the weight.
+        shift: the bias; None where there is none.
+        channels: the number of output channels.
+        rank: the rank of the result.
+    """
+
+    node: Node
+    x: Value
+    kernel: Value
+    shift: Value | None
+    channels: int
+    rank: int
+
+    ops: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    @abstractmethod
+    def of(cls, node: Node) -> Linear:
+        """Read an operator.
+
+        Raises:
+            Decline: it is none, or shapes that matter are not known.
+        """
+
+    @property
+    @abstractmethod
+    def axis(self) -> int:
+        """The axis of the result that holds the channels, from the front."""
+
+    @abstractmethod
+    def scaled(self, scale: np.ndarray) -> np.ndarray:
+        """The weight with each output channel multiplied, rounded to its element type or in float64.
+
+        Raises:
+            Decline: it is not constant.
+        """
+
+    @abstractmethod
+    def write(self, to: Builder, kernel: Value, bias: Value | None) -> Value:
+        """The operator with another weight and bias."""
+
+    def bias(self) -> np.ndarray | None:
+        """The bias in float64, one number for each channel; None where there is none.
+
+        Raises:
+            Decline: it is not constant.
+        """
+        return None if self.shift is None else self.shift.array().astype(np.float64)
+
+    def scaling(self, node: Node, value: Value) -> Affine:
+        """What a node that reads the result, as `value`, does to its channels."""
+        return Affine.of(node, value, self.rank, self.axis, self.channels)
+
+    def then(self, affine: Affine, to: Any) -> Value:
+        """The operator that scales and shifts its channels by itself.
+
+        Args:
+            affine: what is done to its result.
+            to: the gate.
+
+        Raises:
+            Decline: weight or bias are not constant, or leave the range of their element type.
+        """
+        bias = self.bias()
+        scaled = None if affine.scale is None else self.scaled(affine.scale)
+        dtype, kernel, shift = self._dtype(), self.kernel, self.shift
+        if scaled is not None:
+            kernel = to.constant(narrowed(scaled, dtype, "weights"), like=self.kernel)
+        row = affine.of_bias(bias, self.channels)
+        if row is not None:
+            like = self.shift or f"{self.kernel.name}_bias"
+            shift = to.constant(narrowed(row, dtype, "biases"), like=like)
+        return self.write(to, kernel, shift)
+
+    def _dtype(self) -> np.dtype[Any]:
+        for value in (self.kernel, self.x, self.shift, self.node.result):
+            if value is not None and value.dtype in FLOAT_TYPES:
+                return np.dtype(tensor_dtype_to_np_dtype(value.dtype))
+        raise Decline("the element type of {} is not known", self.kernel.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution(Linear):
+    """A `Conv` or `ConvTranspose`."""
+
+    ops: ClassVar[tuple[str, ...]] = ("Conv", "ConvTranspose")
+
+    @classmethod
+    def of(cls, node: Node) -> Convolution:
+        """Read a convolution; its weight need not be constant."""
+        if node.op not in cls.ops:
+            raise Decline
+        weight = node.operand(1)
+        shape = weight.shape
+        if shape is None or len(shape) < 3:
+            raise Decline("the shape of the weight of {} is not known", node.result.name)
+        first = shape[0] if node.op == "Conv" else shape[1]
+        if not isinstance(first, int):
+            raise Decline("the number of channels of {} is not known", node.result.name)
+        channels = first if node.op == "Conv" else first * node.attr("group", 1)
+        return cls(node, node.operand(0), weight, node.input(2), channels, len(shape))
+
+    @property
+    def axis(self) -> int:
+        """Channels come after the batch."""
+        return 1
+
+    @property
+    def group(self) -> int:
+        """The number of groups."""
+        return int(self.node.attr("group", 1))
+
+    @property
+    def pads(self) -> bool:
+        """Whether it computes with zeros around its input."""
+        return any(self.node.attr("pads") or ()) or self.node.attr("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+
+    def scaled(self, scale: np.ndarray) -> np.ndarray:
+        """The kernel by output channel: the first axis, or the second of each group of a transposed one."""
+        weight = _copy(self.kernel)
+        if self.node.op == "Conv":
+            return _times(weight, scale.reshape(-1, *(1,) * (weight.ndim - 1)), self.kernel)
+        split = weight.astype(np.float64).reshape(self.group, -1, *weight.shape[1:])
+        by = scale.reshape(self.group, 1, -1, *(1,) * (weight.ndim - 2))
+        return np.asarray((split * by).reshape(weight.shape))
+
+    def by_input(self, scale: np.ndarray) -> np.ndarray:
+        """The kernel of a `Conv` in float64, each weight times the number of the input channel that it reads."""
+        kernel = self.kernel.array()
+        outputs, inputs = kernel.shape[:2]
+        by = np.repeat(scale.reshape(self.group, inputs), outputs // self.group, axis=0)
+        return np.asarray(kernel.astype(np.float64) * by.reshape(outputs, inputs, *(1,) * (kernel.ndim - 2)))
+
+    def write(self, to: Builder, kernel: Value, bias: Value | None, x: Value | None = None) -> Value:
+        """The convolution with another weight and bias, and of another value where one is given."""
+        result: Value = to.op(self.node.op_type, x or self.x, kernel, bias, **self.node.attrs)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Product(Linear):
+    """A `Gemm`, or a `MatMul` of a matrix, with a constant right operand; `beta` is part of its bias."""
+
+    ops: ClassVar[tuple[str, ...]] = ("Gemm", "MatMul")
+
+    @classmethod
+    def of(cls, node: Node) -> Product:
+        """Read a product of two axes."""
+        if node.op not in cls.ops:
+            raise Decline
+        x, weight = node.operand(0), node.operand(1)
+        if not weight.is_const:
+            raise Decline("the right operand of {} is not constant", node.result.name)
+        dims = weight.sizes()
+        if len(dims) != 2 or weight.dtype not in PLAIN_FLOATS:
+            raise Decline("{} is not a matrix that Gemm computes with", weight.name)
+        if node.op == "MatMul" and x.rank != 2:
+            raise Decline("{} is not known to be a matrix", x.name)
+        return cls(node, x, weight, node.input(2), dims[0 if node.attr("transB", 0) else 1], 2)
+
+    @property
+    def axis(self) -> int:
+        """Channels are columns."""
+        return 1
+
+    def bias(self) -> np.ndarray | None:
+        """The bias as a row, with `beta` in it."""
+        if self.shift is None:
+            return None
+        bias = self.shift.array()
+        if bias.ndim > 1 and bias.shape[0] != 1:
+            raise Decline("the bias {} is no single row", self.shift.name)
+        row = np.broadcast_to(bias.astype(np.float64).reshape(-1), (self.channels,))
+        return np.asarray(row * self.node.attr("beta", 1.0))
+
+    def scaled(self, scale: np.ndarray) -> np.ndarray:
+        """The matrix by column of the result."""
+        by = scale.reshape(-1, 1) if self.node.attr("transB", 0) else scale
+        return _times(_copy(self.kernel), by, self.kernel)
+
+    def write(self, to: Builder, kernel: Value, bias: Value | None) -> Value:
+        """A `Gemm`."""
+        attrs = {key: value for key, value in self.node.attrs.items() if key != "beta" or bias is self.shift}
+        result: Value = to.op("Gemm", self.x, kernel, bias, **attrs)
+        return result
+
+
+def _copy(value: Value) -> np.ndarray:
+    """What a constant holds, to be changed.
+
+    Raises:
+        Decline: it is not constant.
+    """
+    tensor = value.constant_tensor
+    if tensor is None:
+        raise Decline("{} is not constant", value.name)
+    return tensor.copy()
+
+
+def _times(weight: np.ndarray, by: np.ndarray, kept: Value) -> np.ndarray:
+    """A weight, a copy that may be changed, times some numbers: multiplied in float64, one rounding.
+
+    Single and double precision are multiplied in place; where nothing is left then, the numbers in float64 say so.
+    """
+    if weight.dtype in (np.float32, np.float64):
+        with np.errstate(all="ignore"):
+            np.multiply(weight, by, out=weight, dtype=np.float64, casting="unsafe")
+        if weight.any():
+            return weight
+        weight = kept.array()
+    return np.asarray(weight.astype(np.float64) * by)
