@@ -3,60 +3,69 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from graphopt.ir import Node, Value
 from graphopt_passes.layout.facts import scalar
+from graphopt_passes.layout.lanes import ANYTHING, UNARY, Lanes, clipped, combined, mapped, number
 
 Activation = tuple[str, tuple[float, ...]]
 """Name and parameters, as the attributes of the blocked Conv spell them."""
 
 
+ELEMENTWISE = frozenset({*UNARY, "Clip"})
+"""Elementwise operators of one image."""
+
 _LARGEST = 3.4028234663852886e38
 """The largest number of 32 bits."""
 
 
-def _same(bound: float) -> float:
-    return bound
+def lanes_behind(node: Node, operands: Sequence[Lanes]) -> Lanes:
+    """What an elementwise node makes of padding lanes.
 
-
-def _one(_: float) -> float:
-    return 1.0
-
-
-def _power(bound: float) -> float:
-    return math.exp(min(bound, 300.0))
-
-
-HARMLESS: dict[str, Callable[[float], float]] = {
-    "Abs": _same, "Asinh": _same, "Atan": lambda _: 2.0, "Ceil": lambda b: b + 1, "Celu": lambda b: b + 10,
-    "Clip": _same, "Cos": _one, "Cosh": _power, "Elu": _same, "Erf": _one, "Exp": _power, "Floor": lambda b: b + 1,
-    "Gelu": _same, "HardSigmoid": _one, "HardSwish": _same, "Identity": _same, "LeakyRelu": _same, "Mish": _same,
-    "Neg": _same, "Relu": _same, "Round": lambda b: b + 1, "Selu": lambda b: 2 * b, "Shrink": lambda b: b + 1,
-    "Sigmoid": _one, "Sign": _one, "Sin": _one, "Sinh": _power, "Softplus": lambda b: b + 1, "Softsign": _one,
-    "Swish": _same, "Tanh": _one, "ThresholdedRelu": _same, "com.microsoft::FastGelu": _same,
-    "com.microsoft::Gelu": _same, "com.microsoft::QuickGelu": _same,
-}  # fmt: skip
-"""Operators that keep finite lanes finite: from a bound on the input to a bound on the output."""
-
-OF_ZERO = {"Acos": math.pi / 2, "Asin": 0.0, "Atanh": 0.0, "Sqrt": 0.0, "Tan": 0.0}
-"""Operators that may give infinities or NaN, but not of zero: they run blocked where padding lanes are zero."""
-
-ALIGNED_ONLY = frozenset({"Acosh", "Log", "Reciprocal"})
-"""Operators that give infinities or NaN of zero; they run blocked where there are no padding lanes."""
-
-UNARY = frozenset(HARMLESS) | frozenset(OF_ZERO) | ALIGNED_ONLY
-
-
-def lane_bound(node: Node, bound: float) -> float:
-    """Bound on padding lanes behind an elementwise node."""
+    Args:
+        node: an elementwise operator.
+        operands: lanes of its operands, or the bounds of what is spread over all lanes.
+    """
     if node.op == "Clip":
-        low, high = clip_bounds(node) or (-math.inf, math.inf)
-        return max(bound, *(abs(limit) for limit in (low, high) if abs(limit) < 3e38), 0.0)
-    if node.op in ("LeakyRelu", "Elu", "Selu", "ThresholdedRelu", "Shrink", "Celu", "Swish", "HardSigmoid"):
-        slopes = [abs(node.attr(name, 0.0) or 0.0) for name in ("alpha", "beta", "gamma", "bias")]
-        return float(HARMLESS[node.op](bound) * max(1.0, *slopes) + sum(slopes))
-    return HARMLESS[node.op](bound)
+        bounds = clip_bounds(node)
+        return ANYTHING if bounds is None else clipped(operands[0], *bounds)
+    if node.op in UNARY:
+        return mapped(node.op, operands[0], lambda name, absent: float(node.attr(name, absent)))
+    return combined(node.op_type, operands)
+
+
+def lanes_of_activation(node: Node, lanes: Lanes) -> Lanes:
+    """What the activation that a `FusedConv` has makes of padding lanes."""
+    name, numbers = node.attr("activation"), tuple(node.attr("activation_params") or ())
+    if name is None:
+        return lanes
+    if name == "Clip":
+        return clipped(lanes, *numbers) if len(numbers) == _BOUNDS else ANYTHING
+    given = dict(zip(("alpha", "beta"), numbers, strict=False))
+    return mapped(name, lanes, lambda key, absent: float(given.get(key, absent))) if name in UNARY else ANYTHING
+
+
+_BOUNDS = 2
+
+
+def range_of(value: Value) -> Lanes:
+    """The bounds of a value that is spread over lanes, as its producer tells them."""
+    constant = scalar(value)
+    if constant is not None:
+        return number(constant)
+    producer = value.producer
+    if producer is not None and producer.op == "Clip":
+        return Lanes.within(*(clip_bounds(producer) or (-math.inf, math.inf)))
+    bounds = _RANGES.get(producer.op) if producer is not None else None
+    return ANYTHING if bounds is None else Lanes(*bounds).rounded()
+
+
+_RANGES = {
+    **dict.fromkeys(("HardSigmoid", "Sigmoid", "Softmax"), (0, 1)),
+    **dict.fromkeys(("Cos", "Erf", "Sin", "Softsign", "Tanh"), (-1, 1)),
+}
+"""Operators whose results lie within bounds whatever they read."""
 
 
 def clip_bounds(node: Node) -> tuple[float, float] | None:

@@ -39,7 +39,7 @@ from typing import Any
 from graphopt.ir import Value
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.extents import nominal, pixels
-from graphopt_passes.layout.facts import Facts, Form
+from graphopt_passes.layout.facts import Facts, Form, Kind
 from graphopt_passes.layout.timing import RATES, Rates, Shape
 from graphopt_passes.layout.transposed import Phases
 from graphopt_passes.layout.weights import Layout, lanes
@@ -84,32 +84,37 @@ class Costs:
 
     def form(self, form: Form) -> tuple[float, float]:
         """Time of a node in NCHW and in its blocked form."""
-        if form.kind in ("conv", "depthwise", "grouped"):
+        plain, blocked = self._bare(form)
+        # What enters anew for this node alone belongs to its price.
+        return plain, blocked + self.enter(form.operands[0]) if form.by_plain and not form.plain else blocked
+
+    def _bare(self, form: Form) -> tuple[float, float]:
+        if form.kind in (Kind.CONV, Kind.DEPTHWISE, Kind.GROUPED):
             return self._convolution(form)
-        if form.kind == "transposed":
+        if form.kind is Kind.TRANSPOSED:
             return self._transposed(form)
-        if form.kind == "pool":
+        if form.kind is Kind.POOL:
             return self._pool(form)
-        if form.kind in ("concat", "split", "slice", "global_pool", "global_row"):
+        if form.kind in (Kind.CONCAT, Kind.SPLIT, Kind.SLICE, Kind.GLOBAL_POOL, Kind.GLOBAL_ROW):
             elements = sum(self._elements(v) for v in form.operands)
             return self._pass_over(elements, elements * self._waste(form), 2)
-        if form.kind == "upsample":
+        if form.kind is Kind.UPSAMPLE:
             return self._upsample(form)
-        if form.kind == "pixel_gate":
+        if form.kind is Kind.PIXEL_GATE:
             elements = self._elements_of(form)
             plain, blocked = self._pass_over(elements, elements * self._waste(form), 2)
             spread = self._pass_over(0, elements / sum(form.layouts[0]) * self.block, 2)[1]
             return plain, blocked + spread + _RESHAPES * self.rates.start
-        if form.kind == "prelu":
+        if form.kind is Kind.PRELU:
             elements = self._elements_of(form)
             # What stays in NCHW is spelled out later, in four operators instead of three.
             plain, blocked = self._pass_over(elements, elements * self._waste(form), 2)
             return 5 * plain, 4 * blocked
-        if form.kind in ("pad", "crop"):
+        if form.kind in (Kind.PAD, Kind.CROP):
             elements = self._elements_of(form)
             plain, blocked = self._pass_over(elements, elements * self._waste(form), 2)
             return plain, blocked + _RESHAPES * self.rates.start
-        if form.kind in ("to_nhwc", "from_nhwc"):
+        if form.kind in (Kind.TO_NHWC, Kind.FROM_NHWC):
             return self._transpose(form)
         return self._elementwise(form)
 
@@ -158,9 +163,9 @@ class Costs:
         inputs = per_group * group
         positions = pixels(form.extents, outputs)
         source = self._elements(form.operands[0]) / inputs or positions
-        sizes: dict[str, Any] = {"group": group, "merge": merge, "depthwise": form.kind == "depthwise"}
+        sizes: dict[str, Any] = {"group": group, "merge": merge, "depthwise": form.kind is Kind.DEPTHWISE}
         strided = max(form.node.attr("strides") or (1,)) > 1
-        wide_in = inputs if form.kind == "grouped" else self._lanes_in(form, inputs)
+        wide_in = inputs if form.kind is Kind.GROUPED else self._lanes_in(form, inputs)
         wide_out = lanes(form.layouts[0], self.block)
         return Shape(inputs, outputs, prod(kernel), positions, source, wide_in, wide_out, strided=strided, **sizes)
 
@@ -220,6 +225,12 @@ class Costs:
         size = 4 * lanes(layout, self.block) * pixels(self.facts.extents(value), sum(layout))
         passes = 1 if len(layout) == 1 else 2
         return passes * (size / self.rates.reorder + self.rates.start)
+
+    def enter(self, value: Value) -> float:
+        """Time to reorder a value to blocks; channels come in fours, so others are added first."""
+        # Of a convolution's input no more than its number of channels may be known; it comes as it is.
+        layout = self.facts.layout(value) or (self.block,)
+        return self.reorder(value, (sum(layout),)) * (1 if sum(layout) % 4 == 0 else 2)
 
     def plain_input(self, form: Form) -> float:
         """What a convolution over few channels costs more when its input comes blocked, and so padded."""

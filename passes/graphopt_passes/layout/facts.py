@@ -1,8 +1,9 @@
-"""What is known of values while forms are chosen: layout, extents, and how large padding lanes can get."""
+"""What is known of values while forms are chosen: layout, extents, and what padding lanes hold."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 import numpy as np
 from onnx import TensorProto
@@ -10,11 +11,50 @@ from onnx import TensorProto
 from graphopt.ir import Node, Tensor, Value
 from graphopt.match import Mismatch
 from graphopt_passes.layout.extents import Extents, anonymous, declared, refine
+from graphopt_passes.layout.lanes import ZERO, Lanes
 from graphopt_passes.layout.weights import Layout
 
 FLOAT = TensorProto.FLOAT
-TOO_LARGE = 1e30
-"""Above this, what is in padding lanes may overflow on the way to weights of zero, and become NaN there."""
+
+
+class Kind(Enum):
+    """How a node runs on blocked values.
+
+    Attributes:
+        label: what it is called in plans and events.
+        mixes: its results are sums over all lanes of the first operand, so that padding lanes, though their weights
+            are zero, must be bounded. In all other kinds a lane of the result depends on the same lane of operands.
+    """
+
+    label: str
+    mixes: bool
+
+    def __init__(self, label: str, mixes: bool) -> None:
+        self.label = label
+        self.mixes = mixes
+
+    CONV = "conv", True
+    GROUPED = "grouped", True
+    TRANSPOSED = "transposed", True
+    DEPTHWISE = "depthwise", False
+    AFFINE = "affine", False
+    GATE = "gate", False
+    SPREAD_GATE = "spread gate", False
+    PIXEL_GATE = "pixel gate", False
+    ELEMENTWISE = "elementwise", False
+    PRELU = "prelu", False
+    SILU = "silu", False
+    POOL = "pool", False
+    GLOBAL_POOL = "global pool", False
+    GLOBAL_ROW = "global row", False
+    UPSAMPLE = "upsample", False
+    CONCAT = "concat", False
+    SPLIT = "split", False
+    SLICE = "slice", False
+    PAD = "pad", False
+    CROP = "crop", False
+    TO_NHWC = "to nhwc", False
+    FROM_NHWC = "from nhwc", False
 
 
 @dataclass(slots=True)
@@ -23,29 +63,35 @@ class Form:
 
     Attributes:
         node: the node.
-        kind: which builder makes the blocked node.
+        kind: which builder makes the blocked node, and whether it needs bounded lanes.
         operands: inputs that are read blocked.
         layouts: layout of each output, if the operands are blocked as expected.
         extents: batch, height and width of the outputs.
+        lanes: what padding lanes of the outputs hold, when those of the operands hold what `Facts` says.
         plain: the first operand may stay in NCHW at no cost (a convolution over fewer channels than a block).
         head: it becomes a convolution that can take in an activation, and a residual sum before it.
         sums: whether a head takes in residual sums.
-        lane: bound on what padding lanes of the output hold.
+        by_plain: the first operand is read by way of NCHW, since its padding lanes may hold anything.
         note: what to say of it in the event.
         data: what else the builder needs.
     """
 
     node: Node
-    kind: str
+    kind: Kind
     operands: list[Value]
     layouts: list[Layout]
     extents: Extents
+    lanes: Lanes
     plain: bool = False
     head: bool = False
     sums: bool = True
-    lane: float = 0.0
+    by_plain: bool = False
     note: str = ""
     data: dict[str, object] = field(default_factory=dict)
+
+
+Answer = Form | Mismatch | None
+"""What is found of a node: its blocked form; why it has none; None for nodes that are no business of layouts."""
 
 
 class Facts:
@@ -59,7 +105,7 @@ class Facts:
         self.block = block
         self._layouts: dict[Value, Layout] = {}
         self._extents: dict[Value, Extents] = {}
-        self._lanes: dict[Value, float] = {}
+        self._lanes: dict[Value, Lanes] = {}
 
     def learn(self, form: Form) -> None:
         """Take in what a form says of its outputs."""
@@ -67,7 +113,8 @@ class Facts:
         for value, layout in zip(outputs, form.layouts, strict=False):
             self._layouts[value] = layout
             self._extents[value] = form.extents
-            self._lanes[value] = form.lane
+            # A value whose node stays in NCHW after all is reordered, which makes them zero.
+            self._lanes[value] = ZERO if self.aligned(layout) else form.lanes | ZERO
 
     def derive(self, value: Value, extents: Extents) -> None:
         """Note the extents of a value whose producer stays as it is."""
@@ -98,9 +145,9 @@ class Facts:
         assert value is not None
         return refine(derived, value) if derived is not None else self.extents(value)
 
-    def lane(self, value: Value) -> float:
-        """Bound on what the padding lanes hold."""
-        return self._lanes.get(value, 0.0)
+    def lanes(self, value: Value) -> Lanes:
+        """What the padding lanes hold."""
+        return self._lanes.get(value, ZERO)
 
     def aligned(self, layout: Layout) -> bool:
         """Whether a layout has no padding lanes."""

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 
 import numpy as np
 
 from graphopt.ir import Node, Value
 from graphopt.match import Mismatch
-from graphopt_passes.layout.activations import ALIGNED_ONLY, OF_ZERO, UNARY, gated_by_sigmoid, lane_bound
+from graphopt_passes.layout.activations import (
+    ELEMENTWISE,
+    gated_by_sigmoid,
+    lanes_behind,
+    lanes_of_activation,
+    range_of,
+)
 from graphopt_passes.layout.extents import sliding
 from graphopt_passes.layout.facts import (
     FLOAT,
-    TOO_LARGE,
+    Answer,
     Facts,
     Form,
+    Kind,
     channel_vector,
     image_and_kernel,
     integers,
     scalar,
 )
+from graphopt_passes.layout.lanes import ANYTHING, COMBINED, ZERO, Lanes, mapped
+from graphopt_passes.layout.pools import POOLS
 from graphopt_passes.layout.resize import resize_form
 from graphopt_passes.layout.spatial import crop_form, cut_axes, pad_form, pixel_gate_form
 from graphopt_passes.layout.transposed import transposed_form
 from graphopt_passes.layout.weights import canonical, divided, lanes
-
-Answer = Form | Mismatch | None
 
 
 def form_of(node: Node, facts: Facts) -> Answer:
@@ -38,16 +47,12 @@ def form_of(node: Node, facts: Facts) -> Answer:
     Returns:
         The form; a `Mismatch` with the reason of a near miss; None for nodes that are no business of this pass.
     """
-    maker = _MAKERS.get(node.op)
+    maker = MAKERS.get(node.op)
     if maker is None or not node.inputs or not node.outputs or node.outputs[0] is None:
         return None
     answer = maker(node, facts)
-    if not isinstance(answer, Form):
-        return answer
-    if all(map(facts.aligned, answer.layouts)):
-        answer.lane = 0.0
-    if answer.lane > TOO_LARGE:
-        return Mismatch("padding lanes of {} may overflow", node.outputs[0].name)
+    if isinstance(answer, Form) and answer.kind.mixes:
+        answer.by_plain = not facts.lanes(answer.operands[0]).bounded
     return answer
 
 
@@ -67,16 +72,23 @@ def _conv(node: Node, facts: Facts) -> Answer:
     merge = 1 if group == 1 or (per_group == 1 and outputs == group) else _merge(facts.block, group, per_group, outputs)
     source = facts.extents(x)
     extents = facts.refined(sliding(node, source, tensor.dims[2:]), node)
-    form = Form(node, "conv", [x], [(outputs,)], extents, head=True, data={"merge": merge, "group": group})
+    data: dict[str, object] = {"merge": merge, "group": group}
+    form = Form(node, Kind.CONV, [x], [(outputs,)], extents, ZERO, head=True, data=data)
     if group > 1 and merge == 1 and per_group == 1 and outputs == group:
-        form.kind, form.layouts, form.note = "depthwise", [layout], "depthwise"
+        form.kind, form.layouts, form.note = Kind.DEPTHWISE, [layout], "depthwise"
+        form.lanes = _times_zero(facts.lanes(x))
     elif group > merge:
         if not facts.aligned(layout) or len(layout) != 1:
             return Mismatch("groups of {} do not lie in whole blocks", x.name)
-        form.kind, form.note = "grouped", f"{group // merge} groups"
+        form.kind, form.note = Kind.GROUPED, f"{group // merge} groups"
     else:
         form.plain = per_group * group < facts.block
     return _with_residual(form, facts)
+
+
+def _times_zero(lanes: Lanes) -> Lanes:
+    """What a depthwise convolution, whose weights are zero there, makes of padding lanes."""
+    return ZERO if lanes.bounded else ANYTHING
 
 
 def _merge(block: int, group: int, per_group: int, outputs: int) -> int:
@@ -96,45 +108,9 @@ def _with_residual(form: Form, facts: Facts) -> Answer:
         if layout != form.layouts[0]:
             return Mismatch("{} is not known to have the shape of the convolution", residual.name)
         form.operands.append(residual)
-        form.lane = facts.lane(residual)
-    return form
-
-
-# ---------------------------------------------------------------------- pools
-
-
-def _pool(node: Node, facts: Facts) -> Answer:
-    x = node.inputs[0]
-    layout = facts.layout(x)
-    kernel = node.attr("kernel_shape")
-    if x is None or layout is None or kernel is None or len(kernel) != 2:
-        return None
-    if node.output(1) is not None and node.outputs[1].uses:  # type: ignore[union-attr]
-        return Mismatch("indices of {} are used", node.outputs[0].name)  # type: ignore[union-attr]
-    ceil = node.attr("ceil_mode", 0)
-    if node.op == "AveragePool" and ceil and node.attr("count_include_pad", 0):
-        return Mismatch("with ceil_mode the padding that counts depends on the version")
-    extents = facts.refined(sliding(node, facts.extents(x), kernel), node)
-    return Form(node, "pool", [x], [layout], extents, lane=facts.lane(x))
-
-
-def _global_pool(node: Node, facts: Facts) -> Answer:
-    x = node.inputs[0]
-    layout = facts.layout(x)
-    if x is None or layout is None:
-        return None
-    return Form(node, "global_pool", [x], [layout], (facts.extents(x)[0], 1, 1), lane=facts.lane(x))
-
-
-def _reduce_mean(node: Node, facts: Facts) -> Answer:
-    axes = node.attrs.get("axes")
-    if axes is None and len(node.inputs) > 1:
-        axes = integers(node.inputs[1])
-    if axes is None or sorted(int(a) % 4 for a in axes) != [2, 3]:
-        return None
-    form = _global_pool(node, facts)
-    if isinstance(form, Form) and not node.attr("keepdims", 1):
-        form.kind, form.layouts = "global_row", []
+        form.lanes = facts.lanes(residual) if form.lanes == ZERO else ANYTHING
+    if node.domain:
+        form.lanes = lanes_of_activation(node, form.lanes)
     return form
 
 
@@ -148,12 +124,8 @@ def _unary(node: Node, facts: Facts) -> Answer:
         return None
     if any(v is not None and not _is_number(v) for v in node.inputs[1:]):
         return None
-    if node.op in ALIGNED_ONLY or node.op in OF_ZERO:
-        if not facts.aligned(layout) and (node.op in ALIGNED_ONLY or facts.lane(x)):
-            return Mismatch("{} may give infinities in padding lanes", node.op)
-        return Form(node, "elementwise", [x], [layout], facts.extents(x), lane=OF_ZERO.get(node.op, 0.0))
-    bound = lane_bound(node, facts.lane(x))
-    return Form(node, "elementwise", [x], [layout], facts.extents(x), lane=bound)
+    lanes = lanes_behind(node, [facts.lanes(x)])
+    return Form(node, Kind.ELEMENTWISE, [x], [layout], facts.extents(x), lanes)
 
 
 def _is_number(value: Value) -> bool:
@@ -185,11 +157,8 @@ def _elementwise(node: Node, facts: Facts) -> Answer:
         return Mismatch("operands of {} are not known to be of one shape", node.outputs[0].name)  # type: ignore[union-attr]
     layout = layouts[0]
     assert layout is not None
-    if node.op in ("Div", "Pow") and not facts.aligned(layout):
-        return Mismatch("{} may give infinities in padding lanes", node.op)
-    lanes = [facts.lane(v) for v in images] + [abs(scalar(v) or 0.0) for v in node.inputs if v not in images]
-    bound = float(np.prod(np.maximum(lanes, 0))) if node.op == "Mul" else sum(lanes)
-    return Form(node, "elementwise", images, [layout], facts.extents(first), lane=bound)
+    operands = [facts.lanes(v) if v in images else range_of(v) for v in node.inputs if v is not None]
+    return Form(node, Kind.ELEMENTWISE, images, [layout], facts.extents(first), lanes_behind(node, operands))
 
 
 def _silu(node: Node, facts: Facts, x: Value, sigmoid: Node) -> Answer:
@@ -197,7 +166,9 @@ def _silu(node: Node, facts: Facts, x: Value, sigmoid: Node) -> Answer:
     if layout is None:
         return None
     data: dict[str, object] = {"sigmoid": sigmoid}
-    return Form(node, "silu", [x], [layout], facts.extents(x), lane=facts.lane(x), data=data)
+    lanes = lanes_behind(sigmoid, [facts.lanes(x)])
+    lanes = lanes_behind(node, [facts.lanes(x), lanes])
+    return Form(node, Kind.SILU, [x], [layout], facts.extents(x), lanes, data=data)
 
 
 def _gate(node: Node, facts: Facts, images: list[Value]) -> Answer:
@@ -210,20 +181,19 @@ def _gate(node: Node, facts: Facts, images: list[Value]) -> Answer:
     batch, height, width = extents = facts.extents(image)
     layout = facts.layout(image)
     assert layout is not None
-    lanes = facts.lane(image), facts.lane(gate)
-    lane = lanes[0] * lanes[1] if node.op == "Mul" else sum(lanes)
-    form = Form(node, "gate", [image, gate], [layout], extents, head=True, lane=lane, note="gate as weight")
+    lanes = lanes_behind(node, [facts.lanes(v) for v in images])
+    form = Form(node, Kind.GATE, [image, gate], [layout], extents, lanes, head=True)
     if facts.extents(gate)[0] == 1 and (node.op in ("Mul", "Add") or (node.op == "Sub" and gates == [1])):
         form.note = "gate as weight" if node.op == "Mul" else "gate as bias"
         return form
     if facts.extents(gate)[0] == batch and isinstance(height, int) and isinstance(width, int):
-        form.kind, form.head, form.note = "spread_gate", False, "gate spread out"
+        form.kind, form.head, form.note = Kind.SPREAD_GATE, False, "gate spread out"
         return form
     return Mismatch("batch and size of {} are dynamic, so its gate stays in NCHW", image.name)
 
 
 _GATES = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
-"""Operators that leave padding lanes finite."""
+"""Operators on an image and a gate."""
 
 
 def _per_channel(node: Node, facts: Facts) -> Answer:
@@ -252,7 +222,8 @@ def _affine(node: Node, facts: Facts, x: Value, scale: np.ndarray, shift: np.nda
     if not np.isfinite(scale).all():
         return Mismatch("the factors of {} are not finite", node.outputs[0].name)  # type: ignore[union-attr]
     data: dict[str, object] = {"scale": scale, "shift": shift}
-    return Form(node, "affine", [x], [layout], facts.extents(x), head=True, note="1x1 depthwise", data=data)
+    lanes = _times_zero(facts.lanes(x))
+    return Form(node, Kind.AFFINE, [x], [layout], facts.extents(x), lanes, head=True, note="1x1 depthwise", data=data)
 
 
 def _batch_normalization(node: Node, facts: Facts) -> Answer:
@@ -285,8 +256,8 @@ def _prelu(node: Node, facts: Facts) -> Answer:
         return Mismatch("{} is no constant for each channel", slope.name)
     if not np.isfinite(numbers).all():
         return Mismatch("{} is not finite", slope.name)
-    lane = facts.lane(x)
-    return Form(node, "prelu", [x], [layout], facts.extents(x), lane=lane, data={"scale": numbers})
+    lanes = mapped("Relu", facts.lanes(x))
+    return Form(node, Kind.PRELU, [x], [layout], facts.extents(x), lanes, data={"scale": numbers})
 
 
 _BROADCASTING_MIN = 8
@@ -301,8 +272,8 @@ def _concat(node: Node, facts: Facts) -> Answer:
     if node.attr("axis") not in (1, -3) or any(layout is None for layout in layouts):
         return None
     segments = canonical([s for layout in layouts for s in layout or ()], facts.block)
-    lane = max(facts.lane(v) for v in inputs)
-    return Form(node, "concat", inputs, [segments], facts.extents(inputs[0]), lane=lane)
+    lanes = reduce(or_, map(facts.lanes, inputs))
+    return Form(node, Kind.CONCAT, inputs, [segments], facts.extents(inputs[0]), lanes)
 
 
 def _split(node: Node, facts: Facts) -> Answer:
@@ -320,7 +291,7 @@ def _split(node: Node, facts: Facts) -> Answer:
     pieces = divided(layout, sizes, facts.block)
     if pieces is None:
         return Mismatch("{} is not split at block boundaries", x.name)
-    return Form(node, "split", [x], pieces, facts.extents(x), lane=facts.lane(x), data={"layout": layout})
+    return Form(node, Kind.SPLIT, [x], pieces, facts.extents(x), facts.lanes(x), data={"layout": layout})
 
 
 def _slice(node: Node, facts: Facts) -> Answer:
@@ -343,7 +314,7 @@ def _slice(node: Node, facts: Facts) -> Answer:
         return Mismatch("{} is not sliced at block boundaries", x.name)
     first = lanes(pieces[0], facts.block)
     data: dict[str, object] = {"layout": layout, "start": first, "end": first + lanes(pieces[1], facts.block)}
-    return Form(node, "slice", [x], pieces[1:2], facts.extents(x), lane=facts.lane(x), data=data)
+    return Form(node, Kind.SLICE, [x], pieces[1:2], facts.extents(x), facts.lanes(x), data=data)
 
 
 def _transpose(node: Node, facts: Facts) -> Answer:
@@ -355,22 +326,18 @@ def _transpose(node: Node, facts: Facts) -> Answer:
         layout = facts.layout(x)
         if layout is None or len(layout) != 1:
             return None
-        return Form(node, "to_nhwc", [x], [], facts.extents(x), data={"channels": layout[0]})
+        return Form(node, Kind.TO_NHWC, [x], [], facts.extents(x), ZERO, data={"channels": layout[0]})
     shape = x.shape
     if x.dtype != FLOAT or shape is None or not isinstance(shape[3], int) or shape[3] % 4 or not shape[3]:
         return None
-    return Form(node, "from_nhwc", [], [(shape[3],)], facts.refined(None, node))
+    return Form(node, Kind.FROM_NHWC, [], [(shape[3],)], facts.refined(None, node), ZERO)
 
 
-_MAKERS: dict[str, Callable[[Node, Facts], Answer]] = {
+MAKERS: dict[str, Callable[[Node, Facts], Answer]] = {
     "Conv": _conv,
     "com.microsoft::FusedConv": _conv,
     "ConvTranspose": transposed_form,
-    "MaxPool": _pool,
-    "AveragePool": _pool,
-    "GlobalMaxPool": _global_pool,
-    "GlobalAveragePool": _global_pool,
-    "ReduceMean": _reduce_mean,
+    **POOLS,
     "BatchNormalization": _batch_normalization,
     "Concat": _concat,
     "Pad": pad_form,
@@ -380,6 +347,6 @@ _MAKERS: dict[str, Callable[[Node, Facts], Answer]] = {
     "Resize": resize_form,
     "Upsample": resize_form,
     "Transpose": _transpose,
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min", "Mean"), _elementwise),
-    **dict.fromkeys(UNARY, _unary),
+    **dict.fromkeys(COMBINED, _elementwise),
+    **dict.fromkeys(ELEMENTWISE, _unary),
 }

@@ -10,8 +10,9 @@ from graphopt.match import Mismatch
 from graphopt_passes.layout.activations import Activation, fusible, hard_swish
 from graphopt_passes.layout.cost import Costs
 from graphopt_passes.layout.extents import sliding
-from graphopt_passes.layout.facts import FLOAT, Facts, Form
+from graphopt_passes.layout.facts import FLOAT, Facts, Form, Kind
 from graphopt_passes.layout.forms import form_of
+from graphopt_passes.layout.lanes import Lanes
 from graphopt_passes.layout.mincut import INFINITE, Cut
 from graphopt_passes.layout.timing import Rates
 
@@ -23,6 +24,7 @@ class Group:
     Attributes:
         form: the form of the first of them.
         last: the last of them; its outputs are replaced.
+        lanes: what padding lanes of these outputs hold.
         residual: what a residual sum adds.
         activation: what the convolution applies at the end.
         gain: microseconds that the blocked form saves, reorders not counted.
@@ -30,6 +32,7 @@ class Group:
 
     form: Form
     last: Node
+    lanes: Lanes
     residual: Value | None = None
     activation: Activation | None = None
     gain: float = 0.0
@@ -159,7 +162,7 @@ def _mark_fusions(forms: dict[Node, Form]) -> None:
 
 
 def _has_residual(form: Form) -> Value | None:
-    return form.operands[1] if form.kind != "gate" and len(form.operands) > 1 else None
+    return form.operands[1] if form.kind is not Kind.GATE and len(form.operands) > 1 else None
 
 
 def _sum_of(value: Value | None, forms: dict[Node, Form]) -> Node | None:
@@ -168,7 +171,7 @@ def _sum_of(value: Value | None, forms: dict[Node, Form]) -> Node | None:
         return None
     user = next(iter(value.users))
     form = forms.get(user)
-    if form is None or form.kind != "elementwise" or user.op not in ("Add", "Sum"):
+    if form is None or form.kind is not Kind.ELEMENTWISE or user.op not in ("Add", "Sum"):
         return None
     return user if len(form.operands) == 2 and len(user.inputs) == 2 else None
 
@@ -179,7 +182,7 @@ def _activation_nodes(value: Value | None, forms: dict[Node, Form]) -> list[Node
         return []
     if value.one_use:
         user = next(iter(value.users))
-        fits = user in forms and forms[user].kind == "elementwise" and fusible(user) is not None
+        fits = user in forms and forms[user].kind is Kind.ELEMENTWISE and fusible(user) is not None
         return [user] if fits else []
     product = hard_swish(value)
     if product is None or product not in forms:
@@ -218,8 +221,10 @@ def _price_value(
         # Nothing is known of a convolution's input but its number of channels; it comes as it is.
         layout = (costs.block,)
     price = costs.reorder(value, layout)
-    blocked_readers = [form for form in readers if not form.plain or form.operands[0] is not value]
-    plain_readers = [form for form in readers if form.plain and form.operands[0] is value]
+    by_plain = [form for form in readers if form.by_plain and form.operands[0] is value]
+    plain_readers = [form for form in readers if form.plain and form.operands[0] is value and not form.by_plain]
+    taken = {form.node for form in (*by_plain, *plain_readers)}
+    blocked_readers = [form for form in readers if form.node not in taken or value in form.operands[1:]]
     if blocked_readers:
         enter = cut.thing()
         cut.price(enter, source, price * (1 if sum(layout) % 4 == 0 else 2))
@@ -231,7 +236,7 @@ def _price_value(
     cut.price(source, leave, price)
     for form in blocked_readers:
         cut.price(leave, place[form.node], INFINITE)
-    if _read_elsewhere(value, {form.node for form in readers}):
+    if by_plain or _read_elsewhere(value, {form.node for form in readers}):
         cut.price(leave, cut.SINK, INFINITE)
     for form in plain_readers:
         extra = min(costs.plain_input(form), price)
@@ -254,7 +259,7 @@ def _groups(forms: dict[Node, Form], prices: dict[Node, tuple[float, float]]) ->
         form = forms[node]
         if not form.head:
             continue
-        group = Group(form, node, residual=_has_residual(form))
+        group = Group(form, node, form.lanes, residual=_has_residual(form))
         members = [node]
         active = node.attr("activation") is not None and bool(node.domain)
         value = node.outputs[0]
@@ -268,12 +273,12 @@ def _groups(forms: dict[Node, Form], prices: dict[Node, tuple[float, float]]) ->
             if nodes and not taken.intersection(nodes):
                 members += nodes
                 group.activation = fusible(nodes[-1]) if len(nodes) == 1 else ("HardSwish", ())
-        group.last = members[-1]
+        group.last, group.lanes = members[-1], forms[members[-1]].lanes
         group.gain = sum(prices[n][0] - prices[n][1] for n in members)
         taken.update(members)
         groups[group.last] = group
     taken.update(form.data["sigmoid"] for form in forms.values() if "sigmoid" in form.data)  # type: ignore[misc]
     for node, form in forms.items():
         if node not in taken:
-            groups[node] = Group(form, node, gain=prices[node][0] - prices[node][1])
+            groups[node] = Group(form, node, form.lanes, gain=prices[node][0] - prices[node][1])
     return groups

@@ -23,7 +23,7 @@ def rows(graph: Graph, plan: Plan) -> list[tuple[str, ...]]:
         cells = tuple(f"{price:.1f}" for price in plan.prices[node]) if node in plan.prices else ("", "")
         group = groups.get(node)
         if group is not None:
-            found.append((name, node.op, f"blocked: {group.form.note or group.form.kind.replace('_', ' ')}", *cells))
+            found.append((name, node.op, f"blocked: {group.form.note or group.form.kind.label}", *cells))
         elif node in plan.prices:
             found.append((name, node.op, _rest(node, plan), *cells))
         elif node in plan.declined:

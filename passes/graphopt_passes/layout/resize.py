@@ -6,7 +6,7 @@ import numpy as np
 
 from graphopt.ir import Node, Value
 from graphopt.match import Mismatch
-from graphopt_passes.layout.facts import Facts, Form, integers
+from graphopt_passes.layout.facts import Facts, Form, Kind, integers
 
 _ROUNDED = frozenset({"round_prefer_floor", "round_prefer_ceil"})
 _CENTERED = frozenset({"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"})
@@ -41,7 +41,7 @@ def resize_form(node: Node, facts: Facts) -> Form | Mismatch | None:
     known = facts.refined(None, node)
     sizes = tuple(g if isinstance(g, int) else k for g, k in zip(grown, known[1:], strict=True))
     data: dict[str, object] = {"scales": [1, 1, *factors], "mode": mode, "coordinates": how}
-    return Form(node, "upsample", [x], [layout], (batch, sizes[0], sizes[1]), lane=facts.lane(x), data=data)
+    return Form(node, Kind.UPSAMPLE, [x], [layout], (batch, sizes[0], sizes[1]), facts.lanes(x).rounded(), data=data)
 
 
 def _factors(node: Node, x: Value) -> tuple[int, int] | None:

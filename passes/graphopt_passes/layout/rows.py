@@ -13,7 +13,7 @@ from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 from graphopt.rewrite.target import host
 from graphopt_passes.fusion.axes import absolute, read_axes, write_with_axes
 from graphopt_passes.layout import timing
-from graphopt_passes.layout.activations import UNARY
+from graphopt_passes.layout.activations import ELEMENTWISE
 from graphopt_passes.layout.facts import integers
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
@@ -239,7 +239,7 @@ def _mean(build: _Builder, node: Node) -> Value | None:
 
 
 _MAKERS: dict[str, Callable[[_Builder, Node], Value | None]] = {
-    **dict.fromkeys(UNARY, _unary),
+    **dict.fromkeys(ELEMENTWISE, _unary),
     **dict.fromkeys(_TOGETHER, _together),
     **dict.fromkeys(_CONVOLUTIONS, _convolution),
     **dict.fromkeys(_POOLS | _GLOBAL, _pool),

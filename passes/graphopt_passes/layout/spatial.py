@@ -12,9 +12,11 @@ import numpy as np
 
 from graphopt.ir import Node, Value
 from graphopt.match import Mismatch
+from graphopt_passes.layout.activations import lanes_behind, range_of
 from graphopt_passes.layout.extents import window
-from graphopt_passes.layout.facts import Facts, Form, integers
-from graphopt_passes.layout.weights import Layout, lanes
+from graphopt_passes.layout.facts import Facts, Form, Kind, integers
+from graphopt_passes.layout.lanes import ZERO, number
+from graphopt_passes.layout.weights import Layout, lanes, view, whole
 
 if TYPE_CHECKING:
     from graphopt_passes.layout.emit import Builder, Built
@@ -42,13 +44,10 @@ def pad_form(node: Node, facts: Facts) -> Form | Mismatch | None:
     filler = _filler(node)
     if filler is None:
         return Mismatch("what {} is padded with is not constant", name)
-    if not np.isfinite(filler) and not facts.aligned(layout):
-        return Mismatch("padding lanes of {} would not stay finite", name)
     sizes = facts.extents(x)
     grown = [window(size, 1, pads[axis] + pads[axis + 4] - 1) for axis, size in zip(_AXES, sizes, strict=True)]
     extents = facts.refined((grown[0], grown[1], grown[2]), node)
-    lane = max(facts.lane(x), abs(filler)) if np.isfinite(filler) else 0.0
-    return Form(node, "pad", [x], [layout], extents, lane=lane, data={"pads": pads})
+    return Form(node, Kind.PAD, [x], [layout], extents, facts.lanes(x) | number(filler), data={"pads": pads})
 
 
 def _pads(node: Node) -> list[int] | None:
@@ -91,7 +90,7 @@ def crop_form(node: Node, facts: Facts) -> Form | Mismatch | None:
         return None
     if any(axis not in _AXES for axis in axes):
         return Mismatch("{} is cut along channels and others at once", x.name)
-    return Form(node, "crop", [x], [layout], facts.refined(None, node), lane=facts.lane(x), data={"axes": axes})
+    return Form(node, Kind.CROP, [x], [layout], facts.refined(None, node), facts.lanes(x), data={"axes": axes})
 
 
 def cut_axes(node: Node) -> list[int] | None:
@@ -109,8 +108,6 @@ def cut_axes(node: Node) -> list[int] | None:
 
 
 _GATED = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
-_ANY = 1e9
-"""More than what a gate is taken to hold."""
 
 
 def pixel_gate_form(node: Node, facts: Facts, images: list[Value]) -> Form | None:
@@ -124,11 +121,10 @@ def pixel_gate_form(node: Node, facts: Facts, images: list[Value]) -> Form | Non
         extents, own = facts.extents(image), facts.extents(gate)
         if own[1:] != extents[1:] or own[0] not in (1, extents[0]):
             return None
-        lane = facts.lane(image)
-        bound = lane * _ANY if node.op == "Mul" else lane + _ANY
-        return Form(
-            node, "pixel_gate", [image], [layout], extents, lane=bound, note="gate of pixels", data={"gate": gate}
-        )
+        known = facts.lanes(image), range_of(gate) if _spreads_over(layout, facts.block) > 1 else ZERO
+        bounds = lanes_behind(node, known if image is node.inputs[0] else known[::-1])
+        data: dict[str, object] = {"gate": gate}
+        return Form(node, Kind.PIXEL_GATE, [image], [layout], extents, bounds, note="gate of pixels", data=data)
     return None
 
 
@@ -136,25 +132,35 @@ def pixel_gate_form(node: Node, facts: Facts, images: list[Value]) -> Form | Non
 
 
 def build_pixel_gate(build: Builder, group: Group) -> Built:
-    """The gate in every lane of one block, by a 1x1 convolution with ones; it meets all blocks of the image alike."""
+    """The gate in every lane of one block, by a 1x1 convolution with ones; it meets all blocks of the image alike.
+
+    Where the image has one block only, its padding lanes get zeros.
+    """
     form = group.form
     entered = build.enter(form.operands[0])
     if isinstance(entered, Mismatch):
         return entered
-    value, layout = entered
+    value, layout, _ = entered
     gate: Any = form.data["gate"]
-    ones = build.rw.constant(np.ones((build.block, 1, 1, 1), np.float32))
-    spread = build.rw.op("Conv", build.now(gate), ones, domain="com.microsoft.nchwc")
+    blocks = _spreads_over(layout, build.block)
+    ones = np.ones((build.block, 1, 1, 1), np.float32)
+    if blocks == 1:
+        ones[layout[0] :] = 0
+    spread = build.rw.op("Conv", build.now(gate), build.rw.constant(ones), domain="com.microsoft.nchwc")
     build.state_type(spread, (build.block,), form.extents)
-    blocks = lanes(layout, build.block) // build.block
     if blocks > 1:
-        value = build.rw.op("Reshape", value, _view(layout, build.block))
-        spread = build.rw.op("Reshape", spread, _view((build.block,), build.block))
+        value = build.rw.op("Reshape", value, view(layout, build.block))
+        spread = build.rw.op("Reshape", spread, view((build.block,), build.block))
     is_first = build.now(form.operands[0]) is form.node.inputs[0]
     made = build.rw.op(form.node.op_type, *((value, spread) if is_first else (spread, value)))
     if blocks > 1:
-        made = build.rw.op("Reshape", made, _whole(layout, build.block))
+        made = build.rw.op("Reshape", made, whole(layout, build.block))
     return [(made, layout)]
+
+
+def _spreads_over(layout: Layout, block: int) -> int:
+    """How many blocks of an image a gate meets."""
+    return lanes(layout, block) // block
 
 
 def build_pad(build: Builder, group: Group) -> Built:
@@ -164,12 +170,12 @@ def build_pad(build: Builder, group: Group) -> Built:
     wide = (*pads[:4], 0, *pads[4:], 0)
     mode = node.attrs.get("mode")
 
-    def padded(view: Value) -> Value:
+    def padded(split: Value) -> Value:
         made: Value
         if node.graph.opset() < _PAD_OPERANDS:
-            made = build.rw.op("Pad", view, pads=wide, mode=mode, value=node.attrs.get("value"))
+            made = build.rw.op("Pad", split, pads=wide, mode=mode, value=node.attrs.get("value"))
         else:
-            made = build.rw.op("Pad", view, np.array(wide, np.int64), node.input(2), mode=mode)
+            made = build.rw.op("Pad", split, np.array(wide, np.int64), node.input(2), mode=mode)
         return made
 
     return _on_view(build, group, padded)
@@ -180,13 +186,13 @@ def build_crop(build: Builder, group: Group) -> Built:
     node = group.form.node
     axes: Any = group.form.data["axes"]
 
-    def cut(view: Value) -> Value:
+    def cut(split: Value) -> Value:
         made: Value
         if node.graph.opset() < _SLICE_OPERANDS:
-            made = build.rw.op("Slice", view, starts=node.attrs["starts"], ends=node.attrs["ends"], axes=tuple(axes))
+            made = build.rw.op("Slice", split, starts=node.attrs["starts"], ends=node.attrs["ends"], axes=tuple(axes))
         else:
             kept = np.array(axes, np.int64)
-            made = build.rw.op("Slice", view, node.inputs[1], node.inputs[2], kept, node.input(4))
+            made = build.rw.op("Slice", split, node.inputs[1], node.inputs[2], kept, node.input(4))
         return made
 
     return _on_view(build, group, cut)
@@ -196,14 +202,6 @@ def _on_view(build: Builder, group: Group, work: Any) -> Built:
     entered = build.enter(group.form.operands[0])
     if isinstance(entered, Mismatch):
         return entered
-    value, layout = entered
-    view = build.rw.op("Reshape", value, _view(layout, build.block))
-    return [(build.rw.op("Reshape", work(view), _whole(layout, build.block)), layout)]
-
-
-def _view(layout: Layout, block: int) -> np.ndarray:
-    return np.array([0, lanes(layout, block) // block, 0, 0, block], np.int64)
-
-
-def _whole(layout: Layout, block: int) -> np.ndarray:
-    return np.array([0, lanes(layout, block), 0, 0], np.int64)
+    value, layout, _ = entered
+    split = build.rw.op("Reshape", value, view(layout, build.block))
+    return [(build.rw.op("Reshape", work(split), whole(layout, build.block)), layout)]

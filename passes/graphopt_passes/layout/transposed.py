@@ -16,11 +16,11 @@ import numpy as np
 from graphopt.ir import Node, TensorType, Value
 from graphopt.match import Mismatch
 from graphopt_passes.layout import weights
-from graphopt_passes.layout.facts import FLOAT, Facts, Form, image_and_kernel
-from graphopt_passes.layout.weights import Layout
+from graphopt_passes.layout.facts import FLOAT, Facts, Form, Kind, image_and_kernel
+from graphopt_passes.layout.lanes import ZERO
 
 if TYPE_CHECKING:
-    from graphopt_passes.layout.emit import Builder, Built
+    from graphopt_passes.layout.emit import Blocked, Builder, Built
     from graphopt_passes.layout.plan import Group
 
 _BLOCKED = "com.microsoft.nchwc"
@@ -131,7 +131,7 @@ def transposed_form(node: Node, facts: Facts) -> Form | Mismatch | None:
     stated = facts.refined(None, node)
     extents = (batch, *(stated[at + 1] if size is None else size for at, size in enumerate(sizes)))
     data: dict[str, object] = {"phases": Phases(*axes, *known)}
-    return Form(node, "transposed", [x], [(outputs,)], extents, head=True, sums=False, note="transposed", data=data)
+    return Form(node, Kind.TRANSPOSED, [x], [(outputs,)], extents, ZERO, head=True, sums=False, data=data)
 
 
 def _axes(node: Node, kernel: Any) -> tuple[Axis, Axis] | Mismatch:
@@ -176,7 +176,7 @@ def build_transposed(build: Builder, group: Group) -> Built:
     x, weight = form.operands[0], form.node.inputs[1]
     assert weight is not None
     known = x.shape is not None or build.blocked(x) is not None
-    entered = build.enter(x, None if known else weight.constant_tensor.dims[:1])  # type: ignore[union-attr]
+    entered = build.convolved(group, None if known else weight.constant_tensor.dims[:1])  # type: ignore[union-attr]
     if isinstance(entered, Mismatch):
         return entered
     phases = Phases.of(form)
@@ -185,9 +185,9 @@ def build_transposed(build: Builder, group: Group) -> Built:
     return [(_in_order(build, form, out, phases), form.layouts[0])]
 
 
-def _convolution(build: Builder, group: Group, entered: tuple[Value, Layout], at: int) -> Value:
+def _convolution(build: Builder, group: Group, entered: Blocked, at: int) -> Value:
     """One convolution, with the activation."""
-    form, (source, inputs) = group.form, entered
+    form, (source, inputs, _) = group.form, entered
     phases, weight, bias = Phases.of(form), form.node.inputs[1], form.node.input(2)
     array = weight.const() if weight is not None else None
     assert array is not None

@@ -41,6 +41,16 @@ def lanes(layout: Layout, block: int) -> int:
     return sum(padded(channels, block) for channels in layout)
 
 
+def view(layout: Layout, block: int) -> Array:
+    """The shape that the memory of a blocked value has, [N, Cp / b, H, W, b], for `Reshape`."""
+    return np.array([0, lanes(layout, block) // block, 0, 0, block], np.int64)
+
+
+def whole(layout: Layout, block: int) -> Array:
+    """The shape of a blocked value again, for `Reshape`."""
+    return np.array([0, lanes(layout, block), 0, 0], np.int64)
+
+
 def divided(layout: Layout, sizes: Iterable[int], block: int) -> list[Layout] | None:
     """The layouts of consecutive pieces of a value; None unless each begins at a block and all are used up."""
     pieces, rest = [], list(layout)
