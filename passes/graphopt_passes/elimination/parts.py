@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from graphopt.ir import Node, Value
+from graphopt.operators import Slice
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
 from graphopt_passes.elimination.facts import int_list, made_by
-from graphopt_passes.fusion.slices import read_cuts
 
 _MOST_BYTES = 1 << 16
 Span = tuple[int, int]
@@ -93,9 +93,7 @@ def _gather(node: Node, concat: Node, axis: int, rank: int, rw: Rewriter) -> Out
 
 def _slice(node: Node, concat: Node, axis: int, rank: int, rw: Rewriter) -> Outcome:
     whole = node.inputs[0]
-    cuts = read_cuts(node, rank)
-    if isinstance(cuts, Mismatch):
-        return cuts
+    cuts = Slice.of(node).cuts
     if whole is None or list(cuts) != [axis]:
         return None
     cut = cuts[axis]

@@ -8,45 +8,7 @@ import numpy as np
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import made_by, only_reader
-
-
-class FuseConsecutiveConcats(OpRule):
-    """Let a `Concat` read the parts of a `Concat` along the same axis that only it reads."""
-
-    name = "fuse_consecutive_concats"
-    ops = ("Concat",)
-    opsets = "4-"
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_consecutive_concats"}
-
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Put the parts in place of each inner result."""
-        parts: list[Value | None] = []
-        outcome: Outcome = None
-        for value in node.inputs:
-            inner = made_by(value, "Concat")
-            if value is None or inner is None:
-                parts.append(value)
-                continue
-            problem = self._problem(value, inner, node)
-            if problem is not None:
-                outcome = problem
-                parts.append(value)
-            else:
-                parts.extend(inner.inputs)
-        if parts == node.inputs:
-            return outcome
-        return rw.replace(node, [rw.op("Concat", *parts, axis=node.attr("axis"))])
-
-    def _problem(self, value: Value, inner: Node, node: Node) -> Mismatch | None:
-        problem = only_reader(value, node)
-        if problem is not None:
-            return problem
-        a, b = inner.attr("axis"), node.attr("axis")
-        rank = value.rank
-        if a != b and (rank is None or a % rank != b % rank):
-            return Mismatch("{} is joined along axis {}, not {}", value.name, a, b)
-        return None
+from graphopt_passes.elimination.facts import made_by
 
 
 class FuseConcatIntoReshape(OpRule):

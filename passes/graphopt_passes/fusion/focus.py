@@ -7,10 +7,11 @@ from typing import ClassVar
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.operators import Slice
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.elimination.facts import made_by
-from graphopt_passes.fusion.slices import read_cuts
 
 Phase = tuple[int, int]
 
@@ -57,8 +58,11 @@ class ConvertSlicesToSpaceToDepth(OpRule):
 
 def _phase(cut: Node, height: object, width: object) -> Phase | None:
     """From which row and column a slice takes every second one to the end."""
-    found = read_cuts(cut, 4)
-    if isinstance(found, Mismatch) or sorted(found) != [2, 3]:
+    try:
+        found = Slice.of(cut).cuts
+    except Decline:
+        return None
+    if sorted(found) != [2, 3]:
         return None
     phase = []
     for axis, size in ((2, height), (3, width)):

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.ir.types import element_bits
+from graphopt.operators import Slice, Split
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import int_list
-from graphopt_passes.fusion.slices import read_cuts
 
 _MOST_POSITIONS = 1 << 14
 """Longer axes are not followed position by position."""
@@ -97,7 +97,10 @@ def _traced(value: Value | None, axis: int, reader: Node) -> list[tuple[Value, n
         places = np.arange(size) if places is None else places
         found.append((value, places))
         node = value.producer
-        step = _step(node, value, axis) if node is not None and node.graph is reader.graph else None
+        try:
+            step = _step(node, value, axis) if node is not None and node.graph is reader.graph else None
+        except Decline:
+            break
         if step is None or node is None:
             break
         places, value = step[places], node.inputs[0]
@@ -113,20 +116,16 @@ def _step(node: Node, value: Value, axis: int) -> np.ndarray | None:
         return None
     everything = np.arange(size)
     if node.op == "Slice":
-        cuts = read_cuts(node, len(shape))
-        if isinstance(cuts, Mismatch) or list(cuts) != [axis] or cuts[axis].step < 1:
+        cuts = Slice.of(node).cuts
+        if list(cuts) != [axis] or cuts[axis].step < 1:
             return None
-        return everything[cuts[axis].start : cuts[axis].end : cuts[axis].step]
+        return everything[cuts[axis].positions(size)]
     if node.op == "Split" and node.attr("axis", 0) % len(shape) == axis:
-        sizes = int_list(node, "split", 1, 13)
-        known = [] if sizes is None or isinstance(sizes, Mismatch) else list(sizes)
-        if sizes is None:
-            each = -(-size // len(node.outputs))
-            known = [max(min(each, size - each * at), 0) for at in range(len(node.outputs))]
-        if sum(known) != size or len(known) != len(node.outputs):
+        split = Split.of(node)
+        if sum(split.sizes) != size:
             return None
-        start = sum(known[: value.index])
-        return everything[start : start + known[value.index]]
+        start = split.starts[value.index]
+        return everything[start : start + split.sizes[value.index]]
     return _gathered(node, axis, len(shape), everything) if node.op == "Gather" else None
 
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from graphopt.ir import Node, Value
+from graphopt.operators import Slice
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
 from graphopt_passes.elimination.facts import constant_ints
-from graphopt_passes.fusion.slices import read_cuts
 
 _MOST_READERS = 256
 """A value with more readers than this is not looked at, and no sequence of more parts."""
@@ -86,9 +86,7 @@ def _part(node: Node, x: Value) -> tuple[int, int, int] | Mismatch | None:
         return None
     if x.shape is None:
         return Mismatch("the rank of {} is not known", x.name)
-    cuts = read_cuts(node, len(x.shape))
-    if isinstance(cuts, Mismatch):
-        return cuts
+    cuts = Slice.of(node).cuts
     if len(cuts) != 1:
         return None
     (axis, cut), *_ = cuts.items()

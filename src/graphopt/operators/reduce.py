@@ -55,6 +55,21 @@ class Reduction:
             return cls(node.op, x, (), keepdims)
         return cls(node.op, x, tuple(range(len(x.dims()))), keepdims)
 
+    def then(self, second: Reduction) -> Reduction:
+        """This one and a second of its kind that reads it, as one over the axes of both.
+
+        Raises:
+            Decline: one keeps its axes and the other does not, or the rank is needed and not known.
+        """
+        after = second.axes
+        if not self.keepdims:
+            left = [axis for axis in range(len(self.x.dims())) if axis not in self.axes]
+            after = tuple(left[axis] for axis in after)
+        axes = tuple(sorted({*self.axes, *after}))
+        if self.keepdims != second.keepdims and (second.keepdims or axes != second.axes):
+            raise Decline("one keeps its axes, the other does not")
+        return replace(self, axes=axes, keepdims=second.keepdims)
+
     def keeping(self, keepdims: bool) -> Reduction:
         """The same with the axes kept, or not."""
         return replace(self, keepdims=keepdims)
@@ -65,12 +80,12 @@ class Reduction:
         Raises:
             Decline: nothing is reduced, which cannot be said at every opset.
         """
+        keepdims = None if self.keepdims else 0
         if self.op in POSITIONS:
-            position: Value = to.op(
-                self.op, self.x, axis=self.axes[0], keepdims=int(self.keepdims), **dict(self.others)
-            )
+            position: Value = to.op(self.op, self.x, axis=self.axes[0], keepdims=keepdims, **dict(self.others))
             return position
         if not self.axes:
             raise Decline("{} reduces nothing", self.op)
-        reduced: Value = to.op(self.op, self.x, axes=self.axes, keepdims=int(self.keepdims))
+        axes = None if len(self.axes) == self.x.rank else self.axes
+        reduced: Value = to.op(self.op, self.x, axes=axes, keepdims=keepdims)
         return reduced

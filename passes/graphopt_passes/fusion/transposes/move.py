@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import ClassVar
 
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Value
 from graphopt.rewrite import GraphPass, Mismatch, Numerics, Outcome, Rewriter
-from graphopt_passes.fusion.transpose import join_transposes
+from graphopt_passes.fusion.consecutive import FuseConsecutiveTransposes
 from graphopt_passes.fusion.transposes.forms import moving_inputs, permuted
 from graphopt_passes.fusion.transposes.permuted import Perm
 from graphopt_passes.fusion.transposes.plan import choose
@@ -92,7 +93,10 @@ def _joined(nodes: list[Node], rw: Rewriter, rule: str) -> list[Node]:
             continue
         value, readers = node.outputs[0], list(node.outputs[0].users) if node.outputs[0] is not None else []
         rw.begin(rule, node)
-        if not join_transposes(node, rw):
+        try:
+            if not FuseConsecutiveTransposes().rewrite(node, rw):
+                continue
+        except Decline:
             continue
         assert value is not None
         read = {v for reader in readers for v in reader.inputs if v is not None}

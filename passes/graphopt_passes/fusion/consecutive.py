@@ -1,0 +1,273 @@
+"""Two operators of a kind in a row that are one."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from onnx import TensorProto as T
+
+from graphopt.errors import Decline
+from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.match import Match, Pattern
+from graphopt.operators import Reduction, Slice, Squeeze, Transpose, Unsqueeze
+from graphopt.operators.reduce import POSITIONS, REDUCTIONS
+from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
+from graphopt_passes.elimination.facts import pass_on
+
+
+class Consecutive(OpRule):
+    """Join an operator and one of its kind that it reads, as their view says.
+
+    Attributes:
+        view: the view of the operators.
+        alone: whether nothing else may read the first one; otherwise it stays for its other readers.
+    """
+
+    view: ClassVar[Any]
+    alone: ClassVar[bool] = False
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Read both, and write what they are together."""
+        value = node.operand(0)
+        first = (value.sole_source if self.alone else value.source)(node.op, reader=node)
+        return pass_on(node, self.join(self.view.of(first), self.view.of(node)).write(rw), rw)
+
+    def join(self, first: Any, second: Any) -> Any:
+        """What both do."""
+        return first.then(second)
+
+
+class FuseConsecutiveSlices(Consecutive):
+    """Join two `Slice` with constant bounds into one.
+
+    On different axes always; on the same axis where its size is known, or with steps of 1 and bounds from the front.
+    The first one stays for its other readers, where it has any.
+    """
+
+    name = "fuse_consecutive_slices"
+    ops = ("Slice",)
+    view = Slice
+    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_consecutive_slices"}
+
+
+class FuseConsecutiveSqueezes(Consecutive):
+    """Join two `Squeeze` into one.
+
+    The first one stays for its other readers, where it has any.
+    """
+
+    name = "fuse_consecutive_squeezes"
+    ops = ("Squeeze",)
+    view = Squeeze
+    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_consecutive_squeezes"}
+
+
+class FuseConsecutiveUnsqueezes(Consecutive):
+    """Join two `Unsqueeze` into one.
+
+    The first one stays for its other readers, where it has any.
+    """
+
+    name = "fuse_consecutive_unsqueezes"
+    ops = ("Unsqueeze",)
+    view = Unsqueeze
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "fuse_consecutive_unsqueezes",
+        "onnxscript": "UnsqueezeUnsqueeze",
+    }
+
+
+class FuseConsecutiveTransposes(Consecutive):
+    """Join two `Transpose` into one, or into none where they cancel.
+
+    With permutations `p` and then `q` the result has the permutation `p[q[i]]`; a missing `perm` reverses the axes.
+    The first one stays for its other readers, where it has any.
+    """
+
+    name = "fuse_consecutive_transposes"
+    ops = ("Transpose",)
+    view = Transpose
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "fuse_consecutive_transposes",
+        "onnxruntime": "TransposeOptimizer",
+    }
+
+
+class FuseConsecutiveReduce(Consecutive):
+    """Join two reductions of the same kind into one over the axes of both.
+
+    Sums, means, products and norms; means and norms of floats only, since those of integers are rounded in between.
+    Both keep their axes, or neither does; or the second drops all that the first kept.
+    """
+
+    name = "fuse_consecutive_reduce"
+    ops = ("ReduceL1", "ReduceL2", "ReduceMean", "ReduceProd", "ReduceSum")
+    numerics = Numerics.ROUNDING
+    view, alone = Reduction, True
+    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_consecutive_reduce"}
+
+    def join(self, first: Reduction, second: Reduction) -> Reduction:
+        """Count the second axes among those that the first leaves."""
+        if first.op not in ("ReduceProd", "ReduceSum") and first.x.dtype not in FLOAT_TYPES:
+            raise Decline("the element type of {} is not known to be a float", second.x.name)
+        return first.then(second)
+
+
+class FuseConsecutiveReduceUnsqueeze(OpRule):
+    """Let a reduction keep its axes instead of putting them back with `Unsqueeze`."""
+
+    name = "fuse_consecutive_reduce_unsqueeze"
+    ops = ("Unsqueeze",)
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "fuse_consecutive_reduce_unsqueeze",
+        "onnxslim": "FusionReduce",
+    }
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Compare the axes that go with those that come."""
+        reduction = Reduction.of(node.operand(0).sole_source(*REDUCTIONS, *POSITIONS, reader=node))
+        added = Unsqueeze.of(node)
+        if reduction.keepdims:
+            raise Decline
+        if reduction.axes != added.axes:
+            raise Decline("axes {} are reduced, {} come back", reduction.axes, added.axes)
+        return rw.replace(node, [reduction.keeping(True).write(rw)])
+
+
+class FuseConsecutiveLogSoftmax(PatternRule):
+    """Join `Softmax` and `Log` into `LogSoftmax`.
+
+    Where `Softmax` rounds to zero the logarithm is minus infinity, and `LogSoftmax` gives the right finite number: more
+    exact, but not the same, so it takes `numerics="fast"`.
+    """
+
+    name = "fuse_consecutive_log_softmax"
+    numerics = Numerics.FAST
+    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_consecutive_log_softmax"}
+
+    def pattern(self, op: Any, x: Pattern) -> Pattern:
+        """The axis may be any."""
+        log: Pattern = op.Log(op.Softmax(x, _bind="softmax", _other_attrs=True))
+        return log
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """Keep the attributes of the softmax."""
+        result: Value = rw.op("LogSoftmax", m.x, **m.softmax.attrs)
+        return result
+
+
+class FuseConsecutiveConcats(OpRule):
+    """Let a `Concat` read the parts of a `Concat` along the same axis that only it reads."""
+
+    name = "fuse_consecutive_concats"
+    ops = ("Concat",)
+    opsets = "4-"
+    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_consecutive_concats"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Put the parts in place of each inner result."""
+        parts: list[Value | None] = []
+        declined = Decline()
+        for value in node.inputs:
+            try:
+                parts.extend(_parts(value, node))
+            except Decline as reason:
+                declined = reason if reason.args else declined
+                parts.append(value)
+        if len(parts) == len(node.inputs):
+            raise declined
+        return rw.replace(node, [rw.op("Concat", *parts, axis=node.attr("axis"))])
+
+
+def _parts(value: Value | None, node: Node) -> list[Value | None]:
+    """What an operand of a `Concat` is joined from, along the same axis."""
+    if value is None:
+        raise Decline
+    inner = value.sole_source("Concat", reader=node)
+    a, b = inner.attr("axis"), node.attr("axis")
+    if a != b and (value.rank is None or value.axis(a) != value.axis(b)):
+        raise Decline("{} is joined along axis {}, not {}", value.name, a, b)
+    return inner.inputs
+
+
+class FuseConsecutiveMinMax(OpRule):
+    """Join `Min` of `Min`, or `Max` of `Max`, into one of all their operands, the constant ones made one."""
+
+    name = "fuse_consecutive_min_max"
+    ops = ("Max", "Min")
+    opsets = "8-"
+    numerics = Numerics.ROUNDING  # of two zeros either may be found
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "FuseSuccessiveMin"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Collect the operands of an inner one."""
+        value = next((v for v in node.inputs if v is not None and v.made_by(node.op)), None)
+        if value is None:
+            raise Decline
+        inner = value.sole_source(node.op, reader=node)
+        operands = [v for each in node.inputs for v in (inner.inputs if each is value else [each]) if v is not None]
+        return rw.replace(node, [rw.op(node.op, *_with_one_constant(operands, node.op))])
+
+
+def _with_one_constant(operands: list[Value], op: str) -> list[Value | np.ndarray]:
+    """The operands with all that is constant computed ahead."""
+    plain: list[Value | np.ndarray] = [v for v in dict.fromkeys(operands) if not v.is_const]
+    constants = [v for v in dict.fromkeys(operands) if v.is_const]
+    if len(constants) < 2:
+        return [*plain, *constants]
+    arrays = [array for v in constants if (array := v.const(_MOST_BYTES)) is not None]
+    if len(arrays) < len(constants) or any(a.dtype.kind not in "fiu" or np.isnan(a).any() for a in arrays):
+        raise Decline("the constants are large, hold NaN or are no numbers")
+    try:
+        shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    except ValueError:
+        raise Decline("the constants cannot be broadcast") from None
+    best = np.broadcast_to(arrays[0], shape)
+    for array in arrays[1:]:
+        best = np.minimum(best, array) if op == "Min" else np.maximum(best, array)
+    return [*plain, np.asarray(best)]
+
+
+_MOST_BYTES = 1 << 20
+
+_FLOATS = frozenset({T.FLOAT16, T.BFLOAT16, T.FLOAT, T.DOUBLE})
+_WIDER: dict[int, frozenset[int]] = {
+    T.BOOL: frozenset({T.INT8, T.UINT8, T.INT16, T.UINT16, T.INT32, T.UINT32, T.INT64, T.UINT64}) | _FLOATS,
+    T.INT8: frozenset({T.INT16, T.INT32, T.INT64}) | _FLOATS,
+    T.UINT8: frozenset({T.INT16, T.UINT16, T.INT32, T.UINT32, T.INT64, T.UINT64}) | _FLOATS,
+    T.INT16: frozenset({T.INT32, T.INT64, T.FLOAT, T.DOUBLE}),
+    T.UINT16: frozenset({T.INT32, T.UINT32, T.INT64, T.UINT64, T.FLOAT, T.DOUBLE}),
+    T.INT32: frozenset({T.INT64, T.DOUBLE}),
+    T.UINT32: frozenset({T.INT64, T.UINT64, T.DOUBLE}),
+    T.FLOAT16: frozenset({T.FLOAT, T.DOUBLE}),
+    T.BFLOAT16: frozenset({T.FLOAT, T.DOUBLE}),
+    T.FLOAT: frozenset({T.DOUBLE}),
+}
+"""The types that hold every number of a type exactly."""
+
+
+class FuseConsecutiveCasts(OpRule):
+    """Leave out a `Cast` to a type that holds every number of the one before, when another `Cast` follows.
+
+    Where that leads back to the first type both go. The first one stays for its other readers, where it has any.
+    """
+
+    name = "fuse_consecutive_casts"
+    ops = ("Cast",)
+    opsets = "6-"
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "CastCast", "onnxruntime": "CastChainElimination"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Cast what the first one reads."""
+        first = node.operand(0).source("Cast", reader=node)
+        x, middle, last = first.operand(0), first.attr("to"), node.attr("to")
+        if x.dtype is None:
+            raise Decline("the element type that {} is converted from is not known", node.operand(0).name)
+        if middle not in _WIDER.get(x.dtype, ()):
+            raise Decline("not every number of type {} fits type {}", T.DataType.Name(x.dtype), T.DataType.Name(middle))
+        if x.dtype == last:
+            return pass_on(node, x, rw)
+        if x.dtype in _FLOATS and last not in _FLOATS:
+            raise Decline("what is out of the range of {} may convert otherwise", T.DataType.Name(last))
+        return rw.replace(node, [rw.op("Cast", x, **node.attrs)])
