@@ -53,5 +53,6 @@ PASSES: dict[str, str] = {
     "eliminate_unused_initializer": "elimination.dead:EliminateUnusedInitializer",
     "eliminate_unused_function": "elimination.dead:EliminateUnusedFunction",
     "eliminate_duplicate_initializer": "elimination.duplicates:EliminateDuplicateInitializer",
+    "eliminate_negligible_weights": "elimination.negligible:EliminateNegligibleWeights",
     "eliminate_padded_kernel_cells": "elimination.kernel:EliminatePaddedKernelCells",
 }

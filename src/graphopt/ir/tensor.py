@@ -37,6 +37,11 @@ _DIRECT: dict[int, np.dtype[Any]] = {
 
 _FROM_NUMPY = {dtype: code for code, dtype in _DIRECT.items()}
 
+_BITS = {TensorProto.FLOAT: np.dtype("<u4"), TensorProto.DOUBLE: np.dtype("<u8")}
+_CHUNK = 1 << 16
+_EVERY = 64
+"""Of a tensor in a file that is too large to be read for a look, one chunk in so many is read."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
@@ -106,7 +111,7 @@ class Tensor:
     as NumPy; nothing is read before it is called.
     """
 
-    __slots__ = ("_array", "_key", "_nbytes", "_proto", "_sample", "dims", "dtype", "source")
+    __slots__ = ("_array", "_key", "_least", "_nbytes", "_proto", "_sample", "dims", "dtype", "source")
 
     def __init__(
         self, dtype: int, dims: tuple[int, ...], *, proto: TensorProto | None = None,
@@ -120,6 +125,7 @@ class Tensor:
         self._key: Hashable = None
         self._nbytes: int | None = None
         self._sample: bytes | None = None
+        self._least: dict[int | None, np.floating[Any] | None] = {}
 
     @classmethod
     def from_array(cls, array: np.ndarray, dtype: int | None = None) -> Tensor:
@@ -239,6 +245,33 @@ class Tensor:
         flat = np.ascontiguousarray(self.array()).reshape(-1).view(np.uint8)
         length = min(_SAMPLE, flat.size)
         return b"".join([flat[at : at + length].tobytes() for at in _places(flat.size, length)])
+
+    def least(self, most_read: int | None = None) -> np.floating[Any] | None:
+        """The smallest magnitude of its elements that are not zero.
+
+        Args:
+            most_read: above so many bytes in a file only a part of them is looked at.
+
+        Returns:
+            A number of its element type, infinity when all are zero or NaN; None when it is neither float nor double.
+        """
+        bits = _BITS.get(self.dtype)
+        if bits is None or not self.numel:
+            return None
+        limit = most_read if self.source is not None else None
+        if limit not in self._least:
+            self._least[limit] = self._find_least(bits, 1 if limit is None or self.nbytes <= limit else _EVERY)
+        return self._least[limit]
+
+    def _find_least(self, bits: np.dtype[Any], every: int) -> np.floating[Any]:
+        flat = np.ascontiguousarray(self.array()).reshape(-1).view(bits)
+        magnitude = bits.type(np.iinfo(bits).max >> 1)
+        best = np.array(np.inf, _DIRECT[self.dtype]).view(bits)[()]
+        for start in range(0, flat.size, _CHUNK * every):
+            chunk = flat[start : start + _CHUNK] & magnitude
+            chunk -= bits.type(1)  # zeros become the largest of all
+            best = min(best, chunk.min() + bits.type(1) or best)
+        return np.asarray(best, bits).view(_DIRECT[self.dtype])[()]  # type: ignore[no-any-return]
 
     def fill(self, proto: TensorProto, name: str | None = None) -> None:
         """Write this tensor into an empty `proto`, data inline.

@@ -43,6 +43,8 @@ class Event:
         changed: nodes whose attributes or inputs were changed where they stand.
         bytes: constant data added minus constant data dropped.
         detail: anything else the pass wants to say.
+        zeroed: weights that were set to zero because they cannot matter.
+        bound: by how much that may change an output at most, for activations of magnitude 1.
     """
 
     index: int
@@ -53,6 +55,8 @@ class Event:
     changed: tuple[NodeNote, ...] = ()
     bytes: int = 0
     detail: str = ""
+    zeroed: int = 0
+    bound: float = 0.0
 
     def __str__(self) -> str:
         before, after = ", ".join(map(str, self.removed)), ", ".join(map(str, self.added))

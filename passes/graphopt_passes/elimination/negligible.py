@@ -1,0 +1,94 @@
+"""Weights so small that they cannot matter: denormal ones, and those whose products are."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from graphopt.ir import Graph, Node, Value
+from graphopt.rewrite import FIRED, GraphPass, Mismatch, Numerics, Outcome, Rewriter
+from graphopt_passes.elimination.magnitude import magnified_after, magnified_before
+from graphopt_passes.elimination.rows import WEIGHED, Rows, has_negligible, read_rows, threshold
+
+_SAMPLED = 1 << 22
+"""Weights in files are read in full up to this many bytes, and above where a sample has a negligible one."""
+
+
+class EliminateNegligibleWeights(GraphPass):
+    """Set weights to zero that are so small that they cannot matter, denormal ones above all.
+
+    Batch normalization folded into convolutions, and training, leave weights that are denormal, or so small that their
+    products with ordinary activations are. Many processors take a hundred times as long for each. Of the constant
+    float and double weights of `Conv`, `ConvTranspose`, `Gemm`, `MatMul` and of the scale of `BatchNormalization`
+    those go whose magnitude is below the smallest normal number over the machine epsilon: 9.9e-32 for float, 1e-292
+    for double.
+
+    The output that a removed weight belongs to changes by at most the sum of the magnitudes of the weights removed
+    from its row times the largest magnitude of the input. Beside that absolute bound one of two things must hold.
+    Either the sum is at most the square of the epsilon (1.4e-14 for float) times the largest weight or bias that
+    stays in the row, so that what goes is far below the rounding of what stays. Or nothing between the operator and
+    the next sum with other values magnifies: products with constants on the way, multiplied, stay below the inverse
+    of that square. In front of the operator the same is asked of what the activations were multiplied with.
+
+    An infinite activation that meets a removed weight gives NaN where it gave an infinity, as it does when the runtime
+    flushes denormals to zero by itself. Numbers and NaN are as before, within the bound.
+    """
+
+    name = "eliminate_negligible_weights"
+    numerics = Numerics.ROUNDING
+    late = True
+    finite = True
+    peers: ClassVar[dict[str, str]] = {}
+
+    def run(self, graph: Graph, rw: Rewriter) -> None:
+        """Look at the weights of each operator that has some."""
+        if graph.model.proto.training_info:
+            return
+        for node in graph:
+            for index in WEIGHED.get(node.op, ()):
+                weight = node.input(index)
+                if weight is None or not has_negligible(weight, _SAMPLED):
+                    continue
+                outcome = _eliminate(node, index, weight, rw)
+                if isinstance(outcome, Mismatch):
+                    rw.decline("{}", outcome, node=node)
+
+
+def _eliminate(node: Node, index: int, weight: Value, rw: Rewriter) -> Outcome:
+    """Set the negligible weights of an operator's input to zero, or say why none of them."""
+    if any(user.op not in WEIGHED for user in weight.users) or weight.output_count:
+        return Mismatch("{} is read by others too", weight.name)
+    rows = read_rows(node, index)
+    if isinstance(rows, Mismatch):
+        return rows
+    limit = threshold(rows.array.dtype)
+    removed = (np.abs(rows.array) < limit) & (rows.array != 0)
+    outcome = _removable(node, index, rows, removed)
+    if isinstance(outcome, Mismatch):
+        return outcome
+    count = int(np.count_nonzero(outcome))
+    bound = float(rows.sums(outcome).max())
+    array = rows.array.copy()
+    array[outcome] = 0
+    detail = f"{count} negligible weights of {weight.name}; no output changes by more than {bound:.2g} of an input"
+    fired = rw.set_input(node, index, rw.constant(array.reshape(weight.shape), like=weight), detail)
+    if fired is FIRED:
+        rw.note_zeroed(count, bound)
+    return fired
+
+
+def _removable(node: Node, index: int, rows: Rows, removed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | Mismatch:
+    """Which of the small weights may go: where all is far below what stays, or nothing magnifies it."""
+    square = float(np.finfo(rows.array.dtype).eps) ** 2
+    lost = rows.sums(removed)
+    outputs = lost <= square * rows.largest(removed)
+    problem = None if outputs.all() else magnified_before(node, index)
+    if problem is None and not outputs.all():
+        outputs |= lost <= square * rows.bias
+        if not outputs.all():
+            problem = magnified_after(node, mixed=bool(outputs.any()))
+    if problem is None:
+        return removed
+    kept = removed & rows.spread(outputs)
+    return kept if kept.any() else problem

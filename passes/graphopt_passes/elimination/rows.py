@@ -1,0 +1,155 @@
+"""Constant weights of linear operators, seen as rows: one for each output, with the terms that are summed up in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir import Node, Value
+from graphopt.rewrite import Mismatch
+from graphopt_passes.fusion.batchnorm import read_batchnorm
+
+WEIGHED: dict[str, tuple[int, ...]] = {
+    "Conv": (1,), "com.microsoft::FusedConv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1),
+    "com.microsoft::FusedGemm": (0, 1), "MatMul": (0, 1), "BatchNormalization": (1,), "LSTM": (1, 2), "GRU": (1, 2),
+    "RNN": (1, 2),
+}  # fmt: skip
+"""Operators that multiply their input with weights, and the positions of these."""
+
+
+
+
+def threshold(dtype: np.dtype[Any]) -> float:
+    """Below this a weight is negligible: products with activations as small as the machine epsilon are denormal."""
+    info = np.finfo(dtype)
+    return float(info.smallest_normal) / float(info.eps)
+
+
+def has_negligible(value: Value | None, most_read: int | None = None) -> bool:
+    """Whether a constant of float or double has a negligible element.
+
+    Args:
+        value: the value.
+        most_read: above so many bytes in a file only a part of them is looked at.
+    """
+    tensor = value.constant_tensor if value is not None else None
+    least = tensor.least(most_read) if tensor is not None else None
+    return least is not None and float(least) < threshold(least.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The weights of an operator by output.
+
+    Attributes:
+        array: the weights with four axes, of which the first and the third number the outputs.
+        scale: what each output's sum is multiplied with, by both axes.
+        bias: the magnitude of what is added to each output then, by both axes; 0 where that is not known.
+    """
+
+    array: np.ndarray[Any, Any]
+    scale: np.ndarray[Any, Any]
+    bias: np.ndarray[Any, Any]
+
+    def sums(self, chosen: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The sum of the magnitudes of the chosen weights of each output."""
+        magnitudes = np.where(chosen, np.abs(self.array), 0)
+        return np.asarray(magnitudes.sum(axis=(1, 3), dtype=np.float64) * self.scale)
+
+    def largest(self, without: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The largest magnitude of the weights of each output that are not among those."""
+        magnitudes = np.where(without, 0, np.abs(self.array))
+        return np.asarray(magnitudes.max(axis=(1, 3), initial=0).astype(np.float64) * self.scale)
+
+    def spread(self, outputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """One truth value per output as one per weight."""
+        return outputs[:, None, :, None]
+
+
+def read_rows(node: Node, index: int) -> Rows | Mismatch:
+    """The constant weights at an input of an operator of `WEIGHED`.
+
+    Args:
+        node: the operator.
+        index: the position of the weights.
+    """
+    weight = node.input(index)
+    array = weight.const() if weight is not None else None
+    if weight is None or array is None:
+        return Mismatch("the weight at input {} is not constant", index)
+    return _READERS[node.op_type](node, index, array)
+
+
+def _of_conv(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows | Mismatch:
+    return _plain(array.reshape(1, 1, len(array), -1), _magnitudes(node.input(2), len(array)))
+
+
+def _of_conv_transpose(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows | Mismatch:
+    group = node.attr("group", 1)
+    if array.ndim < 3 or group < 1 or len(array) % group:
+        return Mismatch("{} input channels in {} groups", len(array), group)
+    rows = array.reshape(group, len(array) // group, array.shape[1], -1)
+    return _plain(rows, _magnitudes(node.input(2), group * array.shape[1]))
+
+
+def _of_gemm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows | Mismatch:
+    if array.ndim != 2:
+        return Mismatch("the weight of Gemm has {} axes", array.ndim)
+    first = bool(node.attr("transA" if index == 0 else "transB", 0)) == (index == 1)
+    rows = array.reshape(1, 1, *array.shape) if first else array.reshape(1, *array.shape, 1)
+    addend = node.input(2)
+    bias = addend.const() if addend is not None else None
+    if bias is not None:
+        bias = np.abs(bias.reshape((1,) * (2 - bias.ndim) + bias.shape)).min(axis=1 if index == 0 else 0)
+        bias = np.broadcast_to(bias, (rows.shape[2],)) * abs(float(node.attr("beta", 1.0)))
+    return _plain(rows, bias, abs(float(node.attr("alpha", 1.0))))
+
+
+def _of_matmul(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows | Mismatch:
+    if array.ndim < 2 or index == 0:
+        return _plain(array.reshape(1, 1, -1, array.shape[-1]) if array.ndim else array.reshape(1, 1, 1, 1))
+    return _plain(array.reshape(-1, *array.shape[-2:], 1))
+
+
+def _of_batchnorm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows | Mismatch:
+    affine = read_batchnorm(node)
+    if isinstance(affine, Mismatch):
+        return affine
+    variance = node.inputs[4]
+    assert variance is not None
+    spread = variance.const()
+    assert spread is not None
+    factor = 1 / np.sqrt(spread.astype(np.float64) + np.float64(np.float32(node.attr("epsilon"))))
+    return Rows(array.reshape(1, 1, -1, 1), factor.reshape(1, -1), np.abs(affine[1]).reshape(1, -1))
+
+
+def _of_recurrence(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows | Mismatch:
+    if array.ndim != 3:
+        return Mismatch("the weight of {} has {} axes", node.op, array.ndim)
+    bias = node.input(3)
+    both = bias.const() if bias is not None else None
+    number = array.shape[0] * array.shape[1]
+    if both is not None and both.size == 2 * number:
+        both = np.abs(both.reshape(array.shape[0], 2, -1).astype(np.float64).sum(axis=1))
+    return _plain(array.reshape(1, 1, number, -1), both if both is not None and both.size == number else None)
+
+
+def _plain(array: np.ndarray[Any, Any], bias: np.ndarray[Any, Any] | None = None, scale: float = 1.0) -> Rows:
+    outputs = (array.shape[0], array.shape[2])
+    shift = np.zeros(outputs) if bias is None else bias.astype(np.float64).reshape(outputs)
+    return Rows(array, np.full(outputs, scale), shift)
+
+
+def _magnitudes(bias: Value | None, number: int) -> np.ndarray[Any, Any] | None:
+    array = bias.const() if bias is not None else None
+    return np.abs(array) if array is not None and array.size == number else None
+
+
+_READERS: dict[str, Callable[[Node, int, np.ndarray[Any, Any]], Rows | Mismatch]] = {
+    "Conv": _of_conv, "FusedConv": _of_conv, "ConvTranspose": _of_conv_transpose, "Gemm": _of_gemm,
+    "FusedGemm": _of_gemm, "MatMul": _of_matmul, "BatchNormalization": _of_batchnorm, "LSTM": _of_recurrence,
+    "GRU": _of_recurrence, "RNN": _of_recurrence,
+}  # fmt: skip
