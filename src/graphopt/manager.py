@@ -97,6 +97,11 @@ class Result:
         return self.log.failures
 
     @property
+    def zeroed(self) -> int:
+        """How many weights were set to zero because they cannot matter; the events state by how much it may matter."""
+        return sum(event.zeroed for event in self.log.events)
+
+    @property
     def stats(self) -> dict[str, RuleStats]:
         """Attempts, hits and seconds of each pass."""
         return self.log.stats

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -173,10 +174,15 @@ def main() -> None:
                 counts = table.setdefault((outcome.what, outcome.numerics), Counter())
                 counts[outcome.verdict if outcome.verdict in (SAME, RENAMED) else "another graph"] += 1
                 if outcome.verdict != SAME:
-                    print(f"{key}: {outcome}", flush=True)
-            print(f"{key}: {sum(o.verdict == SAME for o in found)} of {len(found)} equal", flush=True)
+                    _tell(f"{key}: {outcome}")
+            _tell(f"{key}: {sum(o.verdict == SAME for o in found)} of {len(found)} equal")
     for (what, wanted), counts in table.items():
-        print(f"{what:22} {wanted:10} " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+        _tell(f"{what:22} {wanted:10} " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

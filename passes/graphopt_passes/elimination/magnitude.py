@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from graphopt.ir import Node, Value
+from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.rewrite import Mismatch
-from graphopt_passes.elimination.rows import WEIGHED, has_negligible, read_rows
+from graphopt_passes.elimination.rows import WEIGHED
 from graphopt_passes.fusion.batchnorm import read_batchnorm
 
 MOST = float(np.finfo(np.float32).eps) ** -2
 """Products of constants below this leave what is negligible negligible."""
 
-_STEPS = 64
+_STEPS = 500
 """Values on the way that are looked at, at most."""
 
 _POINTWISE = frozenset(
@@ -32,63 +32,95 @@ _MOVING = frozenset(
 )  # fmt: skip
 """Operators that change no more than their first input does, and may move channels."""
 
+_JUMPING = frozenset(
+    ("Sign", "Ceil", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "Not", "NonZero", "Mod",
+     "Cast")
+)  # fmt: skip
+"""Operators that jump at zero."""
+
+_STEEP = frozenset(("Reciprocal", "Log", "Sqrt", "Pow", "ArgMax", "ArgMin", "TopK", "IsInf", "IsNaN"))
+"""Operators that are steep at zero, or for which it may matter what is the largest there."""
+
 _JOINING = frozenset(("Add", "Sub", "Sum", "Mean", "Max", "Min"))
 _BOUNDED = frozenset(("Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax", "Sin", "Cos"))
-_MIXING = frozenset(("Conv", "com.microsoft::FusedConv", "Gemm", "com.microsoft::FusedGemm", "MatMul"))
+_WITH_BIAS = frozenset(("Conv", "com.microsoft::FusedConv", "ConvTranspose", "Gemm", "com.microsoft::FusedGemm"))
+_RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
+_ORDINARY = 4.0
+"""Weights up to this are those of layers that keep the magnitude of what they compute."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A value on the way, what it was multiplied with so far, and whether its channels are where they were."""
+    """A value on the way, what it was multiplied with so far, and whether it was summed up with others."""
 
     value: Value
     gain: float
-    in_place: bool
+    joined: bool
 
 
-def magnified_after(node: Node, *, mixed: bool = True) -> Mismatch | None:
+def magnified_after(node: Node, lost: float, *, summed: bool) -> Mismatch | None:
     """Why a small change of what a linear operator computes may become a large one; None when it cannot.
 
-    Every way is followed to a graph output, or to a sum with other values.
+    Every way is followed until constants that are far larger are added, or to where the graph ends.
 
     Args:
         node: the operator.
-        mixed: whether other outputs of it are not small, so that a sum over all of them is a sum with other values.
+        lost: by how much its output changes for activations of magnitude 1.
+        summed: whether it is a change beside far larger terms, so that only what magnifies it can matter.
     """
-    ways = [_Way(value, 1.0, True) for value in node.outputs if value is not None]
+    ways = [_Way(value, 1.0, joined=False) for value in node.outputs if value is not None]
     seen: dict[Value, float] = {}
-    while ways:
+    while ways and len(seen) < _STEPS:
         way = ways.pop()
         if seen.get(way.value, 0.0) >= way.gain:
             continue
         seen[way.value] = way.gain
-        if len(seen) > _STEPS:
-            return Mismatch("{} reaches more than {} values", node.op, _STEPS)
         for user in way.value.users:
-            further = _through(way, user, mixed=mixed)
+            further = _through(way, user, lost, summed=summed)
             if isinstance(further, Mismatch):
                 return further
             ways += further
     return None
 
 
-def _through(way: _Way, user: Node, *, mixed: bool) -> list[_Way] | Mismatch:
-    """Where a change goes on to from a reader of a value: nowhere when it is summed up with others there."""
+def _through(way: _Way, user: Node, lost: float, *, summed: bool) -> list[_Way] | Mismatch:
+    """Where a change goes on to from a reader of a value: nowhere when it vanishes there."""
     value = way.value
-    if user.graph is not value.graph:
-        return Mismatch("{} is read in a body", value.name)
-    factor = _factor(user, value)
+    factor = _factor(user, value) if user.graph is value.graph else None
     if factor is None:
+        steep = user.op in _STEEP or (user.op == "Div" and user.input(0) is not value)
+        if user.graph is value.graph and user.op not in _JUMPING and (summed or (way.joined and not steep)):
+            return []
         return Mismatch("{} may magnify {}", user.op, value.name)
-    gain = way.gain * factor
+    linear = user.op in WEIGHED and user.op != "BatchNormalization"
+    gain = way.gain * (max(1.0, factor / _ORDINARY) if linear else factor)
     if not gain <= MOST:
         return Mismatch("{} is magnified by up to {:.2g} after it", value.name, gain)
-    if user.op in _JOINING and any(_is_ordinary(other) for other in user.inputs if other not in (value, None)):
+    if _least_added(user, value) * float(np.finfo(np.float32).eps) ** 2 >= gain * lost:
         return []
-    if mixed and way.in_place and user.op in _MIXING and user.attr("group", 1) == 1:
-        return []
-    in_place = way.in_place and (user.op not in _MOVING or user.op in ("Flatten", "Squeeze"))
-    return [_Way(output, gain, in_place) for output in user.outputs if output is not None]
+    joined = way.joined or linear or user.op in _JOINING
+    return [_Way(output, gain, joined) for output in user.outputs if output is not None]
+
+
+def _least_added(user: Node, value: Value) -> float:
+    """The least magnitude of the constants that an operator adds to what it computes of a value."""
+    added = _added(user)
+    return float(np.abs(added).min()) if added is not None and added.size and value in user.inputs else 0.0
+
+
+def _added(node: Node) -> np.ndarray[Any, Any] | None:
+    """The constants that an operator adds to its result, None where it adds none."""
+    if node.op == "BatchNormalization":
+        affine = read_batchnorm(node)
+        return None if isinstance(affine, Mismatch) else affine[1]
+    index = 2 if node.op in _WITH_BIAS else 1 if node.op in ("Add", "Sub") else None
+    addend = node.input(index) if index is not None else None
+    if node.op == "Add" and addend is not None and not addend.is_const:
+        addend = node.input(0)
+    array = addend.const() if addend is not None else None
+    if array is None or array.dtype.kind != "f":
+        return None
+    return np.asarray(array.astype(np.float64) * float(node.attr("beta", 1.0)))
 
 
 def _factor(user: Node, value: Value) -> float | None:
@@ -96,7 +128,9 @@ def _factor(user: Node, value: Value) -> float | None:
     if user.op in _POINTWISE or user.op in _MOVING:
         steep = user.op in ("HardSigmoid", "Elu", "LeakyRelu") and abs(float(user.attr("alpha", 1.0)))
         return max(1.0, steep) if value in user.inputs[:1] or user.op == "Concat" else None
-    if user.op in _JOINING:
+    if user.op in _JOINING or (user.op == "Cast" and user.attr("to") in FLOAT_TYPES):
+        return 1.0
+    if user.op == "Where" and user.inputs[0] is not value:
         return 1.0
     others = [other for other in user.inputs if other is not value]
     if user.op == "Mul":
@@ -112,18 +146,14 @@ def _factor(user: Node, value: Value) -> float | None:
 
 
 def _linear_factor(user: Node, value: Value) -> float | None:
-    """The largest sum of magnitudes of the weights that a linear operator multiplies a value with."""
+    """The largest weight that a linear operator multiplies a value with."""
     for index in WEIGHED.get(user.op, ()):
         weight = user.input(index)
-        if weight is not None and weight is not value and weight.is_const and user.op_type not in _RECURRENT:
-            rows = read_rows(user, index)
-            if isinstance(rows, Mismatch):
-                return None
-            return float(rows.sums(np.ones((1, 1, 1, 1), bool)).max(initial=0.0))
+        array = weight.const() if weight is not None and weight is not value else None
+        if array is not None and user.op_type not in _RECURRENT:
+            alpha = abs(float(user.attr("alpha", 1.0))) if user.op_type.endswith("Gemm") else 1.0
+            return alpha * max(float(array.max(initial=0.0)), -float(array.min(initial=0.0)))
     return None
-
-
-_RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
 
 
 def _limit(value: Value | None, depth: int = 4) -> float | None:
@@ -165,21 +195,6 @@ def _inverse(value: Value | None) -> float | None:
     return 1.0 / least if least > 0 else None
 
 
-def _is_ordinary(value: Value | None) -> bool:
-    """Whether a value is computed, and not of an operator that has negligible weights itself."""
-    steps = 0
-    while value is not None and not value.is_const and steps < _STEPS:
-        node = value.producer
-        if node is None:
-            return True
-        if any(has_negligible(node.input(index)) for index in WEIGHED.get(node.op, ())):
-            return False
-        if node.op not in _POINTWISE:
-            return True
-        value, steps = node.input(0), steps + 1
-    return False
-
-
 def magnified_before(node: Node, index: int) -> Mismatch | None:
     """Why the activations that a linear operator multiplies with its weights may be enormous; None for ordinary ones.
 
@@ -192,27 +207,17 @@ def magnified_before(node: Node, index: int) -> Mismatch | None:
     seen: set[Value] = set()
     while ways and len(seen) < _STEPS:
         value, gain = ways.pop()
-        if value in seen:
+        maker = value.producer
+        if value in seen or maker is None or maker.op in _BOUNDED:
             continue
         seen.add(value)
-        for source, factor in _sources(value):
-            if not gain * factor <= MOST:
-                return Mismatch("{} is magnified by up to {:.2g} before it", value.name, gain * factor)
-            if source is not None:
-                ways.append((source, gain * factor))
-    return None
-
-
-def _sources(value: Value) -> Iterator[tuple[Value | None, float]]:
-    """What a value is computed from and what that is multiplied with; None for the value where that ends."""
-    node = value.producer
-    if node is None:
-        return
-    if node.op in _POINTWISE or node.op in _MOVING or node.op in _JOINING:
-        yield from ((source, 1.0) for source in node.inputs if source is not None and not source.is_const)
-    elif node.op in ("Mul", "Div", "BatchNormalization", *WEIGHED):
-        for source in node.inputs:
+        added = _added(maker)
+        largest = gain * float(np.abs(added).max(initial=0.0)) if added is not None else 0.0
+        for source in maker.inputs:
             if source is not None and not source.is_const:
-                factor = _factor(node, source)
-                linear = node.op in WEIGHED and node.op != "BatchNormalization"
-                yield None if linear else source, 1.0 if factor is None else factor
+                factor = _factor(maker, source)
+                ways.append((source, gain * max(1.0, (factor or 1.0) / _ORDINARY)))
+                largest = max(largest, ways[-1][1])
+        if not largest <= MOST:
+            return Mismatch("{} may be as large as {:.2g}", value.name, largest)
+    return None

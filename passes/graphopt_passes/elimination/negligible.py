@@ -26,19 +26,20 @@ class EliminateNegligibleWeights(GraphPass):
 
     The output that a removed weight belongs to changes by at most the sum of the magnitudes of the weights removed
     from its row times the largest magnitude of the input. Beside that absolute bound one of two things must hold.
-    Either the sum is at most the square of the epsilon (1.4e-14 for float) times the largest weight or bias that
-    stays in the row, so that what goes is far below the rounding of what stays. Or nothing between the operator and
-    the next sum with other values magnifies: products with constants on the way, multiplied, stay below the inverse
-    of that square. In front of the operator the same is asked of what the activations were multiplied with.
+    Either the sum is at most the square of the epsilon (1.4e-14 for float) times the bias of that output. Or nothing
+    that reads the output magnifies it: the constants it is multiplied with on the way, to where constants that much
+    larger are added or the graph ends, stay below the inverse of that square; and unless weights that much larger
+    stay in the row, no operator on the way tells zero from next to zero. In front of the operator the activations
+    must not have been multiplied with more than that either.
 
     An infinite activation that meets a removed weight gives NaN where it gave an infinity, as it does when the runtime
-    flushes denormals to zero by itself. Numbers and NaN are as before, within the bound.
+    flushes denormals to zero by itself (docs/adr/0015-negligible-weights.md). Numbers and NaN are as before, within
+    the bound. The model's metadata says how many weights were removed.
     """
 
     name = "eliminate_negligible_weights"
     numerics = Numerics.ROUNDING
     late = True
-    finite = True
     peers: ClassVar[dict[str, str]] = {}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
@@ -59,6 +60,8 @@ def _eliminate(node: Node, index: int, weight: Value, rw: Rewriter) -> Outcome:
     """Set the negligible weights of an operator's input to zero, or say why none of them."""
     if any(user.op not in WEIGHED for user in weight.users) or weight.output_count:
         return Mismatch("{} is read by others too", weight.name)
+    tensor = weight.constant_tensor
+    assert tensor is not None
     rows = read_rows(node, index)
     if isinstance(rows, Mismatch):
         return rows
@@ -72,23 +75,25 @@ def _eliminate(node: Node, index: int, weight: Value, rw: Rewriter) -> Outcome:
     array = rows.array.copy()
     array[outcome] = 0
     detail = f"{count} negligible weights of {weight.name}; no output changes by more than {bound:.2g} of an input"
-    fired = rw.set_input(node, index, rw.constant(array.reshape(weight.shape), like=weight), detail)
+    fired = rw.set_input(node, index, rw.constant(array.reshape(tensor.dims), like=weight), detail)
     if fired is FIRED:
         rw.note_zeroed(count, bound)
     return fired
 
 
 def _removable(node: Node, index: int, rows: Rows, removed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | Mismatch:
-    """Which of the small weights may go: where all is far below what stays, or nothing magnifies it."""
+    """Which of the small weights may go: where a bias is far above them, or nothing magnifies what they make."""
+    problem = magnified_before(node, index)
+    if problem is not None:
+        return problem
     square = float(np.finfo(rows.array.dtype).eps) ** 2
     lost = rows.sums(removed)
-    outputs = lost <= square * rows.largest(removed)
-    problem = None if outputs.all() else magnified_before(node, index)
-    if problem is None and not outputs.all():
-        outputs |= lost <= square * rows.bias
-        if not outputs.all():
-            problem = magnified_after(node, mixed=bool(outputs.any()))
-    if problem is None:
-        return removed
-    kept = removed & rows.spread(outputs)
-    return kept if kept.any() else problem
+    below = lost <= square * rows.bias
+    for outputs, summed in ((below | (lost <= square * rows.largest(removed)), True), (np.True_, False)):
+        rest = lost[outputs & ~below]
+        problem = magnified_after(node, float(rest.max()), summed=summed) if rest.size else None
+        if problem is not None:
+            break
+        below = below | outputs
+    kept = removed & rows.spread(below)
+    return kept if kept.any() or problem is None else problem

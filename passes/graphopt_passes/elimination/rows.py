@@ -20,8 +20,6 @@ WEIGHED: dict[str, tuple[int, ...]] = {
 """Operators that multiply their input with weights, and the positions of these."""
 
 
-
-
 def threshold(dtype: np.dtype[Any]) -> float:
     """Below this a weight is negligible: products with activations as small as the machine epsilon are denormal."""
     info = np.finfo(dtype)

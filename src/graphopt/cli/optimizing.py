@@ -141,6 +141,7 @@ def _as_dict(result: Result, report: Report | None) -> dict[str, Any]:
         "before": census(result.before),
         "after": census(result.after),
         "passes": result.hits,
+        "zeroed": result.zeroed,
         "events": [asdict(event) for event in result.events],
         "failures": [{"pass": f.rule, "node": str(f.node), "error": str(f.error)} for f in result.failures],
         "verification": report.to_dict() if report is not None else None,
@@ -173,6 +174,14 @@ def _rendered(result: Result, report: Report | None, *, events: bool) -> list[An
         lines.append(table)
     if events:
         lines += [Text(str(event)) for event in result.events]
+    if result.zeroed:
+        bound = max(event.bound for event in result.events)
+        lines.append(
+            Text(
+                f"{result.zeroed:,} weights too small to matter set to zero: no operator's "
+                f"output changes by more than {bound:.1e} times its largest input"
+            )
+        )
     lines += [Text(f"pass {f.rule} failed at {f.node} and was undone: {f.error}", "yellow") for f in result.failures]
     if report is not None:
         lines.append(Text(f"verified: {report.summary()}", style="green" if report.ok else "red"))

@@ -4,12 +4,12 @@ from graphopt.ir.collector import paused_gc
 from graphopt.ir.files import ExternalData
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.load import captured_values
-from graphopt.ir.model import Model, Source
+from graphopt.ir.model import ZEROED_KEY, Model, Source
 from graphopt.ir.schema import OpInfo, op_schema
 from graphopt.ir.tensor import Tensor
 from graphopt.ir.types import FLOAT_TYPES, Dim, TensorType, ValueType
 
 __all__ = [
-    "FLOAT_TYPES", "Dim", "ExternalData", "Graph", "Model", "Node", "OpInfo", "Source", "Tensor", "TensorType",
-    "Value", "ValueType", "captured_values", "op_schema", "paused_gc",
+    "FLOAT_TYPES", "ZEROED_KEY", "Dim", "ExternalData", "Graph", "Model", "Node", "OpInfo", "Source", "Tensor",
+    "TensorType", "Value", "ValueType", "captured_values", "op_schema", "paused_gc",
 ]  # fmt: skip

@@ -18,6 +18,10 @@ Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 """What a model can be loaded from: a path, serialized bytes, or a proto."""
 
 
+ZEROED_KEY = "graphopt.zeroed_weights"
+"""Metadata: how many weights were set to zero because they cannot matter. Beside infinities they did."""
+
+
 class Model:
     """A model: its main graph, its functions, and everything around them.
 

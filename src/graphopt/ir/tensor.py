@@ -37,7 +37,7 @@ _DIRECT: dict[int, np.dtype[Any]] = {
 
 _FROM_NUMPY = {dtype: code for code, dtype in _DIRECT.items()}
 
-_BITS = {TensorProto.FLOAT: np.dtype("<u4"), TensorProto.DOUBLE: np.dtype("<u8")}
+_BITS: dict[int, np.dtype[Any]] = {TensorProto.FLOAT: np.dtype("<u4"), TensorProto.DOUBLE: np.dtype("<u8")}
 _CHUNK = 1 << 16
 _EVERY = 64
 """Of a tensor in a file that is too large to be read for a look, one chunk in so many is read."""
@@ -263,15 +263,17 @@ class Tensor:
             self._least[limit] = self._find_least(bits, 1 if limit is None or self.nbytes <= limit else _EVERY)
         return self._least[limit]
 
-    def _find_least(self, bits: np.dtype[Any], every: int) -> np.floating[Any]:
+    def _find_least(self, bits: np.dtype[Any], every: int) -> Any:
         flat = np.ascontiguousarray(self.array()).reshape(-1).view(bits)
         magnitude = bits.type(np.iinfo(bits).max >> 1)
-        best = np.array(np.inf, _DIRECT[self.dtype]).view(bits)[()]
+        best = int(np.array(np.inf, _DIRECT[self.dtype]).view(bits)[()])
+        room = np.empty(min(_CHUNK, flat.size), bits)
         for start in range(0, flat.size, _CHUNK * every):
-            chunk = flat[start : start + _CHUNK] & magnitude
+            part = flat[start : start + _CHUNK]
+            chunk = np.bitwise_and(part, magnitude, out=room[: part.size])
             chunk -= bits.type(1)  # zeros become the largest of all
-            best = min(best, chunk.min() + bits.type(1) or best)
-        return np.asarray(best, bits).view(_DIRECT[self.dtype])[()]  # type: ignore[no-any-return]
+            best = min(best, int(chunk.min()) + 1)
+        return np.asarray(best, bits).view(_DIRECT[self.dtype]).reshape(1)[0]
 
     def fill(self, proto: TensorProto, name: str | None = None) -> None:
         """Write this tensor into an empty `proto`, data inline.

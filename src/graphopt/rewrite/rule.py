@@ -69,7 +69,6 @@ class Rule:
         level: the lowest level that includes it.
         numerics: how exact it is.
         opsets: standard opsets it knows, like `13-` or `7-12`; all when empty.
-        finite: whether results are as before for finite values only; the oracle leaves out infinities after it.
         default: whether the levels include it; otherwise it runs only when named.
         peers: which pass of which other optimizer does the same, by the optimizer's name.
     """
@@ -79,7 +78,6 @@ class Rule:
     level: ClassVar[Level] = Level.BASIC
     numerics: ClassVar[Numerics] = Numerics.EXACT
     opsets: ClassVar[str] = ""
-    finite: ClassVar[bool] = False
     default: ClassVar[bool] = True
     peers: ClassVar[dict[str, str]] = {}
 

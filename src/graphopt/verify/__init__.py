@@ -57,7 +57,8 @@ def compare(
             NaN and infinities may not) or `fast` (approximations).
         seed: Seed of the generated inputs.
         sets: Which of `SETS` to generate: `ordinary`, `extreme`, `special` (NaN and infinities), `overrides` (other
-            values for initializers that are inputs too). Default: all that make sense; `fast` leaves `special` out.
+            values for initializers that are inputs too). Default: all that make sense; `fast` leaves `special` out, and
+            a result whose metadata says that negligible weights were set to zero has no infinities in it.
         inputs: Inputs of the caller's own, one feed or several; generated sets are then run only if `sets` names them.
         dims: Sizes for symbolic dimensions, by name; `input[axis]` names one without a name.
         timeout: Seconds after which the comparison is given up; implies `isolate`.

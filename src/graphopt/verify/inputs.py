@@ -57,11 +57,13 @@ class Generator:
         model: The model, at least its skeleton.
         seed: Same seed, same feeds.
         fixed: Sizes that the caller wants for named dimensions (or `input[axis]` for unnamed ones).
+        infinite: Whether the special set has a feed with infinities.
     """
 
     model: onnx.ModelProto
     seed: int = 0
     fixed: Mapping[str, int] = field(default_factory=dict)
+    infinite: bool = True
     specs: tuple[Spec, ...] = field(init=False)
     overridable: tuple[Spec, ...] = field(init=False)
     _roles: dict[str, tuple[roles.Use, ...]] = field(init=False)
@@ -118,6 +120,8 @@ class Generator:
     def feeds(self, set_name: str, plan: Plan, *, vary_integers: bool = True) -> Iterator[Feed]:
         """The feeds of one input set; the special set has two, one with infinities and one with NaN."""
         for number, flavour in enumerate(_FLAVOURS[set_name]):
+            if flavour == "infinite" and not self.infinite:
+                continue
             rng = np.random.default_rng([self.seed, SETS.index(set_name), number])
             feed = {spec.name: self._value(rng, spec, spec.name, plan, flavour) for spec in self.specs}
             if set_name == "overrides":

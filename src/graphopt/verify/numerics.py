@@ -68,7 +68,9 @@ def measure_noise(base: np.ndarray[Any, Any], others: list[np.ndarray[Any, Any]]
     return Noise(amplitude, float(np.median(finite)) if finite.size else 0.0)
 
 
-def compare_arrays(name: str, expected: Any, actual: Any, level: str, noise: Noise | None = None) -> OutputReport:
+def compare_arrays(
+    name: str, expected: Any, actual: Any, level: str, noise: Noise | None = None, *, zeroed: bool = False
+) -> OutputReport:
     """Compare one output of both models.
 
     Args:
@@ -77,6 +79,7 @@ def compare_arrays(name: str, expected: Any, actual: Any, level: str, noise: Noi
         actual: What the result gave.
         level: `exact`, `rounding` or `fast`.
         noise: The original's own sensitivity, by which the tolerance is widened element by element.
+        zeroed: Whether negligible weights were set to zero: then what they made of ordinary activations may be gone.
     """
     expected, actual = np.asarray(expected), np.asarray(actual)
     report = OutputReport(name, str(expected.dtype), expected.shape, elements=expected.size)
@@ -89,7 +92,7 @@ def compare_arrays(name: str, expected: Any, actual: Any, level: str, noise: Noi
     if expected.dtype.kind == "c":
         expected, actual = _as_pairs(expected), _as_pairs(actual)
     if is_float(expected.dtype):
-        return _compare_floats(report, expected, actual, level, noise)
+        return _compare_floats(report, expected, actual, level, noise, zeroed=zeroed)
     return _compare_discrete(report, expected, actual, noise)
 
 
@@ -99,6 +102,8 @@ def _compare_floats(
     actual: np.ndarray[Any, Any],
     level: str,
     noise: Noise | None,
+    *,
+    zeroed: bool,
 ) -> OutputReport:
     a, b = expected.astype(np.float64), actual.astype(np.float64)
     finite = np.isfinite(a) & np.isfinite(b)
@@ -110,6 +115,8 @@ def _compare_floats(
         bad = _differs_in_bits(expected, actual)
     else:
         allowed = _allowed(a, expected.dtype, level)
+        if zeroed:
+            allowed = allowed + limits(expected.dtype).tiny / limits(expected.dtype).eps ** 2
         if noise is not None:
             allowed = allowed + _NOISE_FACTOR * (noise.amplitude.reshape(a.shape) + noise.typical)
         bad = (finite & (error > allowed)) | (~finite & ~_same_special(a, b, expected.dtype))

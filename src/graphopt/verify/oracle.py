@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import UsageError
+from graphopt.ir import ZEROED_KEY
 from graphopt.verify import numerics as levels
 from graphopt.verify.determinism import random_outputs
 from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator, Plan
@@ -77,6 +78,8 @@ class _Comparison:
     def __init__(self, before: Source, after: Source, request: Request, progress: Callable[[str], None]) -> None:
         self.before, self.after, self.request, self.progress = before, after, request, progress
         self.old, self.new = interface_of(before.proto), interface_of(after.proto)
+        # Where negligible weights were set to zero, as the model says of itself, an infinity that met one gives NaN.
+        self.zeroed = any(entry.key == ZEROED_KEY for entry in after.proto.metadata_props)
         self.random = {**random_outputs(after.proto), **random_outputs(before.proto)}
         self.report = Report("inconclusive", request.numerics, request.seed, interface=differences(self.old, self.new))
 
@@ -133,7 +136,7 @@ class _Comparison:
             yield self._attempt(runner, GIVEN, {}, feed)
         if self.request.inputs and self.request.sets is None:
             return
-        generator = Generator(self.before.proto, self.request.seed, self.request.dims)
+        generator = Generator(self.before.proto, self.request.seed, self.request.dims, infinite=not self.zeroed)
         sensible = generator.sets()
         sets = self.request.sets or tuple(s for s in sensible if s != "special" or self.request.numerics != "fast")
         accepted, failure = self._find_plans(runner, generator)
@@ -225,7 +228,7 @@ class _Comparison:
                 reports.append(OutputReport(spec.name, status="mismatch", detail="the result has no such output"))
                 continue
             report = _compare_values(
-                spec.name, value, given[spec.name], self.request.numerics, (noise or {}).get(spec.name)
+                spec.name, value, given[spec.name], self.request.numerics, (noise or {}).get(spec.name), self.zeroed
             )
             if report.status != "equal" and spec.name in self.random:
                 detail = f"non-deterministic op {self.random[spec.name]}: its outputs cannot be compared"
@@ -300,7 +303,7 @@ def _few_differ(report: CaseReport) -> bool:
 
 
 def _compare_values(
-    name: str, expected: Any, actual: Any, level: str, noise: Sequence[levels.Noise | None] | None
+    name: str, expected: Any, actual: Any, level: str, noise: Sequence[levels.Noise | None] | None, zeroed: bool
 ) -> OutputReport:
     """Compare arrays, or what sequences, optionals and maps are made of; the worst leaf speaks for all."""
     a, b = leaves(expected), leaves(actual)
@@ -310,7 +313,7 @@ def _compare_values(
         )
     reports = []
     for i, ((path, left), (_, right)) in enumerate(zip(a, b, strict=True)):
-        report = levels.compare_arrays(name, left, right, level, noise[i] if noise else None)
+        report = levels.compare_arrays(name, left, right, level, noise[i] if noise else None, zeroed=zeroed)
         if path and report.detail:
             report = replace(report, detail=f"at {path}: {report.detail}")
         reports.append(report)
