@@ -228,7 +228,12 @@ class _Comparison:
                 reports.append(OutputReport(spec.name, status="mismatch", detail="the result has no such output"))
                 continue
             report = _compare_values(
-                spec.name, value, given[spec.name], self.request.numerics, (noise or {}).get(spec.name), self.zeroed
+                spec.name,
+                value,
+                given[spec.name],
+                self.request.numerics,
+                (noise or {}).get(spec.name),
+                zeroed=self.zeroed,
             )
             if report.status != "equal" and spec.name in self.random:
                 detail = f"non-deterministic op {self.random[spec.name]}: its outputs cannot be compared"
@@ -303,7 +308,13 @@ def _few_differ(report: CaseReport) -> bool:
 
 
 def _compare_values(
-    name: str, expected: Any, actual: Any, level: str, noise: Sequence[levels.Noise | None] | None, zeroed: bool
+    name: str,
+    expected: Any,
+    actual: Any,
+    level: str,
+    noise: Sequence[levels.Noise | None] | None,
+    *,
+    zeroed: bool,
 ) -> OutputReport:
     """Compare arrays, or what sequences, optionals and maps are made of; the worst leaf speaks for all."""
     a, b = leaves(expected), leaves(actual)
