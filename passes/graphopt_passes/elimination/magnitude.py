@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
-from graphopt.rewrite import Mismatch
+from graphopt.operators.affine import Affine
 from graphopt_passes.elimination.rows import WEIGHED
-from graphopt_passes.fusion.batchnorm import read_batchnorm
 
 MOST = float(np.finfo(np.float32).eps) ** -2
 """Products of constants below this leave what is negligible negligible."""
@@ -58,8 +58,8 @@ class _Way:
     joined: bool
 
 
-def magnified_after(node: Node, lost: float, *, summed: bool) -> Mismatch | None:
-    """Why a small change of what a linear operator computes may become a large one; None when it cannot.
+def refuse_magnified_after(node: Node, lost: float, *, summed: bool) -> None:
+    """Decline where a small change of what a linear operator computes may become a large one.
 
     Every way is followed until constants that are far larger are added, or to where the graph ends.
 
@@ -67,6 +67,9 @@ def magnified_after(node: Node, lost: float, *, summed: bool) -> Mismatch | None
         node: the operator.
         lost: by how much its output changes for activations of magnitude 1.
         summed: whether it is a change beside far larger terms, so that only what magnifies it can matter.
+
+    Raises:
+        Decline: it may.
     """
     ways = [_Way(value, 1.0, joined=False) for value in node.outputs if value is not None]
     seen: dict[Value, float] = {}
@@ -76,14 +79,10 @@ def magnified_after(node: Node, lost: float, *, summed: bool) -> Mismatch | None
             continue
         seen[way.value] = way.gain
         for user in way.value.users:
-            further = _through(way, user, lost, summed=summed)
-            if isinstance(further, Mismatch):
-                return further
-            ways += further
-    return None
+            ways += _through(way, user, lost, summed=summed)
 
 
-def _through(way: _Way, user: Node, lost: float, *, summed: bool) -> list[_Way] | Mismatch:
+def _through(way: _Way, user: Node, lost: float, *, summed: bool) -> list[_Way]:
     """Where a change goes on to from a reader of a value: nowhere when it vanishes there."""
     value = way.value
     factor = _factor(user, value) if user.graph is value.graph else None
@@ -91,11 +90,11 @@ def _through(way: _Way, user: Node, lost: float, *, summed: bool) -> list[_Way] 
         steep = user.op in _STEEP or (user.op == "Div" and user.input(0) is not value)
         if user.graph is value.graph and user.op not in _JUMPING and (summed or (way.joined and not steep)):
             return []
-        return Mismatch("{} may magnify {}", user.op, value.name)
+        raise Decline("{} may magnify {}", user.op, value.name)
     linear = user.op in WEIGHED and user.op != "BatchNormalization"
     gain = way.gain * (max(1.0, factor / _ORDINARY) if linear else factor)
     if not gain <= MOST:
-        return Mismatch("{} is magnified by up to {:.2g} after it", value.name, gain)
+        raise Decline("{} is magnified by up to {:.2g} after it", value.name, gain)
     if _least_added(user, value) * float(np.finfo(np.float32).eps) ** 2 >= gain * lost:
         return []
     joined = way.joined or linear or user.op in _JOINING
@@ -111,8 +110,7 @@ def _least_added(user: Node, value: Value) -> float:
 def _added(node: Node) -> np.ndarray[Any, Any] | None:
     """The constants that an operator adds to its result, None where it adds none."""
     if node.op == "BatchNormalization":
-        affine = read_batchnorm(node)
-        return None if isinstance(affine, Mismatch) else affine[1]
+        return _normalization(node).shift
     index = 2 if node.op in _WITH_BIAS else 1 if node.op in ("Add", "Sub") else None
     addend = node.input(index) if index is not None else None
     if node.op == "Add" and addend is not None and not addend.is_const:
@@ -121,6 +119,14 @@ def _added(node: Node) -> np.ndarray[Any, Any] | None:
     if array is None or array.dtype.kind != "f":
         return None
     return np.asarray(array.astype(np.float64) * float(node.attr("beta", 1.0)))
+
+
+def _normalization(node: Node) -> Affine:
+    """The scale and shift of a batch normalization, neither where it has none that are known."""
+    try:
+        return Affine.of_normalization(node)
+    except Decline:
+        return Affine()
 
 
 def _factor(user: Node, value: Value) -> float | None:
@@ -140,8 +146,8 @@ def _factor(user: Node, value: Value) -> float | None:
     if user.op == "PRelu" and others and user.inputs[0] is value:
         return _limit(others[0])
     if user.op == "BatchNormalization" and user.inputs[0] is value:
-        affine = read_batchnorm(user)
-        return None if isinstance(affine, Mismatch) else float(np.abs(affine[0]).max(initial=0.0))
+        scale = _normalization(user).scale
+        return None if scale is None else float(np.abs(scale).max(initial=0.0))
     return _linear_factor(user, value)
 
 
@@ -195,12 +201,15 @@ def _inverse(value: Value | None) -> float | None:
     return 1.0 / least if least > 0 else None
 
 
-def magnified_before(node: Node, index: int) -> Mismatch | None:
-    """Why the activations that a linear operator multiplies with its weights may be enormous; None for ordinary ones.
+def refuse_magnified_before(node: Node, index: int) -> None:
+    """Decline where the activations that a linear operator multiplies with its weights may be enormous.
 
     Args:
         node: the operator.
         index: the position of its weights.
+
+    Raises:
+        Decline: they may.
     """
     data = node.input(1 if index == 0 else 0)
     ways = [(data, 1.0)] if data is not None else []
@@ -219,5 +228,4 @@ def magnified_before(node: Node, index: int) -> Mismatch | None:
                 ways.append((source, gain * max(1.0, (factor or 1.0) / _ORDINARY)))
                 largest = max(largest, ways[-1][1])
         if not largest <= MOST:
-            return Mismatch("{} may be as large as {:.2g}", value.name, largest)
-    return None
+            raise Decline("{} may be as large as {:.2g}", value.name, largest)

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from graphopt.ir import Graph, Node, Value
-from graphopt.rewrite import FIRED, GraphPass, Mismatch, Numerics, Outcome, Rewriter
-from graphopt_passes.elimination.magnitude import magnified_after, magnified_before
+from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
+from graphopt_passes.elimination.magnitude import refuse_magnified_after, refuse_magnified_before
 from graphopt_passes.elimination.rows import WEIGHED, Rows, has_negligible, read_rows, threshold
 
 _SAMPLED = 1 << 22
@@ -51,49 +51,49 @@ class EliminateNegligibleWeights(GraphPass):
                 weight = node.input(index)
                 if weight is None or not has_negligible(weight, _SAMPLED):
                     continue
-                outcome = _eliminate(node, index, weight, rw)
-                if isinstance(outcome, Mismatch):
-                    rw.decline("{}", outcome, node=node)
+                try:
+                    _eliminate(node, index, weight, rw)
+                except Decline as declined:
+                    rw.decline(*declined.args, node=node)
 
 
-def _eliminate(node: Node, index: int, weight: Value, rw: Rewriter) -> Outcome:
-    """Set the negligible weights of an operator's input to zero, or say why none of them."""
+def _eliminate(node: Node, index: int, weight: Value, rw: Rewriter) -> None:
+    """Set the negligible weights of an operator's input to zero.
+
+    Raises:
+        Decline: none of them may go.
+    """
     if any(user.op not in WEIGHED for user in weight.users) or weight.output_count:
-        return Mismatch("{} is read by others too", weight.name)
-    tensor = weight.constant_tensor
-    assert tensor is not None
+        raise Decline("{} is read by others too", weight.name)
     rows = read_rows(node, index)
-    if isinstance(rows, Mismatch):
-        return rows
-    limit = threshold(rows.array.dtype)
-    removed = (np.abs(rows.array) < limit) & (rows.array != 0)
-    outcome = _removable(node, index, rows, removed)
-    if isinstance(outcome, Mismatch):
-        return outcome
-    count = int(np.count_nonzero(outcome))
-    bound = float(rows.sums(outcome).max())
-    array = rows.array.copy()
-    array[outcome] = 0
+    removed = (np.abs(rows.array) < threshold(rows.array.dtype)) & (rows.array != 0)
+    removed &= rows.spread(_steady(node, index, rows, removed))
+    count = int(np.count_nonzero(removed))
+    bound = float(rows.sums(removed).max())
+    array = np.where(removed, rows.array.dtype.type(0), rows.array).reshape(weight.array().shape)
     detail = f"{count} negligible weights of {weight.name}; no output changes by more than {bound:.2g} of an input"
-    fired = rw.set_input(node, index, rw.constant(array.reshape(tensor.dims), like=weight), detail)
-    if fired is FIRED:
+    if rw.set_input(node, index, rw.constant(array, like=weight), detail):
         rw.note_zeroed(count, bound)
-    return fired
 
 
-def _removable(node: Node, index: int, rows: Rows, removed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | Mismatch:
-    """Which of the small weights may go: where a bias is far above them, or nothing magnifies what they make."""
-    problem = magnified_before(node, index)
-    if problem is not None:
-        return problem
+def _steady(node: Node, index: int, rows: Rows, removed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The outputs that can do without weights: a bias is far above them, or nothing magnifies what they make.
+
+    Raises:
+        Decline: there is none of which some would go.
+    """
+    refuse_magnified_before(node, index)
     square = float(np.finfo(rows.array.dtype).eps) ** 2
     lost = rows.sums(removed)
     below = lost <= square * rows.bias
-    for outputs, summed in ((below | (lost <= square * rows.largest(removed)), True), (np.True_, False)):
+    for outputs, summed in ((below | (lost <= square * rows.largest(removed)), True), (np.ones_like(below), False)):
         rest = lost[outputs & ~below]
-        problem = magnified_after(node, float(rest.max()), summed=summed) if rest.size else None
-        if problem is not None:
+        try:
+            if rest.size:
+                refuse_magnified_after(node, float(rest.max()), summed=summed)
+        except Decline:
+            if not lost[below].any():
+                raise
             break
         below = below | outputs
-    kept = removed & rows.spread(below)
-    return kept if kept.any() or problem is None else problem
+    return below

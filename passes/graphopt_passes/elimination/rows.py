@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch
-from graphopt_passes.fusion.batchnorm import read_batchnorm
+from graphopt.operators.affine import Affine
 
 WEIGHED: dict[str, tuple[int, ...]] = {
     "Conv": (1,), "com.microsoft::FusedConv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1),
@@ -67,35 +67,34 @@ class Rows:
         return outputs[:, None, :, None]
 
 
-def read_rows(node: Node, index: int) -> Rows | Mismatch:
+def read_rows(node: Node, index: int) -> Rows:
     """The constant weights at an input of an operator of `WEIGHED`.
 
     Args:
         node: the operator.
         index: the position of the weights.
+
+    Raises:
+        Decline: they are not constant, or no rows.
     """
-    weight = node.input(index)
-    array = weight.const() if weight is not None else None
-    if weight is None or array is None:
-        return Mismatch("the weight at input {} is not constant", index)
-    return _READERS[node.op_type](node, index, array)
+    return _READERS[node.op_type](node, index, node.operand(index).array())
 
 
-def _of_conv(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows | Mismatch:
+def _of_conv(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
     return _plain(array.reshape(1, 1, len(array), -1), _magnitudes(node.input(2), len(array)))
 
 
-def _of_conv_transpose(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows | Mismatch:
+def _of_conv_transpose(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
     group = node.attr("group", 1)
     if array.ndim < 3 or group < 1 or len(array) % group:
-        return Mismatch("{} input channels in {} groups", len(array), group)
+        raise Decline("{} input channels in {} groups", len(array), group)
     rows = array.reshape(group, len(array) // group, array.shape[1], -1)
     return _plain(rows, _magnitudes(node.input(2), group * array.shape[1]))
 
 
-def _of_gemm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows | Mismatch:
+def _of_gemm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
     if array.ndim != 2:
-        return Mismatch("the weight of Gemm has {} axes", array.ndim)
+        raise Decline("the weight of Gemm has {} axes", array.ndim)
     first = bool(node.attr("transA" if index == 0 else "transB", 0)) == (index == 1)
     rows = array.reshape(1, 1, *array.shape) if first else array.reshape(1, *array.shape, 1)
     addend = node.input(2)
@@ -106,27 +105,23 @@ def _of_gemm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows | Mism
     return _plain(rows, bias, abs(float(node.attr("alpha", 1.0))))
 
 
-def _of_matmul(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows | Mismatch:
+def _of_matmul(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
     if array.ndim < 2 or index == 0:
         return _plain(array.reshape(1, 1, -1, array.shape[-1]) if array.ndim else array.reshape(1, 1, 1, 1))
     return _plain(array.reshape(-1, *array.shape[-2:], 1))
 
 
-def _of_batchnorm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows | Mismatch:
-    affine = read_batchnorm(node)
-    if isinstance(affine, Mismatch):
-        return affine
-    variance = node.inputs[4]
-    assert variance is not None
-    spread = variance.const()
-    assert spread is not None
-    factor = 1 / np.sqrt(spread.astype(np.float64) + np.float64(np.float32(node.attr("epsilon"))))
-    return Rows(array.reshape(1, 1, -1, 1), factor.reshape(1, -1), np.abs(affine[1]).reshape(1, -1))
+def _of_batchnorm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
+    shift = Affine.of_normalization(node).shift
+    assert shift is not None
+    variance = node.operand(4).array().astype(np.float64)
+    factor = 1 / np.sqrt(variance + np.float64(np.float32(node.attr("epsilon"))))
+    return Rows(array.reshape(1, 1, -1, 1), factor.reshape(1, -1), np.abs(shift).reshape(1, -1))
 
 
-def _of_recurrence(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows | Mismatch:
+def _of_recurrence(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
     if array.ndim != 3:
-        return Mismatch("the weight of {} has {} axes", node.op, array.ndim)
+        raise Decline("the weight of {} has {} axes", node.op, array.ndim)
     bias = node.input(3)
     both = bias.const() if bias is not None else None
     number = array.shape[0] * array.shape[1]
@@ -146,7 +141,7 @@ def _magnitudes(bias: Value | None, number: int) -> np.ndarray[Any, Any] | None:
     return np.abs(array) if array is not None and array.size == number else None
 
 
-_READERS: dict[str, Callable[[Node, int, np.ndarray[Any, Any]], Rows | Mismatch]] = {
+_READERS: dict[str, Callable[[Node, int, np.ndarray[Any, Any]], Rows]] = {
     "Conv": _of_conv, "FusedConv": _of_conv, "ConvTranspose": _of_conv_transpose, "Gemm": _of_gemm,
     "FusedGemm": _of_gemm, "MatMul": _of_matmul, "BatchNormalization": _of_batchnorm, "LSTM": _of_recurrence,
     "GRU": _of_recurrence, "RNN": _of_recurrence,
