@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from graphopt.ir import Graph, Node, Value
+from graphopt.ir import ZEROED_KEY, Graph, Node, Value
 from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
 from graphopt_passes.elimination.magnitude import refuse_magnified_after, refuse_magnified_before
 from graphopt_passes.elimination.rows import WEIGHED, Rows, has_negligible, read_rows, threshold
@@ -73,7 +73,15 @@ def _eliminate(node: Node, index: int, weight: Value, rw: Rewriter) -> None:
     array = np.where(removed, rows.array.dtype.type(0), rows.array).reshape(weight.array().shape)
     detail = f"{count} negligible weights of {weight.name}; no output changes by more than {bound:.2g} of an input"
     if rw.set_input(node, index, rw.constant(array, like=weight), detail):
-        rw.note_zeroed(count, bound)
+        _note(rw, count, bound)
+
+
+def _note(rw: Rewriter, count: int, bound: float) -> None:
+    """Say in the last event how many weights went and what that may change, and in the model how many in all."""
+    event = rw.log.events[-1]
+    event.zeroed, event.bound = count, bound
+    before = rw.model.metadata.get(ZEROED_KEY, "0")
+    rw.model.metadata[ZEROED_KEY] = str(count + (int(before) if before.isdecimal() else 0))
 
 
 def _steady(node: Node, index: int, rows: Rows, removed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
