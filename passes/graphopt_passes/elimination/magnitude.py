@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from graphopt.operators.affine import Affine
 
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.operators.affine import Affine
 from graphopt_passes.elimination.rows import WEIGHED
 
 MOST = float(np.finfo(np.float32).eps) ** -2

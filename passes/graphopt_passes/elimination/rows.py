@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from graphopt.operators.affine import Affine
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.operators.affine import Affine
 
 WEIGHED: dict[str, tuple[int, ...]] = {
     "Conv": (1,), "com.microsoft::FusedConv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1),

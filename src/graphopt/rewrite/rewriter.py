@@ -443,16 +443,6 @@ class Rewriter:
         self._emit(removed, [NodeNote.of(n) for n in fresh], size, detail, [node])
         return FIRED
 
-    def note_zeroed(self, count: int, bound: float) -> None:
-        """Say of the last rewrite that it set weights to zero, and by how much that may change an output.
-
-        Args:
-            count: how many weights.
-            bound: the largest change for activations of magnitude 1.
-        """
-        event = self.log.events[-1]
-        event.zeroed, event.bound = count, bound
-
     def rename_node(self, node: Node, name: str) -> Outcome:
         """Give a node another name; values keep theirs."""
         before = node.name
