@@ -233,6 +233,12 @@ def test_validation_knows_the_standard(pattern, problem):
         compile_pattern(pattern).validate()
 
 
+def test_a_silent_constant_is_no_near_miss():
+    model = graph("a = Neg (x) y = Add (a, x) z = Abs (a)", **TWO)
+    assert reason(lambda op, x: op.Add(op.Neg(x), Const("b")), model) == "a has other readers"
+    assert reason(lambda op, x: op.Add(op.Neg(x), Const("b", silent=True)), model) == ""
+
+
 def test_a_pattern_reads_as_onnx():
     assert str(compile_pattern(gelu)) == "0.5 * x * Add (Erf (0.7071068 * x), 1)"
     assert str(compile_pattern(twice_used)) == "v1 = Neg (x)\nMul (v1, Sigmoid (v1))"

@@ -95,7 +95,7 @@ class FuseLayerNormalization(PatternRule):
         """Written out, or an operator without a scale, or without a bias, before one."""
         norm = op.LayerNormalization(Var("y"), Const("weights"), _bind="norm", _other_attrs=True)
         written = layer_normalization(op, Var("x", dtype=TensorProto.FLOAT))
-        return Either(written, op.Mul(norm, Const("scale")), op.Add(norm, Const("bias")))
+        return Either(written, op.Mul(norm, Const("scale", silent=True)), op.Add(norm, Const("bias", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """One operator."""
@@ -138,7 +138,7 @@ class FuseRmsNormalization(PatternRule):
         """Written out, or the operator without a scale before one."""
         norm = op.RMSNormalization(Var("y"), Const("weights"), _bind="norm", _other_attrs=True)
         written = over_root_mean_square(op, Var("x", dtype=TensorProto.FLOAT))
-        return Either(written, op.Mul(norm, Const("scale")))
+        return Either(written, op.Mul(norm, Const("scale", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """One operator; what is divided is no difference, which is for `LayerNormalization`."""

@@ -35,7 +35,7 @@ class ConvertLayerNormalizationAxis(PatternRule):
         norm = op.LayerNormalization(Var("last"), Const("weights"), _bind="norm", _other_attrs=True)
         image = op.Transpose(norm, perm=_FIRST)
         written = layer_normalization(op, Var("x", dtype=TensorProto.FLOAT))
-        return Either(written, op.Mul(image, Const("scale")), op.Add(image, Const("bias")))
+        return Either(written, op.Mul(image, Const("scale", silent=True)), op.Add(image, Const("bias", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """The operator, with the channels last."""

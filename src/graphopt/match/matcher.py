@@ -152,9 +152,10 @@ def _absent(value: Value | None, m: Match, go: Next) -> bool:
 def _leaf(pattern: Pattern) -> Step:
     """A `Var`, `Const` or `Scalar`: any value, the same one each time."""
     assert isinstance(pattern, (Var, Const, Scalar))
+    constant = isinstance(pattern, Const) and pattern.silent
 
     def step(value: Value | None, m: Match, go: Next) -> bool:
-        if value is None:
+        if value is None or (constant and not value.is_const):
             return False
         known = m.values.get(pattern)
         if known is not None:

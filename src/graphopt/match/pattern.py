@@ -42,12 +42,15 @@ class Const(Pattern):
 
     Args:
         name: what the rule calls it.
+        silent: whether an operand that is not constant is another computation, not a near miss: the other summand of an
+            `Add`, say, in place of which a bias is looked for.
     """
 
-    __slots__ = ("name",)
+    __slots__ = ("name", "silent")
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str = "", *, silent: bool = False) -> None:
         self.name = name
+        self.silent = silent
 
 
 class Scalar(Pattern):

@@ -32,7 +32,7 @@ class FuseBranchwiseRmsNorm(PatternRule):
         """Written out, or the operator without a scale before one."""
         norm = op.domain(DOMAIN).BranchwiseRMSNorm(Var("y"), _bind="norm", _other_attrs=True)
         written = over_root_mean_square(op, Var("x", dtype=TensorProto.FLOAT))
-        return Either(written, op.Mul(norm, Const("scale")))
+        return Either(written, op.Mul(norm, Const("scale", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """One operator of one branch."""
