@@ -11,6 +11,7 @@ from typing import Any
 
 import onnx
 
+from graphopt.analysis.alike import as_call, as_node, body_alike
 from graphopt.analysis.calls import CallSizes
 from graphopt.analysis.disagreements import may_disagree
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
@@ -111,6 +112,10 @@ class Skeleton:
         for node in graph:
             op = node.op
             schema = schemas[op] if op in schemas else schemas.setdefault(op, node.schema)
+            contrib = node.domain and not in_function and isinstance(target, onnx.GraphProto)
+            if contrib and (proto := self._alike(node)) is not None:
+                protos.append(proto)
+                continue
             malformed = schema is not None and (op.startswith("malformed ") or not has_its_operands(node, schema))
             if malformed or (in_function and may_disagree(node)):
                 protos.append(_stand_in(node))
@@ -133,12 +138,29 @@ class Skeleton:
             if isinstance(target, onnx.FunctionProto):
                 target.opset_import.add(domain=_LATER, version=1)
 
+    def _alike(self, node: Node) -> onnx.NodeProto | None:
+        """An operator of the standard, or a function of such, in the place of a contrib one."""
+        body = body_alike(node)
+        if body is None or len(node.outputs) != 1:
+            return None
+        if len(body) == 1:
+            return as_node(body, node)
+        self._later()
+        function, call = as_call(body, node, f"{node.op_type}{len(self.proto.functions)}", _LATER)
+        self.proto.functions.append(function)
+        return call
+
+    def _later(self) -> None:
+        """Import the domain of functions that only inference sees."""
+        if not any(entry.domain == _LATER for entry in self.proto.opset_import):
+            self.proto.ir_version = max(self.proto.ir_version, _IR_WITH_FUNCTIONS)
+            self.proto.opset_import.add(domain=_LATER, version=1)
+
     def _slice_as_function(self) -> None:
         """State the `Slice` of the next opset, as a function: inference at opset 10 lets names of sizes stay."""
-        if any(entry.domain == _LATER for entry in self.proto.opset_import):
+        if any(function.domain == _LATER and function.name == "Slice" for function in self.proto.functions):
             return
-        self.proto.ir_version = max(self.proto.ir_version, _IR_WITH_FUNCTIONS)
-        self.proto.opset_import.add(domain=_LATER, version=1)
+        self._later()
         function = self.proto.functions.add(name="Slice", domain=_LATER)
         function.input.extend(_SLICED)
         function.output.append("result")

@@ -22,7 +22,10 @@ _FUSED = "elimination/*@extended,folding/*@extended,fusion/*@extended"
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
     Level.EXTENDED: f"repeat({{{_CLEAN}}}),repeat({{{_FUSED}}},{{{_CLEAN}}})",
-    Level.ALL: f"repeat({{{_CLEAN}}}),layout/*@layout,algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),layout/*@all",
+    Level.ALL: (
+        f"repeat({{{_CLEAN}}}),layout/*@layout,algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
+        f"layout/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}})"
+    ),
 }
 """The pipeline of each level; `layout` and `all` are one."""
 LEVELS[Level.LAYOUT] = LEVELS[Level.ALL]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,76 +13,18 @@ from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
 from graphopt.rewrite.target import host
 from graphopt_passes.elimination.facts import only_reader
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, sums_bytes_exactly
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, sums_bytes_exactly
+from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, dequantized, quantization
 
-_BYTES: dict[int, type[np.generic]] = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
 _WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _SAFE = 64
 """Two products of an unsigned byte with a signed one up to this fit into 16 bits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quantized:
-    """A tensor of integers that stands for one of floats.
-
-    Attributes:
-        value: the integers.
-        scale: what one of them is worth.
-        zero: the integer that stands for 0; None where 0 does.
-        dtype: element type of `value`.
-        axis: the axis along which `scale` varies; None when it is one number.
-    """
-
-    value: Value
-    scale: Value
-    zero: Value | None
-    dtype: int
-    axis: int | None = None
-
-    def read(self, rw: Rewriter) -> tuple[Value, Value, Value]:
-        """The three inputs that operators on quantized values take for each of theirs."""
-        return self.value, self.scale, self.origin(rw)
-
-    def origin(self, rw: Rewriter) -> Value:
-        """The zero point, as an input that has to be there."""
-        return self.zero or rw.constant(np.zeros((), _BYTES[self.dtype]))
-
-    def same_scale(self, other: Quantized) -> bool:
-        """Whether equal integers stand for equal floats in both."""
-        one, two = _numbers(self.scale), _numbers(other.scale)
-        zeros = [0 if q.zero is None else _numbers(q.zero).item() for q in (self, other)]
-        return self.dtype == other.dtype and bool(one == two) and zeros[0] == zeros[1]
-
-
-def _numbers(value: Value) -> Any:
-    array = value.const()
-    assert array is not None
-    return array.reshape(-1)
-
-
-def quantization(node: Node, value: Value, dtype: int | None) -> Quantized | Mismatch:
-    """How a quantize or dequantize operator reads or writes the integers `value` of type `dtype`."""
-    scale, zero = node.input(1), node.input(2)
-    if scale is None or not scale.is_const or (zero is not None and not zero.is_const):
-        return Mismatch("scale and zero point of {} are not constant", value.name)
-    if scale.dtype != TensorProto.FLOAT or node.attr("block_size", 0):
-        return Mismatch("{} is not quantized by float32 scales of a tensor or an axis", value.name)
-    kind = zero.dtype if zero is not None else dtype
-    if kind is None:
-        return Mismatch("the element type of {} is not known", value.name)
-    sizes = [_numbers(v).size for v in (scale, zero) if v is not None]
-    ranks = [v.rank or 0 for v in (scale, zero) if v is not None]
-    if max(ranks) > 1 or len(set(sizes)) > 1:
-        return Mismatch("scale and zero point of {} are not alike", value.name)
-    return Quantized(value, scale, zero, kind, None if sizes[0] == 1 else int(node.attr("axis", 1)))
-
-
-def dequantized(value: Value | None) -> Quantized | Mismatch | None:
-    """What a float value was dequantized from; None when it was not."""
-    node = value.producer if value is not None else None
-    if node is None or node.op_type != "DequantizeLinear" or node.domain not in ("", DOMAIN) or node.inputs[0] is None:
-        return None
-    return quantization(node, node.inputs[0], node.inputs[0].dtype)
+_LARGEST = 2**31 - 1
+_NOTHING = 1 / 64
+"""A difference of so many quantization steps is none that could be told from rounding."""
+_MOST_SUMMED = 2**24
+_RATIOS = (2.0**-32, 2.0**8)
+"""The kernel of QLinearGlobalAveragePool takes so many elements, and such quotients of scales by their number."""
 
 
 Made = Value | Mismatch | None
@@ -128,7 +70,7 @@ class FuseQdqIntoOp(OpRule):
         output = quantization(node, result, int(node.attr("output_dtype", 0)) or TensorProto.UINT8)
         if isinstance(output, Mismatch):
             return output
-        if output.axis is not None or output.dtype not in _BYTES or operands[0].dtype != output.dtype:
+        if output.axis is not None or output.dtype not in BYTES or operands[0].dtype != output.dtype:
             return Mismatch("{} is not quantized to bytes like {}", result.name, operands[0].value.name)
         made = maker(op, operands, output, rw)
         return rw.replace(node, [made]) if isinstance(made, Value) else made
@@ -142,14 +84,14 @@ def _per_tensor(operands: list[Quantized]) -> Mismatch | None:
 
 
 def _weight_problem(x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -> Mismatch | None:
-    """Weights are constant bytes, and vary along one axis at most, around one zero point."""
+    """Weights are bytes, and vary along one axis at most, around one zero point."""
     if x.axis is not None:
         return Mismatch("{} is not quantized as a whole", x.value.name)
-    if weight.dtype not in _BYTES or (x.dtype == TensorProto.INT8 and weight.dtype != TensorProto.INT8):
+    if weight.dtype not in BYTES or (x.dtype == TensorProto.INT8 and weight.dtype != TensorProto.INT8):
         return Mismatch("{} has a type that the kernel does not take", weight.value.name)
     if weight.axis is not None and (weight.axis != axis or not weight.value.is_const):
         return Mismatch("{} is quantized along another axis", weight.value.name)
-    if weight.zero is not None and len(set(_numbers(weight.zero).tolist())) > 1:
+    if np.any(weight.zero != weight.zero[0]):
         return Mismatch("{} has several zero points", weight.value.name)
     if x.dtype == TensorProto.UINT8 and weight.dtype == TensorProto.INT8:
         array = weight.value.const()
@@ -159,27 +101,70 @@ def _weight_problem(x: Quantized, weight: Quantized, axis: int, rw: Rewriter) ->
     return None
 
 
-def _bias_problem(bias: Quantized, x: Quantized, weight: Quantized) -> Mismatch | None:
-    """A bias is in units of the products."""
-    if bias.dtype != TensorProto.INT32 or not bias.value.is_const or bias.value.rank != 1:
+def _bias_problem(bias: Quantized, x: Quantized, weight: Quantized, output: Quantized) -> Mismatch | None:
+    """A bias is in units of the products, up to what does not show in the result."""
+    array = bias.value.const()
+    if bias.dtype != TensorProto.INT32 or array is None or array.ndim != 1 or bias.axis not in (None, 0):
         return Mismatch("{} is not a constant vector of int32", bias.value.name)
-    units = _numbers(x.scale) * _numbers(weight.scale)
-    own = _numbers(bias.scale)
-    if (bias.zero is not None and _numbers(bias.zero).any()) or not np.allclose(own, units, rtol=1e-4, atol=0.0):
+    units = x.scale.astype(np.float64) * weight.scale
+    off = np.abs(array) * np.abs(bias.scale - units) / np.abs(output.scale)
+    alike = np.allclose(bias.scale, units, rtol=1e-4, atol=0.0)
+    if bias.zero.any() or not alike or off.max(initial=0.0) > _NOTHING:
         return Mismatch("{} is not in units of the products", bias.value.name)
     return None
 
 
+def _sum_problem(x: Quantized, weight: Quantized, bias: Quantized | None, added: tuple[int, ...]) -> Mismatch | None:
+    """Why sums of products, and a bias, may not fit into 32 bits.
+
+    Args:
+        x: the left operand.
+        weight: the right one.
+        bias: what is added to the sums.
+        added: the axes of `weight` along which products are added up.
+    """
+    start = np.int64(0) if bias is None else np.abs(np.asarray(bias.value.const(), np.int64))
+    most = int(_farthest(x)) * int(_farthest(weight))
+    sizes = [weight.value.shape[axis] if weight.value.shape is not None else None for axis in added]
+    terms = math.prod(size if isinstance(size, int) else 1 for size in sizes)
+    if terms * most + int(np.max(start, initial=0)) <= _LARGEST:
+        return None
+    array = weight.value.const()
+    if array is not None:
+        distances = np.abs(array.astype(np.int16) - weight.zero[0].astype(np.int16))
+        sums = distances.sum(axis=added, dtype=np.int64) * _farthest(x)
+        if int(np.max(sums + start, initial=0)) <= _LARGEST:
+            return None
+    return Mismatch("a sum of products with {} may not fit into 32 bits", weight.value.name)
+
+
+def _farthest(operand: Quantized) -> np.int64:
+    """How far from 0 the bytes of an operand may be."""
+    ends = np.iinfo(BYTES[operand.dtype])
+    zero = int(operand.zero[0])
+    return np.int64(max(ends.max - zero, zero - ends.min))
+
+
+def _product_problem(
+    operands: list[Quantized], output: Quantized, axis: int, added: tuple[int, ...], rw: Rewriter
+) -> Mismatch | None:
+    """Why a sum of products, with a bias as third operand or without, is none of integers."""
+    x, weight, *rest = operands
+    problem = _weight_problem(x, weight, axis, rw)
+    bias = rest[0] if rest else None
+    if problem is None and bias is not None:
+        problem = _bias_problem(bias, x, weight, output)
+    return _sum_problem(x, weight, bias, added) if problem is None else problem
+
+
 def _conv(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Made:
     x, weight, *rest = operands
-    problem = _weight_problem(x, weight, 0, rw)
-    for bias in rest:
-        problem = first(problem, _bias_problem(bias, x, weight))
+    problem = _product_problem(operands, output, 0, tuple(range(1, weight.value.rank or 1)), rw)
     if problem is not None:
         return problem
-    scales = (output.scale, output.origin(rw), *(bias.value for bias in rest))
     attrs: dict[str, Any] = {name: op.attrs.get(name) for name in _WINDOW}
-    conv: Value = rw.op("QLinearConv", *x.read(rw), *weight.read(rw), *scales, **attrs)
+    inputs = (*x.read(rw), *weight.read(rw), *output.written(rw), *(bias.value for bias in rest))
+    conv: Value = rw.op("QLinearConv", *inputs, **attrs)
     return conv
 
 
@@ -188,14 +173,12 @@ def _gemm(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) 
     trans = int(op.attr("transB", 0))
     if op.attr("alpha", 1.0) != 1.0 or (rest and op.attr("beta", 1.0) != 1.0):
         return Mismatch("the product is scaled")
-    problem = _weight_problem(x, weight, 0 if trans else 1, rw)
-    for bias in rest:
-        problem = first(problem, _bias_problem(bias, x, weight))
+    problem = _product_problem(operands, output, 0 if trans else 1, (trans,), rw)
     if problem is not None:
         return problem
     bias_value = rest[0].value if rest else None
     product: Value = rw.op(
-        "QGemm", *x.read(rw), *weight.read(rw), bias_value, output.scale, output.origin(rw), domain=DOMAIN,
+        "QGemm", *x.read(rw), *weight.read(rw), bias_value, *output.written(rw), domain=DOMAIN,
         transA=int(op.attr("transA", 0)), transB=trans, alpha=1.0,
     )  # fmt: skip
     return product
@@ -203,12 +186,13 @@ def _gemm(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) 
 
 def _matmul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Made:
     x, weight = operands
-    problem = _weight_problem(x, weight, 1, rw)
-    if problem is None and weight.axis is not None and weight.value.rank != 2:
-        problem = Mismatch("{} is not a matrix", weight.value.name)
+    rank = weight.value.rank
+    if weight.axis is not None and rank != 2:
+        return Mismatch("{} is not a matrix", weight.value.name)
+    problem = _product_problem(operands, output, 1, () if rank is None else (max(rank - 2, 0),), rw)
     if problem is not None:
         return problem
-    product: Value = rw.op("QLinearMatMul", *x.read(rw), *weight.read(rw), output.scale, output.origin(rw))
+    product: Value = rw.op("QLinearMatMul", *x.read(rw), *weight.read(rw), *output.written(rw))
     return product
 
 
@@ -221,7 +205,7 @@ def _plain(attributes: dict[str, Any] | None = None) -> Maker:
             return problem
         attrs = {name: op.attr(name, default) for name, default in (attributes or {}).items()}
         reads = [part for operand in operands for part in operand.read(rw)]
-        made: Value = rw.op(f"QLinear{op.op_type}", *reads, output.scale, output.origin(rw), domain=DOMAIN, **attrs)
+        made: Value = rw.op(f"QLinear{op.op_type}", *reads, *output.written(rw), domain=DOMAIN, **attrs)
         return made
 
     return make
@@ -234,6 +218,19 @@ def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Re
     return _plain(dict.fromkeys(names))(op, operands, output, rw)
 
 
+def _global_average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Made:
+    (x,) = operands
+    shape = x.value.shape
+    if x.axis is None:
+        known = [size for size in (shape or ())[2:] if isinstance(size, int)]
+        ratio = x.scale.item() / output.scale.item()
+        # Sizes that are not known are taken for what an image may have.
+        sizes = [math.prod(known)] if shape is not None and len(known) == len(shape) - 2 else [1, 2**20]
+        if any(not _RATIOS[0] <= ratio / max(size, 1) < _RATIOS[1] or size >= _MOST_SUMMED for size in sizes):
+            return Mismatch("the kernel does not take the scales of {} and its mean", x.value.name)
+    return _plain({"channels_last": 0})(op, operands, output, rw)
+
+
 def _concat(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Made:
     problem = _per_tensor(operands)
     if problem is not None:
@@ -243,7 +240,7 @@ def _concat(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
     if op.graph.in_function:
         return Mismatch("ONNX Runtime infers a wrong type for QLinearConcat in a function")
     reads = [part for operand in operands for part in operand.read(rw)]
-    made: Value = rw.op("QLinearConcat", output.scale, output.origin(rw), *reads, domain=DOMAIN, axis=op.attr("axis"))
+    made: Value = rw.op("QLinearConcat", *output.written(rw), *reads, domain=DOMAIN, axis=op.attr("axis"))
     return made
 
 
@@ -262,6 +259,8 @@ def _moved(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter)
 def _max_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Made:
     if op.graph.opset() < 12 or len(op.outputs) > 1:
         return Mismatch("MaxPool takes no bytes before opset 12, and its indices are not kept")
+    if not output.ordered:
+        return Mismatch("the scale of {} is negative: its largest integer is the smallest float", output.value.name)
     return _moved(op, operands, output, rw)
 
 
@@ -272,7 +271,7 @@ _DATA = dict.fromkeys(
 
 _MAKERS: dict[str, Maker] = {
     "Conv": _conv, "Gemm": _gemm, "MatMul": _matmul, "Add": _plain(), "Mul": _plain(), "Sigmoid": _plain(),
-    "LeakyRelu": _plain({"alpha": 0.01}), "GlobalAveragePool": _plain({"channels_last": 0}),
+    "LeakyRelu": _plain({"alpha": 0.01}), "GlobalAveragePool": _global_average_pool,
     "AveragePool": _average_pool, "Concat": _concat, "MaxPool": _max_pool,
     **dict.fromkeys(_DATA, _moved),
 }  # fmt: skip

@@ -1,0 +1,120 @@
+"""Scales and zero points: one reader for all forms that models have them in, one writer for what operators take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.ir import Node, Value
+from graphopt.rewrite import Mismatch, Rewriter
+from graphopt_passes.fusion.contrib.operands import DOMAIN
+
+BYTES: dict[int, type[np.generic]] = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
+SANE = (1e-12, 1e12)
+"""Magnitudes of scales in between: products and quotients of a few of them neither overflow nor vanish in float32."""
+
+_STORED = {
+    **BYTES, TensorProto.INT32: np.int32, TensorProto.UINT16: np.uint16, TensorProto.INT16: np.int16,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """A tensor of integers that stands for one of floats.
+
+    Attributes:
+        value: the integers.
+        scale: what one of them is worth, finite and not zero: one number, or one for each position of `axis`.
+        zero: the integers that stand for 0, as many as there are scales.
+        dtype: element type of `value`.
+        axis: the axis along which `scale` varies, counted from the front; None when it is one number.
+        given: the values that hold `scale` and `zero` in the model; the second is None where it is left out.
+    """
+
+    value: Value
+    scale: np.ndarray
+    zero: np.ndarray
+    dtype: int
+    axis: int | None
+    given: tuple[Value, Value | None]
+
+    def read(self, rw: Rewriter) -> tuple[Value, Value, Value]:
+        """The three inputs that operators on quantized values take for each of theirs."""
+        return self.value, *self.written(rw)
+
+    def written(self, rw: Rewriter) -> tuple[Value, Value]:
+        """Scale and zero point as all operators on quantized values take them.
+
+        Both are there, and of one shape: scalars for a whole tensor, which some operators insist on, vectors along an
+        axis. What the model holds is used where it has that form.
+        """
+        return _formed(self.scale, self.given[0], self.axis, rw), _formed(self.zero, self.given[1], self.axis, rw)
+
+    def moved_zero(self, by: int) -> np.ndarray:
+        """The zero points, all of them moved."""
+        return (self.zero.astype(np.int64) + by).astype(self.zero.dtype)
+
+    def same_scale(self, other: Quantized) -> bool:
+        """Whether both are quantized as a whole, and equal integers stand for equal floats in both."""
+        alike = self.axis is None and other.axis is None and self.dtype == other.dtype
+        return alike and bool(self.scale.item() == other.scale.item() and self.zero.item() == other.zero.item())
+
+    @property
+    def ordered(self) -> bool:
+        """Whether larger integers stand for larger floats."""
+        return bool(np.all(self.scale > 0))
+
+
+def _formed(array: np.ndarray, given: Value | None, axis: int | None, rw: Rewriter) -> Value:
+    shape = () if axis is None else (array.size,)
+    if given is not None and given.shape == shape:
+        return given
+    return rw.constant(array.reshape(shape), like=given) if given is not None else rw.constant(array.reshape(shape))
+
+
+def quantization(node: Node, value: Value, dtype: int | None) -> Quantized | Mismatch:
+    """How a quantize or dequantize operator reads or writes integers.
+
+    Args:
+        node: the operator.
+        value: the integers.
+        dtype: their element type as far as it is known without a zero point.
+
+    Returns:
+        The reading, or why there is none: parameters that are computed, blocks, other types than float32 for scales,
+        scales that are zero, not finite, or beyond `SANE`.
+    """
+    scale, zero = node.input(1), node.input(2)
+    scales = scale.const() if scale is not None else None
+    if scale is None or scales is None or (zero is not None and zero.const() is None):
+        return Mismatch("scale and zero point of {} are not constant", value.name)
+    floats = (0, TensorProto.FLOAT)
+    other = node.op_type == "DequantizeLinear" and node.attr("output_dtype", 0) not in floats
+    if scales.dtype != np.float32 or node.attr("block_size", 0) or node.attr("precision", 0) not in floats or other:
+        return Mismatch("{} is not quantized by float32 scales of a tensor or an axis", value.name)
+    kind = zero.dtype if zero is not None else dtype
+    stored = _STORED.get(kind) if kind is not None else None
+    if kind is None or stored is None:
+        return Mismatch("the element type of {} is not known, or no integer of 8, 16 or 32 bits", value.name)
+    zeros = zero.const() if zero is not None else np.zeros(scales.shape, stored)
+    if zeros is None or zeros.size != scales.size or not scales.size or max(scales.ndim, zeros.ndim) > 1:
+        return Mismatch("scale and zero point of {} are not alike", value.name)
+    if not np.all((np.abs(scales) >= SANE[0]) & (np.abs(scales) <= SANE[1])):
+        return Mismatch("a scale of {} is zero, not finite, too small or too large", value.name)
+    found = Quantized(value, scales.reshape(-1), zeros.reshape(-1), kind, None, (scale, zero))
+    if scales.size == 1:
+        return found
+    axis, rank = int(node.attr("axis", 1)), value.rank
+    if axis < 0 and rank is None:
+        return Mismatch("the rank of {} is not known", value.name)
+    return replace(found, axis=axis + (rank or 0) if axis < 0 else axis)
+
+
+def dequantized(value: Value | None) -> Quantized | Mismatch | None:
+    """What a float value was dequantized from; None when it was not."""
+    node = value.producer if value is not None else None
+    if node is None or node.op_type != "DequantizeLinear" or node.domain not in ("", DOMAIN) or node.inputs[0] is None:
+        return None
+    return quantization(node, node.inputs[0], node.inputs[0].dtype)

@@ -1,0 +1,161 @@
+"""Operators that the standard's inference does not know, as ones that it knows and that give the same types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import onnx
+from onnx import TensorProto, helper
+
+from graphopt.ir import Node
+
+_LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+_RESULT = "result"
+
+
+def _operand(number: int) -> str:
+    return f"operand{number}"
+
+
+Body = list[onnx.NodeProto]
+"""Nodes of the standard on `operand0`, `operand1`, ... that make `result`."""
+
+Builder = Callable[[Node], "Body | None"]
+
+
+def body_alike(node: Node) -> Body | None:
+    """Operators of the standard whose result has type and shape of what a node gives; None where none are known.
+
+    Args:
+        node: the node. Only its first output is stated.
+    """
+    found = _BODIES.get(node.op)
+    try:
+        return found(node) if found is not None and node.inputs and node.inputs[0] is not None else None
+    except (ValueError, TypeError):  # attributes of another type than they should have
+        return None
+
+
+def as_node(body: Body, node: Node) -> onnx.NodeProto:
+    """A body of one node, on the operands of the node that it stands for."""
+    names = {_operand(i): value.name for i, value in enumerate(node.inputs) if value is not None}
+    proto = onnx.NodeProto.FromString(body[0].SerializeToString())
+    del proto.input[:], proto.output[:]
+    proto.input.extend(names.get(name, "") for name in body[0].input)
+    proto.output.extend(_outputs(node)[:1])
+    return proto
+
+
+def as_call(body: Body, node: Node, name: str, domain: str) -> tuple[onnx.FunctionProto, onnx.NodeProto]:
+    """A body of several nodes as a function, and its call on the operands of the node that it stands for."""
+    names = {name for part in body for name in part.input}
+    read = [number for number, value in enumerate(node.inputs) if value is not None and _operand(number) in names]
+    function = helper.make_function(
+        domain, name, [_operand(number) for number in read], [_RESULT], body,
+        [helper.make_opsetid("", node.graph.opset())],
+    )  # fmt: skip
+    operands = [value.name for number in read if (value := node.input(number)) is not None]
+    return function, helper.make_node(name, operands, _outputs(node)[:1], domain=domain)
+
+
+def _outputs(node: Node) -> list[str]:
+    return ["" if value is None else value.name for value in node.outputs]
+
+
+def _single(op_type: str, *operands: int, keep: tuple[str, ...] = ()) -> Builder:
+    """One operator on some of the operands, with some of the attributes."""
+
+    def build(node: Node) -> Body | None:
+        attrs = {name: value for name in keep if (value := node.attr(name)) is not None}
+        return [helper.make_node(op_type, [_operand(i) for i in operands], [_RESULT], **attrs)]
+
+    return build
+
+
+def _last_channels(build: Builder, always: bool = False) -> Builder:
+    """The same between transposes, for images with channels last."""
+
+    def outer(node: Node) -> Body | None:
+        body = build(node)
+        if body is None or (not always and not node.attr("channels_last", 0)):
+            return body
+        body[0].input[0], body[-1].output[0] = "image", "made"
+        return [
+            helper.make_node("Transpose", [_operand(0)], ["image"], perm=_FIRST), *body,
+            helper.make_node("Transpose", ["made"], [_RESULT], perm=_LAST),
+        ]  # fmt: skip
+
+    return outer
+
+
+def _cast(build: Builder, dtype: Callable[[Node], int | None]) -> Builder:
+    """The same, of another element type."""
+
+    def outer(node: Node) -> Body | None:
+        body, to = build(node), dtype(node)
+        if body is None or to is None:
+            return None
+        body[-1].output[0] = "wide"
+        return [*body, helper.make_node("Cast", ["wide"], [_RESULT], to=to)]
+
+    return outer
+
+
+def _dtype_of(number: int, otherwise: int | None = None) -> Callable[[Node], int | None]:
+    def read(node: Node) -> int | None:
+        value = node.input(number)
+        tensor = value.constant_tensor if value is not None else None
+        return otherwise if value is None else tensor.dtype if tensor is not None else None
+
+    return read
+
+
+def _concat(node: Node) -> Body:
+    parts = [_operand(number) for number in range(2, len(node.inputs), 3)]
+    return [helper.make_node("Concat", parts, [_RESULT], axis=node.attr("axis", 1))]
+
+
+def _product(node: Node) -> Body | None:
+    if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
+        return None
+    left, right = ("km" if node.attr("transA", 0) else "mk"), ("nk" if node.attr("transB", 0) else "kn")
+    if (left, right) == ("mk", "kn"):
+        return _single("MatMul", 0, 1)(node)
+    if node.graph.opset() < _EINSUM:
+        return None
+    equation = f"...{left},...{right}->...mn"
+    return [helper.make_node("Einsum", [_operand(0), _operand(1)], [_RESULT], equation=equation)]
+
+
+_EINSUM = 12
+_WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+_POOL = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides")
+_FLOAT = int(TensorProto.FLOAT)
+_BODIES: Mapping[str, Builder] = {
+    f"com.microsoft::{name}": build
+    for name, build in {
+        "BiasGelu": _single("Identity", 0),
+        "BranchwiseRMSNorm": _single("Identity", 0),
+        "DequantizeLinear": _cast(_single("Identity", 0), _dtype_of(1)),
+        "DynamicQuantizeMatMul": _single("MatMul", 0, 1),
+        "FastGelu": _single("Identity", 0),
+        "FusedConv": _single("Conv", 0, 1, keep=_WINDOW),
+        "FusedGemm": _single("Gemm", 0, 1, keep=("transA", "transB")),
+        "FusedMatMul": _product,
+        "Gelu": _single("Identity", 0),
+        "MatMulIntegerToFloat": _cast(_single("MatMul", 0, 1), lambda node: _FLOAT),
+        "NhwcMaxPool": _last_channels(_single("MaxPool", 0, keep=_POOL[:2] + _POOL[3:]), always=True),
+        "QGemm": _cast(_single("Gemm", 0, 3, keep=("transA", "transB")), _dtype_of(8, _FLOAT)),
+        "QLinearAdd": _single("Add", 0, 3),
+        "QLinearAveragePool": _last_channels(_single("AveragePool", 0, keep=_POOL[:3] + _POOL[4:])),
+        "QLinearConcat": _concat,
+        "QLinearConv": _last_channels(_cast(_single("Conv", 0, 3, keep=_WINDOW), _dtype_of(7))),
+        "QLinearGlobalAveragePool": _last_channels(_single("GlobalAveragePool", 0)),
+        "QLinearLeakyRelu": _single("Identity", 0),
+        "QLinearMul": _single("Mul", 0, 3),
+        "QLinearSigmoid": _single("Identity", 0),
+        "QLinearSoftmax": _single("Identity", 0),
+        "QuantizeLinear": _cast(_single("Identity", 0), _dtype_of(2, int(TensorProto.UINT8))),
+        "QuickGelu": _single("Identity", 0),
+    }.items()
+}

@@ -1,0 +1,483 @@
+"""Random quantized networks: quantize and dequantize operators, operators on integers, scales found at run time.
+
+With `exact` all scales are powers of two and all operators are exact on what they give: every sum and product fits into
+a float, so that floats and integers have to agree in every bit. Otherwise scales are any numbers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Shape = tuple[int, ...]
+Random = tuple[onnx.ModelProto, dict[str, int]]
+"""A model, and sizes for its symbolic dimensions."""
+
+_TYPES = {"uint8": np.uint8, "int8": np.int8, "uint16": np.uint16, "int16": np.int16}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """How integers stand for floats."""
+
+    scale: np.ndarray
+    zero: np.ndarray | None
+    dtype: str
+
+
+class Builder:
+    """Grows a network; `values` are floats that were dequantized, or float inputs, with their shapes and parameters."""
+
+    def __init__(self, seed: int, exact: bool, opset: int | None = None) -> None:
+        self.rng = random.Random(seed)
+        self.exact = exact
+        self.opset = opset or self.rng.choice([10, 11, 13, 13, 17, 19, 21, 21, 23])
+        self.signed = self.rng.random() < 0.3
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[onnx.TensorProto] = []
+        self.values: list[tuple[str, Shape, Parameters | None]] = []
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.outputs: list[onnx.ValueInfoProto] = []
+        self.sizes: dict[str, int] = {}
+        self.count = 0
+
+    def name(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def sometimes(self, chance: float = 0.5) -> bool:
+        return self.rng.random() < chance
+
+    def const(self, array: np.ndarray) -> str:
+        name = self.name()
+        self.initializers.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def op(self, op: str, inputs: Sequence[str], outputs: int = 1, **attrs: object) -> str:
+        names = [self.name() for _ in range(outputs)]
+        while inputs and not inputs[-1]:
+            inputs = inputs[:-1]
+        domain, _, kind = op.rpartition("::")
+        self.nodes.append(helper.make_node(kind, inputs, names, domain=domain, **attrs))
+        return names[0]
+
+    def input(self, shape: Shape, dtype: int = TensorProto.FLOAT) -> str:
+        name = f"x{len(self.inputs)}"
+        symbol = f"n{len(self.inputs)}"
+        declared = [symbol if i == 0 and self.sometimes(0.2) else d for i, d in enumerate(shape)]
+        self.sizes[symbol] = shape[0]
+        self.inputs.append(helper.make_tensor_value_info(name, dtype, declared))
+        return name
+
+    def output(self, name: str, rank: int, dtype: int = TensorProto.FLOAT) -> None:
+        if name not in {o.name for o in self.outputs} | {i.name for i in self.inputs}:
+            self.outputs.append(helper.make_tensor_value_info(name, dtype, [None] * rank))
+
+    def numbers(self, shape: Shape, low: int, high: int, dtype: type[np.generic]) -> np.ndarray:
+        drawn = [self.rng.randint(low, high) for _ in range(int(np.prod(shape)))]
+        return np.array(drawn, dtype).reshape(shape)
+
+    # Parameters
+
+    def scale(self, count: int = 0) -> np.ndarray:
+        """One scale in one of the forms that readers take, or one for each of `count`."""
+        drawn = [
+            2.0 ** -self.rng.randint(2, 6) if self.exact else self.rng.choice([0.003, 0.02, 0.05, 0.11, 0.3]) * self.rng.uniform(0.9, 1.1)
+            for _ in range(max(count, 1))
+        ]
+        if self.sometimes(0.06):
+            drawn[0] = -drawn[0]
+        return np.array(drawn, np.float32).reshape((count,) if count else self.rng.choice([(), (1,)]))
+
+    def parameters(self, same: Parameters | None = None) -> Parameters:
+        """Those of an activation; sometimes equal to those of its operand."""
+        if same is not None and self.sometimes(0.45):
+            return same
+        dtype = "int8" if self.signed != self.sometimes(0.05) else "uint8"
+        if self.opset >= 21 and self.sometimes(0.04):
+            dtype = self.rng.choice(["uint16", "int16"])
+        scale = self.scale()
+        if dtype == "uint8" and self.sometimes(0.15):
+            return Parameters(scale, None, dtype)
+        info = np.iinfo(_TYPES[dtype])
+        # With an odd zero point kernels round halves to the other side, being even only together with it.
+        top = info.max - 1 if self.exact else info.max
+        zero = self.rng.choice([0, info.min, top, (info.min + info.max + 1) // 2, info.min + 100])
+        return Parameters(scale, np.array(zero, _TYPES[dtype]).reshape(scale.shape), dtype)
+
+    def unlike(self, same: Parameters | None) -> Parameters | None:
+        """What an average may share with its operand: with one scale for both, means of few lie between two integers."""
+        return same if self.exact else None
+
+    def quantize(self, x: str, p: Parameters, axis: int | None = None) -> str:
+        inputs = [x, self.const(p.scale), *([self.const(p.zero)] if p.zero is not None else [])]
+        return self.op("QuantizeLinear", inputs, **self._axis(p, axis))
+
+    def dequantize(self, x: str, p: Parameters, axis: int | None = None) -> str:
+        inputs = [x, self.const(p.scale), *([self.const(p.zero)] if p.zero is not None else [])]
+        return self.op("DequantizeLinear", inputs, **self._axis(p, axis))
+
+    def _axis(self, p: Parameters, axis: int | None) -> dict[str, int]:
+        return {} if axis is None or self.opset < 13 or p.scale.shape in ((), (1,)) else {"axis": axis}
+
+    def finish(self, x: str, shape: Shape, same: Parameters | None = None) -> None:
+        """Quantize and dequantize what an operator gave, or leave it."""
+        if self.sometimes(0.08):
+            self.values.append((x, shape, None))
+            return
+        p = self.parameters(same)
+        q = self.quantize(x, p)
+        self.values.append((self.dequantize(q, p), shape, p))
+        if self.sometimes(0.1):
+            self.values.append((self.dequantize(q, p), shape, p))
+        if self.sometimes(0.04):
+            self.output(q, len(shape), helper.np_dtype_to_tensor_dtype(np.dtype(_TYPES[p.dtype])))
+
+    def pick(self, rank: int | None = None) -> tuple[str, Shape, Parameters | None]:
+        near = [v for v in self.values[-5:] if rank is None or len(v[1]) == rank]
+        return self.rng.choice(near) if near else self.rng.choice(self.values)
+
+    def weight(self, shape: Shape, axis: int) -> tuple[str, np.ndarray]:
+        """A dequantized weight and its scales: constant integers, or floats that are quantized first."""
+        each = self.opset >= 13 and self.sometimes()
+        count = shape[axis] if each else 0
+        scale = self.scale(count)
+        dtype = np.uint8 if self.sometimes(0.2) else np.int8
+        zero = None
+        if dtype is np.uint8 or self.sometimes(0.7):
+            middle = 0 if dtype is np.int8 and self.sometimes(0.8) else 3 if dtype is np.int8 else 120
+            zero = np.full(scale.shape, middle, dtype)
+        p = Parameters(scale, zero, dtype.__name__)
+        if self.sometimes(0.2) and not (dtype is np.int8 and zero is None):  # the integers of training aware of them
+            steps = self.numbers(shape, -60, 60, np.float32)
+            wide = scale.reshape([-1 if a == axis else 1 for a in range(len(shape))]) if each else scale.reshape(-1)[:1]
+            q = self.quantize(self.const((steps * wide).astype(np.float32)), p, axis)
+        else:
+            low, high = (0, 255) if dtype is np.uint8 else self.rng.choice([(-128, 127), (-64, 64)])
+            q = self.const(self.numbers(shape, low, high, dtype))
+        return self.dequantize(q, p, axis), scale
+
+    def bias(self, count: int, x: Parameters | None, weights: np.ndarray) -> str:
+        """In units of the products, in others, float, or left out."""
+        kind = self.rng.randrange(5)
+        if kind == 0:
+            return ""
+        if kind == 1 or x is None:
+            return self.const(self.numbers((count,), -8, 8, np.float32) / 4)
+        units = (x.scale.reshape(-1) * weights.reshape(-1)).astype(np.float32)
+        if kind == 2 and self.exact:
+            units = units / 2
+        scale = units if units.size > 1 else units.reshape(self.rng.choice([(), (1,)]))
+        most = 2**18 if self.exact or self.sometimes(0.8) else 2**31 - 1
+        ints = self.numbers((count,), -most, most, np.int32)
+        zero = None if self.sometimes() else np.zeros(scale.shape, np.int32)
+        return self.dequantize(self.const(ints), Parameters(scale, zero, "int32"), 0)
+
+
+def convolution(b: Builder) -> None:
+    x, shape, p = b.pick(4)
+    if len(shape) not in (3, 4):
+        return
+    channels, spatial = shape[1], len(shape) - 2
+    group = channels if b.sometimes(0.25) else 1
+    made = channels * b.rng.choice([1, 2]) if group > 1 else b.rng.choice([1, 3, 4, 8, 16])
+    size = b.rng.choice([1, 1, 2, 3])
+    pad, stride = b.rng.choice([0, 1]), b.rng.choice([1, 1, 2])
+    if min(shape[2:]) + 2 * pad < size:
+        return
+    weight, scales = b.weight((made, channels // group, *[size] * spatial), 0)
+    after = [(d + 2 * pad - size) // stride + 1 for d in shape[2:]]
+    bias = b.bias(made, p, scales)
+    y = b.op("Conv", [x, weight, bias], group=group, pads=[pad] * 2 * spatial, strides=[stride] * spatial)
+    follow(b, y, (shape[0], made, *after))
+
+
+def follow(b: Builder, y: str, shape: Shape) -> None:
+    """An activation before the result is quantized, or none."""
+    kind = b.rng.randrange(6)
+    if kind == 0:
+        y = b.op("Relu", [y])
+    elif kind == 1:
+        y = clipped(b, y, *b.rng.choice([(0.0, 6.0), (-1.0, 1.0), (0.5, 4.0)]))
+    b.finish(y, shape)
+
+
+def clipped(b: Builder, x: str, low: float, high: float) -> str:
+    if b.opset < 11:
+        return b.op("Clip", [x], min=low, max=high)
+    return b.op("Clip", [x, b.const(np.float32(low)), b.const(np.float32(high))])
+
+
+def gemm(b: Builder) -> None:
+    x, shape, p = b.pick(2)
+    if len(shape) != 2:
+        return
+    made, trans = b.rng.choice([1, 3, 8]), b.sometimes()
+    weight, scales = b.weight((made, shape[1]) if trans else (shape[1], made), 0 if trans else 1)
+    bias = b.bias(made, p, scales)
+    if not bias and b.opset < 11:
+        bias = b.const(np.zeros(made, np.float32))
+    extra = {"alpha": 0.5} if b.sometimes(0.1) else {}
+    follow(b, b.op("Gemm", [x, weight, bias], transB=int(trans), **extra), (shape[0], made))
+
+
+def matmul(b: Builder) -> None:
+    x, shape, _ = b.pick()
+    if len(shape) < 2:
+        return
+    if b.sometimes(0.3):
+        perm = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+        other, made = b.op("Transpose", [x], perm=perm), shape[-2]
+        if b.sometimes():
+            p = b.parameters()
+            other = b.dequantize(b.quantize(other, p), p)
+    else:
+        made = b.rng.choice([1, 3, 8])
+        batch = shape[:-2] if b.sometimes(0.2) else ()
+        other, _ = b.weight((*batch, shape[-1], made), len(batch) + 1)
+    follow(b, b.op("MatMul", [x, other]), (*shape[:-1], made))
+
+
+def constant_operand(b: Builder, shape: Shape) -> tuple[str, Shape]:
+    kind = b.rng.randrange(3)
+    form = () if kind == 0 else (1,) * (len(shape) - 1) + shape[-1:] if kind == 1 else shape
+    p = b.parameters()
+    info = np.iinfo(_TYPES[p.dtype])
+    if info.max > 255:
+        p = Parameters(b.scale(), None, "uint8")
+        info = np.iinfo(np.uint8)
+    return b.dequantize(b.const(b.numbers(form, info.min, info.max, _TYPES[p.dtype])), p), form
+
+
+def binary(b: Builder) -> None:
+    x, shape, p = b.pick()
+    same = [v for v in b.values[-6:] if v[1] == shape]
+    other = b.rng.choice(same)[0] if b.sometimes(0.6) else constant_operand(b, shape)[0]
+    inputs = [x, other] if b.sometimes() else [other, x]
+    follow(
+        b, b.op(b.rng.choice(["Add", "Add", "Mul", "Sub", "Max", "Min"]), inputs), shape
+    ) if b.opset >= 12 else follow(b, b.op(b.rng.choice(["Add", "Mul"]), inputs), shape)
+
+
+def where(b: Builder) -> None:
+    x, shape, p = b.pick()
+    same = [v for v in b.values[-6:] if v[1] == shape]
+    condition = b.const(np.array([b.sometimes() for _ in range(shape[-1])]))
+    b.finish(b.op("Where", [condition, x, b.rng.choice(same)[0]]), shape, p)
+
+
+def concat(b: Builder) -> None:
+    x, shape, p = b.pick()
+    axis = b.rng.randrange(len(shape))
+    like = [
+        v
+        for v in b.values[-6:]
+        if len(v[1]) == len(shape)
+        and all(d == e for a, (d, e) in enumerate(zip(v[1], shape, strict=True)) if a != axis)
+    ]
+    parts = [(x, shape, p)] + [b.rng.choice(like) for _ in range(b.rng.randint(0, 2))]
+    if b.sometimes(0.3):
+        parts.append(parts[0])
+    result = (*shape[:axis], sum(part[1][axis] for part in parts), *shape[axis + 1 :])
+    if result[axis] > 48:
+        return
+    b.finish(b.op("Concat", [part[0] for part in parts], axis=axis), result, p)
+
+
+def pool(b: Builder) -> None:
+    x, shape, p = b.pick(4)
+    if len(shape) != 4:
+        return
+    kind = b.rng.choice(["MaxPool", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"])
+    if kind.startswith("Global"):
+        if b.exact and kind == "GlobalAveragePool" and shape[2:] not in ((4, 4), (2, 2), (1, 1)):
+            return
+        b.finish(b.op(kind, [x]), (*shape[:2], 1, 1), b.unlike(p) if kind == "GlobalAveragePool" else p)
+        return
+    size, stride = 2, b.rng.choice([1, 2])
+    attrs: dict[str, object] = {"kernel_shape": [size, size], "strides": [stride, stride]}
+    pad = 0
+    if b.sometimes(0.4) and not (b.exact and kind == "AveragePool"):
+        size, pad = 3, 1
+        attrs |= {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+        if kind == "AveragePool":
+            attrs["count_include_pad"] = b.rng.randrange(2)
+    after = [(d + 2 * pad - size) // stride + 1 for d in shape[2:]]
+    if min(after) < 1:
+        return
+    b.finish(b.op(kind, [x], **attrs), (*shape[:2], *after), b.unlike(p) if kind == "AveragePool" else p)
+
+
+def unary(b: Builder) -> None:
+    x, shape, p = b.pick()
+    kinds = ["Relu", "LeakyRelu", "Clip", "PRelu", "Neg", "Abs", "Identity"]
+    if not b.exact:
+        kinds += ["Sigmoid", "Softmax", "Tanh", "HardSigmoid"]
+    kind = b.rng.choice(kinds)
+    if kind == "Clip":
+        y = clipped(b, x, *b.rng.choice([(0.0, 6.0), (-1.0, 1.0), (0.0, 1.0)]))
+    elif kind == "PRelu":
+        form = b.rng.choice([(), (1,), (shape[1], *[1] * (len(shape) - 2))]) if len(shape) > 1 else ()
+        y = b.op("PRelu", [x, b.const(b.numbers(form, -2, 2, np.float32) / 4)])
+    elif kind == "LeakyRelu":
+        y = b.op(kind, [x], alpha=b.rng.choice([0.125, 0.25]))
+    elif kind == "Softmax":
+        y = b.op(kind, [x], axis=b.rng.randrange(len(shape)) if b.opset >= 13 else 1)
+    else:
+        y = b.op(kind, [x])
+    b.finish(y, shape, p)
+
+
+def movement(b: Builder) -> None:
+    x, shape, p = b.pick()
+    kind = b.rng.choice(["Transpose", "Transpose", "Reshape", "Flatten", "Split", "Slice", "Pad", "Resize", "Tile",
+                         "Unsqueeze", "Gather", "Expand"])  # fmt: skip
+    rank = len(shape)
+    if kind == "Transpose":
+        perm = b.rng.choice([[0, 2, 3, 1], [0, 3, 1, 2]]) if rank == 4 else b.rng.sample(range(rank), rank)
+        b.finish(b.op(kind, [x], perm=perm), tuple(shape[a] for a in perm), p)
+    elif kind == "Reshape":
+        target = b.rng.choice([(shape[0], int(np.prod(shape[1:]))), (*shape, 1), (1, *shape)])
+        if len(target) < 5:
+            b.finish(b.op(kind, [x, b.const(np.array(target, np.int64))]), target, p)
+    elif kind == "Flatten":
+        b.finish(b.op(kind, [x]), (shape[0], int(np.prod(shape[1:]))), p)
+    elif kind == "Split":
+        axis = b.rng.randrange(rank)
+        if shape[axis] % 2 == 0:
+            attrs = {"num_outputs": 2} if b.opset >= 18 else {}
+            first = b.op(kind, [x], 2, axis=axis, **attrs)
+            half = (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
+            for name in (first, b.nodes[-1].output[1]):
+                b.finish(name, half, p)
+    elif kind == "Slice":
+        axis = b.rng.randrange(rank)
+        lists = [b.const(np.array([v], np.int64)) for v in (0, max(1, shape[axis] - 1), axis)]
+        b.finish(b.op(kind, [x, *lists]), (*shape[:axis], max(1, shape[axis] - 1), *shape[axis + 1 :]), p)
+    elif kind == "Pad" and rank == 4:
+        pads = [0, 0, 1, 0, 0, 0, 0, 1]
+        after = (*shape[:2], shape[2] + 1, shape[3] + 1)
+        y = b.op(kind, [x], pads=pads) if b.opset < 11 else b.op(kind, [x, b.const(np.array(pads, np.int64))])
+        b.finish(y, after, p)
+    elif kind == "Resize" and rank == 4 and b.opset >= 11 and max(shape) < 12:
+        scales = b.const(np.array([1, 1, 2, 2], np.float32))
+        y = b.op(kind, [x, b.const(np.zeros(0, np.float32)) if b.opset < 13 else "", scales],
+                 mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+        b.finish(y, (*shape[:2], shape[2] * 2, shape[3] * 2), p)
+    elif kind == "Tile" and int(np.prod(shape)) < 200:
+        repeats = [1] * (rank - 1) + [2]
+        b.finish(b.op(kind, [x, b.const(np.array(repeats, np.int64))]), (*shape[:-1], shape[-1] * 2), p)
+    elif kind == "Unsqueeze" and rank < 4:
+        y = b.op(kind, [x], axes=[1]) if b.opset < 13 else b.op(kind, [x, b.const(np.array([1], np.int64))])
+        b.finish(y, (shape[0], 1, *shape[1:]), p)
+    elif kind == "Gather":
+        axis = b.rng.randrange(rank)
+        picked = np.array([b.rng.randrange(shape[axis]) for _ in range(2)], np.int64)
+        b.finish(b.op(kind, [x, b.const(picked)], axis=axis), (*shape[:axis], 2, *shape[axis + 1 :]), p)
+    elif kind == "Expand":
+        b.finish(b.op(kind, [x, b.const(np.array(shape, np.int64))]), shape, p)
+
+
+def reduction(b: Builder) -> None:
+    x, shape, p = b.pick()
+    axis = b.rng.randrange(len(shape))
+    keep = b.rng.randrange(2) if len(shape) > 2 else 1
+    after = shape[:axis] + ((1,) if keep else ()) + shape[axis + 1 :]
+    kind = b.rng.choice(["ReduceMax", "ReduceMin", "ReduceMean", "ArgMax", "ArgMin", "TopK"])
+    if kind.startswith("Arg"):
+        b.output(b.op(kind, [x], axis=axis, keepdims=keep), len(after), TensorProto.INT64)
+    elif kind == "TopK":
+        if b.opset >= 11:
+            y = b.op(kind, [x, b.const(np.array([1], np.int64))], 2, axis=axis)
+            b.finish(y, (*shape[:axis], 1, *shape[axis + 1 :]), p)
+    elif kind != "ReduceMean" or not b.exact or shape[axis] in (1, 2, 4):
+        lists = {"axes": [axis]} if b.opset < 18 else {}
+        inputs = [x] if lists else [x, b.const(np.array([axis], np.int64))]
+        b.finish(b.op(kind, inputs, keepdims=keep, **lists), after, b.unlike(p) if kind == "ReduceMean" else p)
+
+
+def residual(b: Builder) -> None:
+    x, shape, p = b.pick(4)
+    if len(shape) != 4:
+        return
+    weight, _ = b.weight((shape[1], shape[1], 3, 3), 0)
+    b.finish(b.op("Conv", [x, weight], pads=[1, 1, 1, 1]), shape)
+    b.finish(b.op("Add", [b.values[-1][0], x]), shape, p)
+
+
+def last_channels(b: Builder) -> None:
+    """An operator between transposes, as exporters of networks with channels last write it."""
+    x, shape, p = b.pick(4)
+    if len(shape) != 4:
+        return
+    y = b.op("Transpose", [x], perm=[0, 2, 3, 1])
+    p2 = b.parameters(p)
+    y = b.dequantize(b.quantize(y, p2), p2) if b.sometimes() else y
+    y = b.op(b.rng.choice(["Relu", "Abs", "Neg"]), [y])
+    y = b.dequantize(b.quantize(y, p2), p2) if b.sometimes() else y
+    b.finish(b.op("Transpose", [y], perm=[0, 3, 1, 2]), shape, p2)
+
+
+STEPS: Sequence[Callable[[Builder], None]] = (
+    convolution, convolution, gemm, matmul, binary, binary, where, concat, concat, pool, pool, unary, movement,
+    movement, reduction, residual, last_channels,
+)  # fmt: skip
+
+
+def _start(b: Builder) -> None:
+    """One input, or two, sometimes with channels last."""
+    for _ in range(b.rng.choice([1, 1, 2])):
+        kind, size = b.rng.randrange(6), b.rng.choice([4, 5, 6])
+        batch, channels = b.rng.choice([1, 2]), b.rng.choice([2, 3, 4, 8])
+        if kind < 4:
+            last = b.sometimes(0.3)
+            shape = (batch, size, size, channels) if last else (batch, channels, size, size)
+        else:
+            last = False
+            shape = (b.rng.randint(1, 4), 8) if kind == 4 else (batch, 4, 8)
+        x, p = b.input(shape), b.parameters()
+        if last and b.sometimes():
+            shape = (batch, channels, size, size)
+            x, last = b.op("Transpose", [x], perm=[0, 3, 1, 2]), False
+        x = b.dequantize(b.quantize(x, p), p)
+        if last:
+            shape = (batch, channels, size, size)
+            x = b.op("Transpose", [x], perm=[0, 3, 1, 2])
+        b.values.append((x, shape, p))
+
+
+def random_qdq(seed: int, exact: bool, steps: int = 6) -> Random:
+    """A network of quantize and dequantize operators; equal seeds give equal models.
+
+    Args:
+        seed: the seed.
+        exact: whether floats and integers have to give the same bits.
+        steps: how many values it computes.
+    """
+    b = Builder(seed, exact)
+    _start(b)
+    most = len(b.values) + steps
+    for _ in range(steps * 4):
+        if len(b.values) >= most:
+            break
+        b.rng.choice(STEPS)(b)
+    name, shape, _ = b.values[-1]
+    b.output(name, len(shape))
+    if b.sometimes(0.3):
+        name, shape, _ = b.rng.choice(b.values)
+        b.output(name, len(shape))
+    return model(b)
+
+
+def model(b: Builder) -> Random:
+    """What was built, and the sizes of its symbolic dimensions."""
+    imports = [helper.make_opsetid("", b.opset)]
+    if any(node.domain == "com.microsoft" for node in b.nodes):
+        imports.append(helper.make_opsetid("com.microsoft", 1))
+    graph = helper.make_graph(b.nodes, "g", b.inputs, b.outputs, b.initializers)
+    return helper.make_model(graph, opset_imports=imports, ir_version=8 if b.opset < 21 else 10), b.sizes
