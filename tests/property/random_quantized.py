@@ -87,7 +87,9 @@ class Builder:
     def scale(self, count: int = 0) -> np.ndarray:
         """One scale in one of the forms that readers take, or one for each of `count`."""
         drawn = [
-            2.0 ** -self.rng.randint(2, 6) if self.exact else self.rng.choice([0.003, 0.02, 0.05, 0.11, 0.3]) * self.rng.uniform(0.9, 1.1)
+            2.0 ** -self.rng.randint(2, 6)
+            if self.exact
+            else self.rng.choice([0.003, 0.02, 0.05, 0.11, 0.3]) * self.rng.uniform(0.9, 1.1)
             for _ in range(max(count, 1))
         ]
         if self.sometimes(0.06):
@@ -213,8 +215,8 @@ def clipped(b: Builder, x: str, low: float, high: float) -> str:
     return b.op("Clip", [x, b.const(np.float32(low)), b.const(np.float32(high))])
 
 
-def gemm(b: Builder) -> None:
-    x, shape, p = b.pick(2)
+def gemm(b: Builder, of: tuple[str, Shape, Parameters | None] | None = None) -> None:
+    x, shape, p = of or b.pick(2)
     if len(shape) != 2:
         return
     made, trans = b.rng.choice([1, 3, 8]), b.sometimes()
@@ -224,6 +226,20 @@ def gemm(b: Builder) -> None:
         bias = b.const(np.zeros(made, np.float32))
     extra = {"alpha": 0.5} if b.sometimes(0.1) else {}
     follow(b, b.op("Gemm", [x, weight, bias], transB=int(trans), **extra), (shape[0], made))
+
+
+def head(b: Builder) -> None:
+    """What classifies an image at the end: its channels, or all of it, as a row."""
+    x, shape, p = b.pick(4)
+    if len(shape) != 4 or int(np.prod(shape[1:])) > 128:
+        return
+    y, flat = x, (shape[0], int(np.prod(shape[1:])))
+    if b.sometimes():
+        y, flat = b.op("GlobalMaxPool", [x]), shape[:2]
+        if b.sometimes() and p is not None:
+            y = b.dequantize(b.quantize(y, p), p)
+    b.finish(b.op("Flatten", [y]), flat, p)
+    gemm(b, b.values[-1])
 
 
 def matmul(b: Builder) -> None:
@@ -243,7 +259,7 @@ def matmul(b: Builder) -> None:
     follow(b, b.op("MatMul", [x, other]), (*shape[:-1], made))
 
 
-def constant_operand(b: Builder, shape: Shape) -> tuple[str, Shape]:
+def constant_operand(b: Builder, shape: Shape) -> str:
     kind = b.rng.randrange(3)
     form = () if kind == 0 else (1,) * (len(shape) - 1) + shape[-1:] if kind == 1 else shape
     p = b.parameters()
@@ -251,17 +267,16 @@ def constant_operand(b: Builder, shape: Shape) -> tuple[str, Shape]:
     if info.max > 255:
         p = Parameters(b.scale(), None, "uint8")
         info = np.iinfo(np.uint8)
-    return b.dequantize(b.const(b.numbers(form, info.min, info.max, _TYPES[p.dtype])), p), form
+    return b.dequantize(b.const(b.numbers(form, info.min, info.max, _TYPES[p.dtype])), p)
 
 
 def binary(b: Builder) -> None:
-    x, shape, p = b.pick()
+    x, shape, _ = b.pick()
     same = [v for v in b.values[-6:] if v[1] == shape]
-    other = b.rng.choice(same)[0] if b.sometimes(0.6) else constant_operand(b, shape)[0]
+    other = b.rng.choice(same)[0] if b.sometimes(0.6) else constant_operand(b, shape)
     inputs = [x, other] if b.sometimes() else [other, x]
-    follow(
-        b, b.op(b.rng.choice(["Add", "Add", "Mul", "Sub", "Max", "Min"]), inputs), shape
-    ) if b.opset >= 12 else follow(b, b.op(b.rng.choice(["Add", "Mul"]), inputs), shape)
+    kinds = ["Add", "Mul"] if b.opset < 12 else ["Add", "Add", "Mul", "Sub", "Max", "Min"]
+    follow(b, b.op(b.rng.choice(kinds), inputs), shape)
 
 
 def where(b: Builder) -> None:
@@ -333,52 +348,69 @@ def unary(b: Builder) -> None:
     b.finish(y, shape, p)
 
 
-def movement(b: Builder) -> None:
+def transpose(b: Builder) -> None:
     x, shape, p = b.pick()
-    kind = b.rng.choice(["Transpose", "Transpose", "Reshape", "Flatten", "Split", "Slice", "Pad", "Resize", "Tile",
-                         "Unsqueeze", "Gather", "Expand"])  # fmt: skip
     rank = len(shape)
-    if kind == "Transpose":
-        perm = b.rng.choice([[0, 2, 3, 1], [0, 3, 1, 2]]) if rank == 4 else b.rng.sample(range(rank), rank)
-        b.finish(b.op(kind, [x], perm=perm), tuple(shape[a] for a in perm), p)
-    elif kind == "Reshape":
-        target = b.rng.choice([(shape[0], int(np.prod(shape[1:]))), (*shape, 1), (1, *shape)])
-        if len(target) < 5:
-            b.finish(b.op(kind, [x, b.const(np.array(target, np.int64))]), target, p)
-    elif kind == "Flatten":
-        b.finish(b.op(kind, [x]), (shape[0], int(np.prod(shape[1:]))), p)
-    elif kind == "Split":
-        axis = b.rng.randrange(rank)
-        if shape[axis] % 2 == 0:
-            attrs = {"num_outputs": 2} if b.opset >= 18 else {}
-            first = b.op(kind, [x], 2, axis=axis, **attrs)
-            half = (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
-            for name in (first, b.nodes[-1].output[1]):
-                b.finish(name, half, p)
-    elif kind == "Slice":
-        axis = b.rng.randrange(rank)
-        lists = [b.const(np.array([v], np.int64)) for v in (0, max(1, shape[axis] - 1), axis)]
-        b.finish(b.op(kind, [x, *lists]), (*shape[:axis], max(1, shape[axis] - 1), *shape[axis + 1 :]), p)
-    elif kind == "Pad" and rank == 4:
-        pads = [0, 0, 1, 0, 0, 0, 0, 1]
-        after = (*shape[:2], shape[2] + 1, shape[3] + 1)
-        y = b.op(kind, [x], pads=pads) if b.opset < 11 else b.op(kind, [x, b.const(np.array(pads, np.int64))])
-        b.finish(y, after, p)
-    elif kind == "Resize" and rank == 4 and b.opset >= 11 and max(shape) < 12:
-        scales = b.const(np.array([1, 1, 2, 2], np.float32))
-        y = b.op(kind, [x, b.const(np.zeros(0, np.float32)) if b.opset < 13 else "", scales],
-                 mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
-        b.finish(y, (*shape[:2], shape[2] * 2, shape[3] * 2), p)
-    elif kind == "Tile" and int(np.prod(shape)) < 200:
-        repeats = [1] * (rank - 1) + [2]
-        b.finish(b.op(kind, [x, b.const(np.array(repeats, np.int64))]), (*shape[:-1], shape[-1] * 2), p)
-    elif kind == "Unsqueeze" and rank < 4:
-        y = b.op(kind, [x], axes=[1]) if b.opset < 13 else b.op(kind, [x, b.const(np.array([1], np.int64))])
+    perm = b.rng.choice([[0, 2, 3, 1], [0, 3, 1, 2]]) if rank == 4 else b.rng.sample(range(rank), rank)
+    b.finish(b.op("Transpose", [x], perm=perm), tuple(shape[a] for a in perm), p)
+
+
+def reshape(b: Builder) -> None:
+    x, shape, p = b.pick()
+    flat = (shape[0], int(np.prod(shape[1:])))
+    if b.sometimes(0.3):
+        b.finish(b.op("Flatten", [x]), flat, p)
+        return
+    target = b.rng.choice([flat, (*shape, 1), (1, *shape)])
+    if len(target) < 5:
+        b.finish(b.op("Reshape", [x, b.const(np.array(target, np.int64))]), target, p)
+
+
+def unsqueeze(b: Builder) -> None:
+    x, shape, p = b.pick()
+    if len(shape) < 4:
+        lists = {"axes": [1]} if b.opset < 13 else {}
+        y = b.op("Unsqueeze", [x] if lists else [x, b.const(np.array([1], np.int64))], **lists)
         b.finish(y, (shape[0], 1, *shape[1:]), p)
-    elif kind == "Gather":
-        axis = b.rng.randrange(rank)
+
+
+def split(b: Builder) -> None:
+    x, shape, p = b.pick()
+    axis = b.rng.randrange(len(shape))
+    if shape[axis] % 2 == 0:
+        first = b.op("Split", [x], 2, axis=axis, **({"num_outputs": 2} if b.opset >= 18 else {}))
+        half = (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
+        for name in (first, b.nodes[-1].output[1]):
+            b.finish(name, half, p)
+
+
+def part(b: Builder) -> None:
+    x, shape, p = b.pick()
+    axis = b.rng.randrange(len(shape))
+    if b.sometimes():
+        end = max(1, shape[axis] - 1)
+        lists = [b.const(np.array([v], np.int64)) for v in (0, end, axis)]
+        b.finish(b.op("Slice", [x, *lists]), (*shape[:axis], end, *shape[axis + 1 :]), p)
+    else:
         picked = np.array([b.rng.randrange(shape[axis]) for _ in range(2)], np.int64)
-        b.finish(b.op(kind, [x, b.const(picked)], axis=axis), (*shape[:axis], 2, *shape[axis + 1 :]), p)
+        b.finish(b.op("Gather", [x, b.const(picked)], axis=axis), (*shape[:axis], 2, *shape[axis + 1 :]), p)
+
+
+def larger(b: Builder) -> None:
+    x, shape, p = b.pick()
+    kind = b.rng.choice(["Pad", "Resize", "Tile", "Expand"])
+    if kind == "Pad" and len(shape) == 4:
+        pads = [0, 0, 1, 0, 0, 0, 0, 1]
+        y = b.op(kind, [x], pads=pads) if b.opset < 11 else b.op(kind, [x, b.const(np.array(pads, np.int64))])
+        b.finish(y, (*shape[:2], shape[2] + 1, shape[3] + 1), p)
+    elif kind == "Resize" and len(shape) == 4 and b.opset >= 11 and max(shape) < 12:
+        scales = b.const(np.array([1, 1, 2, 2], np.float32))
+        region = b.const(np.zeros(0, np.float32)) if b.opset < 13 else ""
+        attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        b.finish(b.op(kind, [x, region, scales], **attrs), (*shape[:2], shape[2] * 2, shape[3] * 2), p)
+    elif kind == "Tile" and int(np.prod(shape)) < 200:
+        repeats = np.array([1] * (len(shape) - 1) + [2], np.int64)
+        b.finish(b.op(kind, [x, b.const(repeats)]), (*shape[:-1], shape[-1] * 2), p)
     elif kind == "Expand":
         b.finish(b.op(kind, [x, b.const(np.array(shape, np.int64))]), shape, p)
 
@@ -424,8 +456,8 @@ def last_channels(b: Builder) -> None:
 
 
 STEPS: Sequence[Callable[[Builder], None]] = (
-    convolution, convolution, gemm, matmul, binary, binary, where, concat, concat, pool, pool, unary, movement,
-    movement, reduction, residual, last_channels,
+    convolution, convolution, gemm, head, matmul, binary, binary, where, concat, concat, pool, pool, unary, transpose,
+    reshape, unsqueeze, split, part, larger, reduction, residual, last_channels,
 )  # fmt: skip
 
 
@@ -466,11 +498,10 @@ def random_qdq(seed: int, exact: bool, steps: int = 6) -> Random:
         if len(b.values) >= most:
             break
         b.rng.choice(STEPS)(b)
-    name, shape, _ = b.values[-1]
-    b.output(name, len(shape))
-    if b.sometimes(0.3):
-        name, shape, _ = b.rng.choice(b.values)
-        b.output(name, len(shape))
+    read = {name for node in b.nodes for name in node.input}
+    for name, shape, _ in b.values:
+        if name not in read or b.sometimes(0.05):
+            b.output(name, len(shape))
     return model(b)
 
 
