@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import TensorProto
 
-from tests.property.random_quantized import Builder, Parameters, Random, Shape, model
+from tests.property.quantized_builder import Builder, Parameters, Random, Shape, model
 
 _CONTRIB = "com.microsoft::"
 _OF_TYPE = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8}

@@ -62,6 +62,17 @@ def _outputs(node: Node) -> list[str]:
     return ["" if value is None else value.name for value in node.outputs]
 
 
+def _pool(op_type: str, keep: tuple[str, ...]) -> Builder:
+    """A pool, unless its size is one that inference and the runtime may disagree about."""
+    build = _single(op_type, 0, keep=keep)
+
+    def outer(node: Node) -> Body | None:
+        agreed = not node.attr("ceil_mode", 0) and node.attr("auto_pad", "NOTSET") in ("NOTSET", "VALID")
+        return build(node) if agreed else None
+
+    return outer
+
+
 def _single(op_type: str, *operands: int, keep: tuple[str, ...] = ()) -> Builder:
     """One operator on some of the operands, with some of the attributes."""
 
@@ -129,7 +140,6 @@ def _product(node: Node) -> Body | None:
 
 _EINSUM = 12
 _WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-_POOL = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides")
 _FLOAT = int(TensorProto.FLOAT)
 _BODIES: Mapping[str, Builder] = {
     f"com.microsoft::{name}": build
@@ -144,10 +154,10 @@ _BODIES: Mapping[str, Builder] = {
         "FusedMatMul": _product,
         "Gelu": _single("Identity", 0),
         "MatMulIntegerToFloat": _cast(_single("MatMul", 0, 1), lambda node: _FLOAT),
-        "NhwcMaxPool": _last_channels(_single("MaxPool", 0, keep=_POOL[:2] + _POOL[3:]), always=True),
+        "NhwcMaxPool": _last_channels(_pool("MaxPool", _WINDOW[:2] + _WINDOW[3:]), always=True),
         "QGemm": _cast(_single("Gemm", 0, 3, keep=("transA", "transB")), _dtype_of(8, _FLOAT)),
         "QLinearAdd": _single("Add", 0, 3),
-        "QLinearAveragePool": _last_channels(_single("AveragePool", 0, keep=_POOL[:3] + _POOL[4:])),
+        "QLinearAveragePool": _last_channels(_pool("AveragePool", _WINDOW[:1] + _WINDOW[3:])),
         "QLinearConcat": _concat,
         "QLinearConv": _last_channels(_cast(_single("Conv", 0, 3, keep=_WINDOW), _dtype_of(7))),
         "QLinearGlobalAveragePool": _last_channels(_single("GlobalAveragePool", 0)),

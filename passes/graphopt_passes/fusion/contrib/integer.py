@@ -9,7 +9,7 @@ from onnx import TensorProto
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.elimination.facts import made_by, only_reader
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, may_sum_nothing
 
 _TO_FLOAT = f"{DOMAIN}::MatMulIntegerToFloat"
 
@@ -45,6 +45,8 @@ def _scale(node: Node, rw: Rewriter) -> Outcome:
             problem = only_reader(inner, reader) if inner is not None else None
             if problem is not None:
                 return problem
+        if _may_be_unset(product):
+            return Mismatch("nothing may be left to add up in {}", value.name)
         scales = _scales(scale, product)
         if isinstance(scales, Mismatch):
             return scales
@@ -52,6 +54,12 @@ def _scale(node: Node, rw: Rewriter) -> Outcome:
         inputs = (left, right, *scales, product.input(2), product.input(3))
         return rw.replace(node, [rw.op("MatMulIntegerToFloat", *inputs, domain=DOMAIN)])
     return None
+
+
+def _may_be_unset(product: Node) -> bool:
+    left, right = (value.shape if value is not None else None for value in product.inputs[:2])
+    sizes = [left[-1] if left else None, right[max(len(right) - 2, 0)] if right else None]
+    return may_sum_nothing(sizes, product.outputs[0])
 
 
 def _scales(scale: Value, product: Node) -> tuple[Value, Value] | Mismatch:

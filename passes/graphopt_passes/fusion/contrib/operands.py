@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
 from onnx import TensorProto
 
 from graphopt.analysis.nodes import dtype_of_output
-from graphopt.ir import Value
+from graphopt.ir import Dim, Value
 from graphopt.rewrite import Mismatch
 from graphopt.rewrite.target import Target, host
 
@@ -29,6 +30,17 @@ def not_float(value: Value) -> Mismatch | None:
 def first(*problems: Mismatch | None) -> Mismatch | None:
     """The first problem of several checks, None when there is none; a `Mismatch` is falsy, so `or` would not do."""
     return next((problem for problem in problems if problem is not None), None)
+
+
+def may_sum_nothing(sizes: Iterable[Dim | None], result: Value | None) -> bool:
+    """Whether a product may have elements and nothing to add up for them, which kernels on integers leave unset.
+
+    Args:
+        sizes: of the axis that is added up, as each operand has it.
+        result: the product; where a size with a name is one of its own too, it is empty together with the sums.
+    """
+    own = (result.shape or ()) if result is not None else ()
+    return not any(size > 0 if isinstance(size, int) else size is not None and size in own for size in sizes)
 
 
 X86 = ("sse2", "avx", "avx2", "avx512")

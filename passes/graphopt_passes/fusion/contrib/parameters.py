@@ -11,11 +11,11 @@ from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Rewriter
 from graphopt_passes.fusion.contrib.operands import DOMAIN
 
-BYTES: dict[int, type[np.generic]] = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
+BYTES: dict[int, type[np.uint8] | type[np.int8]] = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
 SANE = (1e-12, 1e12)
 """Magnitudes of scales in between: products and quotients of a few of them neither overflow nor vanish in float32."""
 
-_STORED = {
+_STORED: dict[int, type[np.generic]] = {
     **BYTES, TensorProto.INT32: np.int32, TensorProto.UINT16: np.uint16, TensorProto.INT16: np.int16,
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
 from graphopt.rewrite.target import host
 from graphopt_passes.elimination.facts import only_reader
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, sums_bytes_exactly
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, may_sum_nothing, sums_bytes_exactly
 from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, dequantized, quantization
 
 _WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -114,19 +115,47 @@ def _bias_problem(bias: Quantized, x: Quantized, weight: Quantized, output: Quan
     return None
 
 
-def _sum_problem(x: Quantized, weight: Quantized, bias: Quantized | None, added: tuple[int, ...]) -> Mismatch | None:
-    """Why sums of products, and a bias, may not fit into 32 bits.
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """Along which axes a product adds up: those of its weight, and that of its left operand where there is one.
 
-    Args:
-        x: the left operand.
-        weight: the right one.
-        bias: what is added to the sums.
-        added: the axes of `weight` along which products are added up.
+    Attributes:
+        scales: the axis of the weight along which its scales may vary.
+        added: axes of the weight.
+        inner: the axis of the left operand; None for convolutions, whose weights tell.
     """
+
+    scales: int
+    added: tuple[int, ...]
+    inner: int | None = None
+
+
+def _product_problem(
+    op: Node, operands: list[Quantized], output: Quantized, axes: _Axes, rw: Rewriter
+) -> Mismatch | None:
+    """Why a sum of products, with a bias as third operand or without, is none of integers."""
+    x, weight, *rest = operands
+    problem = _weight_problem(x, weight, axes.scales, rw)
+    if problem is None and rest:
+        problem = _bias_problem(rest[0], x, weight, output)
+    if problem is None:
+        problem = _sum_problem(x, weight, rest[0] if rest else None, axes.added)
+    own, left = weight.value.shape, x.value.shape
+    sizes = [[own[axis] if own is not None else None] for axis in axes.added] or [[None]]
+    if axes.inner is not None:
+        sizes[0].append(left[axes.inner] if left is not None else None)
+    if problem is None and any(may_sum_nothing(size, op.outputs[0]) for size in sizes):
+        problem = Mismatch("nothing may be left to add up in {}", output.value.name)
+    return problem
+
+
+def _sum_problem(x: Quantized, weight: Quantized, bias: Quantized | None, added: tuple[int, ...]) -> Mismatch | None:
+    """Why sums of products along some axes of the weight, and a bias, may not fit into 32 bits."""
     start = np.int64(0) if bias is None else np.abs(np.asarray(bias.value.const(), np.int64))
     most = int(_farthest(x)) * int(_farthest(weight))
-    sizes = [weight.value.shape[axis] if weight.value.shape is not None else None for axis in added]
-    terms = math.prod(size if isinstance(size, int) else 1 for size in sizes)
+    shape = weight.value.shape
+    sizes = [shape[axis] for axis in added] if shape is not None else []
+    terms = math.prod(size for size in sizes if isinstance(size, int))
     if terms * most + int(np.max(start, initial=0)) <= _LARGEST:
         return None
     array = weight.value.const()
@@ -145,21 +174,9 @@ def _farthest(operand: Quantized) -> np.int64:
     return np.int64(max(ends.max - zero, zero - ends.min))
 
 
-def _product_problem(
-    operands: list[Quantized], output: Quantized, axis: int, added: tuple[int, ...], rw: Rewriter
-) -> Mismatch | None:
-    """Why a sum of products, with a bias as third operand or without, is none of integers."""
-    x, weight, *rest = operands
-    problem = _weight_problem(x, weight, axis, rw)
-    bias = rest[0] if rest else None
-    if problem is None and bias is not None:
-        problem = _bias_problem(bias, x, weight, output)
-    return _sum_problem(x, weight, bias, added) if problem is None else problem
-
-
 def _conv(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Made:
     x, weight, *rest = operands
-    problem = _product_problem(operands, output, 0, tuple(range(1, weight.value.rank or 1)), rw)
+    problem = _product_problem(op, operands, output, _Axes(0, tuple(range(1, weight.value.rank or 1))), rw)
     if problem is not None:
         return problem
     attrs: dict[str, Any] = {name: op.attrs.get(name) for name in _WINDOW}
@@ -173,7 +190,8 @@ def _gemm(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) 
     trans = int(op.attr("transB", 0))
     if op.attr("alpha", 1.0) != 1.0 or (rest and op.attr("beta", 1.0) != 1.0):
         return Mismatch("the product is scaled")
-    problem = _product_problem(operands, output, 0 if trans else 1, (trans,), rw)
+    axes = _Axes(0 if trans else 1, (trans,), 0 if op.attr("transA", 0) else 1)
+    problem = _product_problem(op, operands, output, axes, rw)
     if problem is not None:
         return problem
     bias_value = rest[0].value if rest else None
@@ -189,7 +207,8 @@ def _matmul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
     rank = weight.value.rank
     if weight.axis is not None and rank != 2:
         return Mismatch("{} is not a matrix", weight.value.name)
-    problem = _product_problem(operands, output, 1, () if rank is None else (max(rank - 2, 0),), rw)
+    axes = _Axes(1, () if rank is None else (max(rank - 2, 0),), -1)
+    problem = _product_problem(op, operands, output, axes, rw)
     if problem is not None:
         return problem
     product: Value = rw.op("QLinearMatMul", *x.read(rw), *weight.read(rw), *output.written(rw))
@@ -214,6 +233,8 @@ def _plain(attributes: dict[str, Any] | None = None) -> Maker:
 def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Made:
     if any(step != 1 for step in op.attr("dilations", ())):
         return Mismatch("the kernel knows no dilations")
+    if op.attr("ceil_mode", 0) and op.attr("count_include_pad", 0):
+        return Mismatch("what the last windows count is not what the kernel counts")
     names = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
     return _plain(dict.fromkeys(names))(op, operands, output, rw)
 
