@@ -69,11 +69,11 @@ def test_signed_quantized_model_computes_on_bytes_alone() -> None:
     assert_equivalent(model, result, numerics="rounding")
 
 
-def test_quantized_model_has_channels_last_between_two_transposes() -> None:
+def test_quantized_model_has_channels_last_from_its_one_transpose_on() -> None:
     model = onnx.parser.parse_model(QUANTIZED.replace("r = Relu (a)", "r = Identity (a)"))
     result = optimize(model, level="all", target="avx512")
     onnx.checker.check_model(result, full_check=True)
-    assert operators(result)["Transpose"] == 2
+    assert operators(result)["Transpose"] == 1  # back from channels last behind the pool is a view
     assert all(node.domain == "com.microsoft" for node in result.graph.node if node.op_type.startswith("QLinear"))
     assert_equivalent(model, result, numerics="rounding")
 
