@@ -28,6 +28,7 @@ from graphopt.errors import GraphoptError, ModelError
 from graphopt.ir import Model
 from graphopt.manager import PassManager, Result
 from graphopt.rewrite import Rule
+from graphopt.system.files import write_text
 
 _DIVIDER = "# ---- after"
 _EMPTY = re.compile(r'\[""\] |\n\s*(producer_name|producer_version|doc_string|domain): "",?')
@@ -99,7 +100,7 @@ class Case:
         text = "\n".join([*lines, *self.comments, self.before]) + "\n"
         if self.after is not None:
             text += f"{_DIVIDER}\n{self.after}\n"
-        self.path.write_text(text)
+        write_text(self.path, text)
 
 
 def cases(folder: Path) -> Iterator[Path]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt.errors import UsageError
 from graphopt.pipeline.tuning import Progress
 from graphopt.rewrite.target import Target, host
+from graphopt.system.files import scratch
 from graphopt_passes.algorithm import blocked_cost
 from graphopt_passes.algorithm.blocked_cost import BUILT_IN, PASS, BlockedRates, Size
 from graphopt_passes.algorithm.transforms import TILES
@@ -94,7 +94,7 @@ def time_cases(cases: tuple[Size, ...], target: Target, progress: Progress) -> d
         x.name: random.standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)
         for x in plain.graph.input
     }
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch() as folder:
         sessions = {}
         for tile in (0, *TILES):
             settings = ort.SessionOptions()

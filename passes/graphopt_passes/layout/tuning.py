@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -22,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt.errors import UsageError
 from graphopt.pipeline.tuning import Progress
 from graphopt.rewrite.target import Target, host
+from graphopt.system.files import scratch
 from graphopt_passes.layout import timing, weights
 from graphopt_passes.layout.timing import RATES, Rates, Shape
 
@@ -143,7 +143,7 @@ def time_cases(cases: tuple[Case, ...], block: int, progress: Progress) -> list[
     import onnxruntime as ort
 
     model = _model_of(cases, block)
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch() as folder:
         settings = ort.SessionOptions()
         settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         settings.intra_op_num_threads = 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from graphopt.errors import ModelError
 from graphopt.ir import Model
 from graphopt.peers import NOTHING, by_name
 from graphopt.peers.serving import PassServer
+from graphopt.system.files import scratch
 from graphopt.verify import Feed
 
 _ROUNDS = 2
@@ -50,8 +50,8 @@ def blame(
         UsageError: there is no such peer, or it has no single passes.
     """
     oracle = Oracle(numerics, seed, dict(dims or {}), feed, timeout)
-    with tempfile.TemporaryDirectory(prefix="graphopt-bisect-") as folder, PassServer(by_name(peer)) as server:
-        chain = _Chain(Path(folder), server, timeout, progress)
+    with scratch() as folder, PassServer(by_name(peer)) as server:
+        chain = _Chain(folder, server, timeout, progress)
         chain.only = tuple(only)
         original = Model.load(source).flush()
         steps = chain.run(original)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from graphopt.audit.timing import Timing, measure
 from graphopt.audit.turns import NoTurns, Turns
 from graphopt.audit.verdicts import oracle_status
 from graphopt.errors import ModelError, UsageError
+from graphopt.system.files import scratch
 from graphopt.system.processes import Limits
 from graphopt.verify import ModelLike, compare
 from graphopt.verify.source import Source
@@ -99,8 +99,8 @@ def audit(
     conditions = Conditions(tuple(threads), rounds, budget, starts, limits or LIMITS, verify, seed)
     wanted = contestants(managers, levels, against)
     given = Source(source, str(source) if isinstance(source, (str, Path)) else "model")
-    with tempfile.TemporaryDirectory(prefix="graphopt-audit-") as temporary:
-        folder = Path(keep) if keep is not None else Path(temporary)
+    with scratch() as temporary:
+        folder = Path(keep) if keep is not None else temporary
         folder.mkdir(parents=True, exist_ok=True)
         try:
             run = _Run(given.path(), given.label, wanted, conditions, folder=folder, progress=progress)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from graphopt.audit import feeds
 from graphopt.audit.bench import Job, Variant
@@ -15,6 +13,7 @@ from graphopt.audit.settings import Settings
 from graphopt.audit.statistics import speedups
 from graphopt.audit.timing import Progress, measure
 from graphopt.ir import Model, Source
+from graphopt.system.files import scratch
 
 _FULL = "all passes"
 _ORIGINAL = "original"
@@ -37,8 +36,7 @@ def measure_gains(
         budget: seconds of rounds.
         progress: told how far things are.
     """
-    with tempfile.TemporaryDirectory(prefix="graphopt-gains-") as name:
-        folder = Path(name)
+    with scratch() as folder:
         files = {_ORIGINAL: folder / "original.onnx", _FULL: folder / "full.onnx"}
         Model.load(source).save(files[_ORIGINAL])
         settings.run(files[_ORIGINAL])[0].save(files[_FULL])

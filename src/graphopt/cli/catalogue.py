@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from graphopt.cli.console import show, show_json, write_text
+from graphopt.cli.console import show, show_json
 from graphopt.errors import UsageError
+from graphopt.system.files import write_text
 
 
 def passes(

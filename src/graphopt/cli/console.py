@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from graphopt.errors import ModelError, UsageError
+from graphopt.errors import UsageError
+from graphopt.system.files import destination
 
 Progress = Callable[[str, float], None]
 
@@ -79,30 +79,7 @@ def check_place(path: str | None) -> None:
     """Refuse a file that cannot be written before anything is measured for it.
 
     Raises:
-        ModelError: it is a folder, or its folder does not exist.
+        ModelError: it is a folder, or its folder does not exist, or it is read-only.
     """
-    if path is None:
-        return
-    if os.path.isdir(path):
-        raise ModelError(f"cannot write {path}: it is a folder")
-    if not os.path.isdir(Path(path).parent):
-        raise ModelError(f"cannot write {path}: folder {Path(path).parent} not found")
-
-
-def write_text(path: str, text: str) -> None:
-    """Write a report, atomically.
-
-    Raises:
-        ModelError: the file cannot be written.
-    """
-    import tempfile
-
-    target = Path(path)
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, target)
-    except OSError as error:
-        raise ModelError(f"cannot write {path}: {error.strerror or error}") from None
+    if path is not None:
+        destination(Path(path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from graphopt.cli.auditing import report
 from graphopt.cli.console import progress, show
 from graphopt.errors import UsageError
+from graphopt.system.files import scratch
 
 _MODELS = ("mobilenet_v2", "resnet18", "conv_alone", "conv_maxpool")
 
@@ -34,7 +34,7 @@ def demo(
         return
     from graphopt.audit import audit
 
-    with tempfile.TemporaryDirectory(prefix="graphopt-demo-") as folder:
+    with scratch() as folder:
         path = Path(folder) / f"{name}.onnx"
         model.save(path)
         with progress(f"auditing {name}") as told:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphopt.cli.console import check_place, progress, read_source, show, show_json, write_text
+from graphopt.cli.console import check_place, progress, read_source, show, show_json
 from graphopt.errors import ModelError, UsageError
+from graphopt.system.files import write_text
 
 if TYPE_CHECKING:
     from graphopt.audit.bisection import Fault

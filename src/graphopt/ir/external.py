@@ -109,7 +109,8 @@ def _slice(proto: TensorProto, tensor: Tensor, folders: Folders) -> FileSlice:
         length = int(info["length"]) if "length" in info else tensor.nbytes
     except ValueError as error:
         raise ModelError(f"tensor {proto.name!r}: external data offset or length is no number") from error
-    size = path.stat().st_size
+    found = path.stat()
+    size = found.st_size
     if offset < 0 or length < 0 or offset + length > size:
         raise ModelError(
             f"tensor {proto.name!r}: bytes {offset} to {offset + length} expected in {location!r}, it has {size}"
@@ -117,7 +118,7 @@ def _slice(proto: TensorProto, tensor: Tensor, folders: Folders) -> FileSlice:
     expected = tensor_nbytes(tensor.dtype, tensor.numel)
     if expected is not None and length != expected:
         raise ModelError(f"tensor {proto.name!r}: {expected} bytes expected by its dims, external data has {length}")
-    return FileSlice(path, offset, length)
+    return FileSlice(path, offset, length, (size, found.st_mtime_ns))
 
 
 def _file(name: str, location: str, folders: Folders) -> Path:

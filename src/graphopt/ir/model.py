@@ -124,7 +124,10 @@ class Model:
         return flush(self)
 
     def save(self, path: str | os.PathLike[str], external_data: ExternalData | None = None) -> None:
-        """Write the model to a file, atomically, its external data included.
+        """Write the model to a file, whole or not at all, its external data included.
+
+        Links are followed; a device or a pipe is written into. Data of this model's own that nothing mentions any more
+        is removed.
 
         Args:
             path: the file to write.
@@ -134,7 +137,8 @@ class Model:
         Raises:
             ModelError: the file cannot be written.
         """
-        from graphopt.ir.files import as_path, write
+        from graphopt.ir.files import as_path
+        from graphopt.ir.saving import write
 
         write(self, as_path(path), external_data)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import onnx
@@ -51,17 +52,33 @@ class FileSlice:
         path: the file.
         offset: first byte.
         length: number of bytes.
+        stamp: what told the file from others when the model was loaded; None where nothing can have replaced it.
     """
 
     path: Path
     offset: int
     length: int
+    stamp: tuple[int, int] | None = field(default=None, compare=False)
+
+    def opened(self) -> FileIO:
+        """The file, open for reading.
+
+        Raises:
+            OSError: it cannot be opened.
+            ValueError: it is another one than when the model was loaded.
+        """
+        file = FileIO(self.path)
+        if self.stamp not in (None, stamp_of(file)):
+            file.close()
+            raise ValueError("it changed after the model was loaded")
+        return file
 
     def view(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The bytes, read-only: as a memory map where there are many, since a map costs as much as reading a few."""
         try:
             if self.length > _READ_LIMIT:
-                return np.memmap(self.path, np.uint8, mode="r", offset=self.offset, shape=(self.length,))
+                with self.opened() as file:
+                    return np.memmap(file, np.uint8, mode="r", offset=self.offset, shape=(self.length,))
             return np.frombuffer(self.pieces((0,), self.length)[0], np.uint8)
         except (OSError, ValueError) as error:
             message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
@@ -74,7 +91,7 @@ class FileSlice:
             ModelError: the file cannot be read, or ends before.
         """
         try:
-            with FileIO(self.path) as file:
+            with self.opened() as file:
                 file.seek(self.offset)
                 size = file.readinto(target)  # type: ignore[arg-type]  # NumPy's arrays are buffers
             if size != self.length:
@@ -91,13 +108,19 @@ class FileSlice:
             ValueError: it ends before.
         """
         found = []
-        with FileIO(self.path) as file:
+        with self.opened() as file:
             for place in places:
                 file.seek(self.offset + place)
                 found.append(file.read(length))
                 if len(found[-1]) != length:
                     raise ValueError(f"the file ends after {len(found[-1])} of them")
         return found
+
+
+def stamp_of(file: IO[bytes]) -> tuple[int, int]:
+    """What tells a file's contents from others that had its name."""
+    found = os.fstat(file.fileno())
+    return found.st_size, found.st_mtime_ns
 
 
 def _places(size: int, length: int) -> tuple[int, int, int]:

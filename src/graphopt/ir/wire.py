@@ -11,7 +11,7 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
-from graphopt.ir.tensor import FileSlice
+from graphopt.ir.tensor import FileSlice, stamp_of
 
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 """Field numbers: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data."""
@@ -90,7 +90,7 @@ def lift(path: Path) -> tuple[bytes, dict[int, FileSlice]] | None:
             if len(graphs) != 1:
                 return None
             _, start, body, end = graphs[0]
-            parts, slices = _shorten(data, body, end, path)
+            parts, slices = _shorten(data, body, end, path, stamp_of(file))
             head, tail = bytes(data[:start]), bytes(data[end:])
         except (ValueError, IndexError):
             return None
@@ -100,7 +100,9 @@ def lift(path: Path) -> tuple[bytes, dict[int, FileSlice]] | None:
     return b"".join((head, delimited(_GRAPH, len(graph)), graph, tail)), slices
 
 
-def _shorten(data: Buffer, at: int, end: int, path: Path) -> tuple[list[bytes], dict[int, FileSlice]]:
+def _shorten(
+    data: Buffer, at: int, end: int, path: Path, stamp: tuple[int, int]
+) -> tuple[list[bytes], dict[int, FileSlice]]:
     parts: list[bytes] = []
     slices: dict[int, FileSlice] = {}
     kept_from = at
@@ -114,7 +116,7 @@ def _shorten(data: Buffer, at: int, end: int, path: Path) -> tuple[list[bytes], 
                 _, raw_start, raw_body, raw_stop = raw[0]
                 tensor = bytes(data[body:raw_start]) + bytes(data[raw_stop:stop])
                 parts += (bytes(data[kept_from:start]), delimited(_INITIALIZER, len(tensor)), tensor)
-                slices[count] = FileSlice(path, raw_body, raw_stop - raw_body)
+                slices[count] = FileSlice(path, raw_body, raw_stop - raw_body, stamp)
                 kept_from = stop
         count += 1
     parts.append(bytes(data[kept_from:end]))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 from graphopt.errors import ModelError
 from graphopt.rewrite.target import Target
+from graphopt.system.files import naming, write_text
 
 VARIABLE = "GRAPHOPT_TUNED"
 _FORMAT = 1
@@ -86,14 +86,9 @@ def forget(names: Iterable[str], target: Target) -> None:
 
 def _write(path: Path, target: Target, passes: dict[str, Any]) -> None:
     data = {"format": _FORMAT, "target": str(target), "machine": machine(), "passes": passes}
-    try:
+    with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w") as file:
-            json.dump(data, file, indent=1)
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise ModelError(f"cannot write {path}: {error.strerror or error}") from None
+    write_text(path, json.dumps(data, indent=1))
 
 
 def machine() -> dict[str, str]:

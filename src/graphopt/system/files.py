@@ -30,7 +30,7 @@ else:
     _lock = fcntl.flock
 
 _TEMPORARY = re.compile(r"\.graphopt-\d+-[0-9a-f]{8}\.tmp")
-_LOCK_SECONDS = 10.0
+_LOCK_SECONDS = 60.0
 _READER_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _CANNOT_RENAME = (errno.EBUSY, errno.EXDEV)  # a file that is mounted by itself, as containers do
@@ -38,6 +38,11 @@ _CANNOT_RENAME = (errno.EBUSY, errno.EXDEV)  # a file that is mounted by itself,
 
 def _name() -> str:
     return f".graphopt-{os.getpid()}-{os.urandom(4).hex()}.tmp"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file or folder of that name is one under way, or was."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 # -- what a name leads to
@@ -72,8 +77,8 @@ def is_special(path: Path) -> bool:
         raise ModelError(f"cannot write {path}: it is a {'disk' if stat.S_ISBLK(mode) else 'socket'}")
     if not stat.S_ISREG(mode):
         return True
-    real = os.path.realpath(path)  # of /dev/stdout this may be a file that nobody can open by its name any more
-    return not (os.path.exists(real) and os.path.samefile(real, path))
+    # Where /dev/stdout leads to may be a file that has no name any more.
+    return not os.path.exists(os.path.realpath(path))
 
 
 def destination(path: Path) -> Path:
@@ -141,7 +146,8 @@ class Draft:
                 with suppress(OSError):
                     os.fchown(self.file.fileno(), found.st_uid, found.st_gid)
             os.fchmod(self.file.fileno(), stat.S_IMODE(found.st_mode))
-        if durable or (durable is None and found is not None):
+        durable = found is not None if durable is None else durable
+        if durable:
             os.fsync(self.file.fileno())
         if os.name == "nt":
             self.file.close()
@@ -151,6 +157,12 @@ class Draft:
             if error.errno not in _CANNOT_RENAME:
                 raise
             self._pour(target)
+            return
+        if durable and _lock is not None:
+            handle = os.open(target.parent, os.O_RDONLY)
+            with suppress(OSError):  # not every system keeps folders so
+                os.fsync(handle)
+            os.close(handle)
 
     def _pour(self, target: Path) -> None:
         """Write the contents into what is there."""
@@ -265,7 +277,7 @@ def clear(folder: Path) -> None:
         return
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if _TEMPORARY.fullmatch(entry.name):
+            if is_temporary(entry.name):
                 _remove_abandoned(Path(entry.path))
 
 

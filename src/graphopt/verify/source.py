@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from google.protobuf.message import EncodeError
 
 from graphopt.errors import ModelError
 from graphopt.ir.files import parse, read_bytes
+from graphopt.system.files import scratch
 
 ModelLike = onnx.ModelProto | bytes | str | os.PathLike[str]
 """What `compare` accepts for a model."""
@@ -28,11 +29,12 @@ class Source:
         label: How messages call it.
     """
 
-    __slots__ = ("_given", "_temporary", "label", "proto")
+    __slots__ = ("_folder", "_given", "_temporary", "label", "proto")
 
     def __init__(self, model: ModelLike, label: str) -> None:
         self.label = label
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary = ExitStack()
+        self._folder: Path | None = None
         self._given: onnx.ModelProto | bytes | Path
         if isinstance(model, onnx.ModelProto):
             self._given, self.proto = model, model
@@ -85,14 +87,13 @@ class Source:
 
     def close(self) -> None:
         """Delete the temporary files."""
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
+        self._temporary.close()
+        self._folder = None
 
     def _directory(self) -> Path:
-        if self._temporary is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="graphopt-verify-")
-        return Path(self._temporary.name)
+        if self._folder is None:
+            self._folder = self._temporary.enter_context(scratch())
+        return self._folder
 
     def _spill(self, model: onnx.ModelProto) -> Path:
         """Write a model above 2 GiB with its weights beside it, leaving the caller's proto as it is."""

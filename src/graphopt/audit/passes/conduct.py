@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import hashlib
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from graphopt.peers import NOTHING, PeerResult, by_name
 from graphopt.peers.serving import PassServer
 from graphopt.pipeline import registry
 from graphopt.rewrite import Level, Log
+from graphopt.system.files import scratch
 from graphopt.verify import ModelLike, compare
 from graphopt.verify.source import Source
 
@@ -81,10 +81,10 @@ def audit_passes(
     given = Source(source, str(source) if isinstance(source, (str, Path)) else "model")
     found = PassAudit([Path(given.label).name])
     try:
-        with tempfile.TemporaryDirectory(prefix="graphopt-passes-") as folder:
+        with scratch() as folder:
             for name in conditions.peers:
                 with PassServer(by_name(name)) as server:
-                    _Run(given.path(), server, Path(folder), conditions, found).all(progress)
+                    _Run(given.path(), server, folder, conditions, found).all(progress)
     finally:
         given.close()
     if conditions.only and not found.rows:

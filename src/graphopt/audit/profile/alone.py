@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from graphopt.audit.profile.record import Lone
 from graphopt.audit.profile.values import values_of
 from graphopt.ir import Model, Node, TensorType
 from graphopt.ir.types import encode_type
+from graphopt.system.files import scratch
 from graphopt.system.processes import ChildError, Limits, call
 
 _FLUSH_LIMIT = 1 << 30
@@ -125,13 +125,13 @@ def run_alone(job: LoneJob) -> tuple[float, float]:
     """Milliseconds of the kernel with warm and with flushed cache; runs in a process of its own."""
     import onnxruntime as ort
 
-    with tempfile.TemporaryDirectory(prefix="graphopt-alone-") as folder:
+    with scratch() as folder:
         settings = ort.SessionOptions()
         settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         settings.log_severity_level = 4
         settings.intra_op_num_threads = job.threads
         settings.enable_profiling = True
-        settings.profile_file_prefix = str(Path(folder) / "p")
+        settings.profile_file_prefix = str(folder / "p")
         session = ort.InferenceSession(job.model, settings, providers=["CPUExecutionProvider"])
         ballast = np.zeros(job.flush // 8)
         for _ in range(3):

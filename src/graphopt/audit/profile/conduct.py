@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from graphopt.audit.settings import Settings
 from graphopt.audit.timing import Progress
 from graphopt.errors import UsageError
 from graphopt.rewrite import Level
+from graphopt.system.files import scratch
 from graphopt.system.processes import call
 from graphopt.verify import ModelLike
 from graphopt.verify.source import Source
@@ -67,7 +67,7 @@ def profile(
         fixed = {**feeds.sizes_from_shapes(proto, dict(shapes or {})), **dict(dims or {})}
         feed = dict(data) if data is not None else feeds.timing_feed(path, proto, fixed, seed)
         found = Profile(Path(given.label).name, feeds.shapes_of(feed), Machine.here(), threads)
-        with tempfile.TemporaryDirectory(prefix="graphopt-profile-") as folder:
+        with scratch() as folder:
             run = _Run(found, path, feed, Path(folder), progress, rounds=rounds, budget=budget)
             if graphopt:
                 run.add_graphopt()

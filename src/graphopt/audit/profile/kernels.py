@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import random
 import statistics
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from graphopt.audit.bench import LEVELS, Variant
+from graphopt.system.files import scratch
 
 _SUFFIX = "_kernel_time"
 
@@ -75,8 +75,7 @@ def measure_kernels(job: KernelJob) -> list[Kernels]:
     """Profile all variants; runs in a process of its own."""
     import time
 
-    with tempfile.TemporaryDirectory(prefix="graphopt-profile-") as name:
-        folder = Path(name)
+    with scratch() as folder:
         sessions: dict[str, Any] = {}
         failures: dict[str, str] = {}
         saved = {

@@ -1,0 +1,351 @@
+"""Models to files: whole or not at all, weights streamed from where they are, external data that always fits."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from io import FileIO
+from pathlib import Path
+from typing import IO
+
+import onnx
+from google.protobuf.message import EncodeError
+
+from graphopt.errors import ModelError, UsageError
+from graphopt.ir.files import ExternalData, has_external, is_external
+from graphopt.ir.flush import flush
+from graphopt.ir.model import Model
+from graphopt.ir.tensor import FileSlice, Tensor
+from graphopt.ir.types import element_bits
+from graphopt.ir.wire import delimited
+from graphopt.system.files import Draft, alone, destination, is_special, is_temporary, naming
+
+_PROTO_LIMIT = (1 << 31) - (1 << 20)
+"""What fits into one protobuf message, with some room."""
+
+_WRITE_STREAMED_FROM = 1 << 26
+"""Models with more weight bytes than this are written piece by piece instead of being serialized whole."""
+
+_OWN_DATA = re.compile(r".+\.[0-9a-f]{16}\.data")
+_LONGEST_STEM = 200
+_SEARCHED = 1 << 30
+"""Bytes of other files in a folder that are searched for the name of data before it is removed."""
+
+
+def write(model: Model, path: Path, external: ExternalData | None) -> None:
+    """Write a model; see `Model.save`."""
+    if external is not None and not isinstance(external, ExternalData):
+        raise UsageError(f"external_data: expected an ExternalData, found {type(external).__name__}")
+    with naming(path):
+        target = destination(path)
+        special = is_special(target)
+        if external is None and ((has_external(model) and not special) or _weight_bytes(model) >= _PROTO_LIMIT):
+            external = ExternalData()
+        if external is None:
+            _write_inline(model, target)
+        elif special:
+            raise ModelError(f"cannot write {path}: weights cannot be beside what is no file")
+        elif target.parent != path.absolute().parent.resolve():
+            raise ModelError(f"cannot write {path}: it leads to {target}, and weights cannot be beside both; name that")
+        else:
+            _write_external(model, target, external)
+
+
+def _weight_bytes(model: Model) -> int:
+    return sum(v.tensor.nbytes for v in model.graph.initializers if v.tensor is not None)
+
+
+# -- everything in one file
+
+
+def _write_inline(model: Model, target: Path) -> None:
+    moved: list[tuple[Tensor, FileSlice]] = []
+    with Draft(target) as draft, _Sources() as sources:
+        if not model.changed and model.path is not None and not has_external(model):
+            _copy(FileSlice(model.path, 0, model.path.stat().st_size), draft.file, sources)
+        elif model.lifted or _weight_bytes(model) >= _WRITE_STREAMED_FROM:
+            moved = _write_streamed(model, draft, sources)
+        else:
+            draft.file.write(_serialized(flush(model), target))
+        _publish(model, target, lambda: [(draft, target)], moved)
+
+
+def _write_streamed(model: Model, draft: Draft, sources: _Sources) -> list[tuple[Tensor, FileSlice]]:
+    """Serialize everything but the large initializers, and let those flow from where they are."""
+    streamed = {
+        v.name: v.tensor
+        for v in model.graph.initializers
+        if v.tensor is not None and v.tensor.nbytes >= 1024 and element_bits(v.tensor.dtype) is not None
+    }
+    proto = _without(model, set(streamed))
+    heads = []
+    for name, tensor in streamed.items():
+        header = tensor.header(name).SerializeToString()
+        raw = tensor.raw()
+        size = raw.length if isinstance(raw, FileSlice) else len(raw)
+        field = header + delimited(9, size)
+        heads.append((delimited(5, len(field) + size) + field, tensor, size))
+    graph = _serialized(proto.graph, draft.target)
+    proto.ClearField("graph")
+    total = len(graph) + sum(len(head) + size for head, _, size in heads)
+    moved = []
+    draft.file.write(proto.SerializeToString())
+    draft.file.write(delimited(7, total))
+    draft.file.write(graph)
+    for head, tensor, size in heads:
+        draft.file.write(head)
+        moved.append((tensor, FileSlice(draft.target, draft.file.tell(), size)))
+        _copy(tensor.raw(), draft.file, sources)
+    return moved
+
+
+def _serialized(proto: onnx.ModelProto | onnx.GraphProto, path: Path) -> bytes:
+    try:
+        return proto.SerializeToString()
+    except (EncodeError, ValueError) as error:
+        raise ModelError(f"cannot write {path}: above 2 GiB even without the main graph's initializers") from error
+
+
+def _without(model: Model, names: set[str]) -> onnx.ModelProto:
+    """The flushed model without some initializers of the main graph."""
+    values = model.graph.values
+    hidden = {name: values[name].tensor for name in names}
+    for name in names:
+        values[name].tensor = None
+    was = model.graph.changed, model.inplace
+    model.graph.changed, model.inplace = True, False
+    try:
+        return flush(model)
+    finally:
+        model.graph.changed, model.inplace = was
+        for name, tensor in hidden.items():
+            values[name].tensor = tensor
+
+
+# -- weights beside the model
+
+
+def _write_external(model: Model, target: Path, external: ExternalData) -> None:
+    """Write the data first, then the model that names it.
+
+    Data has a name by its content, so that what an older model refers to is never touched. Where the caller wants
+    another name, and the model that is there uses it, that one steps aside over such a name.
+    """
+    asked = None if external.location is None else _place_of(model, target, external.location)
+    outside = {
+        v.name: v.tensor
+        for v in model.graph.initializers
+        if v.tensor is not None
+        and (v.tensor.nbytes >= max(external.threshold, 1) or is_external(v.tensor))
+        and element_bits(v.tensor.dtype) is not None
+    }
+    proto = _without(model, set(outside))
+    with Draft(asked or target) as data, Draft(target) as draft, _Sources() as sources, ExitStack() as more:
+        slices = {}
+        for name, tensor in outside.items():
+            data.file.write(b"\0" * (-data.file.tell() % external.alignment))
+            start = data.file.tell()
+            slices[name] = (start, _copy(tensor.raw(), data.file, sources))
+        own = _own_data(target, data)
+        _locate(proto, outside, slices, external.location or own.name)
+        draft.file.write(_serialized(proto, target))
+        size = data.file.tell()
+        final = asked or own
+
+        def steps() -> Steps:
+            if asked is None or not asked.exists() or not _is_mentioned(external.location or "", [target]):
+                return [(data, final), (draft, target)]
+            between, copy = more.enter_context(Draft(target)), more.enter_context(Draft(asked))
+            _copy(FileSlice(data.path, 0, size), copy.file, sources)
+            _locate(proto, outside, slices, own.name)
+            between.file.write(_serialized(proto, target))
+            return [(data, own), (between, target), (copy, asked), (draft, target)]
+
+        _publish(model, target, steps, [(each, FileSlice(final, *slices[name])) for name, each in outside.items()])
+
+
+def _place_of(model: Model, target: Path, location: str) -> Path:
+    """The file that the caller wants external data in."""
+    path = target.parent / location
+    if Path(location).is_absolute() or not path.resolve().is_relative_to(target.parent):
+        raise ModelError(f"external data {location!r} must be inside the model's folder {target.parent}")
+    if path.is_dir():
+        raise ModelError(f"cannot write external data {path}: it is a folder")
+    if is_special(path):
+        raise ModelError(f"cannot write external data {path}: it is no file")
+    place = destination(path)
+    if place == target:
+        raise ModelError(f"external data cannot go into the model file {target} itself")
+    if model.path is not None and (source := model.path.resolve()) != target:
+        read = {v.tensor.source.path for v in model.graph.initializers if v.tensor is not None and v.tensor.source}
+        if place in read | {source}:
+            raise ModelError(f"external data {path} would replace what {model.path} consists of; choose another name")
+    return place
+
+
+def _locate(
+    proto: onnx.ModelProto, tensors: Mapping[str, Tensor], slices: Mapping[str, tuple[int, int]], location: str
+) -> None:
+    """Let the last initializers of a proto be tensors in a file of their own."""
+    kept = [tensor for tensor in proto.graph.initializer if tensor.name not in tensors]
+    del proto.graph.initializer[len(kept) :]
+    for name, tensor in tensors.items():
+        entry = proto.graph.initializer.add()
+        entry.CopyFrom(tensor.header(name))
+        entry.data_location = onnx.TensorProto.EXTERNAL
+        offset, length = slices[name]
+        for key, text in (("location", location), ("offset", str(offset)), ("length", str(length))):
+            entry.external_data.add(key=key, value=text)
+
+
+# -- names, and what they leave behind
+
+
+Steps = list[tuple[Draft, Path]]
+"""Which draft gets which name, in order."""
+
+
+def _publish(
+    model: Model, target: Path, steps_now: Callable[[], Steps], moved: Sequence[tuple[Tensor, FileSlice]]
+) -> None:
+    """Give drafts their names, the model last; then remove data that no model needs any more.
+
+    What the model reads from files that are replaced or removed is loaded before, or found in the new ones after.
+
+    Args:
+        model: what is written.
+        target: its file.
+        steps_now: says which names to give, as things are while nobody else writes there.
+        moved: tensors, and where they are to be found then.
+    """
+    if is_special(target):
+        for draft, _ in steps_now():
+            draft.publish()
+        return
+    with alone(target.parent) as sure:
+        steps, durable = steps_now(), target.exists()
+        for draft, _ in steps:
+            draft.file.flush()
+        kept = {place for _, place in steps[-2:]}
+        left = [place for _, place in steps if place not in kept]
+        left += _outdated(target, kept) if sure else []
+        gone = {*left, *(place for _, place in steps)}
+        moving = {id(tensor) for tensor, _ in moved}
+        for value in model.graph.initializers:
+            tensor = value.tensor
+            source = tensor.source if tensor is not None and id(tensor) not in moving else None
+            if tensor is not None and source is not None and source.path in gone:
+                tensor.hold()
+        for draft, place in steps:
+            draft.publish(place, durable=durable)
+        for path in left:
+            path.unlink(missing_ok=True)
+    for tensor, found in moved:
+        if tensor.source is not None and tensor.source.path in gone:
+            tensor.source = found
+
+
+def _own_data(target: Path, data: Draft) -> Path:
+    """The name of a model's data that no other data has."""
+    data.file.seek(0)
+    digest = hashlib.file_digest(data.file, "sha256").hexdigest()[:16]  # type: ignore[arg-type]  # it is buffered
+    return target.with_name(f"{_stem(target.name)}.{digest}.data")
+
+
+def _stem(name: str) -> str:
+    """A model's name as far as the name of its data has room for it."""
+    whole = os.fsencode(name)
+    if len(whole) <= _LONGEST_STEM:
+        return name
+    return f"{os.fsdecode(whole[: _LONGEST_STEM - 20])}-{hashlib.sha256(whole).hexdigest()[:16]}"
+
+
+def _outdated(target: Path, kept: Collection[Path]) -> list[Path]:
+    """Data that was written for a model of this name, and that no file beside it mentions.
+
+    Only data that tells by its name whose it is: what somebody else wrote, or was asked for by name, is theirs.
+    """
+    written = re.compile(re.escape(_stem(target.name)) + r"\.[0-9a-f]{16}\.data")
+    with os.scandir(target.parent) as entries:
+        files = [Path(entry.path) for entry in entries if entry.is_file() and not is_temporary(entry.name)]
+    old = [path for path in files if written.fullmatch(path.name) and path not in kept and not path.is_symlink()]
+    if not old:
+        return []
+    others = [path for path in files if not _OWN_DATA.fullmatch(path.name) and path.resolve() != target]
+    return [path for path in old if not _is_mentioned(path.name, others)]
+
+
+def _is_mentioned(name: str, files: Iterable[Path]) -> bool:
+    """Whether one of some files mentions a name; True, too, where that would take long to find out."""
+    left = _SEARCHED
+    for path in files:
+        try:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                left -= size
+                if left < 0:
+                    return True
+                if not size:
+                    continue
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as found:
+                    if found.find(os.fsencode(name)) >= 0:
+                        return True
+        except (OSError, ValueError):
+            return True
+    return False
+
+
+# -- copying
+
+
+class _Sources(ExitStack):
+    """The files that tensors are copied from, each opened once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._files: dict[Path, FileIO] = {}
+
+    def open(self, part: FileSlice) -> FileIO:
+        """The file of a slice, open for reading."""
+        file = self._files.get(part.path)
+        if file is None:
+            try:
+                file = self._files[part.path] = self.enter_context(part.opened())
+            except (OSError, ValueError) as error:
+                raise ModelError(f"cannot read tensor data file {part.path}: {error}") from error
+        return file
+
+
+_BY_KERNEL_FROM = 1 << 16
+"""Slices of this many bytes are copied from file to file; smaller ones go the way of all that is written."""
+
+
+def _copy(raw: bytes | memoryview | FileSlice, file: IO[bytes], sources: _Sources) -> int:
+    if not isinstance(raw, FileSlice):
+        file.write(raw)
+        return len(raw)
+    source = sources.open(raw)
+    left, offset = raw.length, raw.offset
+    if left >= _BY_KERNEL_FROM and hasattr(os, "copy_file_range"):
+        file.flush()
+        while left:
+            try:
+                done = os.copy_file_range(source.fileno(), file.fileno(), min(left, 1 << 30), offset)
+            except OSError:
+                break
+            if not done:
+                break
+            left, offset = left - done, offset + done
+        file.seek(0, os.SEEK_END)
+    source.seek(offset)
+    while left:
+        piece = source.read(min(left, 1 << 24))
+        if not piece:
+            raise ModelError(f"tensor data file {raw.path} ended {left} bytes early")
+        file.write(piece)
+        left -= len(piece)
+    return raw.length
