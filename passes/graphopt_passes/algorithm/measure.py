@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import Options, PassManager
+from graphopt.system.sessions import open_session
 from graphopt_passes.algorithm.transforms import TILES
 
 DEFAULT = ("48x48x56", "64x64x56", "96x96x28", "128x128x28", "256x256x14", "512x512x7", "256x256x56", "512x512x28")
@@ -38,20 +39,12 @@ def layer(inputs: int, outputs: int, side: int) -> onnx.ModelProto:
 
 def measure(inputs: int, outputs: int, side: int, runs: int = 25) -> list[float]:
     """Median milliseconds of a layer: direct, then with each tile size of `TILES`."""
-    import onnxruntime as ort
-
     plain = layer(inputs, outputs, side)
     models = [plain]
     for tile in TILES:
         options = Options(extra={_PASS: {"force": tile}})
         models.append(PassManager(passes=_PASS, options=options).run(plain).model)
-    settings = ort.SessionOptions()
-    settings.intra_op_num_threads = 1
-    settings.log_severity_level = 4
-    sessions = [
-        ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
-        for model in models
-    ]
+    sessions = [open_session(model, level="all") for model in models]
     x = np.random.default_rng(1).standard_normal((1, inputs, side, side)).astype(np.float32)
     times: list[list[float]] = [[] for _ in sessions]
     for turn in range(runs + 2):

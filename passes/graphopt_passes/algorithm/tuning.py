@@ -7,9 +7,7 @@ on again, as in a real model. The least time of each kernel counts: other work o
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,6 +19,7 @@ from graphopt.errors import UsageError
 from graphopt.pipeline.tuning import Progress
 from graphopt.rewrite.target import Target, host
 from graphopt.system.files import scratch
+from graphopt.system.sessions import kernel_events, open_session
 from graphopt_passes.algorithm import blocked_cost
 from graphopt_passes.algorithm.blocked_cost import BUILT_IN, PASS, BlockedRates, Size
 from graphopt_passes.algorithm.transforms import TILES
@@ -86,8 +85,6 @@ def _model(case: Size, rates: BlockedRates) -> list[float]:
 
 def time_cases(cases: tuple[Size, ...], target: Target, progress: Progress) -> dict[int, list[Times]]:
     """Least kernel times of each case, on one thread: direct (0) and by tile size."""
-    import onnxruntime as ort
-
     plain = _model_of(cases)
     random = np.random.default_rng(0)
     feed = {
@@ -97,28 +94,19 @@ def time_cases(cases: tuple[Size, ...], target: Target, progress: Progress) -> d
     with scratch() as folder:
         sessions = {}
         for tile in (0, *TILES):
-            settings = ort.SessionOptions()
-            settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-            settings.intra_op_num_threads = 1
-            settings.log_severity_level = 4
-            settings.enable_profiling = True
-            settings.profile_file_prefix = str(Path(folder) / f"tune{tile}")
-            path = Path(folder) / f"{tile}.onnx"
-            onnx.save(_converted(plain, tile, target), path)
-            sessions[tile] = ort.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+            sessions[tile] = open_session(_converted(plain, tile, target), profile=folder / f"tune{tile}")
         for turn in range(_ROUNDS + _WARM):
             for session in sessions.values():
                 session.run(None, feed)
             progress("timing convolutions by Winograd's algorithm", (turn + 1) / (_ROUNDS + _WARM))
-        files = {tile: Path(session.end_profiling()) for tile, session in sessions.items()}
-        return {tile: _times(json.loads(path.read_text()), len(cases)) for tile, path in files.items()}
+        return {tile: _times(kernel_events(session), len(cases)) for tile, session in sessions.items()}
 
 
 def _times(events: list[dict[str, Any]], count: int) -> list[Times]:
     taken: dict[tuple[int, int, str], list[float]] = {}
     for event in events:
         found = re.match(r"\D+(\d+)_conv", event.get("name", ""))
-        if found is not None and event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+        if found is not None:
             arguments = event["args"]
             key = int(found[1]), int(arguments["node_index"]), str(arguments["op_name"])
             taken.setdefault(key, []).append(float(event["dur"]) / 1e3)

@@ -7,10 +7,8 @@ as in a real model. The figures of `Rates` are those with the least relative err
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -22,6 +20,7 @@ from graphopt.errors import UsageError
 from graphopt.pipeline.tuning import Progress
 from graphopt.rewrite.target import Target, host
 from graphopt.system.files import scratch
+from graphopt.system.sessions import kernel_events, open_session
 from graphopt_passes.layout import timing, weights
 from graphopt_passes.layout.timing import RATES, Rates, Shape
 
@@ -140,17 +139,9 @@ def _rounded(case: Case, taken: Timing, rates: Rates, block: int) -> list[float]
 
 def time_cases(cases: tuple[Case, ...], block: int, progress: Progress) -> list[Timing]:
     """Typical kernel times of each case, by the runtime's profiler, on one thread."""
-    import onnxruntime as ort
-
     model = _model_of(cases, block)
     with scratch() as folder:
-        settings = ort.SessionOptions()
-        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        settings.intra_op_num_threads = 1
-        settings.log_severity_level = 4
-        settings.enable_profiling = True
-        settings.profile_file_prefix = str(Path(folder) / "tune")
-        session = ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+        session = open_session(model, profile=folder / "tune")
         random = np.random.default_rng(0)
         feed = {
             x.name: random.standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)
@@ -159,12 +150,10 @@ def time_cases(cases: tuple[Case, ...], block: int, progress: Progress) -> list[
         for turn in range(_ROUNDS + _WARM):
             session.run(None, feed)
             progress("timing convolutions", (turn + 1) / (_ROUNDS + _WARM))
-        events = json.loads(Path(session.end_profiling()).read_text())
+        events = kernel_events(session)
     times: dict[str, list[float]] = {}
     for event in events:
-        name = event.get("name", "")
-        if event.get("cat") == "Node" and name.endswith("_kernel_time"):
-            times.setdefault(name.removesuffix("_kernel_time"), []).append(float(event["dur"]))
+        times.setdefault(event["name"], []).append(float(event["dur"]))
     middle = {name: max(_typical(durations[_WARM:]), 0.5) for name, durations in times.items()}
     parts = ("plain", "blocked", "enter", "leave")
     return [Timing(*(middle.get(f"{part}{n}", 0.0) for part in parts)) for n in range(len(cases))]

@@ -11,6 +11,7 @@ import onnx
 from graphopt.errors import ModelError
 from graphopt.ir import Node, Tensor, Value
 from graphopt.ir.flush import emit
+from graphopt.system.sessions import open_session
 
 _FED_FROM = 1 << 16
 """Operands from this size on are fed as they are instead of being copied into the session's model."""
@@ -35,15 +36,8 @@ def run(nodes: Sequence[Node], wanted: Sequence[Value], known: Mapping[Value, Te
     Raises:
         Exception: of whatever kind the runtime raises.
     """
-    import onnxruntime as ort
-
     model, feeds = _model(nodes, wanted, known)
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    arrays = session.run([value.name for value in wanted], feeds)
+    arrays = open_session(model).run([value.name for value in wanted], feeds)
     return {v: _tensor(v, np.asarray(a)) for v, a in zip(wanted, arrays, strict=True)}
 
 

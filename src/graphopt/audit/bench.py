@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.system.child import tell
+from graphopt.system.sessions import ALONE, open_session
 
 _BURST_MS = 8.0
 _LONGEST_BURST = 50
@@ -63,30 +64,10 @@ class Job:
     together: bool = True
 
 
-def open_session(variant: Variant, threads: int) -> Any:
-    """A session with pinned settings: this many intra-op threads, one inter-op thread, sequential, quiet."""
-    import onnxruntime as ort
-
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 4
-    settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[variant.runtime])
-    settings.intra_op_num_threads = threads
-    settings.inter_op_num_threads = 1
-    settings.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    # The pool of a session that has just run must not spin on the core of the one that runs next.
-    settings.add_session_config_entry("session.force_spinning_stop", "1")
-    for key, value in variant.config.items():
-        settings.add_session_config_entry(key, value)
-    return ort.InferenceSession(variant.path, settings, providers=["CPUExecutionProvider"])
-
-
-LEVELS = {
-    "none": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "layout": "ORT_ENABLE_LAYOUT",
-    "all": "ORT_ENABLE_ALL",
-}
+def open_variant(variant: Variant, threads: int, **settings: Any) -> Any:
+    """A session of a variant; sessions take turns."""
+    config = {**ALONE, **variant.config}
+    return open_session(variant.path, level=variant.runtime, threads=threads, config=config, **settings)
 
 
 class Bench:
@@ -115,7 +96,7 @@ class Bench:
         for variant in self.job.variants:
             tell(at=variant.name, stage="check")
             try:
-                outputs = open_session(variant, 1).run(None, self.job.feed)
+                outputs = open_variant(variant, 1).run(None, self.job.feed)
             except Exception as error:  # a native library's exceptions share no base class
                 tell(failed=variant.name, message=_line(error))
                 continue
@@ -126,10 +107,10 @@ class Bench:
             tell(error=variant.name, max_abs=absolute, max_rel=relative)
 
     def _rounds(self, threads: int) -> dict[str, list[float]]:
-        opened = {v.name: open_session(v, threads) for v in self.variants} if self.job.together else {}
+        opened = {v.name: open_variant(v, threads) for v in self.variants} if self.job.together else {}
         bursts = {}
         for variant in self.variants:
-            session = opened.get(variant.name) or open_session(variant, threads)
+            session = opened.get(variant.name) or open_variant(variant, threads)
             bursts[variant.name] = max(1, min(_LONGEST_BURST, int(_BURST_MS / self._time(session, 1))))
         times: dict[str, list[float]] = {variant.name: [] for variant in self.variants}
         order = list(self.variants)
@@ -142,7 +123,7 @@ class Bench:
                 break
             shuffle.shuffle(order)
             for variant in order:
-                session = opened.get(variant.name) or open_session(variant, threads)
+                session = opened.get(variant.name) or open_variant(variant, threads)
                 times[variant.name].append(self._time(session, bursts[variant.name]))
             tell(round=number + 1, left=round(max(0.0, stop - time.perf_counter()), 2))
         return times
@@ -165,7 +146,7 @@ class Bench:
             shuffle.shuffle(order)
             for variant in order:
                 begin = time.perf_counter()
-                session = open_session(variant, 1)
+                session = open_variant(variant, 1)
                 times[variant.name].append((time.perf_counter() - begin) * 1e3)
                 del session
             tell(round=number + 1, left=0.0)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphopt.audit.bench import Variant, open_session
+from graphopt.audit.bench import Variant, open_variant
 from graphopt.audit.feeds import load_data
 from graphopt.errors import UsageError
 from graphopt.verify.interface import interface_of
@@ -103,7 +103,7 @@ def evaluate(metric: Metric, variant: Variant) -> float | None:
     size = fixed or _BATCH
     count = min(len(array) for array in inputs.values())
     count -= count % size if fixed else 0
-    session = open_session(variant, 1)
+    session = open_variant(variant, 1)
     names = [output.name for output in session.get_outputs()]
     parts = [
         session.run(None, {name: array[at : at + size] for name, array in inputs.items()})

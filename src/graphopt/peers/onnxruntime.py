@@ -9,11 +9,12 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from graphopt.peers import files
 from graphopt.peers.base import Peer, data_file
 from graphopt.peers.counterparts import ONNXRUNTIME
+from graphopt.system.sessions import LEVELS, open_session
 
 # Rewrite rules run inside one transformer per level. They can be switched off by name like transformers can, but no
 # log and no API names them.
@@ -43,7 +44,6 @@ class OnnxRuntimeLevel(Peer):
     distribution = "onnxruntime"
     counterparts: ClassVar[Mapping[str, str]] = ONNXRUNTIME
     level: ClassVar[int]
-    option: ClassVar[str]
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,8 +53,9 @@ class OnnxRuntimeLevel(Peer):
         """Import the peer."""
         import onnxruntime as ort
 
-        if not hasattr(ort.GraphOptimizationLevel, self.option):
-            raise RuntimeError(f"onnxruntime {ort.__version__} has no level {self.option}")
+        option = LEVELS[self.name.removeprefix("ort-")]
+        if not hasattr(ort.GraphOptimizationLevel, option):
+            raise RuntimeError(f"onnxruntime {ort.__version__} has no level {option}")
 
     def optimize(self, src: str, dst: str) -> None:
         """Make a session that saves its optimized model."""
@@ -81,68 +82,49 @@ class OnnxRuntimeLevel(Peer):
         self._session(src, dst, [name for name in dict.fromkeys(names) if name not in kept], config)
 
     def _session(self, src: str, dst: str, disabled: list[str], config: Mapping[str, str] | None = None) -> None:
-        import onnxruntime as ort
-
-        options = _options(getattr(ort.GraphOptimizationLevel, self.option))
-        options.optimized_model_filepath = dst
-        for key, value in (config or {}).items():
-            options.add_session_config_entry(key, value)
+        config = dict(config or {})
         if os.path.getsize(src) > _LARGE or files.has_external_data(src):
-            options.add_session_config_entry(_EXTERNAL_FILE, data_file(Path(dst)).name)
-            options.add_session_config_entry(_EXTERNAL_MINIMUM, _SMALL)
-        ort.InferenceSession(src, options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled)
+            config |= {_EXTERNAL_FILE: data_file(Path(dst)).name, _EXTERNAL_MINIMUM: _SMALL}
+        level = self.name.removeprefix("ort-")
+        open_session(src, level=level, config=config, save_as=dst, disabled=disabled)
 
 
 class OrtBasic(OnnxRuntimeLevel):
     """ORT_ENABLE_BASIC."""
 
-    name, level, option = "ort-basic", 1, "ORT_ENABLE_BASIC"
+    name, level = "ort-basic", 1
 
 
 class OrtExtended(OnnxRuntimeLevel):
     """ORT_ENABLE_EXTENDED."""
 
-    name, level, option = "ort-extended", 2, "ORT_ENABLE_EXTENDED"
+    name, level = "ort-extended", 2
 
 
 class OrtLayout(OnnxRuntimeLevel):
     """ORT_ENABLE_LAYOUT: its output is for machines like this one."""
 
-    name, level, option = "ort-layout", 3, "ORT_ENABLE_LAYOUT"
+    name, level = "ort-layout", 3
 
 
 class OrtAll(OnnxRuntimeLevel):
     """ORT_ENABLE_ALL: its output is for machines like this one."""
 
-    name, level, option = "ort-all", 4, "ORT_ENABLE_ALL"
+    name, level = "ort-all", 4
 
 
 def _rule_set(level: int) -> str:
     return f"Level{level}_RuleBasedTransformer"
 
 
-def _options(level: Any) -> Any:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.graph_optimization_level = level
-    options.log_severity_level = 4
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return options
-
-
 def _transformers() -> tuple[tuple[int, str], ...]:
     """(level, name) of every registered transformer, read from the verbose log of a session; worker process only."""
-    import onnxruntime as ort
-
-    options = _options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
-    options.log_severity_level, options.log_verbosity_level = 0, 4
     with tempfile.TemporaryFile() as log:
         sys.stderr.flush()
         kept = os.dup(2)
         os.dup2(log.fileno(), 2)
         try:
-            ort.InferenceSession(_ONE_RELU, options, providers=["CPUExecutionProvider"])
+            open_session(_ONE_RELU, level="all", verbose=True)
         finally:
             os.dup2(kept, 2)
             os.close(kept)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.system.child import peak_memory, requests, tell
+from graphopt.system.sessions import open_session
 
 if TYPE_CHECKING:
     from graphopt.peers.base import Peer
@@ -91,14 +92,8 @@ def _objection(src: str, dst: str) -> str | None:
 
 
 def _load_error(path: str) -> str | None:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
     try:
-        ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        open_session(path)
     except Exception as error:  # the exception types of a native library share no base class
         return _one_line(error)
     return None

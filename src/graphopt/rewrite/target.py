@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from graphopt.errors import UsageError
+from graphopt.system.sessions import open_session
 
 METADATA_KEY = "graphopt.target"
 """Where a model written for one target says so in its `metadata_props`."""
@@ -78,7 +79,6 @@ def _probe() -> Target:
     """Ask ONNX Runtime itself: the channels that ReorderInput pads four channels up to."""
     import numpy as np
     import onnx
-    import onnxruntime as ort
     from onnx import TensorProto
 
     node = onnx.helper.make_node("ReorderInput", ["x"], ["y"], domain="com.microsoft.nchwc")
@@ -87,12 +87,8 @@ def _probe() -> Target:
     opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft.nchwc", 1)]
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "probe", [x], [y]), opset_imports=opsets)
     model.ir_version = 9
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        block = session.run(None, {"x": np.zeros((1, 4, 1, 1), np.float32)})[0].shape[1]
+        block = open_session(model).run(None, {"x": np.zeros((1, 4, 1, 1), np.float32)})[0].shape[1]
     except Exception:  # the kernels are not registered: this build has no blocked layout
         return Target("none", 1)
     return Target({16: "avx512", 8: "avx2"}.get(block, "none"), block)

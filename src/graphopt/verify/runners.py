@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import onnx
 
+from graphopt.system.sessions import open_session
 from graphopt.verify import values
 from graphopt.verify.inputs import Feed
 from graphopt.verify.source import Source
@@ -51,12 +52,8 @@ class OrtRunner:
     def __init__(self, source: Source) -> None:
         import onnxruntime as ort
 
-        options = ort.SessionOptions()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
         try:
-            self._session = ort.InferenceSession(source.loadable(), options, providers=["CPUExecutionProvider"])
+            self._session = open_session(source.loadable())
         except Exception as error:  # the many exception types of a native library share no base class
             raise CannotLoadError(one_line(error)) from None
         self._quiet = ort.RunOptions()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from graphopt.ir import Model, Node, TensorType
 from graphopt.ir.types import encode_type
 from graphopt.system.files import scratch
 from graphopt.system.processes import ChildError, Limits, call
+from graphopt.system.sessions import kernel_events, open_session
 
 _FLUSH_LIMIT = 1 << 30
 _WARM_ROUNDS, _COLD_ROUNDS = 25, 7
@@ -123,16 +123,8 @@ def _job(node: Node, values: dict[str, Any], peak: Peak) -> LoneJob:
 
 def run_alone(job: LoneJob) -> tuple[float, float]:
     """Milliseconds of the kernel with warm and with flushed cache; runs in a process of its own."""
-    import onnxruntime as ort
-
     with scratch() as folder:
-        settings = ort.SessionOptions()
-        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        settings.log_severity_level = 4
-        settings.intra_op_num_threads = job.threads
-        settings.enable_profiling = True
-        settings.profile_file_prefix = str(folder / "p")
-        session = ort.InferenceSession(job.model, settings, providers=["CPUExecutionProvider"])
+        session = open_session(job.model, threads=job.threads, profile=folder / "p")
         ballast = np.zeros(job.flush // 8)
         for _ in range(3):
             session.run(None, job.feed)
@@ -141,8 +133,7 @@ def run_alone(job: LoneJob) -> tuple[float, float]:
         for _ in range(_COLD_ROUNDS):
             ballast += 1.0
             session.run(None, job.feed)
-        events = json.loads(Path(session.end_profiling()).read_text())
-    times = [e["dur"] / 1e3 for e in events if e.get("cat") == "Node" and e["name"].endswith("_kernel_time")]
+        times = [event["dur"] / 1e3 for event in kernel_events(session)]
     per_run = len(times) // (3 + _WARM_ROUNDS + _COLD_ROUNDS)  # a function operator is several kernels
     sums = [sum(times[at : at + per_run]) for at in range(0, len(times), max(1, per_run))]
     return statistics.median(sums[3 : 3 + _WARM_ROUNDS]), statistics.median(sums[3 + _WARM_ROUNDS :])

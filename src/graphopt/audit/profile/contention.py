@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from graphopt.audit.bench import Variant, open_session
+from graphopt.audit.bench import Variant, open_variant
 from graphopt.audit.profile.record import ThreadRow
 from graphopt.audit.statistics import Spread
 from graphopt.system.processes import call
@@ -44,7 +44,7 @@ def measure_contention(job: ContentionJob) -> list[ThreadRow]:
     for threads in job.threads:
         # Spinning pools are what users have by default, and what sessions side by side suffer from.
         sessions = [
-            open_session(Variant(job.variant.name, job.variant.path, job.variant.runtime, _SPIN), threads) for _ in "ab"
+            open_variant(Variant(job.variant.name, job.variant.path, job.variant.runtime, _SPIN), threads) for _ in "ab"
         ]
         for session in sessions:
             session.run(None, job.feed)

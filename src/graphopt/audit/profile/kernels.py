@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphopt.audit.bench import LEVELS, Variant
+from graphopt.audit.bench import Variant, open_variant
 from graphopt.system.files import scratch
-
-_SUFFIX = "_kernel_time"
+from graphopt.system.sessions import kernel_events
 
 
 @dataclass(slots=True)
@@ -83,7 +81,7 @@ def measure_kernels(job: KernelJob) -> list[Kernels]:
         }
         for number, variant in enumerate(job.variants):
             try:
-                session = _open(variant, job.threads, str(folder / f"p{number}"), saved[variant.name])
+                session = open_variant(variant, job.threads, profile=folder / f"p{number}", save_as=saved[variant.name])
                 session.run(None, job.feed)
                 sessions[variant.name] = session
             except Exception as error:  # a native library's exceptions share no base class
@@ -103,38 +101,18 @@ def measure_kernels(job: KernelJob) -> list[Kernels]:
             if variant.name in failures:
                 found.append(Kernels(variant.name, [], 0.0, 0.0, "", failures[variant.name]))
                 continue
-            events = json.loads(Path(sessions[variant.name].end_profiling()).read_text())
-            kernels, total = _read(events, 1 + 2 * job.rounds)
+            kernels, total = _read(kernel_events(sessions[variant.name]), 1 + 2 * job.rounds)
             run = statistics.median(runs[variant.name])
             found.append(Kernels(variant.name, kernels, total, run, saved[variant.name]))
     return found
-
-
-def _open(variant: Variant, threads: int, prefix: str, saved: str) -> Any:
-    import onnxruntime as ort
-
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 4
-    settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[variant.runtime])
-    settings.intra_op_num_threads = threads
-    settings.inter_op_num_threads = 1
-    settings.add_session_config_entry("session.force_spinning_stop", "1")
-    for key, value in variant.config.items():
-        settings.add_session_config_entry(key, value)
-    settings.enable_profiling = True
-    settings.profile_file_prefix = prefix
-    if saved:
-        settings.optimized_model_filepath = saved
-    return ort.InferenceSession(variant.path, settings, providers=["CPUExecutionProvider"])
 
 
 def _read(events: list[dict[str, Any]], runs: int) -> tuple[list[Kernel], float]:
     """Median time of each node over the timed runs (every second one: those before it warmed the cache)."""
     series: dict[tuple[str, str], list[float]] = {}
     for event in events:
-        if event.get("cat") == "Node" and event["name"].endswith(_SUFFIX):
-            key = (event["name"].removesuffix(_SUFFIX), event["args"]["op_name"])
-            series.setdefault(key, []).append(event["dur"] / 1e3)
+        key = (event["name"], event["args"]["op_name"])
+        series.setdefault(key, []).append(event["dur"] / 1e3)
     kernels = []
     sums = [0.0] * runs
     for (name, op), times in series.items():

@@ -12,6 +12,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from graphopt.system.sessions import open_session
+
 _SIZE = 768
 _REPEATS = 9
 _DEFAULT_CACHE = 32 << 20
@@ -65,10 +67,7 @@ def _gbytes(threads: int) -> float:
 def _fastest(model: onnx.ModelProto, feed: dict[str, np.ndarray[Any, Any]], threads: int) -> float:
     import onnxruntime as ort
 
-    settings = ort.SessionOptions()
-    settings.intra_op_num_threads = threads
-    settings.log_severity_level = 4
-    session = ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+    session = open_session(model, level="all", threads=threads)
     # The output is bound, so that allocating it is not part of the measurement.
     binding = session.io_binding()
     binding.bind_cpu_input("x", feed["x"])

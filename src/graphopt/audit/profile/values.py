@@ -10,6 +10,9 @@ import numpy as np
 import onnx
 
 from graphopt.system.processes import call
+from graphopt.system.sessions import open_session
+
+_EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 _Arrays = dict[str, "np.ndarray[Any, Any]"]
 
@@ -37,11 +40,8 @@ def _values(path: str, names: list[str], feed: dict[str, Any]) -> _Arrays:
 
 
 def _session_with_outputs(path: str, names: list[str]) -> Any:
-    """A session that puts out intermediate values too; its file is beside the original, where external data is."""
+    """A session that puts out intermediate values too."""
     import os
-    import tempfile
-
-    import onnxruntime as ort
 
     model = onnx.load(path, load_external_data=False)
     known = {value.name for value in model.graph.output} | {value.name for value in model.graph.input}
@@ -50,17 +50,8 @@ def _session_with_outputs(path: str, names: list[str]) -> Any:
     for name in names:
         if name in computed and name not in known:
             model.graph.output.add().name = name
-    settings = ort.SessionOptions()
-    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    settings.log_severity_level = 4
-    settings.intra_op_num_threads = 1
-    handle, place = tempfile.mkstemp(suffix=".onnx", dir=os.path.dirname(path) or ".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(model.SerializeToString())
-        return ort.InferenceSession(place, settings, providers=["CPUExecutionProvider"])
-    finally:
-        os.unlink(place)
+    # External data is beside the file that the model comes from.
+    return open_session(model, config={_EXTERNAL_FOLDER: os.path.dirname(os.path.realpath(path))})
 
 
 def count_denormals(path: Path, feed: dict[str, Any]) -> tuple[dict[str, int], int]:
