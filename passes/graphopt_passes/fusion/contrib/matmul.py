@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from graphopt.ir import Node, Value
@@ -40,7 +40,7 @@ class FuseTransposeIntoMatmul(OpRule):
             if not _swaps_matrix(transpose):
                 continue
             attrs = {**node.attrs, flag: 1 - int(node.attr(flag, 0))}
-            problem = first(only_reader(value, node), not_float(value), _no_matrices(node), _unset(node, attrs))
+            problem = first(only_reader(value, node), not_float(value), _no_matrices(node), _empty(node, attrs))
             if problem is not None:
                 return problem
             operands = list(node.inputs)
@@ -128,24 +128,31 @@ def _swaps_matrix(transpose: Node) -> bool:
     return last >= 2 and perm == (*range(last - 2), last - 1, last - 2)
 
 
-def _unset(product: Node, attrs: dict[str, Any]) -> Mismatch | None:
-    """Why a product must not transpose: where there is nothing to add up, the kernel for batches gives no zeros."""
+def _empty(product: Node, attrs: dict[str, Any]) -> Mismatch | None:
+    """Why a product must not transpose an operand: the kernel for batches does not take what may be empty.
+
+    It leaves the result unset where nothing is added up, and refuses an empty batch that the other operand has not.
+    """
     a, b = product.inputs[:2]
-    ranks = tuple((v.rank if v is not None else None) or 0 for v in (a, b))
-    if not _leaves_unset(ranks, attrs) or _leaves_unset(ranks, product.attrs):
-        return None
-    for value, axis in ((a, -2 if product.attr("transA", 0) else -1), (b, -1 if product.attr("transB", 0) else -2)):
-        size = value.shape[axis] if value is not None and value.shape is not None else None
-        if isinstance(size, int) and size > 0:
-            return None
-    return Mismatch("nothing may be left to add up, of which {} would not be zero", product.op_type)
+    if a is None or b is None or a.shape is None or b.shape is None:
+        return Mismatch("the shapes of the operands are not known")
+    ranks = len(a.shape), len(b.shape)
+    if not _in_batches(ranks, attrs) or ranks[0] < ranks[1] or _in_batches(ranks, product.attrs, plain=False):
+        return None  # as one matrix, or no worse than it is
+    sums = (a.shape[-2 if product.attr("transA", 0) else -1], b.shape[-1 if product.attr("transB", 0) else -2])
+    if not any(isinstance(size, int) and size > 0 for size in sums):
+        return Mismatch("nothing may be left to add up, of which {} would not be zero", product.op_type)
+    others = (*[None] * (ranks[0] - ranks[1]), *b.shape[:-2])
+    for size, other in zip(a.shape[:-2], others, strict=True):
+        if size is None or (size != other and (not isinstance(size, int) or not size)):
+            return Mismatch("{} may have an empty batch, which would be refused", a.name)
+    return None
 
 
-def _leaves_unset(ranks: Sequence[int], attrs: Mapping[str, Any]) -> bool:
-    """Whether the kernel multiplies matrix by matrix, and none where they are empty, instead of all in one."""
-    if ranks[1] > 2:
-        return ranks[0] < ranks[1] or bool(attrs.get("transA", 0) or attrs.get("transB", 0))
-    return ranks[0] > 2 and bool(attrs.get("transA", 0))
+def _in_batches(ranks: tuple[int, int], attrs: Mapping[str, Any], *, plain: bool = True) -> bool:
+    """Whether the kernel multiplies matrix by matrix, not all in one; `plain` where it transposes none as well."""
+    flags = [bool(attrs.get(name, 0)) for name in ("transA", "transB")]
+    return (any(flags) or plain) if ranks[1] > 2 else ranks[0] > 2 and flags[0]
 
 
 def _no_matrices(product: Node) -> Mismatch | None:
