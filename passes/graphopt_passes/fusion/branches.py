@@ -135,12 +135,16 @@ def add_branches(a: Branch, b: Branch) -> Branch:
     if cost > a.cost + b.cost:
         raise Decline("one convolution would take {} multiplications, {} and {} do", cost, a.cost, b.cost)
     kernel = np.zeros((a.kernel.shape[0], a.channels[0] // group, *size))
+    read = np.zeros(size, bool)
     for branch in (a, b):
         place = tuple(
             slice((-pad - first) // step, (-pad - first) // step + length)
             for pad, length, (first, _, step, _) in zip(branch.before, branch.size, spans, strict=True)
         )
         kernel[(slice(None), slice(None), *place)] += branch.with_group(group)
+        read[place] = True
+    if not read.all():
+        raise Decline("zero weights would meet what neither branch reads")
     before = tuple(-first for first, _, _, _ in spans)
     after = tuple(last + rest for _, last, _, rest in spans)
     steps = tuple(step for _, _, step, _ in spans)

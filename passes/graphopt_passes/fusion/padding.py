@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphopt.ir import Node, Value
+from graphopt.ir import Dim, Node, Value
 from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.elimination.facts import made_by
 
@@ -84,6 +85,24 @@ def _pads(node: Node, rank: int | None) -> list[int] | Mismatch:
     return full
 
 
+def nothing_left(padding: Padding, pads: tuple[int, ...], kernel: Sequence[Dim], node: Node) -> Mismatch | None:
+    """Why a window operator must not read what is padded: it may be empty, which runtimes refuse.
+
+    Args:
+        padding: the `Pad`.
+        pads: what the operator would pad by itself; where that is no whole window, it runs on nothing either way.
+        kernel: the size of the window.
+        node: the operator.
+    """
+    axes = len(kernel)
+    shape, dilations = padding.x.shape or (None,) * (axes + 2), node.attr("dilations") or (1,) * axes
+    for axis, (dim, size, step) in enumerate(zip(shape[2:], kernel, dilations, strict=True)):
+        whole = not isinstance(size, int) or pads[axis] + pads[axes + axis] > step * (size - 1)
+        if whole and not (isinstance(dim, int) and dim > 0):
+            return Mismatch("{} may be empty, and is all padding then", padding.x.name)
+    return None
+
+
 class FusePadIntoConv(OpRule):
     """Let a `Conv` pad by itself what a `Pad` with zeros pads in front of it.
 
@@ -114,6 +133,9 @@ class FusePadIntoConv(OpRule):
         if isinstance(own, Mismatch):
             return own
         pads = tuple(p + q for p, q in zip(own, padding.before + padding.after, strict=True))
+        problem = nothing_left(padding, pads, weight.shape[2:] if weight.shape is not None else (), node)
+        if problem is not None:
+            return problem
         attrs = {**node.attrs, "auto_pad": None, "pads": pads}
         return rw.replace(node, [rw.op("Conv", padding.x, *node.inputs[1:], **attrs)])
 
@@ -165,9 +187,9 @@ def _into_pool(node: Node, fill: float, rw: Rewriter) -> Outcome:
     if isinstance(own, Mismatch):
         return own
     pads = tuple(p + q for p, q in zip(own, padding.before + padding.after, strict=True))
-    problem = _pool_problem(node, own, pads, kernel)
-    if problem is not None:
-        return problem
+    for problem in (_pool_problem(node, own, pads, kernel), nothing_left(padding, pads, kernel, node)):
+        if problem is not None:
+            return problem
     counts = {"count_include_pad": 1} if node.op == "AveragePool" else {}
     attrs = {**node.attrs, **counts, "auto_pad": None, "pads": pads}
     return rw.replace(node, [rw.op(node.op_type, padding.x, **attrs)])
