@@ -59,7 +59,7 @@ def measure_noise(base: np.ndarray[Any, Any], others: list[np.ndarray[Any, Any]]
             continue
         a, b = base.astype(np.float64), other.astype(np.float64)
         with np.errstate(all="ignore"):
-            step = np.abs(a - b)
+            step = np.asarray(np.abs(a - b))  # of a single number NumPy makes no array
         both_nan, same_infinite = np.isnan(a) & np.isnan(b), np.isinf(a) & (a == b)
         step[both_nan | same_infinite] = 0.0
         step[np.isnan(step)] = np.inf
