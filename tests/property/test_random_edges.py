@@ -24,6 +24,8 @@ from tests.property.random_edges import KINDS, variant
 GOLDEN = Path(__file__).parents[1] / "golden"
 FAMILIES = ("elimination", "folding", "fusion")
 QUANTIZED = ("int8", "integer", "qdq", "quantize")
+FINITE = frozenset({"eliminate_negligible_weights"})
+"""Passes that say that an infinity may become NaN."""
 Feed = dict[str, np.ndarray]
 Run = tuple[str, Feed, list[np.ndarray]]
 
@@ -213,7 +215,11 @@ def _judged(
     zeros = not any(node.op_type in ("Max", "Min") for node in model.graph.node)
     if numerics == "exact" and _has_halves(model):
         numerics = "rounding"
-    for name, feed, old in runs if numerics != "fast" else [entry for entry in runs if entry[0] == "ordinary"]:
+    if numerics == "fast":
+        runs = [entry for entry in runs if entry[0] == "ordinary"]
+    elif FINITE & set(result.hits):
+        runs = [entry for entry in runs if entry[0] != "special"]
+    for name, feed, old in runs:
         unset(old)
         try:
             new = [np.asarray(leaf) for out in after.run(feed) for _, leaf in leaves(out)]
