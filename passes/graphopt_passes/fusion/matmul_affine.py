@@ -45,7 +45,7 @@ class FuseMulIntoMatmul(OpRule):
         assert scale is not None
         scaled = rw.op("MatMul", x, rw.constant(_kept(matrix, scale, "weights"), like=weight))
         if bias is not None:
-            row = scale.item(0) if (scale == scale[0]).all() else scale
+            row = scale.item(0) if scale.size and (scale == scale[0]).all() else scale
             scaled = rw.op("Add", scaled, rw.constant(_kept(bias.array(), row, "biases"), like=bias))
         return rw.replace(node, [scaled])
 
