@@ -19,6 +19,8 @@ _UNARY = frozenset({
 })  # fmt: skip
 """Operators on each element alone; their other inputs are numbers."""
 _BINARY = frozenset({"com.microsoft::QLinearAdd", "com.microsoft::QLinearMul"})
+_CONCATS = {"Concat": (0, 1), "com.microsoft::QLinearConcat": (2, 3)}
+"""Where what is joined begins among the operands, and how many each part has."""
 _POOLS = frozenset({"com.microsoft::QLinearAveragePool", "com.microsoft::QLinearGlobalAveragePool"})
 
 
@@ -90,6 +92,8 @@ class _Builder:
 
     def _between(self, node: Node) -> Value | None:
         """The form of an operator that reads values with channels last already."""
+        if node.op in _CONCATS:
+            return self._concat(node)
         data = self._last.get(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
         if data is None or len(node.outputs) != 1:
             return None
@@ -104,6 +108,18 @@ class _Builder:
         if node.op == "MaxPool" and data.dtype in (TensorProto.UINT8, TensorProto.INT8):
             return self._made("NhwcMaxPool", [data], {k: v for k, v in node.attrs.items() if k != "storage_order"})
         return None
+
+    def _concat(self, node: Node) -> Value | None:
+        start, step = _CONCATS[node.op]
+        operands, axis = list(node.inputs), int(node.attr("axis", 1))
+        for at in range(start, len(operands), step):
+            part = operands[at]
+            operands[at] = self._last.get(part) if part is not None else None
+            if operands[at] is None:
+                return None
+        attrs = {**node.attrs, "axis": _LAST.index(axis % len(_LAST))}
+        made: Value = self.rw.op(node.op_type, *operands, domain=node.domain, **attrs)
+        return made
 
     def _unary(self, node: Node, data: Value) -> Value | None:
         parameters = [value for value in node.inputs[1:] if value is not None]
