@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from graphopt.ir import Model
 from graphopt.manager import PassManager
 from graphopt.rewrite import Driver
+from graphopt.rewrite.journal import Journal
 from graphopt.testing import cases, load_case_model
 from graphopt_passes.folding.branches import EliminateIfWithConstCond
 
@@ -40,16 +41,17 @@ def with_branch(then: onnx.GraphProto, *after: onnx.NodeProto, output: str = "a"
 
 
 @pytest.mark.parametrize("path", CASES, ids=[p.stem for p in CASES])
-def test_undo_gives_the_model_back(path: Path) -> None:
+def test_undo_gives_the_model_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Journal, "forget", lambda journal: None)
     model = load_case_model(path)
-    before = model.text()
+    before = model.flush().SerializeToString(deterministic=True)
     driver = Driver(model, strict=True, check=True)
     driver.infer()
-    mark = driver.rewriter.journal.mark()
+    mark = driver.rewriter._journal.mark()
     count = driver.run_rules([EliminateIfWithConstCond()])
-    driver.rewriter.journal.undo(mark)
+    driver.rewriter._journal.undo(mark)
     model.verify()
-    assert [line.strip() for line in model.text().splitlines()] == [line.strip() for line in before.splitlines()]
+    assert model.flush().SerializeToString(deterministic=True) == before
     assert driver.run_rules([EliminateIfWithConstCond()]) == count
     model.verify()
 

@@ -42,7 +42,7 @@ class RenewInPlace(Renew):
 
 CASES = {
     "Slice": ("int32[1] s = {0}, int32[1] e = {2}, int32[1] last = {0}", "Slice (x, s, e, last)", [0]),
-    "Range": ("int32 a = {0}, int32 b = {4}, int32 last = {1}", "Range (a, b, last)", 2),
+    "Range": ("int32 a = {0}, int32 b = {4}, int32 last = {1}", "Range (a, b, last)", 1),
     "STFT": ("int32 step = {1}, int32 last = {2}", "STFT (x3, step, , last)", 2),
     "Equal": ("int32[1] one = {1}, int32[1] last = {1}", "Equal (one, last)", [1]),
     "Max": ("int32[1] one = {1}, int32[1] last = {1}", "Max (one, one, last)", [1]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -260,3 +262,124 @@ def test_attempts_grow_with_the_nodes_and_not_with_the_rules() -> None:
     model = load(f"g (float[2] v0) => (float[2] y) {{ {chain}  y = Identity (v200) }}")
     driver = run(model, Drop())
     assert driver.log.stats["drop"].attempts <= 2
+
+
+# ---------------------------------------------------------------------- one check, whichever way a graph is changed
+
+WAYS = {
+    "replace": lambda rw, node, index, value: rw.replace(
+        node, [rw.op(node.op_type, *[value if i == index else v for i, v in enumerate(node.inputs)], **node.attrs)]
+    ),
+    "set_input": lambda rw, node, index, value: rw.set_input(node, index, value),
+    "set_inputs": lambda rw, node, index, value: rw.set_inputs(node, {index: value}, "several"),
+    "through a new node": lambda rw, node, index, value: rw.set_input(node, index, rw.op("Identity", value)),
+    "replace_all": lambda rw, node, index, value: rw.replace_all(
+        [(node.inputs[index].producer, [rw.op("Identity", value)])]
+    ),
+}
+
+REFUSED = {
+    "element type": ("h", "n = Neg (v)  y = Add (u, n)", 1, "element type"),
+    "shape": ("t", "n = Neg (v)  y = Add (n, n)", 0, "shape"),
+    "rank": ("r", "n = Neg (v)  y = Relu (n)", 0, "rank"),
+    "later": ("late", "n = Neg (v)  y = Add (u, n)  late = Abs (u)", 1, "not computed yet"),
+    "of a body": ("p", "n = Neg (v)  y = Add (u, n)  q = If (c) <then_branch = t () => (float[2] p) { p = Abs (u) }, else_branch = e () => (float[2] o) { o = Abs (u) }>", 1, "not visible"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("what", REFUSED)
+def test_every_way_of_changing_a_graph_is_checked_alike(way: str, what: str) -> None:
+    name, body, index, reason = REFUSED[what]
+
+    class Change(OpRule):
+        """Let the node that computes y read something else."""
+
+        name = "change"
+        ops = ("Add", "Relu")
+
+        def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+            values = {k: v for graph in rw.model.graphs() for k, v in graph.values.items()}
+            return WAYS[way](rw, node, index, values[name_of_new])  # type: ignore[no-any-return]
+
+    name_of_new = name
+    model = load(
+        f"g (float[2] u, float[2] v, float16[2] h, float[3] t, float[1,2] r, bool c) => (float[2] y) {{ {body} }}"
+    )
+    before = model.flush().SerializeToString()
+    driver = run(model, Change())
+    (found,) = reasons(driver)
+    assert reason in found or "does not take" in found
+    assert not driver.log.events
+    assert model.flush().SerializeToString() == before
+
+
+@pytest.mark.parametrize(
+    ("head", "make", "reason"),
+    [
+        ('<ir_version: 8, opset_import: ["" : 13]>', lambda rw, x: rw.op("Gelu", x), "Gelu is no operator of opset 13"),
+        ('<ir_version: 3, opset_import: ["" : 8]>', lambda rw, x: rw.op("Reshape", x, np.array([2], np.int64)), "before opset 9"),
+        (HEAD, lambda rw, x: rw.op("Reshape", x, np.array([2, 1], np.int64)), "rank"),
+        (HEAD, lambda rw, x: rw.op("Concat", x, x, axis=0), "shape"),
+        (HEAD, lambda rw, x: rw.op("Cast", x, to=10), "element type"),
+        (HEAD, lambda rw, x: rw.op("Reshape", rw.op("Unsqueeze", x, axes=[0]), np.array([1, 2], np.int64)), "rank"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("in_place", [False, True])
+def test_new_nodes_are_checked_before_they_are_taken_in(head: str, make: Any, reason: str, in_place: bool) -> None:
+    class Make(OpRule):
+        """Compute something else instead of a negation."""
+
+        name = "make"
+        ops = ("Neg",)
+
+        def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+            made = make(rw, node.inputs[0])
+            return rw.set_input(next(iter(node.outputs[0].users)), 0, made) if in_place else rw.replace(node, [made])  # type: ignore[union-attr]
+
+    model = load("g (float[2] x) => (float[2] y) { a = Neg (x)  y = Relu (a) }", head)
+    before = model.flush().SerializeToString()
+    driver = run(model, Make())
+    (found,) = reasons(driver)
+    assert reason in found
+    assert model.flush().SerializeToString() == before
+
+
+def test_attributes_that_would_change_the_result_are_refused() -> None:
+    class Squash(OpRule):
+        """Do not keep the reduced axis."""
+
+        name = "squash"
+        ops = ("ReduceMean",)
+
+        def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+            return rw.set_attr(node, keepdims=0)
+
+    driver = run(
+        load("g (float[2,3] x) => (float[2,1] y) <int64[1] a = {1}> { m = ReduceMean (x, a)  y = Neg (m) }"), Squash()
+    )
+    assert reasons(driver) == ["m has rank 2, its replacement 1"]
+
+
+def test_an_output_does_not_take_a_name_that_hides_it_from_a_body() -> None:
+    model = load(
+        "g (float[2] x, bool c) => (float[2] y, float[2] z) { a = Neg (x)  y = Identity (a)"
+        "  z = If (c) <then_branch = t () => (float[2] p) { y1 = Abs (a)  p = Neg (y1) }, else_branch = e () => (float[2] o) { o = Neg (a) }> }"
+    )
+    proto = model.flush()
+    body = proto.graph.node[2].attribute[0].g
+    body.node[0].output[0] = body.node[1].input[0] = "y"
+    driver = run(Model.load(proto), Drop())
+    assert reasons(driver) == ["a cannot be called y: an inner graph that reads it uses that name"]
+
+
+def test_only_equal_constants_are_merged() -> None:
+    model = load(
+        "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}, float[2] u = {1, 3}, float[2] t = {1, 2}> { a = Add (x, w)  b = Add (a, u)  y = Add (b, t) }"
+    )
+    rewriter = Driver(model).rewriter
+    values = model.graph.values
+    assert str(rewriter.merge_constant(values["u"], values["w"])) == "u and w do not hold the same"
+    assert str(rewriter.merge_constant(values["x"], values["w"])) == "x is not a constant of the model"
+    assert rewriter.merge_constant(values["t"], values["w"])
+    assert str(rewriter.merge_constant(values["w"], model.graph.values["u"])) == "w and u do not hold the same"

@@ -100,9 +100,12 @@ def test_quantization_notes_keep_their_initializers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["eliminate_unused_initializer", "eliminate_duplicate_initializer"])
-def test_training_information_keeps_all_initializers(name: str) -> None:
+def test_training_information_keeps_its_initializers(name: str) -> None:
     model = model_of(UNUSED)
-    model.training_info.add().algorithm.name = "step"
+    algorithm = model.training_info.add().algorithm
+    algorithm.name = "step"
+    assert run(model, name).changed
+    algorithm.node.add(op_type="Add", input=["u", "v"], output=["stepped"])
     assert not run(model, name).changed
 
 

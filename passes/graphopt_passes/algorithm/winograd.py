@@ -91,7 +91,7 @@ class ConvertConvToWinograd(GraphPass):
             if isinstance(outcome, Mismatch):
                 rw.decline("{}", outcome, node=layer.node)
         if converted:
-            model.metadata[GROWTH_KEY] = str(max(earlier + _bytes(model), 0))
+            rw.set_metadata(GROWTH_KEY, str(max(earlier + _bytes(model), 0)))
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Nothing: the budget is the model's, so `run_model` looks at all graphs at once."""

@@ -8,7 +8,6 @@ from graphopt.analysis.calls import called_function
 from graphopt.analysis.purity import is_removable
 from graphopt.ir import Graph, Model
 from graphopt.rewrite import GraphPass, Rewriter
-from graphopt_passes.elimination.facts import spoken_for
 
 
 class EliminateDeadend(GraphPass):
@@ -39,8 +38,8 @@ class EliminateDeadend(GraphPass):
 class EliminateUnusedInitializer(GraphPass):
     """Remove initializers that nothing reads.
 
-    Those that a caller can override stay, as part of the interface, and so do those that quantization notes mention,
-    and all where the model carries training information, which may read any of them.
+    Those that a caller can override stay, as part of the interface, and so do those that quantization notes or training
+    information mention.
     """
 
     name = "eliminate_unused_initializer"
@@ -52,13 +51,8 @@ class EliminateUnusedInitializer(GraphPass):
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Drop what has no reader."""
-        unused = [v for v in graph.initializers if not v.users and not v.output_count and not v.is_input]
-        if not unused or graph.model.proto.training_info:
-            return
-        kept = spoken_for(graph)
-        for value in unused:
-            if value.name not in kept:
-                rw.drop_constant(value)
+        for value in [v for v in graph.initializers if not v.users and not v.is_anchored]:
+            rw.drop_constant(value)
 
 
 class EliminateUnusedFunction(GraphPass):

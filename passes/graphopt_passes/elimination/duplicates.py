@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from graphopt.ir import Graph, Model, Value
 from graphopt.rewrite import GraphPass, Rewriter
-from graphopt.rewrite.inline import is_visible
-from graphopt_passes.elimination.facts import spoken_for
+from graphopt.rewrite.legality import is_visible
 
 Layout = tuple[int, tuple[int, ...]]
 
@@ -35,8 +34,6 @@ class EliminateDuplicateInitializer(GraphPass):
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Go through the graphs from the outermost to the innermost."""
-        if model.proto.training_info:
-            return
         scopes: dict[Graph, dict[Layout, list[Value]]] = {}
         for graph in list(model.graphs()):
             rw.enter(graph)
@@ -47,14 +44,18 @@ class EliminateDuplicateInitializer(GraphPass):
 
 def _by_layout(graph: Graph) -> dict[Layout, list[Value]]:
     """The initializers of a graph that may be merged, those that must stay first."""
-    kept = spoken_for(graph)
     groups: dict[Layout, list[Value]] = {}
     for value in graph.initializers:
-        if not value.is_input and value.name not in kept and value.tensor is not None:
+        if value.tensor is not None and (not value.is_anchored or _is_put_out(value)):
             groups.setdefault((value.tensor.dtype, value.tensor.dims), []).append(value)
     for group in groups.values():
         group.sort(key=lambda value: not value.output_count)
     return groups
+
+
+def _is_put_out(value: Value) -> bool:
+    """Whether it stays for being an output only, so that others may give way to it."""
+    return value.output_count > 0 and value.is_const and value.name not in value.graph.annotated
 
 
 def _merge(graph: Graph, scopes: dict[Graph, dict[Layout, list[Value]]], rw: Rewriter) -> None:
@@ -80,8 +81,13 @@ def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]
         for value in alike if len(alike) > 1 else ():
             assert value.tensor is not None
             kept = first.setdefault(value.tensor.key(), value)
-            if kept is not value and value.graph is rw.graph and rw.merge_constant(value, kept):
+            if kept is value or value.graph is not rw.graph:
+                continue
+            outcome = rw.merge_constant(value, kept)
+            if outcome:
                 merged.add(value)
+            elif not value.is_anchored and value.users:
+                rw.decline("{}", outcome, node=next(iter(value.users)))
     return [value for value in own if value not in merged]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.ir import Graph, Node, Value
+from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Outcome, Rewriter
 from graphopt.rewrite.legality import type_conflict
 
@@ -100,9 +100,3 @@ def pass_on(node: Node, x: Value, rw: Rewriter) -> Outcome:
     if outcome or y is None or type_conflict(y, x) is not None:
         return outcome
     return rw.replace(node, [rw.op("Identity", x)])
-
-
-def spoken_for(graph: Graph) -> frozenset[str]:
-    """Names of initializers that something beside the nodes mentions: quantization notes of the graph."""
-    notes = graph.proto.quantization_annotation if not graph.is_function else ()  # type: ignore[union-attr]
-    return frozenset(entry.value for note in notes for entry in note.quant_parameter_tensor_names)

@@ -44,8 +44,6 @@ class EliminateNegligibleWeights(GraphPass):
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Look at the weights of each operator that has some."""
-        if graph.model.proto.training_info:
-            return
         for node in graph:
             for index in WEIGHED.get(node.op, ()):
                 weight = node.input(index)
@@ -78,10 +76,9 @@ def _eliminate(node: Node, index: int, weight: Value, rw: Rewriter) -> None:
 
 def _note(rw: Rewriter, count: int, bound: float) -> None:
     """Say in the last event how many weights went and what that may change, and in the model how many in all."""
-    event = rw.log.events[-1]
-    event.zeroed, event.bound = count, bound
+    rw.amend(zeroed=count, bound=bound)
     before = rw.model.metadata.get(ZEROED_KEY, "0")
-    rw.model.metadata[ZEROED_KEY] = str(count + (int(before) if before.isdecimal() else 0))
+    rw.set_metadata(ZEROED_KEY, str(count + (int(before) if before.isdecimal() else 0)))
 
 
 def _steady(node: Node, index: int, rows: Rows, removed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -9,7 +9,7 @@ import onnx
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt.rewrite.inline import is_visible
+from graphopt.rewrite.legality import is_visible
 from graphopt_passes.elimination.facts import constant_ints
 
 _MOST_COPIED = 32

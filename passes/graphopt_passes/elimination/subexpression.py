@@ -11,7 +11,7 @@ import onnx
 from graphopt.analysis.purity import is_deterministic
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, Value
 from graphopt.rewrite import GraphPass, Mismatch, Rewriter
-from graphopt.rewrite.inline import is_visible
+from graphopt.rewrite.legality import is_visible
 
 _SWAPPABLE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 """Operators whose two inputs may trade places bit for bit. Max and Min may not: the sign of zero tells them apart."""

@@ -41,7 +41,7 @@ class FoldConstants(GraphPass):
                 self._fold(graph, rw, allowance)
         now, _ = _account(model, rw)
         if now > 0 and allowance.refuses_more_than(Allowance.of(constant_bytes(model.graphs()))):
-            model.metadata[GROWTH_KEY] = f"{now} added to {weights}"
+            rw.set_metadata(GROWTH_KEY, f"{now} added to {weights}")
 
     def _fold(self, graph: Graph, rw: Rewriter, allowance: Allowance) -> None:
         """Fold one graph: all its constant regions at once."""

@@ -71,7 +71,7 @@ class InlineFunctions(GraphPass):
         for inside in (function, *inner_graphs(function)):
             for inner in inside:
                 if not inner.op.startswith(_CALL) and not graph.opset(inner.domain) and function.opset(inner.domain):
-                    rw.model.require_opset(inner.domain, function.opset(inner.domain))
+                    rw.import_domain(inner.domain, function.opset(inner.domain))
         return replace_by(rw, node, results)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 from graphopt.analysis.kernels import Array, Unsupported, run_kernel
 from graphopt.analysis.purity import is_deterministic
 from graphopt.ir import Graph, Node, TensorType, Value
-from graphopt.ir.types import decode_type
 from graphopt.rewrite import Mismatch
 from graphopt_passes.folding.branches import known_condition
 from graphopt_passes.folding.unroll import too_many
@@ -147,7 +146,7 @@ class _Simulation:
 
 def scalar_or_vector(value: Value, content: int | bool) -> Array:
     """A counter or condition as a body gets it: a vector of one where the body declares that, otherwise a scalar."""
-    declared = decode_type(value.info.type) if value.info is not None else None
+    declared = value.declared
     is_vector = isinstance(declared, TensorType) and declared.rank == 1
     array: Array = np.array(content, np.bool_ if isinstance(content, bool) else np.int64)
     return array.reshape(1) if is_vector else array

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from graphopt.ir import Graph, Node, TensorType, Value
 from graphopt.rewrite import GraphPass, Mismatch, Outcome, Rewriter
-from graphopt.rewrite.inline import adopt, constants_of, is_visible, replace_by
+from graphopt.rewrite.inline import adopt, constants_of, replace_by
+from graphopt.rewrite.legality import is_visible
 from graphopt_passes.folding.unroll import Results, most_rounds, too_many, unroll_all
 
 

@@ -72,7 +72,7 @@ class FoldShapes(GraphPass):
                 if value is not None:
                     known = _refined(value, analysis, interface)
                     if known is not None:
-                        rw.journal.set_type(value, known)
+                        rw.state_type(value, known)
 
     def _fold(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
         """Store what is constant; backwards, so that what only fed it is gone before its turn comes."""

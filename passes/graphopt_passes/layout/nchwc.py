@@ -69,7 +69,7 @@ class ConvertLayoutNchwc(GraphPass):
             if isinstance(outcome, Mismatch):
                 rw.decline("{}", outcome, node=node)
         if converted:
-            rw.model.metadata[METADATA_KEY] = str(target)
+            rw.set_metadata(METADATA_KEY, str(target))
 
     def _explain(self, plan: Plan, rw: Rewriter) -> None:
         """Note what stays in NCHW, and why."""

@@ -10,7 +10,7 @@ from graphopt.analysis.disagreements import BROKEN
 from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.purity import why_not_fold
 from graphopt.analysis.shapes import ShapeAnalysis
-from graphopt.ir import Graph, Node, Value
+from graphopt.ir import Graph, Node, Value, edit
 
 _NODE_BYTES = 64
 """What a node takes in a file, at least."""
@@ -105,7 +105,7 @@ def _ensure_types(node: Node) -> None:
     if any(value is not None and value.type is None for value in node.outputs):
         for value, value_type in zip(node.outputs, infer_node(node), strict=True):
             if value is not None and value.type is None:
-                value.type = value_type
+                edit.set_type(value, value_type)
 
 
 def _never_runs(graph: Graph) -> bool:

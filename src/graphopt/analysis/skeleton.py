@@ -17,7 +17,7 @@ from graphopt.analysis.disagreements import may_disagree
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.flush import emit
-from graphopt.ir.types import decode_type, encode_type
+from graphopt.ir.types import encode_type
 
 KEPT_BYTES = 1024 * 8
 """Integer tensors up to this size keep their data: shapes, axes and indices are read by inference."""
@@ -44,7 +44,7 @@ class Skeleton:
             output_types: whether to state the element types of the graph outputs.
             seed_dims: whether declared dimensions of opaque operators' outputs are kept, or only their rank.
         """
-        self.proto = onnx.ModelProto(ir_version=model.proto.ir_version)
+        self.proto = onnx.ModelProto(ir_version=model._proto.ir_version)
         self.seeds: list[Value] = []
         self._output_types = output_types
         self._seed_dims = seed_dims
@@ -58,7 +58,7 @@ class Skeleton:
             self.proto.opset_import.add(domain=domain, version=1)
 
     def _function(self, graph: Graph) -> None:
-        source = graph.proto
+        source = graph._proto
         assert isinstance(source, onnx.FunctionProto)
         target = self.proto.functions.add(name=source.name, domain=source.domain, overload=source.overload)
         target.input.extend(source.input)
@@ -85,9 +85,9 @@ class Skeleton:
 
     def _input(self, value: Value, target: onnx.ValueInfoProto, *, inner: bool) -> None:
         value_type = value.type
-        if inner and value_type is None and value.info is not None:
+        if inner and value_type is None:
             # Where nothing was inferred yet, inference needs the declared element type to begin with.
-            value_type = decode_type(value.info.type)
+            value_type = value.declared
         if value_type is None:
             return
         if inner and isinstance(value_type, TensorType):
@@ -97,8 +97,8 @@ class Skeleton:
 
     def _output(self, value: Value, target: onnx.ValueInfoProto) -> None:
         value_type = value.type
-        if value_type is None and value.graph.owner is not None and value.info is not None:
-            value_type = decode_type(value.info.type)
+        if value_type is None and value.graph.owner is not None:
+            value_type = value.declared
         if value_type is None or not self._output_types:
             return
         if isinstance(value_type, TensorType):

@@ -20,6 +20,7 @@ from graphopt.analysis.skeleton import (
     may_make_vectors,
 )
 from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value, ValueType
+from graphopt.ir.seal import check_unsealed
 from graphopt.ir.types import decode_type
 
 _GENERATED = "unk__"
@@ -49,6 +50,7 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
         model: the model; only `Value.type` changes.
         data_prop: follow the contents of small integer tensors too.
     """
+    check_unsealed("types")
     data_prop = data_prop and not contents_may_explode(model)
     skeleton = Skeleton(model)
     if data_prop and may_make_vectors(model):
@@ -100,9 +102,9 @@ def _stale(graph: Graph, result: onnx.GraphProto) -> bool:
     values = graph.values
     for info in (*result.value_info, *result.output):
         value = values.get(info.name)
-        if value is None or value.info is None or value.producer is None:
+        if value is None or value._info is None or value.producer is None:
             continue
-        declared, inferred = decode_type(value.info.type), decode_type(info.type)
+        declared, inferred = decode_type(value._info.type), decode_type(info.type)
         if isinstance(declared, TensorType) and isinstance(inferred, TensorType) and _differ(declared, inferred):
             return True
     return False
@@ -151,7 +153,7 @@ class _Writer:
                 if proto is None:
                     self._set(output, None, trusted=_opaque(node))
                 else:
-                    output.defer_type(decode, proto)
+                    output._defer_type(decode, proto)
             if node.subgraphs:
                 graphs = {a.name: a.g for a in protos[number].attribute} if result is not None else {}
                 for name, subgraph in node.subgraphs.items():
@@ -163,7 +165,7 @@ class _Writer:
             if value.producer is not None:
                 value.type = TensorType(tensor.dtype, tensor.dims)
         elif proto is not None:
-            value.defer_type(self._decode, proto)
+            value._defer_type(self._decode, proto)
         elif not trusted:
             value.type = None
 
@@ -182,7 +184,7 @@ class _Writer:
             if shape is not None and any(type(dim) is str for dim in shape):
                 return TensorType(inferred.dtype, tuple(map(self._dim, shape)))
         elif inferred is not None:
-            return onnx.TypeProto.FromString(inferred.SerializeToString())
+            return decode_type(onnx.TypeProto.FromString(inferred.SerializeToString()))
         return inferred
 
     def _dim(self, dim: Dim) -> Dim:

@@ -9,6 +9,7 @@ import onnx
 from onnx import AttributeProto
 
 from graphopt.errors import PassError
+from graphopt.ir.seal import read_only, unwrapped
 from graphopt.ir.tensor import Tensor
 
 _A = AttributeProto
@@ -17,12 +18,12 @@ _A = AttributeProto
 def decode_attribute(proto: AttributeProto) -> Any:
     """The Python value of an attribute.
 
-    Integers, floats, strings, `Tensor`s and tuples of these; a graph or any rarer kind comes as the proto.
+    Integers, floats, strings, `Tensor`s and tuples of these; a graph or any rarer kind comes as the proto, read-only.
     Strings that are no UTF-8 stay bytes.
     """
     kind = proto.type
     if proto.ref_attr_name:
-        return proto
+        return read_only(proto)
     if kind == _A.INT:
         return proto.i
     if kind == _A.INTS:
@@ -37,7 +38,7 @@ def decode_attribute(proto: AttributeProto) -> Any:
         return tuple(_text(s) for s in proto.strings)
     if kind == _A.TENSOR:
         return Tensor(proto.t.data_type, tuple(proto.t.dims), proto=proto.t)
-    return proto
+    return read_only(proto)
 
 
 def _text(data: bytes) -> str | bytes:
@@ -60,7 +61,7 @@ def encode_attribute(name: str, value: Any, kind: int | None = None) -> Attribut
     """
     if isinstance(value, AttributeProto):
         proto = AttributeProto()
-        proto.CopyFrom(value)
+        proto.CopyFrom(unwrapped(value))
         proto.name = name
         return proto
     proto = AttributeProto(name=name)
@@ -71,7 +72,7 @@ def encode_attribute(name: str, value: Any, kind: int | None = None) -> Attribut
         value.fill(proto.t)
     elif isinstance(value, onnx.GraphProto):
         proto.type = _A.GRAPH
-        proto.g.CopyFrom(value)
+        proto.g.CopyFrom(unwrapped(value))
     elif isinstance(value, (bool, int, np.integer)) and kind != _A.FLOAT:
         proto.type, proto.i = _A.INT, int(value)
     elif isinstance(value, (float, int, np.floating)):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from graphopt.errors import EngineError
-from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
+from graphopt.ir.value import Value
 
 
 def check(model: Model) -> None:

@@ -1,29 +1,57 @@
-"""Primitive changes of the view. Only the `Rewriter` calls these: it checks, reports and keeps events."""
+"""Primitive changes of the view. Only the `Rewriter` calls these: it checks, reports and keeps events.
+
+A primitive checks before it changes anything. What it marks as changed goes to the undo log of the model by itself;
+everything else is undone by the inverse that `graphopt.rewrite.journal` notes for it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import onnx
 
 from graphopt.errors import EngineError
-from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.graph import Graph, Node
+from graphopt.ir.model import Model
+from graphopt.ir.seal import SealedDict, write
+from graphopt.ir.sealing import seal_node, seal_value
 from graphopt.ir.tensor import Tensor
+from graphopt.ir.types import ValueType
+from graphopt.ir.value import Value
 
 _GAP = 1 << 20
 """Distance between the order numbers of neighbours, so that insertion seldom renumbers."""
+
+_MANY = 32
+"""Nodes with more inputs, and graphs with more outputs, know at which places each value stands."""
+
+Places = Sequence[int]
+
+_put = dict.__setitem__
 
 
 def mark_changed(graph: Graph | None) -> None:
     """Note that a graph, and so every graph around it, must be written anew."""
     while graph is not None and not graph.changed:
-        graph.changed = True
+        write(graph, "changed", True)
+        graph.model._undo.append((write, graph, "changed", False))
         graph = graph.owner.graph if graph.owner is not None else None
 
 
+def touch(node: Node) -> None:
+    """Note that a node must be written anew."""
+    graph = node.graph
+    if not node.changed:
+        write(node, "changed", True)
+        graph.model._undo.append((write, node, "changed", False))
+    if not graph.changed:
+        mark_changed(graph)
+
+
 def append(graph: Graph, node: Node) -> None:
-    """Put a node at the end of its graph without noting a change (used while loading)."""
+    """Put a node at the end of a graph that is being built, without noting a change."""
     last = graph.last
     node.prev = last
     if last is None:
@@ -37,35 +65,38 @@ def append(graph: Graph, node: Node) -> None:
 
 def insert_before(node: Node, anchor: Node | None) -> None:
     """Put a node before `anchor`, or at the end of its graph when that is None; its inputs become uses."""
+    graph = node.graph
+    seal_node(node)
     _link(node, anchor)
     if node.subgraphs:
-        node.graph.owners[node] = None
+        _put(graph.owners, node, None)
     for value in node.inputs:
         if value is not None:
-            value.users[node] = value.users.get(node, 0) + 1
+            _add_use(value, node)
     for value in node.outputs:
         if value is not None:
-            node.graph.values[value.name] = value
-    mark_changed(node.graph)
+            _put(graph.values, value.name, value)
+    mark_changed(graph)
 
 
 def _link(node: Node, anchor: Node | None) -> None:
     graph = node.graph
-    node.next = None
-    if anchor is None:
-        append(graph, node)
-        return
-    before = previous_node(anchor)
-    node.prev, node.next = before, anchor
-    anchor.prev = node
+    before = graph.last if anchor is None else previous_node(anchor)
+    write(node, "prev", before)
+    write(node, "next", anchor)
     if before is None:
-        graph.first = node
+        write(graph, "first", node)
     else:
-        before.next = node
-    graph._count += 1
-    low = before.order if before is not None else anchor.order - 2 * _GAP
-    node.order = (low + anchor.order) // 2
-    if node.order in (low, anchor.order):
+        write(before, "next", node)
+    if anchor is None:
+        write(graph, "last", node)
+    else:
+        write(anchor, "prev", node)
+    write(graph, "_count", graph._count + 1)
+    low = before.order if before is not None else (anchor.order if anchor is not None else 0) - 2 * _GAP
+    high = anchor.order if anchor is not None else low + 2 * _GAP
+    write(node, "order", (low + high) // 2)
+    if node.order in (low, high):
         renumber(graph)
 
 
@@ -88,47 +119,54 @@ def next_node(node: Node) -> Node | None:
 def renumber(graph: Graph) -> None:
     """Give the nodes evenly spaced order numbers."""
     for number, node in enumerate(graph):
-        node.order = number * _GAP
+        write(node, "order", number * _GAP)
 
 
 def remove(node: Node) -> None:
     """Take a node out of its graph. Its outputs must have no uses left.
 
     Raises:
-        EngineError: an output is still used.
+        EngineError: an output is still used, or the node is in no graph.
     """
     graph = node.graph
+    if node.removed:
+        raise EngineError(f"{node!r} is removed already")
     for value in node.outputs:
-        if value is None:
-            continue
-        if value.users or value.output_count:
+        if value is not None and (value.users or value.output_count):
             raise EngineError(f"{value.name!r} is still used, its producer {node.op} cannot be removed")
-        del graph.values[value.name]
+    for value in node.outputs:
+        if value is not None:
+            dict.__delitem__(graph.values, value.name)
     for value in node.inputs:
         if value is not None:
-            value.users.pop(node, None)
+            dict.pop(value.users, node, None)
     if node.subgraphs:
         for subgraph in node.subgraphs.values():
             _release(subgraph)
-        graph.owners.pop(node, None)
-    before, after = previous_node(node), next_node(node)
-    if before is None:
-        graph.first = after
-    else:
-        before.next = after
-    if after is None:
-        graph.last = before
-    else:
-        after.prev = before
-    node.removed = True
-    graph._count -= 1
+        dict.pop(graph.owners, node, None)
+    _unlink(node)
     if not graph.changed:
         mark_changed(graph)
 
 
+def _unlink(node: Node) -> None:
+    graph = node.graph
+    before, after = previous_node(node), next_node(node)
+    if before is None:
+        write(graph, "first", after)
+    else:
+        write(before, "next", after)
+    if after is None:
+        write(graph, "last", before)
+    else:
+        write(after, "prev", before)
+    write(node, "removed", True)
+    write(graph, "_count", graph._count - 1)
+
+
 def restore(node: Node, anchor: Node | None) -> None:
     """Undo `remove`: put a node back before the one that followed it."""
-    node.removed = False
+    write(node, "removed", False)
     insert_before(node, anchor)
     for subgraph in node.subgraphs.values():
         _retain(subgraph)
@@ -138,116 +176,197 @@ def _release(graph: Graph) -> None:
     """Drop the uses that a discarded subgraph makes of outer values."""
     for output in graph.outputs:
         if output.graph is not graph:
-            output.output_count -= 1
+            write(output, "output_count", output.output_count - 1)
     for node in graph:
         for value in node.inputs:
             if value is not None and value.graph is not graph:
                 _drop_use(value, node)
         for subgraph in node.subgraphs.values():
             _release(subgraph)
-        node.removed = True
+        write(node, "removed", True)
 
 
 def _retain(graph: Graph) -> None:
     """The inverse of `_release`."""
     for output in graph.outputs:
         if output.graph is not graph:
-            output.output_count += 1
+            write(output, "output_count", output.output_count + 1)
     node = graph.first
     while node is not None:
-        node.removed = False
+        write(node, "removed", False)
         for value in node.inputs:
             if value is not None and value.graph is not graph:
-                value.users[node] = value.users.get(node, 0) + 1
+                _add_use(value, node)
         for subgraph in node.subgraphs.values():
             _retain(subgraph)
         node = node.next
 
 
-def _drop_use(value: Value, node: Node) -> None:
-    left = value.users[node] - 1
+def _add_use(value: Value, node: Node, count: int = 1) -> None:
+    users = value.users
+    _put(users, node, users.get(node, 0) + count)
+
+
+def _drop_use(value: Value, node: Node, count: int = 1) -> None:
+    left = value.users[node] - count
     if left:
-        value.users[node] = left
+        _put(value.users, node, left)
     else:
-        del value.users[node]
+        dict.__delitem__(value.users, node)
 
 
 def set_input(node: Node, index: int, value: Value | None) -> None:
     """Let an input of a node read another value; None leaves it out."""
-    while len(node.inputs) <= index:
-        node.inputs.append(None)
-    old = node.inputs[index]
+    inputs = node.inputs
+    while len(inputs) <= index:
+        list.append(inputs, None)
+        write(node, "_places", None)
+    old = inputs[index]
     if old is value:
         return
     if old is not None:
         _drop_use(old, node)
-    node.inputs[index] = value
+    list.__setitem__(inputs, index, value)
     if value is not None:
-        value.users[node] = value.users.get(node, 0) + 1
+        _add_use(value, node)
+    if node._places is not None:
+        node._places[old].remove(index)
+        node._places.setdefault(value, []).append(index)
     touch(node)
 
 
-def drop_trailing_inputs(node: Node) -> None:
-    """Shorten the input list by its trailing absent entries."""
-    while node.inputs and node.inputs[-1] is None:
-        node.inputs.pop()
-    touch(node)
-
-
-def touch(node: Node) -> None:
-    """Note that a node must be written anew."""
-    node.changed = True
-    mark_changed(node.graph)
+def shorten_inputs(node: Node, length: int) -> None:
+    """Cut the input list of a node; what is cut off must be left out already."""
+    list.__delitem__(node.inputs, slice(length, None))
+    write(node, "_places", None)
 
 
 def rename_node(node: Node, name: str) -> None:
     """Give a node another name."""
-    node.name = name
+    write(node, "name", name)
     touch(node)
 
 
-def set_attrs(node: Node, changes: dict[str, Any]) -> None:
+def set_type(value: Value, value_type: ValueType | None) -> None:
+    """Note what is known of a value's type."""
+    value.graph.model._undo.append((_restore_type, value, value._type, value._deferred))
+    write(value, "_type", value_type)
+    write(value, "_deferred", None)
+
+
+def _restore_type(value: Value, known: Any, deferred: Any) -> None:
+    write(value, "_type", known)
+    write(value, "_deferred", deferred)
+
+
+def set_attrs(node: Node, changes: Mapping[str, Any]) -> None:
     """Set attributes; None removes one."""
-    attrs = dict(node.attrs)
-    for name, value in changes.items():
-        if value is None:
-            attrs.pop(name, None)
-        else:
-            attrs[name] = value
-    node._attrs = attrs
-    node._tensor = None
-    node.attrs_changed = True
+    attrs = {name: value for name, value in node.attrs.items() if name not in changes or changes[name] is not None}
+    attrs.update({name: value for name, value in changes.items() if value is not None})
+    restore_attrs(node, SealedDict(attrs), True)
     touch(node)
 
 
-def replace_uses(old: Value, new: Value) -> list[Node]:
-    """Let every reader of `old` read `new`; graph outputs stay as they are. Returns the readers."""
-    users = new.users
-    for node, count in old.users.items():
-        node.inputs = [new if value is old else value for value in node.inputs]
-        users[node] = users.get(node, 0) + count
-        node.changed = True
-        if not node.graph.changed:
-            mark_changed(node.graph)
-    readers = list(old.users)
-    old.users.clear()
-    return readers
+def restore_attrs(node: Node, attrs: dict[str, Any] | None, changed: bool) -> None:
+    """Undo `set_attrs`."""
+    write(node, "_attrs", attrs)
+    write(node, "_tensor", None)
+    write(node, "attrs_changed", changed)
 
 
-def take_over_output(old: Value, new: Value) -> None:
-    """Put `new` out in the place of `old`, under the name of `old`; `old` gets a fresh name."""
+def replace_uses(old: Value, new: Value) -> list[tuple[Node, Places]]:
+    """Let every reader of `old` read `new`; graph outputs stay as they are.
+
+    Returns:
+        The readers, each with the places at which it read `old`.
+    """
+    moved = []
+    for node in old.users:
+        places = _take_places(node, old, new)
+        for at in places:
+            list.__setitem__(node.inputs, at, new)
+        _add_use(new, node, len(places))
+        touch(node)
+        moved.append((node, places))
+    dict.clear(old.users)
+    return moved
+
+
+def restore_uses(old: Value, new: Value, moved: list[tuple[Node, Places]]) -> None:
+    """Undo `replace_uses`."""
+    for node, places in moved:
+        for at in places:
+            list.__setitem__(node.inputs, at, old)
+        write(node, "_places", None)
+        _drop_use(new, node, len(places))
+        _add_use(old, node, len(places))
+
+
+def _take_places(node: Node, old: Value, new: Value) -> Places:
+    """The places at which a node reads a value; where it knows them, they are those of another from now on."""
+    inputs = node.inputs
+    if len(inputs) <= _MANY:
+        return tuple([at for at, value in enumerate(inputs) if value is old])
+    known = node._places
+    if known is None:
+        known = _index(inputs)
+        write(node, "_places", known)
+    places = known.pop(old)
+    known.setdefault(new, []).extend(places)
+    return tuple(places)
+
+
+def _index(values: Sequence[Value | None]) -> dict[Value | None, list[int]]:
+    places: dict[Value | None, list[int]] = {}
+    for at, value in enumerate(values):
+        places.setdefault(value, []).append(at)
+    return places
+
+
+def take_over_output(old: Value, new: Value) -> list[tuple[Graph, Places]]:
+    """Put `new` out in the place of `old`, under the name of `old`; `old` gets a fresh name.
+
+    Returns:
+        The graphs that put it out, each with the places among its outputs.
+    """
     graph = old.graph
     name = old.name
-    for owner in _graphs_putting_out(old):
-        owner.outputs = [new if value is old else value for value in owner.outputs]
-        mark_changed(owner)
-    new.output_count += old.output_count
-    old.output_count = 0
-    info = old.info
+    changed = _put_out(old, new)
+    info = old._info
     rename(old, graph.model.fresh_name(name))
     rename(new, name)
-    new.info = info
-    old.info = None
+    write(new, "_info", info)
+    write(old, "_info", None)
+    return changed
+
+
+def _put_out(old: Value, new: Value) -> list[tuple[Graph, Places]]:
+    changed: list[tuple[Graph, Places]] = []
+    for owner in _graphs_putting_out(old):
+        known = owner._places
+        assert known is not None
+        places = known.pop(old)
+        known.setdefault(new, []).extend(places)
+        for at in places:
+            list.__setitem__(owner.outputs, at, new)
+        mark_changed(owner)
+        changed.append((owner, tuple(places)))
+    write(new, "output_count", new.output_count + old.output_count)
+    write(old, "output_count", 0)
+    return changed
+
+
+def _graphs_putting_out(value: Value) -> list[Graph]:
+    if len(_output_places(value.graph).get(value, ())) == value.output_count:
+        return [value.graph]
+    return [g for g in value.graph.model.graphs() if _output_places(g).get(value)]
+
+
+def _output_places(graph: Graph) -> dict[Value | None, list[int]]:
+    if graph._places is None:
+        write(graph, "_places", _index(graph.outputs))
+    assert graph._places is not None
+    return graph._places
 
 
 @dataclass(slots=True)
@@ -256,45 +375,63 @@ class OutputState:
 
     old: Value
     new: Value
-    names: tuple[str, str]
+    labels: tuple[Label, Label]
     counts: tuple[int, int]
-    infos: tuple[onnx.ValueInfoProto | None, onnx.ValueInfoProto | None]
-    outputs: list[tuple[Graph, list[Value]]]
 
     @classmethod
     def of(cls, old: Value, new: Value) -> OutputState:
         """The state before the change."""
-        return cls(
-            old, new, (old.name, new.name), (old.output_count, new.output_count), (old.info, new.info),
-            [(graph, graph.outputs) for graph in _graphs_putting_out(old)],
-        )  # fmt: skip
+        return cls(old, new, (Label.of(old), Label.of(new)), (old.output_count, new.output_count))
 
-    def restore(self) -> None:
-        """Put it back."""
-        for graph, outputs in self.outputs:
-            graph.outputs = outputs
+    def restore(self, changed: list[tuple[Graph, Places]]) -> None:
+        """Put it back.
+
+        Args:
+            changed: what `take_over_output` returned.
+        """
+        for graph, places in changed:
+            for at in places:
+                list.__setitem__(graph.outputs, at, self.old)
+            write(graph, "_places", None)
         for value, count in zip((self.old, self.new), self.counts, strict=True):
-            value.output_count = count
-            value.graph.values.pop(value.name, None)
-        for value, name, info in zip((self.old, self.new), self.names, self.infos, strict=True):
-            rename(value, name)
-            value.info = info
+            write(value, "output_count", count)
+        restore_labels((self.old, self.new), self.labels)
 
 
-def _graphs_putting_out(value: Value) -> list[Graph]:
-    if sum(out is value for out in value.graph.outputs) == value.output_count:
-        return [value.graph]
-    return [g for g in value.graph.model.graphs() if any(out is value for out in g.outputs)]
+@dataclass(slots=True)
+class Label:
+    """A value's name, and what is stated under it."""
+
+    name: str
+    info: onnx.ValueInfoProto | None
+    number: int
+
+    @classmethod
+    def of(cls, value: Value) -> Label:
+        """The present one."""
+        return cls(value.name, value._info, value._number)
+
+
+def restore_labels(values: Sequence[Value], labels: Sequence[Label]) -> None:
+    """Undo renaming."""
+    for value in values:
+        if value.graph.values.get(value.name) is value:
+            dict.__delitem__(value.graph.values, value.name)
+    for value, label in zip(values, labels, strict=True):
+        write(value, "name", label.name)
+        write(value, "_info", label.info)
+        write(value, "_number", label.number)
+        _put(value.graph.values, label.name, value)
 
 
 def rename(value: Value, name: str) -> None:
     """Give a value another name; whoever mentions it is written anew."""
     graph = value.graph
     if graph.values.get(value.name) is value:
-        del graph.values[value.name]
-    value.name = name
-    value.info = None
-    graph.values[name] = value
+        dict.__delitem__(graph.values, value.name)
+    write(value, "name", name)
+    write(value, "_info", None)
+    _list(value)
     if value.producer is not None:
         touch(value.producer)
     for node in value.users:
@@ -302,24 +439,24 @@ def rename(value: Value, name: str) -> None:
     mark_changed(graph)
 
 
+def _list(value: Value) -> None:
+    """Enter a value under its name; initializers are written in the order of their numbers."""
+    graph = value.graph
+    _put(graph.values, value.name, value)
+    if value.producer is None:
+        write(value, "_number", graph.model.next_number())
+
+
 def swap_names(a: Value, b: Value) -> None:
     """Exchange the names, and what is declared under them, of two values of one graph."""
-    name_a, name_b, info_a, info_b = a.name, b.name, a.info, b.info
+    name_a, name_b, info_a, info_b = a.name, b.name, a._info, b._info
     values = a.graph.values
-    values.pop(name_a, None)
-    values.pop(name_b, None)
+    dict.pop(values, name_a, None)
+    dict.pop(values, name_b, None)
     rename(a, name_b)
     rename(b, name_a)
-    a.info, b.info = info_b, info_a
-
-
-def add_initializer(graph: Graph, name: str, tensor: Tensor) -> Value:
-    """A new initializer of a graph."""
-    value = Value(name, graph)
-    value.tensor = tensor
-    graph.values[name] = value
-    mark_changed(graph)
-    return value
+    write(a, "_info", info_b)
+    write(b, "_info", info_a)
 
 
 def remove_initializer(value: Value) -> None:
@@ -330,13 +467,54 @@ def remove_initializer(value: Value) -> None:
     """
     if value.users or value.output_count or value.is_input:
         raise EngineError(f"initializer {value.name!r} is used or an input, it cannot be removed")
-    del value.graph.values[value.name]
-    value.tensor = None
+    dict.__delitem__(value.graph.values, value.name)
+    write(value, "tensor", None)
+    mark_changed(value.graph)
+
+
+def add_initializer(value: Value) -> None:
+    """Enter a value with contents among those of its graph."""
+    seal_value(value)
+    _list(value)
     mark_changed(value.graph)
 
 
 def restore_initializer(value: Value, tensor: Tensor | None) -> None:
     """Undo `remove_initializer`."""
-    value.tensor = tensor
-    value.graph.values[value.name] = value
-    mark_changed(value.graph)
+    write(value, "tensor", tensor)
+    _put(value.graph.values, value.name, value)
+
+
+def reorder_initializers(graph: Graph) -> None:
+    """Bring the initializers back into the order of their numbers, after removed ones were restored behind others."""
+    values = graph.values
+    entries = [(name, value) for name, value in values.items() if value.tensor is not None]
+    numbers = [value._number for _, value in entries]
+    if numbers != sorted(numbers):
+        entries.sort(key=lambda entry: entry[1]._number)
+        for name, _ in entries:
+            dict.__delitem__(values, name)
+        dict.update(values, entries)
+
+
+def import_domain(model: Model, domain: str, version: int) -> None:
+    """Import an operator domain in every graph that does not yet."""
+    log = model._undo
+    for graph in model.graphs():
+        if domain not in graph.opsets:
+            _put(graph.opsets, domain, version)
+            log.append((dict.pop, graph.opsets, domain, None))
+    if not any(o.domain == domain for o in model._proto.opset_import):
+        log.append((dict.pop, model.added_opsets, domain, None))
+        _put(model.added_opsets, domain, version)
+
+
+def set_metadata(model: Model, key: str, text: str) -> None:
+    """State something in the model's metadata."""
+    model._undo.append((_restore_dict, model.metadata, dict(model.metadata)))
+    _put(model.metadata, key, text)
+
+
+def _restore_dict(target: dict[str, str], entries: dict[str, str]) -> None:
+    dict.clear(target)
+    dict.update(target, entries)

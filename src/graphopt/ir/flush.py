@@ -12,6 +12,7 @@ from graphopt.ir.collector import paused_gc
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
 from graphopt.ir.schema import op_schema
+from graphopt.ir.seal import is_sealed, unwrapped
 from graphopt.ir.tensor import Tensor
 
 IR_WITH_FREE_INITIALIZERS = 4
@@ -21,29 +22,30 @@ IR_WITH_FREE_INITIALIZERS = 4
 @paused_gc()
 def flush(model: Model) -> onnx.ModelProto:
     """The model as a proto that holds all its weights, those that were in files included."""
-    source = model.proto
+    source = model._proto
+    inplace = model.inplace and not is_sealed()  # in the middle of a run it may still be undone
     if not model.changed and not model.lifted:
-        if model.inplace:
+        if inplace:
             return source
         result = onnx.ModelProto()
         result.CopyFrom(source)
         return result
-    result = source if model.inplace else onnx.ModelProto()
-    if not model.inplace:
+    result = source if inplace else onnx.ModelProto()
+    if not inplace:
         _copy_fields(source, result, {"graph", "functions", "opset_import", "metadata_props"})
         result.opset_import.extend(source.opset_import)
     for domain, version in model.added_opsets.items():
         result.opset_import.add(domain=domain, version=version)
     _write_metadata(model, result)
     write_graph(model.graph, result.graph)
-    _write_functions(model, result)
-    if model.inplace:
+    _write_functions(model, result, inplace=inplace)
+    if inplace:
         model.added_opsets.clear()
     return result
 
 
 def _write_metadata(model: Model, result: onnx.ModelProto) -> None:
-    kept = [p for p in model.proto.metadata_props if model.metadata.get(p.key) == p.value]
+    kept = [p for p in model._proto.metadata_props if model.metadata.get(p.key) == p.value]
     known = {p.key for p in kept}
     copies = [onnx.StringStringEntryProto.FromString(p.SerializeToString()) for p in kept]
     del result.metadata_props[:]
@@ -53,10 +55,10 @@ def _write_metadata(model: Model, result: onnx.ModelProto) -> None:
             result.metadata_props.add(key=key, value=value)
 
 
-def _write_functions(model: Model, result: onnx.ModelProto) -> None:
+def _write_functions(model: Model, result: onnx.ModelProto, *, inplace: bool) -> None:
     written = []
     for graph in model.functions:
-        source = graph.proto
+        source = graph._proto
         assert isinstance(source, onnx.FunctionProto)
         if not graph.changed:
             written.append(source)
@@ -69,7 +71,7 @@ def _write_functions(model: Model, result: onnx.ModelProto) -> None:
         for domain in sorted(used & model.added_opsets.keys() - known):
             proto.opset_import.add(domain=domain, version=model.added_opsets[domain])
         written.append(proto)
-    if model.inplace:
+    if inplace:
         written = [onnx.FunctionProto.FromString(p.SerializeToString()) for p in written]
         del result.functions[:]
     result.functions.extend(written)
@@ -77,7 +79,7 @@ def _write_functions(model: Model, result: onnx.ModelProto) -> None:
 
 def write_graph(graph: Graph, target: onnx.GraphProto) -> None:
     """Write a graph into `target`: an empty proto, or the very one that the graph was read from."""
-    source = graph.proto
+    source = graph._proto
     assert isinstance(source, onnx.GraphProto)
     if target is not source:
         _copy_fields(source, target, {"node", "initializer", "sparse_initializer", "value_info"})
@@ -88,7 +90,7 @@ def write_graph(graph: Graph, target: onnx.GraphProto) -> None:
 
 def _write_nodes(graph: Graph, target: onnx.GraphProto | onnx.FunctionProto) -> None:
     nodes = [emit(node) for node in graph]
-    if graph.changed or target is not graph.proto:
+    if graph.changed or target is not graph._proto:
         del target.node[:]
         target.node.extend(_constants_for_old_ir(graph))
         target.node.extend(nodes)
@@ -100,7 +102,7 @@ def _constants_for_old_ir(graph: Graph) -> list[NodeProto]:
         return []
     nodes = []
     for value in graph.initializers:
-        if value.tensor is not None and value.tensor.original is None:
+        if value.tensor is not None and value.tensor._proto is None:
             node = NodeProto(op_type="Constant", output=[value.name])
             node.attribute.append(encode_attribute("value", value.tensor))
             nodes.append(node)
@@ -136,16 +138,16 @@ def _write_initializers(graph: Graph, source: onnx.GraphProto, target: onnx.Grap
 
 
 def _still_there(tensor: Tensor | None, proto: onnx.TensorProto) -> bool:
-    return tensor is not None and (tensor.original is proto or _same_place(tensor, proto))
+    return tensor is not None and (tensor._proto is proto or _same_place(tensor, proto))
 
 
 def _same_place(tensor: Tensor, proto: onnx.TensorProto) -> bool:
     # Protobuf may hand out a second wrapper of one message: the names tell then.
-    return tensor.original is not None and tensor.original.name == proto.name
+    return tensor._proto is not None and tensor._proto.name == proto.name
 
 
 def _write_tensor(tensor: Tensor, name: str, target: onnx.TensorProto) -> None:
-    original = tensor.original
+    original = tensor._proto
     if original is not None and tensor.source is None:
         target.CopyFrom(original)
         target.name = name
@@ -161,7 +163,7 @@ def _write_value_info(graph: Graph, source: onnx.GraphProto, target: onnx.GraphP
         # An entry that names no value at all was of no use before and is none now, but it is not ours to drop.
         if value is None and graph.changed:
             continue
-        if value is not None and value.info is None and not value.is_input:
+        if value is not None and value._info is None and not value.is_input:
             continue
         kept.append(info)
     if target is not source:
@@ -174,7 +176,7 @@ def _write_value_info(graph: Graph, source: onnx.GraphProto, target: onnx.GraphP
 
 def emit(node: Node) -> NodeProto:
     """The proto of a node: the original one where nothing about it changed."""
-    proto = node.proto
+    proto = node._proto
     changed_inside = bool(node.subgraphs) and any(graph.changed for graph in node.subgraphs.values())
     if proto is not None and not node.changed and not changed_inside:
         return proto
@@ -199,13 +201,13 @@ def _describe(node: Node, result: NodeProto) -> None:
     result.domain = node.domain
     result.name = node.name
     result.overload = node.overload
-    if node.origin is not None:
-        result.doc_string = node.origin.doc_string
-        result.metadata_props.extend(node.origin.metadata_props)
+    if node._origin is not None:
+        result.doc_string = node._origin.doc_string
+        result.metadata_props.extend(node._origin.metadata_props)
 
 
 def _write_attributes(node: Node, result: NodeProto) -> None:
-    originals = {a.name: a for a in node.proto.attribute} if node.proto is not None else {}
+    originals = {a.name: a for a in node._proto.attribute} if node._proto is not None else {}
     decoded = node._attrs
     kinds: dict[str, int] = {}
     if decoded is not None:
@@ -241,9 +243,9 @@ def _flush_graph_list(node: Node, name: str, attribute: onnx.AttributeProto) -> 
 
 def _unchanged(original: onnx.AttributeProto, value: Any) -> bool:
     if isinstance(value, onnx.AttributeProto):
-        return bool(value == original)
+        return bool(unwrapped(value) == original)
     if isinstance(value, Tensor):
-        return value.original is not None and bool(value.original == original.t)
+        return value._proto is not None and bool(value._proto == original.t)
     return encode_attribute(original.name, value, original.type).SerializeToString() == _bare(original)
 
 

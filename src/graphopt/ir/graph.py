@@ -2,265 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir.attributes import decode_attribute
 from graphopt.ir.forms import MOVED, Moved
 from graphopt.ir.schema import OpInfo, op_schema
+from graphopt.ir.seal import SealedDict, shown, write
 from graphopt.ir.tensor import Tensor
-from graphopt.ir.types import Dim, TensorType, ValueType, decode_type
+from graphopt.ir.value import Value
 
 if TYPE_CHECKING:
     from graphopt.ir.model import Model
-
-_UNREAD: Any = object()
-
-_INDICES = frozenset(
-    {
-        TensorProto.INT64,
-        TensorProto.INT32,
-        TensorProto.INT16,
-        TensorProto.INT8,
-        TensorProto.UINT64,
-        TensorProto.UINT32,
-        TensorProto.UINT16,
-        TensorProto.UINT8,
-    }
-)
-"""Element types of lists of axes, pads and sizes."""
-
-_LONGEST_LIST = 1 << 12
-"""Bytes; such lists are shorter."""
-
-
-class Value:
-    """An edge of the graph: a graph input, an initializer, or an output of a node.
-
-    Attributes:
-        name: its name in the model.
-        graph: the graph whose scope it belongs to.
-        producer: the node that computes it, or None.
-        index: its position among the outputs of the producer.
-        users: each node that reads it, with the number of times; nodes of inner graphs included.
-        output_count: how many times it is listed as an output of a graph.
-        tensor: its contents when it is an initializer.
-        is_input: whether it is an input of its graph (an initializer that is one can be overridden).
-        is_sparse: whether it is a sparse initializer, which is never looked into.
-    """
-
-    __slots__ = (
-        "_deferred", "_type", "graph", "index", "info", "is_input", "is_sparse", "name", "output_count", "producer",
-        "tensor", "users",
-    )  # fmt: skip
-
-    def __init__(self, name: str, graph: Graph, producer: Node | None = None, index: int = 0) -> None:
-        self.name = name
-        self.graph = graph
-        self.producer = producer
-        self.index = index
-        self.users: dict[Node, int] = {}
-        self.output_count = 0
-        self.tensor: Tensor | None = None
-        self.is_input = False
-        self.is_sparse = False
-        self.info: onnx.ValueInfoProto | None = None
-        self._type: ValueType | None = _UNREAD
-        self._deferred: tuple[Callable[[onnx.TypeProto], ValueType | None], onnx.TypeProto] | None = None
-
-    @property
-    def type(self) -> ValueType | None:
-        """The declared or inferred type, None when unknown."""
-        if self._type is _UNREAD:
-            deferred, self._deferred = self._deferred, None
-            self._type = self._read_type() if deferred is None else deferred[0](deferred[1])
-        return self._type
-
-    @type.setter
-    def type(self, value_type: ValueType | None) -> None:
-        self._type = value_type
-
-    def defer_type(self, decode: Callable[[onnx.TypeProto], ValueType | None], proto: onnx.TypeProto) -> None:
-        """Set the type to what `decode` makes of `proto`, when it is first asked for."""
-        self._type = _UNREAD
-        self._deferred = (decode, proto)
-
-    def _read_type(self) -> ValueType | None:
-        if self.tensor is not None and not self.is_input:
-            return TensorType(self.tensor.dtype, self.tensor.dims)
-        if self.info is not None and self.info.HasField("type"):
-            return decode_type(self.info.type)
-        tensor = self.constant_tensor
-        return None if tensor is None else TensorType(tensor.dtype, tensor.dims)
-
-    @property
-    def uses(self) -> int:
-        """Number of uses: inputs of nodes, counted with repetition, and outputs of graphs."""
-        return sum(self.users.values()) + self.output_count
-
-    @property
-    def one_use(self) -> bool:
-        """Whether exactly one input of one node reads it and no graph puts it out."""
-        users = self.users
-        return not self.output_count and len(users) == 1 and next(iter(users.values())) == 1
-
-    @property
-    def is_output(self) -> bool:
-        """Whether it is an output of a graph."""
-        return self.output_count > 0
-
-    @property
-    def is_captured(self) -> bool:
-        """Whether a node of an inner graph reads it, or an inner graph puts it out."""
-        if any(node.graph is not self.graph for node in self.users):
-            return True
-        return self.output_count > sum(out is self for out in self.graph.outputs)
-
-    @property
-    def constant_tensor(self) -> Tensor | None:
-        """The tensor that it always holds: an initializer no caller can override, or a `Constant`."""
-        if self.tensor is not None:
-            return None if self.is_input else self.tensor
-        producer = self.producer
-        if producer is not None and producer.op == "Constant":
-            return producer.constant_tensor()
-        return None
-
-    @property
-    def is_const(self) -> bool:
-        """Whether its contents are known and the same for every run."""
-        return self.constant_tensor is not None
-
-    def const(self, max_bytes: int | None = None) -> np.ndarray | None:
-        """Its contents if constant and at most `max_bytes` large, else None. Read-only."""
-        tensor = self.constant_tensor
-        if tensor is None or (max_bytes is not None and tensor.nbytes > max_bytes):
-            return None
-        return tensor.array()
-
-    def array(self) -> np.ndarray:
-        """Its contents if constant, read-only.
-
-        Raises:
-            Decline: it is not constant.
-        """
-        tensor = self.constant_tensor
-        if tensor is None:
-            raise Decline("{} is not constant", self.name)
-        return tensor.array()
-
-    def ints(self) -> tuple[int, ...]:
-        """The short list of integers (axes, pads, sizes) that it holds.
-
-        Raises:
-            Decline: it is not constant, or holds something else.
-        """
-        tensor = self.constant_tensor
-        if tensor is None or tensor.nbytes > _LONGEST_LIST or tensor.dtype not in _INDICES:
-            raise Decline("{} is not constant", self.name)
-        return tuple(tensor.array().reshape(-1).tolist())
-
-    @property
-    def dtype(self) -> int | None:
-        """Element type (`onnx.TensorProto.DataType`), or None when unknown or not a tensor."""
-        value_type = self.type
-        return value_type.dtype if isinstance(value_type, TensorType) else None
-
-    @property
-    def shape(self) -> tuple[Dim, ...] | None:
-        """Shape, or None when unknown or not a tensor."""
-        value_type = self.type
-        return value_type.shape if isinstance(value_type, TensorType) else None
-
-    @property
-    def rank(self) -> int | None:
-        """Number of axes, or None when unknown or not a tensor."""
-        shape = self.shape
-        return None if shape is None else len(shape)
-
-    def dims(self) -> tuple[Dim, ...]:
-        """Its shape.
-
-        Raises:
-            Decline: the rank is not known.
-        """
-        shape = self.shape
-        if shape is None:
-            raise Decline("the rank of {} is not known", self.name)
-        return shape
-
-    def sizes(self) -> tuple[int, ...]:
-        """Its shape, all numbers.
-
-        Raises:
-            Decline: a size is not known.
-        """
-        shape = self.shape
-        if shape is None or any(type(dim) is not int for dim in shape):
-            raise Decline("the shape of {} is not known", self.name)
-        return shape  # type: ignore[return-value]  # all of them are numbers
-
-    def axis(self, axis: int) -> int:
-        """One of its axes, counted from the front.
-
-        Raises:
-            Decline: the rank is not known, or there is no such axis.
-        """
-        rank = len(self.dims())
-        if not -rank <= axis < rank:
-            raise Decline("{} has no axis {}", self.name, axis)
-        return axis % rank
-
-    def size(self, axis: int) -> int:
-        """The number of elements along an axis.
-
-        Raises:
-            Decline: it is not known.
-        """
-        size = self.dims()[self.axis(axis)]
-        if not isinstance(size, int):
-            raise Decline("the size of axis {} of {} is not known", axis, self.name)
-        return size
-
-    def made_by(self, *ops: str) -> Node | None:
-        """The node that computes it, when it is one of some operators; None when not."""
-        producer = self.producer
-        return producer if producer is not None and producer.op in ops else None
-
-    def source(self, *ops: str, reader: Node) -> Node:
-        """The node that computes it, one of some operators of the graph that the reader is in.
-
-        It stays where it is, for its other readers.
-
-        Raises:
-            Decline: without a reason when it comes from something else; when it is computed in an outer graph.
-        """
-        producer = self.producer
-        if producer is None or producer.op not in ops:
-            raise Decline
-        if producer.graph is not reader.graph:
-            raise Decline("{} is computed in an outer graph", self.name)
-        return producer
-
-    def sole_source(self, *ops: str, reader: Node) -> Node:
-        """The node that computes it for one reader alone, so that it can become part of that.
-
-        Raises:
-            Decline: without a reason when it comes from something else; when others read it, or when it is computed
-                in an outer graph.
-        """
-        producer = self.source(*ops, reader=reader)
-        if not self.one_use:
-            raise Decline("{} has other readers", self.name)
-        return producer
-
-    def __repr__(self) -> str:
-        return f"Value({self.name!r})"
 
 
 class Node:
@@ -285,6 +42,9 @@ class Node:
 
     __slots__ = (
         "_attrs",
+        "_origin",
+        "_places",
+        "_proto",
         "_tensor",
         "attrs_changed",
         "changed",
@@ -296,11 +56,9 @@ class Node:
         "op",
         "op_type",
         "order",
-        "origin",
         "outputs",
         "overload",
         "prev",
-        "proto",
         "removed",
         "subgraphs",
     )  # fmt: skip
@@ -315,8 +73,9 @@ class Node:
         self.inputs: list[Value | None] = []
         self.outputs: list[Value | None] = []
         self.subgraphs: dict[str, Graph] = _NO_SUBGRAPHS
-        self.proto = proto
-        self.origin: onnx.NodeProto | None = None
+        self._proto = proto
+        self._origin: onnx.NodeProto | None = None
+        self._places: dict[Value | None, list[int]] | None = None
         self._attrs: dict[str, Any] | None = None
         self._tensor: Tensor | None = None
         self.prev: Node | None = None
@@ -328,10 +87,17 @@ class Node:
     @property
     def attrs(self) -> Mapping[str, Any]:
         """The attributes that are written at the node, decoded."""
-        if self._attrs is None:
-            attributes = self.proto.attribute if self.proto is not None else ()
-            self._attrs = {a.name: decode_attribute(a) for a in attributes}
-        return self._attrs
+        attrs = self._attrs
+        if attrs is None:
+            attributes = self._proto.attribute if self._proto is not None else ()
+            attrs = SealedDict([(a.name, decode_attribute(a)) for a in attributes])
+            write(self, "_attrs", attrs)
+        return attrs
+
+    @property
+    def proto(self) -> onnx.NodeProto | None:
+        """The proto that it was read from, to be read only; None for a new node."""
+        return None if self._proto is None else shown(self._proto)
 
     def attr(self, name: str, default: Any = None) -> Any:
         """The attribute's value: as written, else its default at this opset, else `default`."""
@@ -424,9 +190,9 @@ class Node:
         if self._tensor is None and len(self.attrs) == 1:
             for name, value in self.attrs.items():
                 if name == "value" and isinstance(value, Tensor):
-                    self._tensor = value
+                    write(self, "_tensor", value)
                 elif name in _CONSTANT_TYPES and not isinstance(value, onnx.AttributeProto):
-                    self._tensor = Tensor.from_array(np.asarray(value, dtype=_CONSTANT_TYPES[name]))
+                    write(self, "_tensor", Tensor.from_array(np.asarray(value, dtype=_CONSTANT_TYPES[name])))
         return self._tensor
 
     def __repr__(self) -> str:
@@ -439,7 +205,7 @@ def _form(op: str, name: str) -> Moved | None:
     return moved.get(name) if moved is not None else None
 
 
-_NO_SUBGRAPHS: dict[str, Any] = {}
+_NO_SUBGRAPHS: dict[str, Any] = SealedDict()
 _CONSTANT_TYPES: dict[str, Any] = {
     "value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32,
     "value_string": object, "value_strings": object,
@@ -466,8 +232,8 @@ class Graph:
     """
 
     __slots__ = (
-        "_count", "changed", "first", "inputs", "is_function", "last", "model", "name", "opsets", "outputs", "owner",
-        "owners", "parent", "proto", "values",
+        "_annotated", "_count", "_places", "_proto", "changed", "first", "inputs", "is_function", "last", "model",
+        "name", "opsets", "outputs", "owner", "owners", "parent", "values",
     )  # fmt: skip
 
     def __init__(
@@ -476,7 +242,7 @@ class Graph:
     ) -> None:  # fmt: skip
         self.model = model
         self.name = name
-        self.proto = proto
+        self._proto = proto
         self.opsets = opsets
         self.parent = parent
         self.owner = owner
@@ -489,6 +255,23 @@ class Graph:
         self.last: Node | None = None
         self.changed = False
         self._count = 0
+        self._places: dict[Value | None, list[int]] | None = None
+        self._annotated: frozenset[str] | None = None
+
+    @property
+    def annotated(self) -> frozenset[str]:
+        """Names of the initializers that the quantization annotations of the graph mention."""
+        if self._annotated is None:
+            notes = self._proto.quantization_annotation if isinstance(self._proto, onnx.GraphProto) else ()
+            names = frozenset(entry.value for note in notes for entry in note.quant_parameter_tensor_names)
+            write(self, "_annotated", names)
+            return names
+        return self._annotated
+
+    @property
+    def proto(self) -> onnx.GraphProto | onnx.FunctionProto:
+        """The proto that it was read from, to be read only."""
+        return shown(self._proto)
 
     def __len__(self) -> int:
         return self._count

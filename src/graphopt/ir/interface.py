@@ -11,6 +11,7 @@ import onnx
 from graphopt.errors import UsageError
 from graphopt.ir.edit import mark_changed
 from graphopt.ir.model import Model
+from graphopt.ir.seal import check_unsealed
 
 
 def fix_shapes(
@@ -26,6 +27,7 @@ def fix_shapes(
     Raises:
         UsageError: there is no such input or symbol, the rank differs, or a fixed size would be changed.
     """
+    check_unsealed("the interface")
     proto = model.proto.graph
     inputs = {info.name: info.type.tensor_type for info in proto.input if info.type.HasField("tensor_type")}
     sizes = {symbol: _size(size, f"dimension {symbol!r}") for symbol, size in (dims or {}).items()}

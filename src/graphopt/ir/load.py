@@ -12,9 +12,12 @@ from graphopt.errors import ModelError
 from graphopt.ir.collector import paused_gc
 from graphopt.ir.edit import append, renumber
 from graphopt.ir.external import Folders, tensor_from_proto
-from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
+from graphopt.ir.seal import SealedDict
+from graphopt.ir.sealing import seal_graph
 from graphopt.ir.tensor import FileSlice, Tensor
+from graphopt.ir.value import Value
 
 _GRAPH_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """The standard operators with graph attributes; at operators of other domains every attribute is looked at."""
@@ -35,6 +38,9 @@ def build(proto: onnx.ModelProto, folders: Folders, slices: Mapping[int, FileSli
     model = Model(proto, folders[0] if folders else None)
     with paused_gc():
         _Loader(model, folders).load(slices)
+        for graph in (model.graph, *model.functions):
+            seal_graph(graph)
+    model._undo.clear()
     return model
 
 
@@ -42,22 +48,26 @@ class _Loader:
     def __init__(self, model: Model, folders: Folders) -> None:
         self.model = model
         self.folders = folders
-        self.local = {(f.domain, f.name) for f in model.proto.functions}
+        self.local = {(f.domain, f.name) for f in model._proto.functions}
         self.kinds: dict[tuple[str, int], Mapping[str, int]] = {}
 
     def load(self, slices: Mapping[int, FileSlice]) -> None:
-        proto = self.model.proto
+        proto = self.model._proto
         opsets = _opsets(proto.opset_import)
         self.model.graph = Graph(self.model, proto.graph.name, proto.graph, opsets)
         self._fill(self.model.graph, slices)
+        for name in trained_names(proto):
+            value = self.model.graph.values.get(name)
+            if value is not None:
+                value.is_trained = True
         for function in proto.functions:
             name = f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
-            graph = Graph(self.model, name, function, {**opsets, **_opsets(function.opset_import)})
-            self.model.functions.append(graph)
+            graph = Graph(self.model, name, function, SealedDict({**opsets, **_opsets(function.opset_import)}))
+            list.append(self.model.functions, graph)
             self._fill_function(graph, function)
 
     def _fill(self, graph: Graph, slices: Mapping[int, FileSlice]) -> None:
-        proto = graph.proto
+        proto = graph._proto
         assert isinstance(proto, onnx.GraphProto)
         self._inputs(graph, proto)
         self._initializers(graph, proto, slices)
@@ -67,7 +77,7 @@ class _Loader:
             value = self._resolve(graph, info.name, "graph output")
             value.output_count += 1
             if value.graph is graph and not value.is_input:
-                value.info = info
+                value._info = info
             graph.outputs.append(value)
 
     def _fill_function(self, graph: Graph, proto: onnx.FunctionProto) -> None:
@@ -85,7 +95,7 @@ class _Loader:
         for info in proto.input:
             value = self._define(graph, info.name)
             value.is_input = True
-            value.info = info
+            value._info = info
             graph.inputs.append(value)
 
     def _initializers(self, graph: Graph, proto: onnx.GraphProto, slices: Mapping[int, FileSlice]) -> None:
@@ -97,6 +107,7 @@ class _Loader:
                 value = values[name] = Value(name, graph)
             elif value.tensor is not None:
                 raise ModelError(f"initializer {name!r} of graph {graph.name!r} is given twice")
+            value._number = self.model.next_number()
             source = slices.get(number)
             if source is None:
                 value.tensor = tensor_from_proto(tensor, self.folders)
@@ -112,7 +123,7 @@ class _Loader:
         for info in proto.value_info:
             value = values.get(info.name)
             if value is not None and not value.is_input:
-                value.info = info
+                value._info = info
 
     def _define(self, graph: Graph, name: str) -> Value:
         if name in graph.values:
@@ -186,8 +197,8 @@ class _Loader:
             sort(graph)
 
     def _subgraphs(self, node: Node) -> None:
-        assert node.proto is not None
-        for attribute in node.proto.attribute:
+        assert node._proto is not None
+        for attribute in node._proto.attribute:
             if attribute.ref_attr_name:
                 node.op = f"referring {node.op}"
             elif attribute.type == onnx.AttributeProto.GRAPH:
@@ -216,8 +227,34 @@ class _Loader:
         raise ModelError(f"{role} {name!r}{where} in graph {graph.name!r} is defined nowhere")
 
 
+def trained_names(proto: onnx.ModelProto) -> set[str]:
+    """Every name that the training information of a model reads, sets or updates.
+
+    Its graphs see the initializers of the main graph, and its bindings assign new contents to them.
+    """
+    names: set[str] = set()
+    for info in proto.training_info:
+        for entry in (*info.initialization_binding, *info.update_binding):
+            names.update((entry.key, entry.value))
+        for graph in (info.initialization, info.algorithm):
+            _mentioned(graph, names)
+    return names
+
+
+def _mentioned(graph: onnx.GraphProto, names: set[str]) -> None:
+    names.update(entry.name for entries in (graph.input, graph.output, graph.initializer) for entry in entries)
+    names.update(sparse.values.name for sparse in graph.sparse_initializer)
+    for node in graph.node:
+        names.update((*node.input, *node.output))
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _mentioned(attribute.g, names)
+            for inner in attribute.graphs:
+                _mentioned(inner, names)
+
+
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in imports}
+    return SealedDict((("" if o.domain == "ai.onnx" else o.domain), o.version) for o in imports)
 
 
 def captured_values(node: Node) -> Iterator[Value]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
 from graphopt.ir.graph import Graph, Node
+from graphopt.ir.seal import SealedDict, SealedList, check_unsealed, shown, write
 
 if TYPE_CHECKING:
     from graphopt.ir.files import ExternalData
@@ -26,26 +27,28 @@ class Model:
     """A model: its main graph, its functions, and everything around them.
 
     Attributes:
-        proto: the proto that it was read from; never changed unless the model was loaded `inplace`.
         base: the folder that external data is relative to, or None.
         graph: the main graph.
         functions: the model-local functions, as graphs.
-        metadata: `metadata_props` as a dict; changes are written by `flush`.
+        metadata: `metadata_props` as a dict; changes are written by `flush`. A pass uses `Rewriter.set_metadata`.
         path: the file it came from, or None.
         inplace: whether `flush` may write into `proto`.
         lifted: whether weights are still in files.
     """
 
     def __init__(self, proto: onnx.ModelProto, base: Path | None = None) -> None:
-        self.proto = proto
+        self._proto = proto
+        self._undo: list[tuple[Any, ...]] = []
+        """How to take back what was changed lately, last first; see `graphopt.rewrite.journal`."""
+        self._number = 0
         self.base = base
         self.path: Path | None = None
         self.inplace = False
         self.lifted = False
         self.graph: Graph
-        self.functions: list[Graph] = []
-        self.metadata: dict[str, str] = {p.key: p.value for p in proto.metadata_props}
-        self.added_opsets: dict[str, int] = {}
+        self.functions: list[Graph] = SealedList()
+        self.metadata: dict[str, str] = SealedDict((p.key, p.value) for p in proto.metadata_props)
+        self.added_opsets: dict[str, int] = SealedDict()
         self._names: set[str] | None = None
         self._counters: dict[str, int] = {}
 
@@ -64,10 +67,19 @@ class Model:
 
         return read(source, inplace=inplace)
 
+    def __setattr__(self, name: str, value: object) -> None:
+        check_unsealed(f"{name} of a model")
+        write(self, name, value)
+
+    @property
+    def proto(self) -> onnx.ModelProto:
+        """The proto that it was read from; never changed unless the model was loaded `inplace`."""
+        return shown(self._proto)
+
     @property
     def ir_version(self) -> int:
         """The IR version that the model states."""
-        return self.proto.ir_version
+        return self._proto.ir_version
 
     @property
     def changed(self) -> bool:
@@ -75,22 +87,14 @@ class Model:
         return (
             self.graph.changed
             or any(function.changed for function in self.functions)
-            or len(self.functions) != len(self.proto.functions)
+            or len(self.functions) != len(self._proto.functions)
             or bool(self.added_opsets)
-            or self.metadata != {p.key: p.value for p in self.proto.metadata_props}
+            or self.metadata != {p.key: p.value for p in self._proto.metadata_props}
         )
 
     def opset(self, domain: str = "") -> int:
         """The version of an operator domain that the model imports, 0 when it does not."""
         return self.graph.opset(domain)
-
-    def require_opset(self, domain: str, version: int) -> None:
-        """Import an operator domain that is not imported yet (standard domain versions never change)."""
-        for graph in self.graphs():
-            if not graph.opset(domain):
-                graph.opsets[domain] = version
-        if not any(o.domain == domain for o in self.proto.opset_import):
-            self.added_opsets[domain] = version
 
     def graphs(self) -> Iterator[Graph]:
         """Every graph: the main one, functions, and all bodies inside, outer before inner."""
@@ -100,21 +104,39 @@ class Model:
     def fresh_name(self, base: str) -> str:
         """A value name that no scope of the model uses, made from `base`; it is reserved."""
         if self._names is None:
-            self._names = self._all_names()
+            write(self, "_names", self._all_names())
         names = self._names
-        name = base
+        assert names is not None
+        name, last = base, self._counters.get(base)
         while name in names or not name:
             number = self._counters.get(base, 0) + 1
             self._counters[base] = number
             name = f"{base}_{number}"
         names.add(name)
+        self._undo.append((self._take_back, name, base, last))
         return name
 
+    def _take_back(self, name: str, base: str, last: int | None) -> None:
+        """Undo `fresh_name`."""
+        assert self._names is not None
+        self._names.discard(name)
+        if last is None:
+            self._counters.pop(base, None)
+        else:
+            self._counters[base] = last
+
+    def next_number(self) -> int:
+        """A number for the next initializer, greater than those before."""
+        write(self, "_number", self._number + 1)
+        return self._number
+
     def _all_names(self) -> set[str]:
-        names: set[str] = set()
+        from graphopt.ir.load import trained_names
+
+        names = trained_names(self._proto)
         for graph in self.graphs():
             names.update(graph.values)
-            names.update(info.name for info in graph.proto.value_info)
+            names.update(info.name for info in graph._proto.value_info)
         return names
 
     def flush(self) -> onnx.ModelProto:

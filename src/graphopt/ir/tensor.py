@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from graphopt.errors import ModelError
+from graphopt.ir.seal import Sealed, shown, write
 from graphopt.ir.types import element_bits, tensor_nbytes
 
 _CACHE_LIMIT = 1 << 16
@@ -149,6 +150,7 @@ class Tensor:
         self._nbytes: int | None = None
         self._sample: bytes | None = None
         self._least: dict[int | None, np.floating[Any] | None] = {}
+        write(self, "__class__", _SealedTensor)
 
     @classmethod
     def from_array(cls, array: np.ndarray, dtype: int | None = None) -> Tensor:
@@ -158,6 +160,9 @@ class Tensor:
             ModelError: the array's type has no ONNX counterpart.
         """
         array = np.asarray(array)
+        if array.flags.writeable:
+            array = array.view()
+            array.flags.writeable = False
         if dtype is None:
             dtype = _FROM_NUMPY.get(array.dtype)
         if dtype is None:
@@ -178,9 +183,11 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         """Size of the data in bytes, as stored; for strings the sum of their lengths."""
-        if self._nbytes is None:
-            self._nbytes = self._count_bytes()
-        return self._nbytes
+        size = self._nbytes
+        if size is None:
+            size = self._count_bytes()
+            write(self, "_nbytes", size)
+        return size
 
     def _count_bytes(self) -> int:
         size = tensor_nbytes(self.dtype, self.numel)
@@ -202,7 +209,7 @@ class Tensor:
             return self._array
         array = self._read()
         if array.nbytes <= _CACHE_LIMIT:
-            self._array = array
+            write(self, "_array", array)
         return array
 
     def copy(self) -> np.ndarray:
@@ -241,7 +248,7 @@ class Tensor:
     def key(self) -> Hashable:
         """Equal for tensors that are equal bit by bit: same type, dims and bytes."""
         if self._key is None:
-            self._key = (self.dtype, self.dims, self._digest())
+            write(self, "_key", (self.dtype, self.dims, self._digest()))
         return self._key
 
     def _digest(self) -> bytes:
@@ -254,9 +261,11 @@ class Tensor:
 
     def sample(self) -> bytes:
         """Some bytes of beginning, middle and end: tensors that differ in them are not equal. Not for strings."""
-        if self._sample is None:
-            self._sample = self._take_sample()
-        return self._sample
+        sample = self._sample
+        if sample is None:
+            sample = self._take_sample()
+            write(self, "_sample", sample)
+        return sample
 
     def _take_sample(self) -> bytes:
         if self.source is not None and self.dtype in _DIRECT:
@@ -333,7 +342,8 @@ class Tensor:
         if self.source is not None:
             proto = TensorProto()
             self.fill(proto)
-            self._proto, self.source = proto, None
+            write(self, "_proto", proto)
+            write(self, "source", None)
 
     def header(self, name: str | None = None) -> TensorProto:
         """The proto without its data: name, type, dims, doc string and metadata."""
@@ -376,12 +386,12 @@ class Tensor:
     @property
     def inline_proto(self) -> TensorProto | None:
         """The original proto when it holds its own data, else None."""
-        return self._proto if self.source is None else None
+        return self.original if self.source is None else None
 
     @property
     def original(self) -> TensorProto | None:
-        """The proto that this tensor was read from, data or not."""
-        return self._proto
+        """The proto that this tensor was read from, data or not; to be read only."""
+        return None if self._proto is None else shown(self._proto)
 
     def scalar(self) -> Any:
         """The only element as a Python number, or None unless there is exactly one."""
@@ -389,6 +399,10 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"Tensor(dtype={self.dtype}, dims={list(self.dims)})"
+
+
+class _SealedTensor(Sealed, Tensor):
+    __slots__ = ()
 
 
 _DATA_FIELDS = frozenset(

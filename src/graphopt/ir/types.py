@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto
 
+from graphopt.ir.seal import read_only, unwrapped
+
 Dim = int | str | None
 """A fixed size, a named symbol (`dim_param`), or unknown."""
 
@@ -86,7 +88,7 @@ def decode_type(proto: onnx.TypeProto) -> ValueType | None:
     if kind is None:
         return None
     if kind != "tensor_type":
-        return proto
+        return read_only(proto)
     tensor = proto.tensor_type
     if not tensor.elem_type:
         return None
@@ -106,7 +108,7 @@ def encode_type(value_type: ValueType) -> onnx.TypeProto:
     """The `TypeProto` of a type."""
     proto = onnx.TypeProto()
     if isinstance(value_type, onnx.TypeProto):
-        proto.CopyFrom(value_type)
+        proto.CopyFrom(unwrapped(value_type))
         return proto
     proto.tensor_type.elem_type = value_type.dtype
     if value_type.shape is not None:

@@ -10,7 +10,10 @@ from graphopt.ir import Graph
 class Builder(Protocol):
     """Makes operators in a graph, as `graphopt.rewrite.Rewriter` does."""
 
-    graph: Graph
+    @property
+    def graph(self) -> Graph:
+        """The graph that new nodes are for."""
+        ...
 
     def op(
         self, op_type: str, *inputs: Any, domain: str = "", outputs: int = 1, name: str | None = None, **attrs: Any

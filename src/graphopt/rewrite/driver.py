@@ -9,6 +9,7 @@ from time import perf_counter
 from graphopt.analysis.types import infer_types
 from graphopt.errors import Decline, EngineError, PassError
 from graphopt.ir import Graph, Model, Node, Value
+from graphopt.ir.seal import sealed
 from graphopt.match import Mismatch
 from graphopt.rewrite.events import Failure, Log, NodeNote, RuleStats
 from graphopt.rewrite.options import Options
@@ -48,6 +49,7 @@ class Driver:
         self.strict = strict
         self.check = check
         self.rewriter = Rewriter(model, self.log, options or Options())
+        self._journal = self.rewriter._journal
         self._failed: dict[str, set[Node | None]] = {}
         self._inferred = 0
         self._settled: dict[tuple[str, ...], tuple[int, ...]] = {}
@@ -62,7 +64,7 @@ class Driver:
 
     def _state(self) -> tuple[int, ...]:
         """What tells whether anything changed: rewrites and primitive changes so far, inference runs."""
-        return len(self.log.events), self.rewriter.journal.mark(), self._inferred
+        return len(self.log.events), self._journal.state(), self._inferred
 
     def refresh_types(self) -> bool:
         """Infer again if rewrites made values whose types are not fully known. Returns whether it did."""
@@ -91,39 +93,46 @@ class Driver:
         if self._settled.get(names) == self._state():
             return 0
         before = len(self.log.events)
-        mark = self.rewriter.journal.mark()
+        mark = self._journal.mark()
         limit = before + 20 * sum(len(g) for g in self.model.graphs()) + 1000
         tables = self._tables.setdefault(tuple(rules), {})
         try:
-            while not self.log.full:
-                at_start = len(self.log.events)
-                for graph in reversed(list(self.model.graphs())):
-                    table = tables.get(graph.opset())
-                    if table is None:
-                        table = tables[graph.opset()] = self._table(rules, graph.opset())
-                    if table and (graph.owner is None or not graph.owner.removed):
-                        self._drain(graph, table, limit)
-                if len(self.log.events) == at_start:
-                    self._settled[names] = self._state()
-                    break
-                if once:
-                    break
+            with sealed():
+                while not self.log.full:
+                    at_start = len(self.log.events)
+                    for graph in reversed(list(self.model.graphs())):
+                        table = tables.get(graph.opset())
+                        if table is None:
+                            table = tables[graph.opset()] = self._table(rules, graph.opset())
+                        if table and (graph.owner is None or not graph.owner.removed):
+                            self._drain(graph, table, limit)
+                    if len(self.log.events) == at_start:
+                        self._settled[names] = self._state()
+                        break
+                    if once:
+                        break
         except RewriteLoopError as error:
             if self.strict:
                 raise
-            self.rewriter.journal.undo(mark)
+            self._journal.undo(mark)
             del self.log.events[before:]
             self.log.failures.append(Failure("worklist", None, error))
             self._settled[names] = self._state()
+        self._journal.forget()
         return len(self.log.events) - before
 
     def _table(self, rules: Sequence[OpRule | PatternRule], opset: int) -> dict[str, list[Attempt]]:
         table: dict[str, list[Attempt]] = {}
         for rule in rules:
-            if not rule.knows_opset(opset):
+            try:
+                if not rule.knows_opset(opset):
+                    continue
+                attempt = _pattern_attempt(rule) if isinstance(rule, PatternRule) else rule.rewrite
+                ops = tuple(rule.ops)
+            except BaseException as error:  # a pattern that cannot be compiled, for one
+                self._isolate(rule.name, None, error, self._journal.mark(), len(self.log.events))
                 continue
-            attempt = _pattern_attempt(rule) if isinstance(rule, PatternRule) else rule.rewrite
-            for op in rule.ops:
+            for op in ops:
                 table.setdefault(op, []).append((rule.name, attempt, self.log.of(rule.name)))
         return table
 
@@ -142,17 +151,17 @@ class Driver:
                 raise self._loop()
             if self.log.full:
                 return
-            for again in (node, *_neighbours(rewriter.touched)):
+            for again in (node, *_neighbours(rewriter._touched)):
                 if again not in waiting and not again.removed and again.op in table and again.graph is graph:
                     waiting.add(again)
                     queue.append(again)
-            rewriter.touched.clear()
+            rewriter._touched.clear()
 
     def _visit(self, node: Node, attempts: list[Attempt]) -> bool:
         """Ask the rules at a node in turn until one fires."""
-        rewriter, log = self.rewriter, self.log
-        profile, listen, failed = log.profile, log.listen, self._failed
-        mark, events = rewriter.journal.mark(), len(log.events)  # a rule that declines changes neither
+        rewriter, log, changes = self.rewriter, self.log, self._journal.log
+        profile, failed = log.profile, self._failed
+        mark, events = len(changes), len(log.events)
         start = 0.0
         rewriter.begin("", node)
         for name, attempt, stats in attempts:
@@ -163,34 +172,60 @@ class Driver:
             if profile:
                 start = perf_counter()
             try:
-                outcome = attempt(node, rewriter)
-            except Decline as declined:
-                outcome = Mismatch(*declined.args) if declined.args else None
-            except Exception as error:
+                try:
+                    outcome = attempt(node, rewriter)
+                except Decline as declined:
+                    outcome = Mismatch(*declined.args) if declined.args else None
+                if outcome is not None:
+                    fired = self._judge(name, node, outcome, events)
+            except BaseException as error:
                 self._isolate(name, node, error, mark, events)
                 continue
             if profile:
                 stats.seconds += perf_counter() - start
-            if outcome is None:
-                continue
-            if outcome:
+            if outcome is not None and fired:
                 stats.hits += 1
                 if self.check:
                     self._verify(name, node)
                 return True
-            if listen and isinstance(outcome, Mismatch):
-                rewriter.note(name, node, outcome)
+            if len(changes) != mark:
+                self._take_back(name, node, mark, events)
         return False
 
-    def _isolate(self, rule: str, node: Node | None, error: Exception, mark: int, events: int) -> None:
-        """Undo what a failing pass did, and note the failure."""
+    def _judge(self, rule: str, node: Node, outcome: Outcome, events: int) -> bool:
+        """Whether an attempt fired; why it did not is noted if somebody listens."""
+        fired = bool(outcome)
+        if fired and len(self.log.events) == events:
+            raise PassError("it reported a rewrite and made none")
+        if self.log.listen and isinstance(outcome, Mismatch):
+            self.rewriter.note(rule, node, outcome)
+        return fired
+
+    def _take_back(self, rule: str, node: Node, mark: int, events: int) -> None:
+        """Undo what an attempt changed before it declined."""
+        if self.check and len(self.log.events) > events:
+            raise PassError(f"pass {rule} declined at {NodeNote.of(node)} after it had changed the graph")
+        self._undo(mark, events)
+
+    def _undo(self, mark: int, events: int) -> None:
+        self._journal.undo(mark)
+        del self.log.events[events:]
+        self.rewriter._touched.clear()
+        self.rewriter._drop_pending()
+
+    def _isolate(self, rule: str, node: Node | None, error: BaseException, mark: int, events: int) -> None:
+        """Undo what a failing pass did, and note the failure.
+
+        Whatever a pass raises is its failure, `SystemExit` included; only the user can interrupt the run.
+        """
         note = NodeNote.of(node) if node is not None else None
-        if self.strict or isinstance(error, EngineError):
+        self._undo(mark, events)
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        if self.strict or (self.check and isinstance(error, EngineError)):
             where = f" at {note}" if note is not None else ""
             raise PassError(f"pass {rule} failed{where}: {type(error).__name__}: {error}") from error
-        self.rewriter.journal.undo(mark)
-        del self.log.events[events:]
-        self.rewriter.touched.clear()
+        self.model.verify()
         self._failed.setdefault(rule, set()).add(node)
         self.log.failures.append(Failure(rule, note, error))
 
@@ -211,22 +246,26 @@ class Driver:
     def run_pass(self, graph_pass: GraphPass) -> int:
         """Run a graph pass once over the model. Returns the number of rewrites."""
         name = (graph_pass.name,)
-        if self.log.full or not graph_pass.knows_opset(self.model.opset()) or self._settled.get(name) == self._state():
+        if self.log.full or self._settled.get(name) == self._state():
             return 0
         stats = self.log.of(graph_pass.name)
         events = len(self.log.events)
-        mark = self.rewriter.journal.mark()
+        mark = self._journal.mark()
         start = perf_counter()
         self.rewriter.enter(self.model.graph, graph_pass.name)
-        stats.attempts += 1
         try:
-            graph_pass.run_model(self.model, self.rewriter)
+            with sealed():
+                if not graph_pass.knows_opset(self.model.opset()):
+                    return 0
+                stats.attempts += 1
+                graph_pass.run_model(self.model, self.rewriter)
             if self.check and len(self.log.events) > events:
                 self.model.verify()
-        except Exception as error:
+        except BaseException as error:
             self._isolate(graph_pass.name, None, error, mark, events)
         stats.seconds += perf_counter() - start
-        self.rewriter.touched.clear()
+        self.rewriter._touched.clear()
+        self._journal.forget()
         done = len(self.log.events) - events
         stats.hits += done
         if not done:

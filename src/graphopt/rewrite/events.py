@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from graphopt.ir import Node
+from graphopt.ir.seal import ReadOnlySequence
 
 
 class NodeNote(NamedTuple):
@@ -30,7 +32,7 @@ class NodeNote(NamedTuple):
         return f"{self.op}({', '.join(self.outputs)})"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Event:
     """One rewrite.
 
@@ -110,7 +112,7 @@ class Failure:
 
     rule: str
     node: NodeNote | None
-    error: Exception
+    error: BaseException
 
 
 @dataclass(slots=True)
@@ -146,3 +148,33 @@ class Log:
         if stats is None:
             stats = self.stats[rule] = RuleStats()
         return stats
+
+
+class LogView:
+    """The log as a pass may see it.
+
+    Attributes:
+        events: the rewrites so far, in order.
+        listen: whether reasons of near misses are wanted.
+        full: whether the limit of events is reached, so that every pass stops.
+    """
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """The rewrites so far."""
+        return cast("Sequence[Event]", ReadOnlySequence(self._log.events))
+
+    @property
+    def listen(self) -> bool:
+        """Whether reasons are wanted."""
+        return self._log.listen
+
+    @property
+    def full(self) -> bool:
+        """Whether the limit is reached."""
+        return self._log.full

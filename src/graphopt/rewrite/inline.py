@@ -12,7 +12,7 @@ from graphopt.analysis.purity import is_removable
 from graphopt.ir import Graph, Node, TensorType, Value, ValueType, edit
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.match import Mismatch
-from graphopt.rewrite.legality import reads
+from graphopt.rewrite.legality import is_visible, reads
 
 if TYPE_CHECKING:
     from graphopt.rewrite.rewriter import Rewriter
@@ -120,16 +120,6 @@ def stand_ins(rw: Rewriter, node: Node, results: Sequence[Operand]) -> list[Oper
     return values
 
 
-def is_visible(value: Value, graph: Graph) -> bool:
-    """Whether `graph` can read `value` by its name: of an outer scope, and not hidden by one in between."""
-    scope: Graph | None = graph
-    while scope is not None and scope is not value.graph:
-        if value.name in scope.values:
-            return False
-        scope = scope.parent
-    return scope is not None
-
-
 def lost_effect(node: Node, source: Graph) -> Mismatch | None:
     """Why adopting `source` in the place of `node` would lose something that happens in it, None when it would not.
 
@@ -155,7 +145,7 @@ def _cannot_be_copied(source: Graph, foreign: bool) -> Mismatch | None:
         if any("[" in key for node in graph.owners for key in node.subgraphs):
             return Mismatch("graph {} has an operator with a list of graphs", graph.name)
     for graph in inner if foreign else ():
-        if isinstance(graph.proto, onnx.GraphProto) and graph.proto.quantization_annotation:
+        if isinstance(graph._proto, onnx.GraphProto) and graph._proto.quantization_annotation:
             return Mismatch("graph {} has quantization annotations", graph.name)
         if source.model.ir_version < IR_WITH_FREE_INITIALIZERS and any(True for _ in graph.initializers):
             return Mismatch("before IR version 4 initializers of inner graphs cannot be renamed")
@@ -203,14 +193,14 @@ def trimmed(
     """
     for graph in node.subgraphs.values():
         problem = _cannot_be_copied(graph, foreign=True)
-        if problem is None and isinstance(graph.proto, onnx.GraphProto) and graph.proto.quantization_annotation:
+        if problem is None and isinstance(graph._proto, onnx.GraphProto) and graph._proto.quantization_annotation:
             problem = Mismatch("graph {} has quantization annotations", graph.name)
         if problem is None and rw.model.ir_version < IR_WITH_FREE_INITIALIZERS and any(graph.initializers):
             problem = Mismatch("before IR version 4 initializers of inner graphs cannot be moved")
         if problem is not None:
             return problem
     new = Node(node.op_type, node.domain, node.graph)
-    new.origin = node.proto if node.proto is not None else node.origin
+    new._origin = node._proto if node._proto is not None else node._origin
     new._attrs = {name: value for name, value in {**node.attrs, **attrs}.items() if value is not None}
     new.inputs = list(inputs)
     new.outputs = [Value("", node.graph, new, index) for index in range(outputs)]
@@ -239,7 +229,7 @@ class Copier:
         """A copy of a node for `graph`, not linked into it."""
         copy = Node(node.op_type, node.domain, graph)
         copy.op, copy.overload = node.op, node.overload
-        copy.origin = node.proto if node.proto is not None else node.origin
+        copy._origin = node._proto if node._proto is not None else node._origin
         copy._attrs = dict(node.attrs)
         if copy.op.startswith(_REFERRING) and not graph.is_function:
             self._resolve(copy)
@@ -288,7 +278,7 @@ class Copier:
             owner: the node that it will be an attribute of.
             trim: what to leave out of it.
         """
-        stub = graph.proto
+        stub = graph._proto
         restated = self.foreign or trim is not None
         trim = trim or Trim()
         if restated and isinstance(stub, onnx.GraphProto):
@@ -299,7 +289,7 @@ class Copier:
             if value not in self.values:
                 twin = self._value(value, copy, value.name)
                 copy.values[twin.name] = twin
-                twin.info, twin.tensor, twin.is_input = value.info, value.tensor, value.is_input
+                twin._info, twin.tensor, twin.is_input = value._info, value.tensor, value.is_input
         kept = (self.values[value] for index, value in enumerate(graph.inputs) if index not in trim.inputs)
         copy.inputs = [twin for twin in kept if twin is not None]
         for node in graph:
@@ -316,7 +306,7 @@ class Copier:
         after = self.values.get(before) or before
         if after.graph is copy:
             after.output_count += 1
-            after.info = before.info
+            after._info = before._info
         elif before in self.values:
             # The outer value has a new name, and what a graph puts out has to keep its own.
             node = Node("Identity", "", copy)
@@ -342,7 +332,7 @@ class Copier:
 
 def _declare(graph: Graph, copy: Graph, trim: Trim) -> None:
     """State inputs and outputs of a copy under their new names."""
-    before, after = graph.proto, copy.proto
+    before, after = graph._proto, copy._proto
     assert isinstance(before, onnx.GraphProto)
     assert isinstance(after, onnx.GraphProto)
     for entries, target, values, without in (
@@ -354,7 +344,7 @@ def _declare(graph: Graph, copy: Graph, trim: Trim) -> None:
             info = target.add()
             info.CopyFrom(entry)
             info.name = value.name
-            value.info = info
+            value._info = info
 
 
 def _lasting(value_type: ValueType | None) -> ValueType | None:

@@ -2,121 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
-from graphopt.ir import Graph, Node, Tensor, Value, edit
+from graphopt.ir import Graph, Model, Node, Value, edit
+
+_REORDERING = frozenset({edit.restore_initializer, edit.restore_labels})
+"""Inverses after which initializers may stand in another order than before."""
 
 
 class Journal:
     """Applies primitive changes and remembers how to undo them.
 
-    A pass that fails is undone as a whole: `mark()` before it, `undo(mark)` when it raised.
+    A pass that fails is undone as a whole: `mark()` before it, `undo(mark)` when it raised. The log is the model's:
+    what `ir.edit` marks as changed, and the names that are given out, are in it too. An entry is a function with its
+    arguments and holds as much as it changed, never a whole list of inputs: many nodes may feed one.
     """
 
-    def __init__(self) -> None:
-        self._inverses: list[Callable[[], object]] = []
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.log = model._undo
+        self._forgotten = 0
 
     def mark(self) -> int:
         """The present position, to return to."""
-        return len(self._inverses)
+        return len(self.log)
+
+    def state(self) -> int:
+        """A number that grows with every change."""
+        return self._forgotten + len(self.log)
 
     def undo(self, mark: int) -> None:
         """Take back every change since `mark`, last first."""
-        while len(self._inverses) > mark:
-            self._inverses.pop()()
+        log = self.log
+        reordered = False
+        while len(log) > mark:
+            inverse, *arguments = log.pop()
+            left = len(log)
+            inverse(*arguments)
+            del log[left:]  # an inverse may note changes of its own
+            reordered = reordered or inverse in _REORDERING
+        for graph in self._model.graphs() if reordered else ():
+            edit.reorder_initializers(graph)
 
     def forget(self) -> None:
         """Accept all changes so far."""
-        self._inverses.clear()
+        self._forgotten += len(self.log)
+        self.log.clear()
 
     def insert_before(self, node: Node, anchor: Node | None) -> None:
         """Link a new node; its subgraphs come with it, and use what they capture."""
         edit.restore(node, anchor)
-        self._inverses.append(partial(edit.remove, node))
+        self.log.append((edit.remove, node))
 
     def remove(self, node: Node) -> None:
         """Unlink a node whose outputs have no uses."""
         anchor = edit.next_node(node)
         edit.remove(node)
-        self._inverses.append(partial(edit.restore, node, anchor))
+        self.log.append((edit.restore, node, anchor))
 
     def set_input(self, node: Node, index: int, value: Value | None) -> None:
         """Let an input read another value."""
-        before = list(node.inputs)
+        length, before = len(node.inputs), node.input(index)
         edit.set_input(node, index, value)
-        self._inverses.append(partial(_restore_inputs, node, before))
+        if len(node.inputs) != length:
+            self.log.append((edit.shorten_inputs, node, length))
+        self.log.append((edit.set_input, node, index, before))
 
     def replace_uses(self, old: Value, new: Value) -> list[Node]:
         """Let all readers of `old` read `new`; returns them."""
-        # The gate replaces these lists, it never changes them: no copies are needed.
-        before = [node.inputs for node in old.users]
-        readers = edit.replace_uses(old, new)
-        self._inverses.append(partial(_restore_readers, readers, before))
-        return readers
+        moved = edit.replace_uses(old, new)
+        self.log.append((edit.restore_uses, old, new, moved))
+        return [node for node, _ in moved]
 
     def take_over_output(self, old: Value, new: Value) -> None:
         """Give the place and name of a graph output to another value."""
         state = edit.OutputState.of(old, new)
-        edit.take_over_output(old, new)
-        self._inverses.append(state.restore)
+        self.log.append((state.restore, edit.take_over_output(old, new)))
 
-    def set_attrs(self, node: Node, changes: dict[str, Any]) -> None:
+    def set_attrs(self, node: Node, changes: Mapping[str, Any]) -> None:
         """Set attributes; None removes one."""
-        before: dict[str, Any] = {name: node.attrs.get(name) for name in changes}
+        before, changed = node._attrs, node.attrs_changed
         edit.set_attrs(node, changes)
-        self._inverses.append(partial(edit.set_attrs, node, before))
+        self.log.append((edit.restore_attrs, node, before, changed))
 
     def rename_node(self, node: Node, name: str) -> None:
         """Give a node another name."""
         before = node.name
         edit.rename_node(node, name)
-        self._inverses.append(partial(edit.rename_node, node, before))
-
-    def add_initializer(self, graph: Graph, name: str, tensor: Tensor) -> Value:
-        """A new initializer."""
-        value = edit.add_initializer(graph, name, tensor)
-        self._inverses.append(partial(edit.remove_initializer, value))
-        return value
+        self.log.append((edit.rename_node, node, before))
 
     def adopt_initializer(self, value: Value) -> None:
         """Take in an initializer that was built beforehand."""
-        edit.restore_initializer(value, value.tensor)
-        self._inverses.append(partial(edit.remove_initializer, value))
+        edit.add_initializer(value)
+        self.log.append((edit.remove_initializer, value))
 
     def swap_names(self, old: Value, new: Value) -> None:
         """Exchange the names of two values of one graph."""
+        values = (old, new)
+        labels = (edit.Label.of(old), edit.Label.of(new))
         edit.swap_names(old, new)
-        self._inverses.append(partial(edit.swap_names, old, new))
+        self.log.append((edit.restore_labels, values, labels))
 
     def remove_initializer(self, value: Value) -> None:
         """Drop an unused initializer."""
         tensor = value.tensor
         edit.remove_initializer(value)
-        self._inverses.append(partial(edit.restore_initializer, value, tensor))
+        self.log.append((edit.restore_initializer, value, tensor))
 
     def remove_function(self, function: Graph) -> None:
         """Drop a model-local function."""
-        functions = function.model.functions
+        functions = self._model.functions
         position = functions.index(function)
-        del functions[position]
-        self._inverses.append(partial(functions.insert, position, function))
+        list.__delitem__(functions, position)
+        self.log.append((list.insert, functions, position, function))
 
     def set_type(self, value: Value, value_type: Any) -> None:
         """Note what is known of a value's type."""
-        self._inverses.append(partial(setattr, value, "type", value.type))
-        value.type = value_type
+        edit.set_type(value, value_type)
 
+    def import_domain(self, domain: str, version: int) -> None:
+        """Import an operator domain in every graph that does not yet."""
+        edit.import_domain(self._model, domain, version)
 
-def _restore_inputs(node: Node, inputs: list[Value | None]) -> None:
-    for index in range(len(node.inputs)):
-        edit.set_input(node, index, None)
-    for index, value in enumerate(inputs):
-        edit.set_input(node, index, value)
-    del node.inputs[len(inputs) :]
-
-
-def _restore_readers(readers: list[Node], before: list[list[Value | None]]) -> None:
-    for node, inputs in zip(readers, before, strict=True):
-        _restore_inputs(node, inputs)
+    def set_metadata(self, key: str, text: str) -> None:
+        """State something in the model's metadata."""
+        edit.set_metadata(self._model, key, text)

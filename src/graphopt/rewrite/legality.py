@@ -1,12 +1,21 @@
-"""What a replacement must not do; the gate asks before it changes anything."""
+"""What a change must not do; the gate asks before it changes anything, whichever way a graph is changed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from onnx import TensorProto
 
+from graphopt.analysis.nodes import infer_node
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value, captured_values
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.match import Mismatch
+from graphopt.rewrite.operands import operand_conflict
+
+CONTRIB_OPSETS = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "ai.onnx.ml": 3}
+"""Versions at which domains are imported when a rewrite brings the first operator of one."""
+
+_STANDARD = ("", "ai.onnx.ml")
 
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
 
@@ -31,6 +40,16 @@ def at_level(node: Node, graph: Graph) -> Node:
             return node
         node = owner
     return node
+
+
+def is_visible(value: Value, graph: Graph) -> bool:
+    """Whether `graph` can read `value` by its name: of an outer scope, and not hidden by one in between."""
+    scope: Graph | None = graph
+    while scope is not None and scope is not value.graph:
+        if value.name in scope.values:
+            return False
+        scope = scope.parent
+    return scope is not None
 
 
 def type_conflict(old: Value, new: Value) -> Mismatch | None:
@@ -65,7 +84,163 @@ def constant_conflict(graph: Graph, tensor: Tensor, *, as_node: bool = False) ->
     return Mismatch("before opset 9 a Constant node holds floats only, not element type {}", tensor.dtype)
 
 
-def is_annotated(value: Value) -> bool:
-    """Whether the quantization annotations of its graph name an initializer, so that it must stay."""
-    notes = getattr(value.graph.proto, "quantization_annotation", ())
-    return any(entry.value == value.name for note in notes for entry in note.quant_parameter_tensor_names)
+def gone(value: Value) -> bool:
+    """Whether a value that had a name left its graph."""
+    return bool(value.name) and value.graph.values.get(value.name) is not value
+
+
+def operand_problem(value: Value, at: Node) -> Mismatch | None:
+    """Why a node cannot read a value: it is gone, hidden, or not computed yet.
+
+    Args:
+        value: the value; pending ones, which have no name yet, may be read by whatever else is pending.
+        at: the node, or the one that it will stand in front of.
+    """
+    if not value.name:
+        return None
+    if gone(value):
+        return Mismatch("{} is no longer in the graph", value.name)
+    graph = value.graph
+    if graph is not at.graph and not is_visible(value, at.graph):
+        return Mismatch("{} is not visible in graph {}", value.name, at.graph.name)
+    producer = value.producer
+    if producer is not None and (producer.removed or producer.order >= at_level(at, graph).order):
+        return Mismatch("{} is not computed yet where the replacement goes", value.name)
+    return None
+
+
+def node_problem(node: Node, at: Node, constants: Mapping[Value, str]) -> Mismatch | None:
+    """Why a node cannot be in its graph: the operator, its operands, their types, or what a constant can be there.
+
+    Args:
+        node: the node, not linked yet.
+        at: the node that it will stand in front of, or replaces.
+        constants: the constants that come with it.
+    """
+    graph = node.graph
+    if node.domain in _STANDARD and not node.op.startswith(("call ", "referring ", "malformed ")):
+        if not graph.opset(node.domain) and not node.domain:
+            return Mismatch("the standard operators are not imported")
+        if graph.opset(node.domain) and node.schema is None:
+            return Mismatch("{} is no operator of opset {}", node.op, graph.opset(node.domain))
+    for value in reads(node):
+        problem = operand_problem(value, at)
+        if problem is None and value in constants and value.tensor is not None:
+            problem = constant_conflict(graph, value.tensor)
+        if problem is not None:
+            return problem
+    stated = node.constant_tensor() if node.op == "Constant" else None
+    problem = constant_conflict(graph, stated, as_node=True) if stated is not None else None
+    return problem if problem is not None else operand_conflict(node, node.inputs)
+
+
+def infer_pending(nodes: Iterable[Node]) -> None:
+    """Find the types of what new nodes compute, in order; values without names get some for as long as that takes."""
+    named: list[Value] = []
+    try:
+        for node in nodes:
+            if all(v is None or v.type is not None for v in node.outputs):
+                continue
+            for value in (*node.inputs, *node.outputs):
+                if value is not None and not value.name:
+                    value.name = f"pending {len(named)}"
+                    named.append(value)
+            for made, value_type in zip(node.outputs, infer_node(node), strict=False):
+                if made is not None and made.type is None:
+                    made.type = value_type
+    finally:
+        for value in named:
+            value.name = ""
+
+
+def result_problem(node: Node) -> Mismatch | None:
+    """Why a node cannot be, as far as inference tells: operands of fixed shapes from which no result follows.
+
+    Args:
+        node: a node that `infer_pending` has seen.
+    """
+    if node.domain or node.subgraphs or node.op != node.op_type or all(v is None or v.type for v in node.outputs):
+        return None
+    types = [value.type for value in node.inputs if value is not None]
+    if all(isinstance(each, TensorType) and each.static for each in types):
+        return Mismatch("{} does not take operands of these shapes", node.op)
+    return None
+
+
+def changed_problem(node: Node, inputs: Sequence[Value | None], attrs: Mapping[str, object]) -> Mismatch | None:
+    """Why a node cannot have other operands or attributes: what it computes would be of another type.
+
+    Args:
+        node: the node.
+        inputs: what it is to read.
+        attrs: its attributes.
+    """
+    trial = Node(node.op_type, node.domain, node.graph)
+    trial.op, trial.overload = node.op, node.overload
+    trial.inputs, trial.subgraphs = list(inputs), node.subgraphs
+    trial._attrs = dict(attrs)
+    trial.outputs = [None if v is None else Value("", node.graph, trial, i) for i, v in enumerate(node.outputs)]
+    problem = node_problem(trial, node, {})
+    if problem is not None:
+        return problem
+    infer_pending([trial])
+    problem = result_problem(trial)
+    if problem is not None:
+        return problem
+    for old, new in zip(node.outputs, trial.outputs, strict=True):
+        problem = type_conflict(old, new) if old is not None and new is not None else None
+        if problem is not None:
+            return problem
+    return None
+
+
+def readers_problem(old: Value, new: Value, replaced: list[Node], at: Node) -> Mismatch | None:
+    """Why some reader of a value could not read another: by name, or by the order of the nodes.
+
+    Args:
+        old: the value.
+        new: what is to be read instead.
+        replaced: nodes that go away.
+        at: the node before which new ones stand.
+    """
+    near = old.producer is at or old.graph is not at.graph  # whatever reads an output of the anchor comes after it
+    if near and not new.name:
+        return None
+    for user in old.users:
+        graph = user.graph
+        if graph is not at.graph and new.name and not is_visible(new, graph):
+            return Mismatch("{} is hidden where {} is read", new.name, old.name)
+        if not near and user not in replaced and at_level(user, at.graph).order < at.order:
+            return Mismatch("{} is read before all replaced nodes are computed", old.name)
+    return None
+
+
+def output_conflict(old: Value, new: Value, *, taken: bool, constant: bool) -> Mismatch | None:
+    """Why a value cannot be put out in the place of another, under the name of that.
+
+    Args:
+        old: an output of a graph.
+        new: what is to be put out instead.
+        taken: whether it is to be put out for another already.
+        constant: whether it is a new constant.
+    """
+    if constant:
+        return Mismatch("{} is an output, it cannot become an initializer", old.name)
+    if not new.name and not taken:
+        return None
+    if new.is_input or new.tensor is not None or new.is_sparse or new.output_count or taken or new.producer is None:
+        return Mismatch("would merge two interface values, {} and {}", new.name or "a new value", old.name)
+    if new.graph is not old.graph:
+        return Mismatch("would put out captured value {} as {}", new.name, old.name)
+    if any(user.graph is not new.graph and _hides(user.graph, new.graph, old.name) for user in new.users):
+        return Mismatch("{} cannot be called {}: an inner graph that reads it uses that name", new.name, old.name)
+    return None
+
+
+def _hides(inner: Graph, outer: Graph, name: str) -> bool:
+    scope: Graph | None = inner
+    while scope is not None and scope is not outer:
+        if name in scope.values:
+            return True
+        scope = scope.parent
+    return False

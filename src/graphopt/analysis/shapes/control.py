@@ -11,7 +11,6 @@ from graphopt.analysis.kernels.base import normal_axis
 from graphopt.analysis.shapes.dim import Expr, Size, at_least
 from graphopt.analysis.shapes.engine import Rule, Shape, ShapeAnalysis
 from graphopt.ir import Node, TensorType, Value
-from graphopt.ir.types import decode_type
 
 _ROUNDS = 4
 """How often a loop body is walked before its state counts as unknown."""
@@ -132,7 +131,7 @@ def _loop(analysis: ShapeAnalysis, node: Node) -> Shapes:
 
 def _scalar_or_vector(value: Value) -> Shape:
     """The shape of a counter or condition: the runtime passes a vector of one where the body declares that."""
-    declared = decode_type(value.info.type) if value.info is not None else None
+    declared = value.declared
     is_vector = isinstance(declared, TensorType) and declared.rank == 1
     return (1,) if is_vector else ()
 

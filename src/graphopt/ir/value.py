@@ -1,0 +1,280 @@
+"""`Value`: an edge of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir.seal import write
+from graphopt.ir.tensor import Tensor
+from graphopt.ir.types import Dim, TensorType, ValueType, decode_type
+
+if TYPE_CHECKING:
+    from graphopt.ir.graph import Graph, Node
+
+_UNREAD: Any = object()
+
+_INDICES = frozenset(
+    {
+        TensorProto.INT64,
+        TensorProto.INT32,
+        TensorProto.INT16,
+        TensorProto.INT8,
+        TensorProto.UINT64,
+        TensorProto.UINT32,
+        TensorProto.UINT16,
+        TensorProto.UINT8,
+    }
+)
+"""Element types of lists of axes, pads and sizes."""
+
+_LONGEST_LIST = 1 << 12
+"""Bytes; such lists are shorter."""
+
+
+class Value:
+    """An edge of the graph: a graph input, an initializer, or an output of a node.
+
+    Attributes:
+        name: its name in the model.
+        graph: the graph whose scope it belongs to.
+        producer: the node that computes it, or None.
+        index: its position among the outputs of the producer.
+        users: each node that reads it, with the number of times; nodes of inner graphs included.
+        output_count: how many times it is listed as an output of a graph.
+        tensor: its contents when it is an initializer.
+        is_input: whether it is an input of its graph (an initializer that is one can be overridden).
+        is_sparse: whether it is a sparse initializer, which is never looked into.
+        is_trained: whether training information names it, so that it holds something else after a step of training.
+    """
+
+    __slots__ = (
+        "_deferred", "_info", "_number", "_type", "graph", "index", "is_input", "is_sparse", "is_trained", "name",
+        "output_count", "producer", "tensor", "users",
+    )  # fmt: skip
+
+    def __init__(self, name: str, graph: Graph, producer: Node | None = None, index: int = 0) -> None:
+        self.name = name
+        self.graph = graph
+        self.producer = producer
+        self.index = index
+        self.users: dict[Node, int] = {}
+        self.output_count = 0
+        self.tensor: Tensor | None = None
+        self.is_input = False
+        self.is_sparse = False
+        self.is_trained = False
+        self._info: onnx.ValueInfoProto | None = None
+        self._number = 0
+        self._type: ValueType | None = _UNREAD
+        self._deferred: tuple[Callable[[onnx.TypeProto], ValueType | None], onnx.TypeProto] | None = None
+
+    @property
+    def type(self) -> ValueType | None:
+        """The declared or inferred type, None when unknown."""
+        if self._type is _UNREAD:
+            deferred = self._deferred
+            write(self, "_deferred", None)
+            write(self, "_type", self._read_type() if deferred is None else deferred[0](deferred[1]))
+        return self._type
+
+    @type.setter
+    def type(self, value_type: ValueType | None) -> None:
+        self._type = value_type
+
+    def _defer_type(self, decode: Callable[[onnx.TypeProto], ValueType | None], proto: onnx.TypeProto) -> None:
+        """Set the type to what `decode` makes of `proto`, when it is first asked for."""
+        write(self, "_type", _UNREAD)
+        write(self, "_deferred", (decode, proto))
+
+    def _read_type(self) -> ValueType | None:
+        if self.tensor is not None and not self.is_input:
+            return TensorType(self.tensor.dtype, self.tensor.dims)
+        stated = self.declared
+        if stated is not None:
+            return stated
+        tensor = self.constant_tensor
+        return None if tensor is None else TensorType(tensor.dtype, tensor.dims)
+
+    @property
+    def declared(self) -> ValueType | None:
+        """The type that the model states for it, None when it states none."""
+        info = self._info
+        return decode_type(info.type) if info is not None and info.HasField("type") else None
+
+    @property
+    def uses(self) -> int:
+        """Number of uses: inputs of nodes, counted with repetition, and outputs of graphs."""
+        return sum(self.users.values()) + self.output_count
+
+    @property
+    def one_use(self) -> bool:
+        """Whether exactly one input of one node reads it and no graph puts it out."""
+        users = self.users
+        return not self.output_count and len(users) == 1 and next(iter(users.values())) == 1
+
+    @property
+    def is_output(self) -> bool:
+        """Whether it is an output of a graph."""
+        return self.output_count > 0
+
+    @property
+    def is_anchored(self) -> bool:
+        """Whether something beside the nodes mentions it, so that it stays as it is, used or not.
+
+        That is the interface, training information, and the quantization annotations of its graph.
+        """
+        return self.is_input or self.output_count > 0 or self.is_trained or self.name in self.graph.annotated
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether a node of an inner graph reads it, or an inner graph puts it out."""
+        if any(node.graph is not self.graph for node in self.users):
+            return True
+        return self.output_count > sum(out is self for out in self.graph.outputs)
+
+    @property
+    def constant_tensor(self) -> Tensor | None:
+        """The tensor that it always holds: an initializer that no caller and no training changes, or a `Constant`."""
+        if self.tensor is not None:
+            return None if self.is_input or self.is_trained else self.tensor
+        producer = self.producer
+        if producer is not None and producer.op == "Constant":
+            return producer.constant_tensor()
+        return None
+
+    @property
+    def is_const(self) -> bool:
+        """Whether its contents are known and the same for every run."""
+        return self.constant_tensor is not None
+
+    def const(self, max_bytes: int | None = None) -> np.ndarray | None:
+        """Its contents if constant and at most `max_bytes` large, else None. Read-only."""
+        tensor = self.constant_tensor
+        if tensor is None or (max_bytes is not None and tensor.nbytes > max_bytes):
+            return None
+        return tensor.array()
+
+    def array(self) -> np.ndarray:
+        """Its contents if constant, read-only.
+
+        Raises:
+            Decline: it is not constant.
+        """
+        tensor = self.constant_tensor
+        if tensor is None:
+            raise Decline("{} is not constant", self.name)
+        return tensor.array()
+
+    def ints(self) -> tuple[int, ...]:
+        """The short list of integers (axes, pads, sizes) that it holds.
+
+        Raises:
+            Decline: it is not constant, or holds something else.
+        """
+        tensor = self.constant_tensor
+        if tensor is None or tensor.nbytes > _LONGEST_LIST or tensor.dtype not in _INDICES:
+            raise Decline("{} is not constant", self.name)
+        return tuple(tensor.array().reshape(-1).tolist())
+
+    @property
+    def dtype(self) -> int | None:
+        """Element type (`onnx.TensorProto.DataType`), or None when unknown or not a tensor."""
+        value_type = self.type
+        return value_type.dtype if isinstance(value_type, TensorType) else None
+
+    @property
+    def shape(self) -> tuple[Dim, ...] | None:
+        """Shape, or None when unknown or not a tensor."""
+        value_type = self.type
+        return value_type.shape if isinstance(value_type, TensorType) else None
+
+    @property
+    def rank(self) -> int | None:
+        """Number of axes, or None when unknown or not a tensor."""
+        shape = self.shape
+        return None if shape is None else len(shape)
+
+    def dims(self) -> tuple[Dim, ...]:
+        """Its shape.
+
+        Raises:
+            Decline: the rank is not known.
+        """
+        shape = self.shape
+        if shape is None:
+            raise Decline("the rank of {} is not known", self.name)
+        return shape
+
+    def sizes(self) -> tuple[int, ...]:
+        """Its shape, all numbers.
+
+        Raises:
+            Decline: a size is not known.
+        """
+        shape = self.shape
+        if shape is None or any(type(dim) is not int for dim in shape):
+            raise Decline("the shape of {} is not known", self.name)
+        return shape  # type: ignore[return-value]  # all of them are numbers
+
+    def axis(self, axis: int) -> int:
+        """One of its axes, counted from the front.
+
+        Raises:
+            Decline: the rank is not known, or there is no such axis.
+        """
+        rank = len(self.dims())
+        if not -rank <= axis < rank:
+            raise Decline("{} has no axis {}", self.name, axis)
+        return axis % rank
+
+    def size(self, axis: int) -> int:
+        """The number of elements along an axis.
+
+        Raises:
+            Decline: it is not known.
+        """
+        size = self.dims()[self.axis(axis)]
+        if not isinstance(size, int):
+            raise Decline("the size of axis {} of {} is not known", axis, self.name)
+        return size
+
+    def made_by(self, *ops: str) -> Node | None:
+        """The node that computes it, when it is one of some operators; None when not."""
+        producer = self.producer
+        return producer if producer is not None and producer.op in ops else None
+
+    def source(self, *ops: str, reader: Node) -> Node:
+        """The node that computes it, one of some operators of the graph that the reader is in.
+
+        It stays where it is, for its other readers.
+
+        Raises:
+            Decline: without a reason when it comes from something else; when it is computed in an outer graph.
+        """
+        producer = self.producer
+        if producer is None or producer.op not in ops:
+            raise Decline
+        if producer.graph is not reader.graph:
+            raise Decline("{} is computed in an outer graph", self.name)
+        return producer
+
+    def sole_source(self, *ops: str, reader: Node) -> Node:
+        """The node that computes it for one reader alone, so that it can become part of that.
+
+        Raises:
+            Decline: without a reason when it comes from something else; when others read it, or when it is computed
+                in an outer graph.
+        """
+        producer = self.source(*ops, reader=reader)
+        if not self.one_use:
+            raise Decline("{} has other readers", self.name)
+        return producer
+
+    def __repr__(self) -> str:
+        return f"Value({self.name!r})"

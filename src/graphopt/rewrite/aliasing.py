@@ -1,0 +1,75 @@
+"""Operands that a kernel writes into: a value that is read there must not be shared with other readers.
+
+The runtime lets some outputs be the very memory of an input. In training mode `BatchNormalization` updates mean and
+variance in place, and attention with a cache appends to the keys and values that it is given. Two operands that are
+equal before are not afterwards, so they stay apart, and a copy in front of such an operand stays a copy.
+"""
+
+from __future__ import annotations
+
+from graphopt.analysis.calls import called_function
+from graphopt.ir import Model, Node, Value
+from graphopt.match import Mismatch
+
+_CACHES: dict[str, tuple[int, ...]] = {
+    "AdamOptimizer": (0, 1, 2, 3, 4), "AdamWOptimizer": (1, 2, 3, 4, 5), "Attention": (4,),
+    "DecoderMaskedMultiHeadAttention": (5, 6), "DecoderMaskedSelfAttention": (4,), "GroupQueryAttention": (3, 4),
+    "InPlaceAccumulator": (0,), "InPlaceAccumulatorV2": (0,), "LinearAttention": (3,), "MultiHeadAttention": (6, 7),
+    "PagedAttention": (3, 4), "SGDOptimizer": (0, 1, 2), "SGDOptimizerV2": (1, 2), "SparseAttention": (3, 4),
+}  # fmt: skip
+"""Contrib operators, and which of their operands are updated."""
+
+WRITTEN: dict[str, tuple[int, ...]] = {
+    "BatchNormalization": (3, 4), "TensorScatter": (0,), **{f"com.microsoft::{op}": at for op, at in _CACHES.items()},
+}  # fmt: skip
+"""Operators whose kernels write into operands, and which."""
+
+
+class Writers:
+    """Which operands of a model's nodes are written into.
+
+    Models without such operators, nearly all, cost one look at their operators.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._functions = {function.name: function for function in model.functions}
+        self._inside: dict[str, frozenset[int]] = {}
+        self.found = any(node.op in WRITTEN for node in model.nodes())
+
+    def written(self, node: Node) -> frozenset[int]:
+        """The positions of the operands that a node writes into."""
+        if node.op == "BatchNormalization":
+            updates = node.attr("training_mode", 0) or sum(v is not None for v in node.outputs) > 1
+            return frozenset(WRITTEN[node.op] if updates else ())
+        if node.op in WRITTEN:
+            return frozenset(WRITTEN[node.op])
+        name = called_function(node)
+        return self._of_function(name) if name else frozenset()
+
+    def _of_function(self, name: str) -> frozenset[int]:
+        known = self._inside.get(name)
+        function = self._functions.get(name)
+        if known is None and function is not None:
+            self._inside[name] = frozenset()  # a function that calls itself is malformed
+            inputs = function.inputs
+            known = self._inside[name] = frozenset(i for i, value in enumerate(inputs) if self.writes_to(value))
+        return known or frozenset()
+
+    def writes_to(self, value: Value) -> bool:
+        """Whether a reader of a value writes into it."""
+        return any(node.input(at) is value for node in value.users for at in self.written(node))
+
+    def conflict(self, old: Value, new: Value) -> Mismatch | None:
+        """Why the readers of one value cannot read another: some write into it, and others read it.
+
+        Args:
+            old: a value that is read.
+            new: what is to be read instead.
+        """
+        if not self.found:
+            return None
+        if self.writes_to(old) and (new.uses or new.producer is None):
+            return Mismatch("a reader of {} writes into it, {} must not be shared", old.name, new.name or "a constant")
+        if old.users and self.writes_to(new):
+            return Mismatch("a reader of {} writes into it, it must not be shared", new.name)
+        return None

@@ -1,0 +1,169 @@
+"""Building: new nodes and constants, pending until the gate takes them into a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from graphopt.ir import Graph, Model, Node, Tensor, Value
+from graphopt.ir.forms import MOVED, placed
+from graphopt.rewrite.aliasing import Writers
+from graphopt.rewrite.events import Log, LogView
+from graphopt.rewrite.journal import Journal
+from graphopt.rewrite.legality import reads
+from graphopt.rewrite.operands import Operand, agreeing
+from graphopt.rewrite.options import Options
+
+
+class Building:
+    """Builds for one rule at a time.
+
+    New nodes and constants are *pending* until the gate takes them in; what no replacement reads is dropped. So a rule
+    that declines, or raises, leaves nothing behind.
+
+    Attributes:
+        stale_types: whether something new has a type that inference over the whole model may know better.
+    """
+
+    def __init__(self, model: Model, log: Log, options: Options) -> None:
+        self._model = model
+        self._options = options
+        self._graph = model.graph
+        self._log = log
+        self._shown = LogView(log)
+        self._journal = Journal(model)
+        self._touched: list[Node] = []
+        self._writers = Writers(model)
+        self.stale_types = False
+        self._rule = ""
+        self._origin: Node | None = None
+        self._pending_nodes: list[Node] = []
+        self._pending_constants: dict[Value, str] = {}
+
+    @property
+    def model(self) -> Model:
+        """The model."""
+        return self._model
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that the current node is in."""
+        return self._graph
+
+    @property
+    def options(self) -> Options:
+        """Settings of the run."""
+        return self._options
+
+    @property
+    def log(self) -> LogView:
+        """What happened so far, to be read."""
+        return self._shown
+
+    def begin(self, rule: str, node: Node) -> None:
+        """Start an attempt of a rule at a node; whatever is pending is dropped."""
+        self._origin = node
+        self._graph = node.graph
+        self.next_rule(rule)
+
+    def next_rule(self, rule: str) -> None:
+        """Start an attempt of another rule at the same node."""
+        self._rule = rule
+        if self._pending_nodes or self._pending_constants:
+            self._drop_pending()
+
+    def enter(self, graph: Graph, rule: str | None = None) -> None:
+        """Let following calls build into `graph`."""
+        self._graph = graph
+        self._origin = None
+        if rule is not None:
+            self._rule = rule
+        self._drop_pending()
+
+    def _drop_pending(self) -> None:
+        self._pending_nodes = []
+        self._pending_constants = {}
+
+    def op(
+        self, op_type: str, *inputs: Operand, domain: str = "", outputs: int = 1, name: str | None = None, **attrs: Any
+    ) -> Any:
+        """A new node, pending.
+
+        Args:
+            op_type: operator name.
+            *inputs: values; arrays become constants; None leaves an optional input out.
+            domain: operator domain.
+            outputs: how many outputs to take.
+            name: node name; by default derived from the node that is rewritten.
+            **attrs: attributes; None leaves one out. What is an attribute at some opsets and an input at others, like
+                axes and bounds, is given here by the input's name, and goes where the opset of the graph has it.
+
+        Returns:
+            The output value, or a tuple of them when there are several.
+        """
+        if attrs and not domain and op_type in MOVED:
+            inputs, attrs = placed(op_type, self.graph.opset(), inputs, attrs, _element_type(inputs))  # type: ignore[assignment]
+        node = Node(op_type, domain, self.graph)
+        node._attrs = {key: settled(value) for key, value in attrs.items() if value is not None}
+        node.inputs = [self.constant(v) if isinstance(v, np.ndarray) else v for v in agreeing(node, inputs)]
+        while node.inputs and node.inputs[-1] is None:
+            node.inputs.pop()
+        node.outputs = [Value("", self.graph, node, index) for index in range(outputs)]
+        if name is not None:
+            node.name = name
+        if self._origin is not None:
+            node._origin = self._origin._proto if self._origin._proto is not None else self._origin._origin
+        self._pending_nodes.append(node)
+        return node.outputs[0] if outputs == 1 else tuple(node.outputs)
+
+    def add_pending(self, node: Node) -> None:
+        """Take a node that was built elsewhere (see `graphopt.rewrite.inline`) among the pending ones."""
+        self._pending_nodes.append(node)
+
+    def constant(self, array: np.ndarray | Tensor, like: Value | str | None = None) -> Value:
+        """A new constant, pending. It always gets a fresh name.
+
+        Args:
+            array: its contents; a `Tensor` for element types that NumPy lacks.
+            like: a value or a text that the name is made from.
+        """
+        tensor = array if isinstance(array, Tensor) else Tensor.from_array(array)
+        value = Value("", self.graph)
+        value.tensor = tensor
+        hint = like.name if isinstance(like, Value) else like
+        self._pending_constants[value] = hint or ""
+        return value
+
+    def _needed(self, values: Iterable[Value]) -> dict[Node, None]:
+        """Pending nodes that the values depend on, in the order they were made."""
+        if not self._pending_nodes:
+            return {}
+        pending = set(self._pending_nodes)
+        found: set[Node] = set()
+        stack = [v.producer for v in values if v.producer is not None]
+        while stack:
+            node = stack.pop()
+            if node not in pending or node in found:
+                continue
+            found.add(node)
+            stack.extend(v.producer for v in reads(node) if v.producer is not None)
+        return {node: None for node in self._pending_nodes if node in found}
+
+
+def settled(value: Any) -> Any:
+    """An attribute as it is kept: nothing that its maker could change later."""
+    if isinstance(value, list):
+        return tuple(value)
+    return Tensor.from_array(value) if isinstance(value, np.ndarray) else value
+
+
+def _element_type(inputs: Sequence[Operand]) -> np.dtype[Any] | None:
+    """The element type of a first operand."""
+    first = inputs[0] if inputs else None
+    if isinstance(first, np.ndarray):
+        return first.dtype
+    dtype = first.dtype if first is not None else None
+    return None if dtype is None else np.dtype(tensor_dtype_to_np_dtype(dtype))
