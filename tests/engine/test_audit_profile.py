@@ -113,6 +113,10 @@ def test_a_whole_profile() -> None:
     assert found.level("all").hidden > 0
     assert found.denormals is not None
     assert found.denormals.weights == {"w": 16 * 16 * 9}
+    assert set(found.denormals.flushed) == set(found.denormals.cured) == {"none", "all"}
+    assert found.denormals.penalty is not None
+    assert any("session.set_denormal_as_zero" in text for text in found.findings)
+    assert any("products with denormal weights" in text for text in found.findings)
     assert found.contention[0].beside is not None
     assert any("denormal numbers: 2304 in weights" in text for text in found.findings)
     assert found.to_dict()["schema"] == 1

@@ -49,14 +49,6 @@ class Outcome:
         return f"{self.what}, {self.numerics}: {self.verdict}" + (f" {self.hits}" if self.hits else "")
 
 
-def twice(model: onnx.ModelProto, level: str, numerics: str = "rounding") -> Outcome:
-    """What a second run at a level changes."""
-    manager = PassManager(level, numerics=numerics, strict=True)
-    once = manager.run(model).model
-    again = manager.run(once)
-    return Outcome(f"{level} twice", numerics, verdict(once, again.model), again.hits)
-
-
 def after(model: onnx.ModelProto, low: str, high: str, numerics: str = "rounding") -> Outcome:
     """How the result of a level, optimized at a higher one, compares with the model optimized at that at once."""
     step = PassManager(low, numerics=numerics, strict=True).run(model).model

@@ -1,10 +1,14 @@
-"""Optimizing what was optimized changes nothing: the same bytes come out at every level."""
+"""Optimizing what was optimized changes nothing: the same bytes come out at every level. And levels compose.
+
+`python -m tests.models.settle` prints what is not equal, for every network, level and numerics.
+"""
 
 import pytest
 
 from benchmarks.skeleton import load_skeleton, names
 from graphopt.manager import PassManager
 from tests.backend_models import backend_models
+from tests.models.settle import RENAMED, SAME, after, outcomes
 
 LEVELS = ("basic", "extended", "all")
 SAMPLE = ["dynamo/bert", "ts/crnn", "dynamo_raw/llama", "ts/mobilevit_xs_dyn", "dynamo/xcit_nano_12_p16_224"]
@@ -22,6 +26,23 @@ def check(name, model, level):
 @pytest.mark.parametrize("key", SAMPLE)
 def test_sample_is_settled_after_one_run(key, level):
     check(key, load_skeleton(key), level)
+
+
+@pytest.mark.parametrize("high", ["extended", "all"])
+@pytest.mark.parametrize("key", SAMPLE)
+def test_levels_compose(key, high):
+    """What `basic` gives, optimized at a higher level, is the graph that this gives at once; names may differ."""
+    outcome = after(load_skeleton(key), "basic", high)
+    assert outcome.verdict in (SAME, RENAMED), outcome
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", names())
+def test_every_network_composes_at_all_numerics(key):
+    found = list(outcomes(load_skeleton(key)))
+    composed = [outcome for outcome in found if outcome.what.startswith("basic then")]
+    assert len(composed) == 6
+    assert all(outcome.verdict in (SAME, RENAMED) for outcome in composed), list(map(str, composed))
 
 
 @pytest.mark.slow

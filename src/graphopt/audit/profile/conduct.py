@@ -94,11 +94,14 @@ class _Run:
         self.rounds, self.budget = rounds, budget
         self.variants = [Variant(level, str(path), level) for level in LEVELS]
         self.places: dict[str, Path] = {}
+        self.cured: Path | None = None
 
     def add_graphopt(self) -> None:
         """Take graphopt's complete output as one more level."""
         target = self.folder / "graphopt_optimized.onnx"
         Settings(Level.ALL).run(self.path)[0].save(target)
+        self.cured = self.folder / "graphopt_basic.onnx"
+        Settings(Level.BASIC).run(self.path)[0].save(self.cured)
         self.variants.insert(0, Variant("graphopt", str(target), "none"))
 
     def measure(self, parts: Sequence[str], top: int, counts: tuple[int, ...]) -> None:
@@ -113,8 +116,9 @@ class _Run:
             self._alone(top)
         if "denormals" in parts:
             found.denormals = profile_denormals(
-                self.path, self.places.get("all"), self.feed, self.progress, threads=found.threads, budget=self.budget
-            )
+                self.path, self.places.get("all"), self.feed, self.progress, threads=found.threads, budget=self.budget,
+                cured=self.cured,
+            )  # fmt: skip
         if "threads" in parts:
             self.progress("timing thread counts", 0.0)
             variant = Variant("all", str(self.path), "all")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from graphopt.audit.columns import milliseconds
-from graphopt.audit.profile.record import Profile
+from graphopt.audit.profile.record import SWITCH, Profile
 from graphopt.audit.statistics import Spread
 
 _NOTABLE = 0.03
 _EVICTED = 1.15
 _UNEXPLAINED = 1.5
+_SHOWS = 1.5
 
 
 def findings(found: Profile) -> list[str]:
@@ -66,10 +67,21 @@ def _denormals(found: Profile) -> list[str]:
         )
     else:
         texts.append("no denormal numbers in weights, folded weights or activations")
-    return [*texts, *(_effect(level, speedup) for level, speedup in denormals.speedup.items())]
+    if denormals.penalty is not None:
+        shows = denormals.penalty > _SHOWS
+        texts.append(
+            f"this machine takes {denormals.penalty:.1f} times as long for products with denormal weights: "
+            + ("it shows what they cost" if shows else "it would not show what they cost on others")
+        )
+    for level, speedup in denormals.speedup.items():
+        texts.append(f"{SWITCH} {_effect(speedup)} at level {level} here; the first session of a process has to set it")
+    texts += [
+        f"graphopt's basic output {_effect(speedup)} at level {level}" for level, speedup in denormals.cure.items()
+    ]
+    return texts
 
 
-def _effect(level: str, speedup: Spread) -> str:
-    verdict = speedup.verdict()
-    effect = "makes no difference" if verdict == "tie" else f"makes it {speedup.median:.2f} times as fast"
-    return f"flushing denormals to zero at level {level} {effect} on this machine"
+def _effect(speedup: Spread) -> str:
+    if speedup.verdict() == "tie":
+        return "makes no difference"
+    return f"makes it {speedup.median:.2f} times as fast"

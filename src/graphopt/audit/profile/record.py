@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from graphopt.audit.profile.peak import Peak
 
 SCHEMA = 1
+SWITCH = "session.set_denormal_as_zero"
+"""ONNX Runtime's own cure: a session configuration entry."""
 
 
 @dataclass(slots=True)
@@ -122,6 +124,9 @@ class Denormals:
         flushed: milliseconds by level with `session.set_denormal_as_zero`.
         speedup: how much faster flushing makes it, by level.
         error: largest relative error that flushing makes, by level.
+        cured: milliseconds by level of the model that graphopt's level `basic` gives.
+        cure: how much faster that is, by level.
+        penalty: how many times as long a matrix product of denormal weights takes here.
     """
 
     weights: dict[str, int]
@@ -132,6 +137,9 @@ class Denormals:
     flushed: dict[str, Spread] = field(default_factory=dict)
     speedup: dict[str, Spread] = field(default_factory=dict)
     error: dict[str, float] = field(default_factory=dict)
+    cured: dict[str, Spread] = field(default_factory=dict)
+    cure: dict[str, Spread] = field(default_factory=dict)
+    penalty: float | None = None
 
 
 @dataclass(slots=True)

@@ -126,6 +126,11 @@ def _denormals(found: Profile) -> Table:
             f"latency at {level}", spread(denormals.plain[level]), spread(denormals.flushed[level]),
             f"with flushing: {denormals.speedup[level].median:.2f}x, relative error {number(denormals.error[level])}",
         )  # fmt: skip
+    for level in denormals.cured:
+        table.add_row(
+            f"graphopt basic, at {level}", spread(denormals.plain.get(level)), spread(denormals.cured[level]),
+            f"optimized: {denormals.cure[level].median:.2f}x",
+        )  # fmt: skip
     return table
 
 
