@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphopt.audit.bench import Job, Variant, largest_error, open_session
+from graphopt.audit.bench import Job, Variant, largest_error
 from graphopt.audit.profile.record import SWITCH, Denormals
 from graphopt.audit.profile.values import count_denormals, denormals
 from graphopt.audit.statistics import Spread, speedups
 from graphopt.audit.timing import Progress, measure
 from graphopt.ir import FLOAT_TYPES, Model
 from graphopt.system.processes import call
+from graphopt.system.sessions import open_session
 
 FLUSH = {SWITCH: "1"}
 _MEASURED = ("none", "all")
@@ -69,16 +70,12 @@ def profile_denormals(
 
 def _outputs(variant: Variant, feed: dict[str, Any]) -> list[Any]:
     """What the first session of a process gives."""
-    outputs: list[Any] = open_session(variant, 1).run(None, feed)
+    outputs: list[Any] = open_session(variant.path, level=variant.runtime, config=variant.config).run(None, feed)
     return outputs
 
 
 def denormal_penalty() -> float:
     """How many times as long a matrix product takes whose weights are denormal; in a process of its own."""
-    import onnxruntime as ort
-
-    settings = ort.SessionOptions()
-    settings.intra_op_num_threads = 1
     x = np.full((_WIDTH, _WIDTH), 0.5, np.float32)
     best = []
     for weight in (1.0, 1e-39):
@@ -87,7 +84,7 @@ def denormal_penalty() -> float:
         node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
         graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], [w])
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
-        session = ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+        session = open_session(model)
         session.run(None, {"x": x})
         times = []
         for _ in range(_REPEATS):
