@@ -88,6 +88,9 @@ class EliminateSliceAfterShape(OpRule):
         return sizes if isinstance(sizes, Mismatch) else store(rw, node, [np.asarray(sizes, np.int64)])
 
 
+_LARGEST = (1 << 63) - 1
+
+
 class EliminateNopSize(OpRule):
     """Replace `Size` by the number of elements, where the shape is fixed."""
 
@@ -103,7 +106,12 @@ class EliminateNopSize(OpRule):
         if x.shape is None:
             return Mismatch("the rank of {} is not known", x.name)
         sizes = (0,) if 0 in x.shape else fixed_sizes(node, x.shape)
-        return sizes if isinstance(sizes, Mismatch) else store(rw, node, [np.asarray(math.prod(sizes), np.int64)])
+        if isinstance(sizes, Mismatch):
+            return sizes
+        count = math.prod(sizes)
+        if count > _LARGEST:
+            return Mismatch("{} has more elements than 64 bits count", x.name)
+        return store(rw, node, [np.asarray(count, np.int64)])
 
 
 def _shape_of(node: Node) -> Node | None:

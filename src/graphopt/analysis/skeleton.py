@@ -6,7 +6,7 @@ Built field by field, so that a model of two gigabytes is never copied.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import onnx
@@ -14,6 +14,7 @@ import onnx
 from graphopt.analysis.alike import as_call, as_node, body_alike
 from graphopt.analysis.calls import CallSizes
 from graphopt.analysis.disagreements import may_disagree
+from graphopt.analysis.lengths import NEVER_LONGER, SIZES_IN_ATTRIBUTES
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.flush import emit
@@ -356,8 +357,8 @@ _LONG = 1 << 20
 """Vectors above this length are no shapes, and following one takes seconds."""
 
 _TOLD_A_SIZE = frozenset({
-    "BlackmanWindow", "ConstantOfShape", "Expand", "HammingWindow", "HannWindow", "OneHot", "Pad", "Range", "Reshape",
-    "Resize", "Tile", "Upsample",
+    "AffineGrid", "BlackmanWindow", "CenterCropPad", "ConstantOfShape", "Expand", "HammingWindow", "HannWindow",
+    "MaxUnpool", "OneHot", "Pad", "Range", "Reshape", "Resize", "Tile", "Upsample",
 })  # fmt: skip
 """Operators with operands, or an attribute before they had these, that say how long the result is."""
 
@@ -400,11 +401,45 @@ _DEEPEST = 32
 
 
 def may_make_vectors(model: Model) -> bool:
-    """Whether axes are merged into one that may be long: then lengths are inferred before contents are followed.
+    """Whether a vector may become long: then lengths are inferred before contents are followed.
 
-    Arithmetic on a few numbers as a row and as a column makes many, and a reshape makes one vector of them.
+    It may wherever an operator is not known to give vectors no longer than its operands are, or than its bounded
+    attributes and constant operands say. Arithmetic on a few numbers as a row and as a column makes many, too, and a
+    reshape makes one vector of them.
     """
-    return any(node.op in ("Flatten", "Reshape") and _may_flatten(node) for node in model.nodes())
+    limit = longest_vector(model)
+    if any(dim > limit for value in model.graph.inputs for dim in value.shape or () if isinstance(dim, int)):
+        return True
+    bounds: dict[Value, float] = {}
+    return any(_may_lengthen(node, bounds, limit) for node in model.nodes())
+
+
+def _may_lengthen(node: Node, bounds: dict[Value, float], limit: int) -> bool:
+    op = node.op
+    if op in ("Flatten", "Reshape"):
+        return _may_flatten(node)
+    if op in NEVER_LONGER:
+        return False
+    if op in _TOLD_A_SIZE:
+        return _makes_long(node, bounds, limit)
+    if op in SIZES_IN_ATTRIBUTES:
+        return _states_long(node, limit)
+    known = not op.startswith("call ") and node.schema is None
+    return any(value is not None and not _is_small(value, limit, declared=known) for value in node.outputs)
+
+
+def _is_small(value: Value, limit: int, *, declared: bool) -> bool:
+    """Whether no dimension is above a limit, as inferred before.
+
+    Args:
+        value: the value.
+        limit: the limit.
+        declared: whether inference knows of it what is declared, nothing else.
+    """
+    shape = value.shape
+    if shape is None:
+        return declared
+    return all(dim <= limit if isinstance(dim, int) else declared for dim in shape)
 
 
 def _may_flatten(node: Node) -> bool:
@@ -424,17 +459,23 @@ def _may_flatten(node: Node) -> bool:
     return producer.op != "Concat" or len(producer.inputs) < 2
 
 
-def follows_long_vectors(graph: onnx.GraphProto, limit: int) -> bool:
-    """Whether an operator that data propagation follows reads a vector above a length, in a graph with its shapes."""
-    long = set()
-    for info in (*graph.value_info, *graph.input):
+def follows_long_vectors(graph: onnx.GraphProto, limit: int, outer: Collection[str] = ()) -> bool:
+    """Whether an operator that data propagation follows reads a vector above a length, in a graph with its shapes.
+
+    Args:
+        graph: the graph.
+        limit: the length.
+        outer: long vectors of the graphs around it.
+    """
+    long = set(outer)
+    for info in (*graph.value_info, *graph.input, *graph.output):
         dims = info.type.tensor_type.shape.dim
         if len(dims) == 1 and dims[0].dim_value > limit:
             long.add(info.name)
     if long and any(not long.isdisjoint(node.input) for node in graph.node if node.op_type in _FOLLOWERS):
         return True
     inner = (a.g for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
-    return any(follows_long_vectors(each, limit) for each in inner)
+    return any(follows_long_vectors(each, limit, long) for each in inner)
 
 
 def _largest(value: Value | None, known: dict[Value, float], depth: int = 0) -> float:
@@ -464,18 +505,26 @@ def _work_out(value: Value, known: dict[Value, float], depth: int) -> float:
     return math.prod(parts) if node.op == "Mul" else max(parts, default=0) if node.op == "Concat" else sum(parts)
 
 
-def _makes_long(node: Node, known: dict[Value, float]) -> bool:
-    stated = (node.attr("pads") or ()) if node.op == "Pad" else ()
-    if stated and max(stated) > _LONG:
+def _makes_long(node: Node, known: dict[Value, float], limit: int = _LONG) -> bool:
+    if _states_long(node, limit):
         return True
-    if node.inputs and _largest(node.inputs[-1], known) > _LONG:
+    if node.inputs and _largest(node.inputs[-1], known) > limit:
         return True
     for value in node.inputs if node.op == "Range" else node.inputs[-2:]:
         array = value.const(64) if value is not None else None
         if array is None or array.dtype.kind not in "iuf" or not array.size:
             continue
         sizes = _sizes(array)
-        if max(sizes) > _LONG or (node.op in _GROWING and math.prod([max(size, 1) for size in sizes]) > 4 * _LONG):
+        if max(sizes) > limit or (node.op in _GROWING and math.prod([max(size, 1) for size in sizes]) > 4 * limit):
+            return True
+    return False
+
+
+def _states_long(node: Node, limit: int) -> bool:
+    """Whether an attribute states a size above a limit."""
+    for name in SIZES_IN_ATTRIBUTES.get(node.op, ()):
+        stated = node.attr(name)
+        if stated is not None and max(stated if isinstance(stated, tuple) else (stated,), default=0) > limit:
             return True
     return False
 

@@ -12,6 +12,8 @@ from graphopt.audit.columns import ABSENT, duration
 from graphopt.audit.contestants import BASELINE
 from graphopt.audit.corpus import Corpus, Standing
 from graphopt.audit.markdown import table as markdown_table
+from graphopt.printable import markdown
+from graphopt.terminal import Lines
 
 _HEAD = ("", "right", "failed", "wrong", "speed-up", "faster", "tie", "slower", "nodes left", "optimize")
 
@@ -50,7 +52,7 @@ def cells(standing: Standing) -> list[str]:
     ]  # fmt: skip
 
 
-def _table(title: str, head: tuple[str, ...]) -> Table:
+def _table(title: str, head: tuple[str | Lines, ...]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in head:
         table.add_column(column, justify="right" if column else "left", overflow="fold", no_wrap=not column)
@@ -59,7 +61,7 @@ def _table(title: str, head: tuple[str, ...]) -> Table:
 
 def _models(corpus: Corpus, width: int) -> Table:
     names = [s.name for s in corpus.standings() if s.name != BASELINE]
-    table = _table("Speed-up by model", ("", *(name.replace(" ", "\n") for name in names)))
+    table = _table("Speed-up by model", ("", *(Lines(name.replace(" ", "\n")) for name in names)))
     for row in model_rows(corpus, names):
         table.add_row(*row)
     return table
@@ -94,5 +96,5 @@ def corpus_to_markdown(corpus: Corpus) -> str:
         "### Speed-up by model (ties in brackets)",
         markdown_table(("", *names), model_rows(corpus, names)),
     ]
-    remarks = [f"- {model}: {reason}" for model, reason in corpus.failures.items()]
+    remarks = [f"- {markdown(model)}: {markdown(reason)}" for model, reason in corpus.failures.items()]
     return "\n\n".join([*parts, "\n".join(remarks)] if remarks else parts) + "\n"

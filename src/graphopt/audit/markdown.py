@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from graphopt.audit import columns
 from graphopt.audit.columns import Column
 from graphopt.audit.record import Audit, Row
+from graphopt.printable import markdown
 
 
 def audit_to_markdown(audit: Audit) -> str:
     """The tables of an audit."""
-    shapes = ", ".join(f"`{name}` {shape}" for name, shape in audit.inputs.items())
+    shapes = ", ".join(f"{markdown(name)} {shape}" for name, shape in audit.inputs.items())
     parts = [
-        f"## {audit.model}",
+        f"## {markdown(audit.model)}",
         f"Inputs: {shapes}. Threads: {', '.join(map(str, audit.threads))}. {audit.machine}.",
         "### What each did, and what it cost",
         _table(audit.rows, columns.cost_columns(audit)),
@@ -21,8 +22,8 @@ def audit_to_markdown(audit: Audit) -> str:
         _table(audit.rows, columns.worth_columns(audit)),
         f"Base: {audit.baseline}. Medians with half the 99 % interval; ratios within 3 % are ties.",
     ]
-    remarks = [f"- {row.name}: {text}" for row in audit.rows if (text := columns.failure(row))]
-    remarks += [f"- {note}" for note in audit.notes]
+    remarks = [f"- {row.name}: {markdown(text)}" for row in audit.rows if (text := columns.failure(row))]
+    remarks += [f"- {markdown(note)}" for note in audit.notes]
     if remarks:
         parts.append("\n".join(remarks))
     names, counts = columns.operator_rows(audit)
@@ -39,5 +40,5 @@ def _table(rows: Sequence[Row], wanted: Sequence[Column]) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table, numbers to the right."""
     lines = ["| " + " | ".join(head) + " |", "|" + "|".join(["---", *("--:" for _ in head[1:])]) + "|"]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(markdown(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)

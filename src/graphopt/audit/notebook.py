@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, Protocol
 
 from graphopt.audit.columns import size
+from graphopt.printable import console
 
 _WIDTH = 130
 _FORMAT = '<pre style="line-height:1.25;font-family:ui-monospace,Menlo,Consolas,monospace">{code}</pre>'
@@ -15,12 +16,10 @@ _FORMAT = '<pre style="line-height:1.25;font-family:ui-monospace,Menlo,Consolas,
 
 def notebook_html(*renderables: Any) -> str:
     """Anything that rich can print, as an HTML fragment without scripts or style sheets."""
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=_WIDTH, record=True, force_terminal=True, highlight=False)
+    out = console(file=io.StringIO(), width=_WIDTH, record=True, force_terminal=True)
     for renderable in renderables:
-        console.print(renderable)
-    return console.export_html(inline_styles=True, code_format=_FORMAT)
+        out.print(renderable)
+    return out.export_html(inline_styles=True, code_format=_FORMAT)
 
 
 class Counts(Protocol):

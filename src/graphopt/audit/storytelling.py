@@ -26,10 +26,12 @@ def render_explanation(found: Explanation) -> Iterator[Any]:
     if found.gains:
         yield _gains(found.gains)
     if found.steps:
-        yield Text("\nevents", style="bold")
+        yield Text("")
+        yield Text("events", style="bold")
         yield from (_step(step) for step in found.steps)
     if found.near_misses:
-        yield Text("\nnear misses: where a pass looked closely and declined", style="bold")
+        yield Text("")
+        yield Text("near misses: where a pass looked closely and declined", style="bold")
         yield from _misses(found.near_misses)
     if found.moot:
         yield Text(f"({len(found.moot)} more on the way that came to nothing)", style="dim")
@@ -52,7 +54,8 @@ def render_story(story: Story) -> Iterator[Any]:
     else:
         yield Text("now: nothing of it is left")
     if story.near_misses:
-        yield Text("\nwhy not more", style="bold")
+        yield Text("")
+        yield Text("why not more", style="bold")
         yield from (Text(f"  {miss.rule}: {miss.reason}") for miss in story.near_misses)
     for op, rules in story.silent.items():
         if rules:

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.columns import Columns
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from graphopt.audit import columns
 from graphopt.audit.columns import Column
 from graphopt.audit.record import Audit, Row
+from graphopt.printable import console
+from graphopt.terminal import Lines
 
 _WIDTH_OF_TEXT = 120
 _NARROW = 60
@@ -42,7 +43,7 @@ def render_audit(audit: Audit, width: int) -> Iterator[Any]:
 def to_text(audit: Audit, width: int = _WIDTH_OF_TEXT) -> str:
     """The report as plain text."""
     buffer = io.StringIO()
-    Console(file=buffer, width=width, no_color=True, highlight=False).print(audit)
+    console(file=buffer, width=width, no_color=True).print(audit)
     return buffer.getvalue()
 
 
@@ -127,7 +128,7 @@ def _operators(audit: Audit, width: int) -> Iterator[Any]:
     )
     table.add_column("", overflow="fold")
     for head in heads:
-        table.add_column(head, justify="right")
+        table.add_column(Lines(head), justify="right")
     for op, row in counts:
         table.add_row(op, *(_count(number, row[0]) for number in row))
     yield table

@@ -6,6 +6,7 @@ cannot be used; 4 a pass or graphopt itself broke.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from typing import Annotated, Any
@@ -14,6 +15,18 @@ import typer
 from typer.core import TyperGroup
 
 from graphopt.errors import GraphoptError, ModelError, UsageError
+from graphopt.printable import printable
+
+_COMPLAINT: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and kind.__name__ == "ClickException"
+)
+"""What the argument parser raises; it is public under this name alone, and in a package that depends on the version."""
+
+TRACEBACK = "GRAPHOPT_TRACEBACK"
+"""The environment variable with which a bug shows its traceback instead of one line."""
+
+_MOST = 300
+"""Characters of a message that nobody wrote for users."""
 
 DIFFERENT, USAGE, MODEL, BROKEN, INTERRUPTED = 1, 2, 3, 4, 130
 
@@ -25,8 +38,7 @@ class _Guarded(TyperGroup):
         try:
             return super().invoke(ctx)
         except GraphoptError as error:
-            message = " ".join(str(error).split())
-            sys.stderr.write(f"graphopt: error: {message}\n")
+            _say(" ".join(str(error).split()))
             raise typer.Exit(exit_code(error)) from None
         except BrokenPipeError:
             # Whoever read our output has gone; what Python writes while it ends must not complain again.
@@ -35,11 +47,31 @@ class _Guarded(TyperGroup):
         except OSError as error:
             # Full disks, folders without permission, files that vanish: nobody's mistake in the code.
             place = f" {error.filename}" if error.filename else ""
-            sys.stderr.write(f"graphopt: error: cannot use{place}: {error.strerror or error}\n")
+            _say(f"cannot use{place}: {error.strerror or error}")
             raise typer.Exit(MODEL) from None
+        except MemoryError:
+            _say("out of memory")
+            raise typer.Exit(BROKEN) from None
         except KeyboardInterrupt as error:
             sys.stderr.write("graphopt: interrupted\n")
             raise typer.Exit(next(iter(error.args), INTERRUPTED)) from None
+        except (typer.Exit, typer.Abort, _COMPLAINT):
+            raise
+        except Exception as error:
+            if os.environ.get(TRACEBACK):
+                raise
+            kind = type(error).__name__
+            _say(f"a bug of graphopt ({kind}: {_first(error)}); run it again with {TRACEBACK}=1 for the full report")
+            raise typer.Exit(BROKEN) from None
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"graphopt: error: {printable(message)}\n")
+
+
+def _first(error: Exception) -> str:
+    """The beginning of what an exception says, on one line."""
+    return " ".join(str(error)[:_MOST].split())
 
 
 def end_in_order() -> None:

@@ -52,6 +52,8 @@ def verify(
 def _verification(report: Report) -> list[Any]:
     from rich.text import Text
 
+    from graphopt.terminal import Lines
+
     table = plain_table("inputs", "sizes", "output", "status", "largest error", "relative", words=4)
     for case in report.cases:
         sizes = ", ".join(f"{name}={size}" for name, size in case.sizes.items())
@@ -59,7 +61,7 @@ def _verification(report: Report) -> list[Any]:
             status = Text(output.status, style="red" if output.status == "mismatch" else "")
             table.add_row(case.set, sizes, output.name, status, f"{output.max_abs:.3g}", f"{output.max_rel:.3g}")
     lines: list[Any] = [table] if report.cases else []
-    return [*lines, Text(report.summary(), style="green" if report.ok else "red")]
+    return [*lines, Lines(report.summary(), style="green" if report.ok else "red")]
 
 
 def diff(before: First, after: Second, as_json: Json = False) -> None:
@@ -92,7 +94,7 @@ def _differences(found: Diff) -> list[Any]:
         ("interface", found.interface, "red"),
         ("nodes removed", found.removed, "red"),
         ("nodes added", found.added, "green"),
-        ("nodes changed", [f"{c.before}\n  -> {c.after}" for c in found.changed], "yellow"),
+        ("nodes changed", [f"{c.before} -> {c.after}" for c in found.changed], "yellow"),
         ("constants removed", [f"{n}: {t}" for n, t in found.constants_removed.items()], "red"),
         ("constants added", [f"{n}: {t}" for n, t in found.constants_added.items()], "green"),
         ("constants changed", [f"{n}: {t}" for n, t in found.constants_changed.items()], "yellow"),

@@ -16,13 +16,14 @@ Progress = Callable[[str, float], None]
 
 def show(*renderables: Any, stderr: bool = False) -> None:
     """Print to standard output with rich: tables, colours where the terminal has them."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=stderr, highlight=False)
+    from graphopt.printable import console
+
+    out = console(stderr=stderr)
     for renderable in renderables:
         # Lines of a list are for grep: they are not broken where the terminal ends.
-        console.print(renderable, soft_wrap=isinstance(renderable, Text))
+        out.print(renderable, soft_wrap=isinstance(renderable, Text))
 
 
 def plain_table(*titles: str, words: int = 1, **settings: Any) -> Any:
@@ -48,16 +49,17 @@ def progress(title: str, *, quiet: bool = False) -> Iterator[Progress]:
     if quiet or not sys.stderr.isatty():
         yield lambda what, part: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from graphopt.printable import console
+
     columns = [
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
     ]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=1.0)
         yield lambda what, part: bar.update(task, description=what, completed=part)
 

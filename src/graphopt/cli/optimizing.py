@@ -120,12 +120,14 @@ def _serialized(result: Result) -> bytes:
 
 
 def _report(result: Result, report: Report | None, *, events: bool, as_json: bool, quiet: bool, stderr: bool) -> None:
+    from graphopt.terminal import Lines
+
     if as_json:
         show_json(_as_dict(result, report))
     elif not quiet:
         show(*_rendered(result, report, events=events), stderr=stderr)
     elif report is not None and not report.ok:
-        sys.stderr.write(report.summary() + "\n")
+        show(Lines(report.summary()), stderr=True)
 
 
 def _as_dict(result: Result, report: Report | None) -> dict[str, Any]:
@@ -152,6 +154,7 @@ def _rendered(result: Result, report: Report | None, *, events: bool) -> list[An
     from rich.text import Text
 
     from graphopt.audit.columns import size
+    from graphopt.terminal import Lines
 
     before, after = result.before, result.after
     lines: list[Any] = [
@@ -184,5 +187,5 @@ def _rendered(result: Result, report: Report | None, *, events: bool) -> list[An
         )
     lines += [Text(f"pass {f.rule} failed at {f.node} and was undone: {f.error}", "yellow") for f in result.failures]
     if report is not None:
-        lines.append(Text(f"verified: {report.summary()}", style="green" if report.ok else "red"))
+        lines.append(Lines(f"verified: {report.summary()}", style="green" if report.ok else "red"))
     return lines

@@ -13,6 +13,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from graphopt.errors import UsageError
+from graphopt.verify.inference import infer
 
 _RANDOM = frozenset({
     "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
@@ -163,10 +164,7 @@ def _captured(graph: GraphProto) -> Iterator[str]:
 
 
 def _types(model: ModelProto) -> dict[str, ValueInfoProto]:
-    try:
-        graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    except Exception:  # the C++ side raises whatever it likes
-        graph = model.graph
+    graph = infer(model).graph
     found = {info.name: info for info in (*graph.value_info, *graph.input, *graph.output)}
     for tensor in graph.initializer:
         found[tensor.name] = helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))

@@ -9,6 +9,7 @@ import onnx
 from onnx import AttributeProto, TensorProto
 
 from graphopt.errors import ModelError
+from graphopt.ir.contents import check_dims
 from graphopt.ir.tensor import FileSlice, Tensor
 from graphopt.ir.types import tensor_nbytes
 
@@ -31,6 +32,7 @@ def tensor_from_proto(proto: TensorProto, folders: Folders) -> Tensor:
         ModelError: an external tensor without a folder to look in, or that points outside of it.
     """
     tensor = Tensor(proto.data_type, tuple(proto.dims), proto=proto)
+    check_dims(tensor.dims, f"tensor {proto.name!r}")
     if proto.data_location == TensorProto.EXTERNAL:
         tensor.source = _slice(proto, tensor, folders)
     return tensor

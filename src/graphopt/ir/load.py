@@ -10,6 +10,7 @@ import onnx
 
 from graphopt.errors import ModelError
 from graphopt.ir.collector import paused_gc
+from graphopt.ir.contents import HOLDING_TENSORS, check_attribute, check_sparse, check_tensor
 from graphopt.ir.edit import append, renumber
 from graphopt.ir.external import Folders, tensor_from_proto
 from graphopt.ir.graph import Graph, Node
@@ -109,12 +110,14 @@ class _Loader:
                 raise ModelError(f"initializer {name!r} of graph {graph.name!r} is given twice")
             value._number = self.model.next_number()
             source = slices.get(number)
+            check_tensor(tensor, f"tensor {name!r}", None if source is None else source.length)
             if source is None:
                 value.tensor = tensor_from_proto(tensor, self.folders)
             else:
                 value.tensor = Tensor(tensor.data_type, tuple(tensor.dims), proto=tensor, source=source)
         for sparse in proto.sparse_initializer:
             name = sparse.values.name
+            check_sparse(sparse, f"sparse tensor {name!r}")
             value = values.get(name) or self._define(graph, name)
             value.is_sparse = True
 
@@ -161,17 +164,24 @@ class _Loader:
         self._link(graph, wanted)
 
     def _well_typed(self, node: Node, attributes: Iterable[onnx.AttributeProto]) -> bool:
-        """Whether attributes have the types that the standard gives them, so that no rule need ask."""
+        """Whether attributes have the types that the standard gives them, so that no rule need ask.
+
+        Raises:
+            ModelError: one holds a tensor whose data does not fit its dimensions.
+        """
         key = node.op, node.graph.opset(node.domain)
         kinds = self.kinds.get(key)
         if kinds is None:
             schema = None if node.op.startswith("call ") else node.schema
             kinds = self.kinds[key] = schema.attributes if schema is not None else {}
+        fine = True
         for attribute in attributes:
             kind = attribute.type
+            if kind in HOLDING_TENSORS:
+                check_attribute(attribute, f"attribute {attribute.name!r} of {node.op_type} node {node.name!r}")
             if kinds.get(attribute.name, kind) != kind and not attribute.ref_attr_name:
-                return False
-        return True
+                fine = False
+        return fine
 
     def _link(self, graph: Graph, wanted: list[tuple[Node, list[str]]]) -> None:
         values = graph.values

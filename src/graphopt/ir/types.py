@@ -104,6 +104,9 @@ def _decode_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     return (dim.dim_param or None) if kind == "dim_param" else None
 
 
+_LARGEST = (1 << 63) - 1
+
+
 def encode_type(value_type: ValueType) -> onnx.TypeProto:
     """The `TypeProto` of a type."""
     proto = onnx.TypeProto()
@@ -116,8 +119,8 @@ def encode_type(value_type: ValueType) -> onnx.TypeProto:
         shape.SetInParent()
         for dim in value_type.shape:
             entry = shape.dim.add()
-            if isinstance(dim, int):
-                entry.dim_value = dim
-            elif dim is not None:
+            if isinstance(dim, str):
                 entry.dim_param = dim
+            elif dim is not None and dim <= _LARGEST:  # a size that no field can hold is as good as none
+                entry.dim_value = dim
     return proto

@@ -13,8 +13,9 @@ import numpy as np
 import onnx
 
 from graphopt.verify import roles, values
+from graphopt.verify.inference import Shapes, infer, shapes_of
 from graphopt.verify.interface import Spec, interface_of
-from graphopt.verify.source import has_values, skeleton
+from graphopt.verify.source import has_values
 from graphopt.verify.values import Array, Flavour
 
 Feed = dict[str, Any]
@@ -68,7 +69,7 @@ class Generator:
     overridable: tuple[Spec, ...] = field(init=False)
     _roles: dict[str, tuple[roles.Use, ...]] = field(init=False)
     _constants: dict[str, Array] = field(init=False)
-    _inferred: dict[str, tuple[int | str | None, ...]] | None = field(init=False, default=None)
+    _inferred: Shapes | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         interface = interface_of(self.model)
@@ -159,7 +160,7 @@ class Generator:
             if spec.name == name:
                 return self._shape(spec, name, plan)
         if self._inferred is None:
-            self._inferred = _infer(self.model)
+            self._inferred = shapes_of(infer(self.model))
         dims = self._inferred.get(name)
         if dims is None:
             return None
@@ -249,21 +250,6 @@ def _small_constants(model: onnx.ModelProto) -> dict[str, Array]:
         if node.op_type == "Constant" and node.output and node.attribute and node.attribute[0].name == "value":
             tensors[node.output[0]] = node.attribute[0].t
     return {n: onnx.numpy_helper.to_array(t) for n, t in tensors.items() if sum(t.dims) <= 1}
-
-
-def _infer(model: onnx.ModelProto) -> dict[str, tuple[int | str | None, ...]]:
-    light = skeleton(model)
-    try:
-        light = onnx.shape_inference.infer_shapes(light, data_prop=True)
-    except Exception:  # inference is a help, not a need: its failures on odd models are theirs
-        light = skeleton(model)
-    found: dict[str, tuple[int | str | None, ...]] = {t.name: tuple(t.dims) for t in light.graph.initializer}
-    for value in itertools.chain(light.graph.value_info, light.graph.output, light.graph.input):
-        tensor = value.type.tensor_type
-        if value.type.HasField("tensor_type") and tensor.HasField("shape"):
-            dims = (d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
-            found[value.name] = tuple(dims)
-    return found
 
 
 _OPERATORS: dict[type[ast.operator], Any] = {

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from graphopt.printable import printable
+
 Status = Literal["equal", "close", "mismatch", "inconclusive"]
 """`equal`: bit by bit; `close`: within the tolerance; `inconclusive`: nothing can be said."""
 
@@ -158,7 +160,7 @@ class Report:
             if case.detail:
                 lines.append(f"{where}: {case.detail}")
             lines += [f"{where}: {o.name}: {o.detail}" for o in case.outputs if o.status not in {"equal", "close"}]
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
     def _ran(self) -> str:
         good = sum(c.status in {"equal", "close"} for c in self.cases)

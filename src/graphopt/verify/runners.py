@@ -13,6 +13,7 @@ import onnx
 
 from graphopt.system.sessions import open_session
 from graphopt.verify import values
+from graphopt.verify.inference import too_large
 from graphopt.verify.inputs import Feed
 from graphopt.verify.source import Source
 from graphopt.verify.values import Array
@@ -120,6 +121,8 @@ def open_runner(source: Source, backends: Sequence[str] = ("onnxruntime", "refer
         "onnxruntime": OrtRunner,
         "reference": ReferenceRunner,
     }
+    if (why := too_large(source.proto)) is not None:
+        raise CannotLoadError(why)
     objections = []
     for backend in backends:
         try:

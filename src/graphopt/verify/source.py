@@ -11,6 +11,7 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from graphopt.errors import ModelError
+from graphopt.ir.contents import check_model
 from graphopt.ir.files import parse, read_bytes
 from graphopt.system.files import scratch
 
@@ -42,9 +43,12 @@ class Source:
             self._given, self.proto = model, parse(model, label)
         elif isinstance(model, (str, os.PathLike)):
             self._given = Path(os.fsdecode(model))
-            self.proto = skeleton(parse(read_bytes(self._given), str(model)))
+            self.proto = parse(read_bytes(self._given), str(model))
         else:
             raise ModelError(f"{label}: expected a ModelProto, bytes or a path, found {type(model).__name__}")
+        check_model(self.proto)
+        if isinstance(self._given, Path):
+            self.proto = skeleton(self.proto)
 
     def loadable(self) -> str | bytes:
         """What onnxruntime loads: the path where there is one, else the serialized model."""

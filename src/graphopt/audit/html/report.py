@@ -11,6 +11,7 @@ from graphopt.audit import columns
 from graphopt.audit.explaining import Explanation
 from graphopt.audit.html.charts import Bar, bar_chart
 from graphopt.audit.record import Audit, Row
+from graphopt.printable import printable
 
 _FOLDER = Path(__file__).resolve().parent
 
@@ -157,10 +158,20 @@ def _conditions(audit: Audit) -> str:
 def _render(**values: Any) -> str:
     drawing = values.pop("drawing")
     # A `<` in a name must not end, or open, an element.
-    data = json.dumps(drawing, separators=(",", ":")).replace("<", "\\u003c") if drawing is not None else ""
+    data = json.dumps(_shown(drawing), separators=(",", ":")).replace("<", "\\u003c") if drawing is not None else ""
     style, script = (_FOLDER / "report.css").read_text(), (_FOLDER / "viewer.js").read_text()
     text: str = _template().render(data=data, style=style, script=script, **values)
     return text
+
+
+def _shown(value: Any) -> Any:
+    """What the page shows in the place of a value: names with nothing in them that is not printable."""
+    if isinstance(value, dict):
+        return {key: _shown(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shown(each) for each in value]
+    # What the template marks as safe is our own, not a model's.
+    return printable(value, lines=True) if type(value) is str else value
 
 
 @lru_cache(maxsize=1)
@@ -170,6 +181,7 @@ def _template() -> Any:
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

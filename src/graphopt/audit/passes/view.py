@@ -13,6 +13,7 @@ from rich.text import Text
 from graphopt.audit.columns import ABSENT, duration
 from graphopt.audit.markdown import table as markdown_table
 from graphopt.audit.passes.record import ORDER, PassAudit, PassRow, Side
+from graphopt.printable import markdown
 
 _STYLE = {
     "ours wrong": "bold red",
@@ -132,7 +133,7 @@ def by_pass(found: PassAudit) -> dict[tuple[str, str, str], Counter[str]]:
 
 def passes_to_markdown(found: PassAudit) -> str:
     """The same as Markdown."""
-    parts = [f"## {_headline(found)}"]
+    parts = [f"## {markdown(_headline(found))}"]
     if len(found.models) == 1:
         parts.append(markdown_table(_HEAD, (cells(row) for row in found.rows if row.verdict != "idle")))
     else:

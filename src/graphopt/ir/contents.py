@@ -1,0 +1,122 @@
+"""Whether the bytes of a tensor are as many as its type and dimensions say: a model where they are not is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+
+from graphopt.errors import ModelError
+from graphopt.ir.types import element_bits, tensor_nbytes
+
+_LARGEST = (1 << 63) - 1
+"""What sizes and numbers of elements are counted in everywhere; no dimension, and no product of them, is larger."""
+
+_FIELDS: dict[int, tuple[str, int]] = {
+    TensorProto.FLOAT: ("float_data", 32), TensorProto.COMPLEX64: ("float_data", 32),
+    TensorProto.DOUBLE: ("double_data", 64), TensorProto.COMPLEX128: ("double_data", 64),
+    TensorProto.INT64: ("int64_data", 64), TensorProto.UINT32: ("uint64_data", 32),
+    TensorProto.UINT64: ("uint64_data", 64),
+}  # fmt: skip
+"""Where numbers of a type are when they are not in `raw_data`, and bits of one of them; `int32_data` for all others."""
+
+
+HOLDING_TENSORS = frozenset({
+    AttributeProto.TENSOR, AttributeProto.TENSORS, AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS,
+})  # fmt: skip
+"""Types of attributes that `check_attribute` looks at."""
+
+
+def check_dims(dims: Sequence[int], what: str) -> None:
+    """Refuse dimensions that no tensor has.
+
+    Raises:
+        ModelError: one is negative, or there are more elements than 63 bits count.
+    """
+    if min(dims, default=0) < 0:
+        raise ModelError(f"{what} has negative dimensions: {list(dims)}")
+    if math.prod(dim for dim in dims if dim) > _LARGEST:
+        raise ModelError(f"{what} has more elements than can be counted: dimensions {list(dims)}")
+
+
+def check_tensor(proto: TensorProto, what: str, lifted: int | None = None) -> None:
+    """Refuse a tensor whose data is longer or shorter than its dimensions say.
+
+    Args:
+        proto: the tensor. Data in other files is looked at where it is located, not here.
+        what: how a message calls it.
+        lifted: the bytes of its raw data, where these were left in the model's file.
+
+    Raises:
+        ModelError: the data does not fit, or the dimensions are impossible.
+    """
+    dims = tuple(proto.dims)
+    check_dims(dims, what)
+    dtype, count = proto.data_type, math.prod(dims)
+    if proto.data_location == TensorProto.EXTERNAL and lifted is None:
+        return
+    if dtype == TensorProto.STRING:
+        _compare(what, dims, count, len(proto.string_data), "strings")
+        return
+    bits = element_bits(dtype)
+    if bits is None:
+        return
+    if lifted is not None or proto.HasField("raw_data"):
+        found = lifted if lifted is not None else len(proto.raw_data)
+        _compare(what, dims, tensor_nbytes(dtype, count) or 0, found, "bytes")
+        return
+    field, width = _FIELDS.get(dtype, ("int32_data", 0))
+    each = bits / width if width else min(bits / 8, 1)
+    _compare(what, dims, math.ceil(count * each), len(getattr(proto, field)), f"numbers in {field}")
+
+
+def _compare(what: str, dims: tuple[int, ...], expected: int, found: int, unit: str) -> None:
+    if expected != found:
+        raise ModelError(f"{what} of dimensions {list(dims)} needs {expected} {unit}, it has {found}")
+
+
+def check_sparse(proto: SparseTensorProto, what: str) -> None:
+    """Refuse a sparse tensor whose parts do not fit; see `check_tensor`."""
+    check_dims(tuple(proto.dims), what)
+    check_tensor(proto.values, f"the values of {what}")
+    check_tensor(proto.indices, f"the indices of {what}")
+
+
+def check_attribute(proto: AttributeProto, what: str) -> None:
+    """Refuse an attribute that holds such a tensor; see `check_tensor`."""
+    kind = proto.type
+    if kind == AttributeProto.TENSOR:
+        check_tensor(proto.t, what)
+    elif kind == AttributeProto.SPARSE_TENSOR:
+        check_sparse(proto.sparse_tensor, what)
+    elif kind == AttributeProto.TENSORS:
+        for tensor in proto.tensors:
+            check_tensor(tensor, what)
+    elif kind == AttributeProto.SPARSE_TENSORS:
+        for sparse in proto.sparse_tensors:
+            check_sparse(sparse, what)
+
+
+def check_model(proto: ModelProto) -> None:
+    """Refuse a model with a tensor whose data does not fit its dimensions; see `check_tensor`."""
+    _check_graph(proto.graph)
+    for function in proto.functions:
+        _check_nodes(function.node)
+
+
+def _check_graph(graph: GraphProto) -> None:
+    for tensor in graph.initializer:
+        check_tensor(tensor, f"tensor {tensor.name!r}")
+    for sparse in graph.sparse_initializer:
+        check_sparse(sparse, f"sparse tensor {sparse.values.name!r}")
+    _check_nodes(graph.node)
+
+
+def _check_nodes(nodes: Iterable[NodeProto]) -> None:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                _check_graph(attribute.g)
+            elif attribute.type in HOLDING_TENSORS:
+                check_attribute(attribute, f"attribute {attribute.name!r} of {node.op_type} node {node.name!r}")

@@ -1,0 +1,45 @@
+"""A console of rich that shows what a model is called and not what its name would have a terminal do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from graphopt.printable import printable
+
+
+class Lines(Text):
+    """Text of several lines: its line feeds are meant."""
+
+
+class PrintingConsole(Console):
+    """Escapes what is not printable in everything that it renders; see `graphopt.printable.console`."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of a renderable, with nothing in them that a terminal would act on."""
+        if isinstance(renderable, str):
+            renderable = Text(printable(renderable))
+        elif isinstance(renderable, Text):
+            renderable = _escaped(renderable)
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(printable(segment.text, lines=True), segment.style)
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Text from a string, as cells of tables and titles are."""
+        return super().render_str(printable(text), **settings)
+
+
+def _escaped(text: Text) -> Text:
+    plain = text.plain
+    if isinstance(text, Lines) or plain.isprintable():
+        return text
+    shown = text.blank_copy(printable(plain))
+    shown.style = text.style
+    return shown

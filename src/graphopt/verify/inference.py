@@ -1,0 +1,77 @@
+"""Shapes of a model's values before it is run: for choosing inputs, and for refusing what no machine can hold."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+
+import onnx
+
+from graphopt.ir.types import tensor_nbytes
+from graphopt.verify.source import skeleton
+
+Shapes = dict[str, tuple[int | str | None, ...]]
+
+_LONG = 1 << 16
+"""No shape is a vector as long as this; following the contents of a longer one costs 150 bytes for each element."""
+
+
+def infer(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its values' types, as far as the standard's inference tells them, and without its weights.
+
+    Lengths are inferred first; only where all vectors are short are their contents followed, too.
+    """
+    light = skeleton(model)
+    try:
+        lengths = onnx.shape_inference.infer_shapes(light)
+        return lengths if _has_long(lengths) else onnx.shape_inference.infer_shapes(light, data_prop=True)
+    except Exception:  # inference is a help, not a need: its failures on odd models are theirs
+        return light
+
+
+def shapes_of(light: onnx.ModelProto) -> Shapes:
+    """The shapes that an inferred model states."""
+    found: Shapes = {t.name: tuple(t.dims) for t in light.graph.initializer}
+    for value in _infos(light.graph):
+        tensor = value.type.tensor_type
+        if value.type.HasField("tensor_type") and tensor.HasField("shape"):
+            dims = (d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
+            found[value.name] = tuple(dims)
+    return found
+
+
+def too_large(model: onnx.ModelProto) -> str | None:
+    """Why a model cannot run on this machine, from its sizes alone; None when they tell nothing of the kind.
+
+    Args:
+        model: the model, at least its skeleton.
+    """
+    import psutil
+
+    for node in model.graph.node:
+        stated = next((a.i for a in node.attribute if a.name == "num_outputs" and a.type == a.INT), 0)
+        if node.op_type == "Split" and stated > max(len(node.output), 1):
+            return f"node {node.name!r} states {stated} outputs and has {len(node.output)}"
+    available = psutil.virtual_memory().available
+    for value in _infos(infer(model).graph):
+        tensor = value.type.tensor_type
+        if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
+            continue
+        count = math.prod(d.dim_value if d.HasField("dim_value") else 1 for d in tensor.shape.dim)
+        size = tensor_nbytes(tensor.elem_type, count) or 0
+        if size > available:
+            return f"value {value.name!r} alone needs {size} bytes, {available} are available"
+    return None
+
+
+def _infos(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
+    return itertools.chain(graph.value_info, graph.output, graph.input)
+
+
+def _has_long(model: onnx.ModelProto) -> bool:
+    for value in _infos(model.graph):
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) == 1 and dims[0].dim_value > _LONG:
+            return True
+    return False
