@@ -6,14 +6,24 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.text import Text
 
 from graphopt.printable import printable
 
 
-class Lines(Text):
-    """Text of several lines: its line feeds are meant."""
+class Lines:
+    """Text of several lines: its line feeds are meant, unlike those of a `Text`."""
+
+    def __init__(self, text: str, style: str = "") -> None:
+        self._text = Text(printable(text, lines=True), style)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Segment]:
+        return self._text.__rich_console__(console, options)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return self._text.__rich_measure__(console, options)
 
 
 class PrintingConsole(Console):
@@ -38,7 +48,7 @@ class PrintingConsole(Console):
 
 def _escaped(text: Text) -> Text:
     plain = text.plain
-    if isinstance(text, Lines) or plain.isprintable():
+    if plain.isprintable():
         return text
     shown = text.blank_copy(printable(plain))
     shown.style = text.style

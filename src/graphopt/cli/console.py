@@ -19,11 +19,12 @@ def show(*renderables: Any, stderr: bool = False) -> None:
     from rich.text import Text
 
     from graphopt.printable import console
+    from graphopt.terminal import Lines
 
     out = console(stderr=stderr)
     for renderable in renderables:
         # Lines of a list are for grep: they are not broken where the terminal ends.
-        out.print(renderable, soft_wrap=isinstance(renderable, Text))
+        out.print(renderable, soft_wrap=isinstance(renderable, (Text, Lines)))
 
 
 def plain_table(*titles: str, words: int = 1, **settings: Any) -> Any:
