@@ -39,6 +39,17 @@ def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray
     return list(session.run(None, feeds))
 
 
+def run_if_finite(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray] | None:
+    """The results; None where some value of the model is infinite or NaN, of which the plan does not speak."""
+    shown = onnx.ModelProto()
+    shown.CopyFrom(model)
+    outputs = {out.name for out in model.graph.output}
+    made = [name for node in model.graph.node for name in node.output if name not in outputs]
+    shown.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in made)
+    found = run(shown, feeds)
+    return found[: len(outputs)] if all(np.isfinite(array).all() for array in found) else None
+
+
 def assert_close(expected: list[np.ndarray], found: list[np.ndarray]) -> None:
     assert len(expected) == len(found)
     for a, b in zip(expected, found, strict=True):
@@ -69,6 +80,7 @@ class Builder:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     images: list[Image] = field(default_factory=list)
+    numbers: int = 0
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
@@ -86,6 +98,11 @@ class Builder:
         self.nodes.append(helper.make_node(op, list(inputs), names, **attrs))
         return names
 
+    def number(self) -> str:
+        """A scalar that comes at run time."""
+        self.numbers += 1
+        return f"number{self.numbers}"
+
     def image(self, name: str, channels: int, height: int, width: int) -> Image:
         made = Image(name, channels, height, width)
         self.images.append(made)
@@ -95,10 +112,13 @@ class Builder:
         first = self.images[0]
         dims = ["N", first.channels, "H", "W"] if dynamic else [batch, first.channels, first.height, first.width]
         x = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
+        scalars = [helper.make_tensor_value_info(f"number{n + 1}", TensorProto.FLOAT, []) for n in range(self.numbers)]
         outs = [helper.make_tensor_value_info(o.name, TensorProto.FLOAT, [None] * 4) for o in outputs]
         tensors = [numpy_helper.from_array(array, name) for name, array in self.weights.items()]
-        graph = helper.make_graph(self.nodes, "g", [x], outs, tensors)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9)
+        graph = helper.make_graph(self.nodes, "g", [x, *scalars], outs, tensors)
+        domains = {"": self.opset} | {node.domain: 1 for node in self.nodes if node.domain}
+        imports = [helper.make_opsetid(*each) for each in domains.items()]
+        return helper.make_model(graph, opset_imports=imports, ir_version=9)
 
 
 def _conv(draw: st.DrawFn, b: Builder, x: Image) -> Image:
@@ -143,6 +163,105 @@ def _activation(draw: st.DrawFn, b: Builder, x: Image) -> Image:
     return b.image(names[0], x.channels, x.height, x.width)
 
 
+def _number(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    """With a number for all: a constant, one that comes at run time, or one computed from an image."""
+    how = draw(st.sampled_from(["constant", "input", "reduced", "bounded"]))
+    if how == "constant":
+        other = b.weight(
+            np.array(draw(st.sampled_from([0.5, -2.0, 3.0, 1e10])), np.float32).reshape([1] * draw(st.integers(0, 4)))
+        )
+    elif how == "reduced":
+        (other,) = b.op(
+            draw(st.sampled_from(["ReduceMean", "ReduceMax"])), draw(st.sampled_from(b.images)).name, keepdims=0
+        )
+    else:
+        other = b.number()
+        if how == "bounded":
+            (other,) = b.op("Tanh", other)
+    op = draw(st.sampled_from(["Add", "Sub", "Mul", "Max", "Min", "Div", "Clip", "Sum", "Mean"]))
+    if op == "Clip":
+        if b.nodes and how == "constant":
+            other = b.weight(np.float32(0.25))
+        (name,) = b.op("Clip", x.name, *draw(st.sampled_from([(other,), ("", other)])))
+    else:
+        # ONNX's reference evaluator cannot add an image to the number that a mean begins with.
+        operands = [x.name, other] if op == "Mean" else draw(st.permutations([x.name, other]))
+        (name,) = b.op(op, *operands)
+    return _tamed(b, name, x)
+
+
+def _tamed(b: Builder, name: str, x: Image) -> Image:
+    """What may be large or undefined, brought back to a narrow range without hiding what padding lanes hold."""
+    (name,) = b.op("Softsign", name)
+    return b.image(name, x.channels, x.height, x.width)
+
+
+def _steep(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    """Functions that give infinities or NaN of zeros, of halves or of what other operators make of these."""
+    op = draw(st.sampled_from(["Reciprocal", "Log", "Sqrt", "Pow", "Div", "Exp", "Cosh", "Acosh", "Atanh", "Asin"]))
+    (name,) = b.op("Sigmoid", x.name)
+    if op == "Acosh":
+        (name,) = b.op("Add", name, b.weight(np.float32(1.25)))
+    elif op in ("Atanh", "Asin"):
+        (name,) = b.op("Mul", name, b.weight(np.float32(0.75)))
+    elif op in ("Exp", "Cosh"):
+        (name,) = b.op("Mul", name, b.weight(np.float32(10)))
+    else:
+        (name,) = b.op("Add", name, b.weight(np.float32(0.125)))
+    extra = {"Pow": [b.weight(np.float32(-1.5))], "Div": [name]}.get(op, [])
+    if op == "Div":
+        (name,) = b.op("Cos", name)
+    (name,) = b.op(op, name, *extra)
+    return b.image(name, x.channels, x.height, x.width)
+
+
+def _softmax(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    (name,) = b.op("Softmax", x.name, axis=draw(st.sampled_from([1, 3])))
+    return b.image(name, x.channels, x.height, x.width)
+
+
+def _normalize(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    """A layer normalization along channels, spelled out, or an instance normalization."""
+    if draw(st.booleans()):
+        c = x.channels
+        (name,) = b.op("InstanceNormalization", x.name, b.random(c), b.random(c))
+        return b.image(name, c, x.height, x.width)
+    axes = draw(st.sampled_from([[1], [1, 2, 3], [2, 3]]))
+    (centered,) = b.op("Sub", x.name, _reduced(b, x.name, axes))
+    squares = draw(st.sampled_from([("Mul", centered), ("Pow", b.weight(np.float32(2)))]))
+    (square,) = b.op(squares[0], centered, squares[1])
+    (variance,) = b.op("Add", _reduced(b, square, axes), b.weight(np.float32(1e-2)))
+    (root,) = b.op("Sqrt", variance)
+    (name,) = b.op("Div", centered, root)
+    return b.image(name, x.channels, x.height, x.width)
+
+
+def _reduced(b: Builder, name: str, axes: list[int]) -> str:
+    if b.opset >= 18:
+        return b.op("ReduceMean", name, b.weight(np.array(axes, np.int64)))[0]
+    return b.op("ReduceMean", name, axes=axes)[0]
+
+
+def _shuffle(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    group = next((g for g in (2, 3, 4) if x.channels % g == 0), 0)
+    if not group:
+        return x
+    shape = [0, group, x.channels // group, x.height, x.width]
+    (name,) = b.op("Reshape", x.name, b.weight(np.array(shape, np.int64)))
+    (name,) = b.op("Transpose", name, perm=[0, 2, 1, 3, 4])
+    (name,) = b.op("Reshape", name, b.weight(np.array([0, x.channels, x.height, x.width], np.int64)))
+    return b.image(name, x.channels, x.height, x.width)
+
+
+def _pixels(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    """Depth to space and back."""
+    if x.channels % 4:
+        return x
+    (name,) = b.op("DepthToSpace", x.name, blocksize=2, mode=draw(st.sampled_from(["DCR", "CRD"])))
+    (name,) = b.op("SpaceToDepth", *b.op("Relu", name), blocksize=2)
+    return b.image(name, x.channels, x.height, x.width)
+
+
 def _combine(draw: st.DrawFn, b: Builder, x: Image) -> Image:
     alike = [i for i in b.images if (i.channels, i.height, i.width) == (x.channels, x.height, x.width)]
     other = draw(st.sampled_from(alike))
@@ -160,6 +279,17 @@ def _concat(draw: st.DrawFn, b: Builder, x: Image) -> Image:
         return x
     (name,) = b.op("Concat", x.name, *(o.name for o in others), axis=1)
     return b.image(name, channels, x.height, x.width)
+
+
+def _uneven(draw: st.DrawFn, b: Builder, x: Image) -> Image:
+    """Pieces that end inside blocks, each with other numbers in its padding lanes."""
+    ops = draw(st.lists(st.sampled_from(["Exp", "Cos", "Sigmoid", "Neg", "Relu"]), min_size=1, max_size=3))
+    if x.channels * (len(ops) + 1) > 160:
+        return x
+    (bounded,) = b.op("Tanh", x.name)
+    names = [x.name, *(b.op(op, bounded)[0] for op in ops)]
+    (name,) = b.op("Concat", *draw(st.permutations(names)), axis=draw(st.sampled_from([1, -3])))
+    return b.image(name, x.channels * len(names), x.height, x.width)
 
 
 def _split(draw: st.DrawFn, b: Builder, x: Image) -> Image:
@@ -192,11 +322,22 @@ def _divide(draw: st.DrawFn, b: Builder, x: Image) -> Image:
 
 def _pool(draw: st.DrawFn, b: Builder, x: Image) -> Image:
     op = draw(st.sampled_from(["MaxPool", "AveragePool"]))
-    if min(x.height, x.width) < 2:
+    kernel, strides = (draw(st.tuples(*[st.integers(1, 3)] * 2)) for _ in range(2))
+    pads = [draw(st.integers(0, kernel[side % 2] - 1)) for side in range(4)]
+    attrs: dict[str, object] = {"count_include_pad": draw(st.integers(0, 1))} if op == "AveragePool" else {}
+    dilations = (1, 1)
+    if draw(st.integers(0, 3)) == 0 and (op == "MaxPool" or b.opset >= 19):
+        attrs["dilations"] = dilations = draw(st.tuples(*[st.integers(1, 2)] * 2))
+    sides = [
+        size + pads[i] + pads[i + 2] - (kernel[i] - 1) * dilations[i] - 1 for i, size in enumerate((x.height, x.width))
+    ]
+    if min(sides) < 0:
         return x
-    attrs = {} if op == "MaxPool" else {"count_include_pad": draw(st.integers(0, 1))}
-    (name,) = b.op(op, x.name, kernel_shape=[2, 2], strides=[1, 2], pads=[1, 0, 0, 1], **attrs)
-    return b.image(name, x.channels, x.height, (x.width + 1 - 2) // 2 + 1)
+    ceil = all(over % step == 0 for over, step in zip(sides, strides, strict=True)) and draw(st.booleans())
+    if ceil and not attrs.get("count_include_pad"):
+        attrs["ceil_mode"] = 1
+    (name,) = b.op(op, x.name, kernel_shape=kernel, strides=strides, pads=pads, **attrs)
+    return b.image(name, x.channels, *(over // step + 1 for over, step in zip(sides, strides, strict=True)))
 
 
 def _mean(draw: st.DrawFn, b: Builder, x: Image) -> str:
@@ -283,9 +424,10 @@ def _transposed(draw: st.DrawFn, b: Builder, x: Image) -> Image:
     if x.height * x.width > 100:
         return x
     channels = draw(st.integers(1, 40))
-    weight = b.random(x.channels, channels, 2, 2, scale=x.channels**-0.5)
-    (name,) = b.op("ConvTranspose", x.name, weight, strides=[2, 2])
-    return b.image(name, channels, 2 * x.height, 2 * x.width)
+    kernel, stride, pad = draw(st.sampled_from([(2, 2, 0), (3, 2, 1), (4, 2, 1), (3, 1, 1)]))
+    weight = b.random(x.channels, channels, kernel, kernel, scale=x.channels**-0.5)
+    (name,) = b.op("ConvTranspose", x.name, weight, strides=[stride] * 2, pads=[pad] * 4)
+    return b.image(name, channels, *((side - 1) * stride - 2 * pad + kernel for side in (x.height, x.width)))
 
 
 def _affine(draw: st.DrawFn, b: Builder, x: Image) -> Image:
@@ -331,7 +473,8 @@ def _nhwc(draw: st.DrawFn, b: Builder, x: Image) -> Image:
 
 STEPS = (
     _conv, _conv, _conv, _conv, _activation, _activation, _combine, _combine, _concat, _split, _divide, _pool, _gate,
-    _centered, _attend, _affine, _prelu, _pad, _trim, _crop, _resize, _nhwc, _transposed,
+    _centered, _attend, _affine, _prelu, _pad, _trim, _crop, _resize, _nhwc, _transposed, _number, _number, _steep,
+    _steep, _softmax, _normalize, _shuffle, _pixels, _uneven,
 )  # fmt: skip
 OPSETS = (14, 17, 18, 19, 22)
 
@@ -353,7 +496,9 @@ def graphs(draw: st.DrawFn, steps: tuple = STEPS) -> tuple[onnx.ModelProto, dict
     model = b.model(list(outputs.values()), batch, dynamic=draw(st.booleans()))
     first = b.images[0]
     feed = b.rng.standard_normal((batch, first.channels, first.height, first.width)).astype(np.float32)
-    return model, {"x": feed}
+    feed[b.rng.random(feed.shape) < draw(st.sampled_from([0, 0.25, 1]))] = draw(st.sampled_from([0, -1, 4]))
+    numbers = {f"number{n + 1}": draw(st.sampled_from([0.0, -1.5, 0.5, 1e-30, 1e25])) for n in range(b.numbers)}
+    return model, {"x": feed} | {name: np.array(number, np.float32) for name, number in numbers.items()}
 
 
 def in_branch(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -5,54 +5,101 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from graphopt import Options, PassManager
 from graphopt.rewrite.target import host
-from tests.passes.layout_models import PASS, Builder, assert_close, blocked_ops, convert, graphs, in_branch, run
+from tests.passes.layout_lanes import assert_lanes_do_not_matter, converted, poisoned
+from tests.passes.layout_models import (
+    PASS,
+    Builder,
+    assert_close,
+    blocked_ops,
+    convert,
+    graphs,
+    in_branch,
+    run,
+    run_if_finite,
+)
 
 pytestmark = pytest.mark.skipif(host().block == 1, reason="no blocked kernels on this machine")
-QUICK = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+Drawn = tuple[onnx.ModelProto, dict[str, np.ndarray]]
+
+
+def expected_of(drawn: Drawn) -> list[np.ndarray]:
+    """Results of the original, all of whose values are finite."""
+    expected = run_if_finite(*drawn)
+    assume(expected is not None)
+    assert expected is not None
+    return expected
 
 
 @QUICK
 @given(graphs())
-def test_forced_blocks_give_the_same_numbers(drawn: tuple[onnx.ModelProto, dict[str, np.ndarray]]) -> None:
-    model, feeds = drawn
+def test_forced_blocks_give_the_same_numbers(drawn: Drawn) -> None:
+    expected, (model, feeds) = expected_of(drawn), drawn
     result = convert(model)
     assert blocked_ops(result.model), [miss.reason for miss in result.near_misses]
-    assert_close(run(model, feeds), run(result.model, feeds))
+    assert_close(expected, run(result.model, feeds))
     assert not convert(result.model).changed
 
 
 @settings(QUICK, max_examples=40)
-@given(graphs())
-def test_priced_plans_give_the_same_numbers(drawn: tuple[onnx.ModelProto, dict[str, np.ndarray]]) -> None:
-    model, feeds = drawn
-    result = convert(model, force=False)
-    assert_close(run(model, feeds), run(result.model, feeds))
+@given(graphs(), st.integers(0, 99))
+def test_padding_lanes_of_random_graphs_do_not_matter(drawn: Drawn, seed: int) -> None:
+    expected, (model, feeds) = expected_of(drawn), drawn
+    with pytest.MonkeyPatch.context() as patch:
+        blocked, built = converted(model, patch)
+    assert_lanes_do_not_matter(blocked, built, expected, feeds, seed)
+
+
+@settings(QUICK, max_examples=20)
+@given(graphs(), st.sampled_from([2, 4]), st.integers(0, 99))
+def test_convolutions_by_winograd_do_not_read_padding_lanes(drawn: Drawn, tile: int, seed: int) -> None:
+    expected, (model, feeds) = expected_of(drawn), drawn
+    with pytest.MonkeyPatch.context() as patch:
+        blocked, built = converted(model, patch)
+    wild = poisoned(blocked, built, host().block, np.random.default_rng(seed))
+    for each in (blocked, wild):
+        assert_close(expected, run(by_winograd(each, tile), feeds))
+
+
+def by_winograd(model: onnx.ModelProto, tile: int) -> onnx.ModelProto:
+    """The model with all convolutions computed with tiles that can be."""
+    name = "convert_conv_to_winograd"
+    options = Options(max_weight_growth=1e9, extra={name: {"force": tile}})
+    return PassManager(passes=name, strict=True, options=options).run(model).model
 
 
 @settings(QUICK, max_examples=40)
 @given(graphs())
-def test_branches_with_captured_weights_give_the_same_numbers(
-    drawn: tuple[onnx.ModelProto, dict[str, np.ndarray]],
-) -> None:
+def test_priced_plans_give_the_same_numbers(drawn: Drawn) -> None:
+    expected, (model, feeds) = expected_of(drawn), drawn
+    result = convert(model, force=False)
+    assert_close(expected, run(result.model, feeds))
+
+
+@settings(QUICK, max_examples=40)
+@given(graphs())
+def test_branches_with_captured_weights_give_the_same_numbers(drawn: Drawn) -> None:
+    expected = expected_of(drawn)
     model, feeds = in_branch(drawn[0]), drawn[1] | {"is_taken": np.array(True)}
     result = convert(model)
     assert blocked_ops(result.model), [miss.reason for miss in result.near_misses]
-    assert_close(run(model, feeds), run(result.model, feeds))
+    assert_close(expected, run(result.model, feeds))
 
 
 @settings(QUICK, max_examples=30)
 @given(graphs(), st.integers(1, 6))
-def test_every_prefix_of_the_events_is_a_model(
-    drawn: tuple[onnx.ModelProto, dict[str, np.ndarray]], limit: int
-) -> None:
-    model, feeds = drawn
+def test_every_prefix_of_the_events_is_a_model(drawn: Drawn, limit: int) -> None:
+    expected, (model, feeds) = expected_of(drawn), drawn
     result = convert(model, limit=limit)
     assert len(result.events) <= limit
-    assert_close(run(model, feeds), run(result.model, feeds))
+    assert_close(expected, run(result.model, feeds))
 
 
 def test_time_grows_with_the_graph_only() -> None:

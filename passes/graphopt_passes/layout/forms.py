@@ -302,11 +302,11 @@ def _slice(node: Node, facts: Facts) -> Answer:
     if cut_axes(node) != [1]:
         return crop_form(node, facts)
     if node.graph.opset() < 10:
-        return None
+        return Mismatch("{} is sliced by attributes", x.name)
     starts, ends = integers(node.input(1)), integers(node.input(2))
     steps = integers(node.input(4)) if node.input(4) is not None else [1]
     if starts is None or ends is None or steps != [1] or len(starts) != 1:
-        return None
+        return Mismatch("{} is not sliced at known channels", x.name)
     total = sum(layout)
     start, end = (min(max(i + total if i < 0 else i, 0), total) for i in (starts[0], ends[0]))
     pieces = divided(layout, (start, end - start, total - end), facts.block) if start < end else None
@@ -324,8 +324,10 @@ def _transpose(node: Node, facts: Facts) -> Answer:
         return None
     if perm == (0, 2, 3, 1):
         layout = facts.layout(x)
-        if layout is None or len(layout) != 1:
+        if layout is None:
             return None
+        if len(layout) != 1:
+            return Mismatch("channels of {} lie apart", x.name)
         return Form(node, Kind.TO_NHWC, [x], [], facts.extents(x), ZERO, data={"channels": layout[0]})
     shape = x.shape
     if x.dtype != FLOAT or shape is None or not isinstance(shape[3], int) or shape[3] % 4 or not shape[3]:
