@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphopt.rewrite.tuned import processor
+from graphopt.system.machine import processor
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"

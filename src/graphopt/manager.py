@@ -18,7 +18,7 @@ from graphopt.ir.collector import make_room, weigh
 from graphopt.ir.interface import fix_shapes
 from graphopt.pipeline import INLINE, Pipeline, Plan, execute, pipeline_of
 from graphopt.rewrite import Event, Failure, Level, Log, NearMiss, Numerics, Options, RuleStats, Target
-from graphopt.rewrite.target import METADATA_KEY
+from graphopt.system.machine import METADATA_KEY
 
 if TYPE_CHECKING:
     from graphopt.audit import Audit

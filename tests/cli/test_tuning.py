@@ -14,8 +14,8 @@ from graphopt import Options, PassManager, demo
 from graphopt.cli.app import app
 from graphopt.errors import ModelError, UsageError
 from graphopt.pipeline.tuning import tuner, tuners
-from graphopt.rewrite import tuned
-from graphopt.rewrite.target import Target, host
+from graphopt.system import tuned
+from graphopt.system.machine import Target, host
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.tuning import CASES, Case, LayoutTuner, Timing, fit
 

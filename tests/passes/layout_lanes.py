@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.rewrite import Outcome
-from graphopt.rewrite.target import host
+from graphopt.system.machine import host
 from graphopt_passes.layout import nchwc, weights
 from graphopt_passes.layout.emit import Blocked, Builder
 from graphopt_passes.layout.facts import Kind

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from graphopt.errors import ModelError
 from graphopt.manager import PassManager
 from graphopt.rewrite import Target
-from graphopt.rewrite.target import METADATA_KEY, host
+from graphopt.system.machine import METADATA_KEY, host
 from tests.passes import layout_models as models
 from tests.passes.layout_emulation import emulate
 

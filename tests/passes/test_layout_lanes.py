@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from graphopt.rewrite.target import host
+from graphopt.system.machine import host
 from graphopt_passes.layout import forms
 from graphopt_passes.layout.emit import BUILDERS
 from graphopt_passes.layout.facts import Kind

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from graphopt.rewrite.target import host
+from graphopt.system.machine import host
 from graphopt_passes.layout import weights
 from graphopt_passes.layout.mincut import INFINITE, Cut
 from tests.passes.layout_emulation import weight_both, weight_outputs

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from graphopt import Options, PassManager
-from graphopt.rewrite.target import host
+from graphopt.system.machine import host
 from tests.passes.layout_lanes import assert_lanes_do_not_matter, converted, poisoned
 from tests.passes.layout_models import (
     PASS,

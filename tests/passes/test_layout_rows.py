@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import Options, PassManager
-from graphopt.rewrite.target import host
+from graphopt.system.machine import host
 from tests.passes.layout_models import assert_close, run
 
 pytestmark = pytest.mark.skipif(host().block == 1, reason="no blocked kernels on this machine")

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt.rewrite.target import host
+from graphopt.system.machine import host
 from graphopt_passes.layout.transposed import Axis
 from tests.passes.layout_emulation import emulate
 from tests.passes.layout_models import assert_close, blocked_ops, convert, run

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from graphopt.manager import Result
-from graphopt.rewrite.target import host
+from graphopt.system.machine import host
 from graphopt.verify import compare
 from tests.passes import test_winograd as plain
 from tests.passes import test_winograd_blocked as blocked

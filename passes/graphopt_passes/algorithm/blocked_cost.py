@@ -12,8 +12,8 @@ from math import prod
 from typing import Any
 
 from graphopt.rewrite import Mismatch
-from graphopt.rewrite.target import Target
-from graphopt.rewrite.tuned import figures
+from graphopt.system.machine import Target
+from graphopt.system.tuned import figures
 from graphopt_passes.algorithm.blocked import FUSED, BlockedLayer, Grid
 from graphopt_passes.algorithm.choice import Choice, growth, slower, tables
 from graphopt_passes.algorithm.transforms import TILES_OF, Filtering

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from graphopt.errors import UsageError
 from graphopt.ir import Graph, Model
 from graphopt.rewrite import GraphPass, Level, Mismatch, Numerics, Rewriter
-from graphopt.rewrite.target import METADATA_KEY as METADATA
-from graphopt.rewrite.target import Target, host
+from graphopt.system.machine import METADATA_KEY as METADATA
+from graphopt.system.machine import Target, host
 from graphopt_passes.algorithm import blocked_cost
 from graphopt_passes.algorithm.blocked import DOMAIN, FUSED, BlockedBuilder, BlockedLayer, read_blocked, sizes
 from graphopt_passes.algorithm.blocked_cost import BlockedRates

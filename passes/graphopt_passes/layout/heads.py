@@ -11,7 +11,7 @@ from onnx import TensorProto
 from graphopt.ir import Node, Value
 from graphopt.match import Mismatch
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
-from graphopt.rewrite.target import host
+from graphopt.system.machine import host
 from graphopt_passes.layout.nchwc import would_block
 
 _BLOCKED = "com.microsoft.nchwc"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from graphopt.ir import Graph
 from graphopt.match import Mismatch
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
-from graphopt.rewrite.target import METADATA_KEY, Target, host
+from graphopt.system.machine import METADATA_KEY, Target, host
 from graphopt_passes.layout.emit import DOMAIN, Builder
 from graphopt_passes.layout.plan import Plan, blocks_something, make_plan
 from graphopt_passes.layout.report import rows
@@ -23,8 +23,9 @@ class ConvertLayoutNchwc(GraphPass):
     only, and says so in its metadata.
 
     `Options(extra={"convert_layout_nchwc": {...}})` takes `"force"`: True blocks all that can be, whatever the
-    cost model says; `"rates"`: `Rates` in place of what `graphopt tune` measured here or of the built-in ones; and
-    `"plan"`: a list that takes the rows of `layout.report`, what becomes of each node and both prices.
+    cost model says; and `"rates"`: `Rates` in place of what `graphopt tune` measured here or of the built-in ones.
+    The log of a run that explains has the rows of `layout.report` among its findings: what becomes of each node, and
+    both prices.
     """
 
     name = "convert_layout_nchwc"
@@ -52,9 +53,8 @@ class ConvertLayoutNchwc(GraphPass):
 
     def _convert(self, graph: Graph, rw: Rewriter, target: Target) -> None:
         plan = plan_of(graph, rw)
-        table = rw.options.extra.get(self.name, {}).get("plan")
-        if isinstance(table, list):
-            table += rows(graph, plan)
+        if rw.log.listen:
+            rw.log.show(self.name, rows(graph, plan))
         self._explain(plan, rw)
         builder = Builder(rw, self.name, target.block)
         converted = False

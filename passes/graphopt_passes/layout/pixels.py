@@ -7,7 +7,7 @@ from typing import ClassVar
 from graphopt.ir import Node
 from graphopt.match import Mismatch
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
-from graphopt.rewrite.target import host
+from graphopt.system.machine import host
 
 _REORDERS = ("com.microsoft.nchwc::ReorderInput", "com.microsoft.nchwc::ReorderOutput")
 

@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Graph, Node, Value
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
-from graphopt.rewrite.target import host
+from graphopt.system.machine import host
 from graphopt_passes.fusion.axes import absolute, read_axes, write_with_axes
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.activations import ELEMENTWISE

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from graphopt.rewrite.target import Target
-from graphopt.rewrite.tuned import figures
+from graphopt.system.machine import Target
+from graphopt.system.tuned import figures
 
 PASS = "convert_layout_nchwc"
 

@@ -18,8 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.errors import UsageError
 from graphopt.pipeline.tuning import Progress
-from graphopt.rewrite.target import Target, host
 from graphopt.system.files import scratch
+from graphopt.system.machine import Target, host
 from graphopt.system.sessions import kernel_events, open_session
 from graphopt_passes.layout import timing, weights
 from graphopt_passes.layout.timing import RATES, Rates, Shape

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from graphopt.rewrite.tuned import processor
+from graphopt.system.machine import processor
 
 _PACKAGES = ("graphopt", "onnx", "onnxruntime", "numpy", "onnxoptimizer", "onnxsim", "onnxslim", "onnxscript")
 

@@ -22,12 +22,10 @@ def layout(
     from rich.text import Text
 
     from graphopt.manager import PassManager
-    from graphopt.rewrite import Options
 
-    plan: list[tuple[str, ...]] = []
     clean = PassManager("basic", strict=True).run(read_source(model)).model
-    options = Options(extra={_PASS: {"plan": plan}})
-    PassManager(passes=f"convert_gemm_to_conv,{_PASS}", target=target, options=options).run(clean)
+    result = PassManager(passes=f"convert_gemm_to_conv,{_PASS}", target=target, explain=True).run(clean)
+    plan = result.log.findings.get(_PASS, [])
     if as_json:
         show_json([dict(zip(_TITLES, row, strict=True)) for row in plan])
         return

@@ -22,8 +22,8 @@ def tune(
 ) -> None:
     """Measure this machine for the passes that choose by cost; they use the figures from then on."""
     from graphopt.pipeline.tuning import tuner, tuners
-    from graphopt.rewrite import tuned
-    from graphopt.rewrite.target import host
+    from graphopt.system import tuned
+    from graphopt.system.machine import host
 
     target = host()
     names = list(passes or []) + (["convert_layout_nchwc"] if layout else [])

@@ -1,7 +1,7 @@
 """Measuring this machine for the passes that choose by cost.
 
 A pass that can be tuned names its tuner in a class attribute, `tuner = "package.module:Class"`; the class is made
-without arguments and has what `Tuner` says. What it measures is kept by `graphopt.rewrite.tuned`, and the pass reads it
+without arguments and has what `Tuner` says. What it measures is kept by `graphopt.system.tuned`, and the pass reads it
 there.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from graphopt.errors import PassError, UsageError
 from graphopt.pipeline.registry import registry
-from graphopt.rewrite.target import Target
+from graphopt.system.machine import Target
 
 Progress = Callable[[str, float], None]
 """Told what is being measured and how much of the work is done, 0 to 1."""

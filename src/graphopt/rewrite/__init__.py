@@ -18,7 +18,7 @@ from graphopt.rewrite.rule import (
     PatternRule,
     Rule,
 )
-from graphopt.rewrite.target import Target
+from graphopt.system.machine import Target
 
 __all__ = [
     "FAMILIES", "FIRED", "Decline", "Driver", "Event", "Failure", "Fired", "GraphPass", "Level", "Log", "Mismatch",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
@@ -124,6 +124,7 @@ class Log:
         near_misses: declined places by (rule, node); only collected when `listen` is set.
         failures: passes that raised.
         stats: per pass.
+        findings: what passes have to show besides, as rows of a table by pass; only collected when `listen` is set.
         listen: whether reasons are wanted; they cost time.
         profile: whether every attempt is timed.
         limit: the most events to allow; at the limit every pass stops. Bisection replays prefixes with it.
@@ -133,6 +134,7 @@ class Log:
     near_misses: dict[tuple[str, str], NearMiss] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     stats: dict[str, RuleStats] = field(default_factory=dict)
+    findings: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
     listen: bool = False
     profile: bool = False
     limit: int | None = None
@@ -178,3 +180,13 @@ class LogView:
     def full(self) -> bool:
         """Whether the limit is reached."""
         return self._log.full
+
+    def show(self, rule: str, rows: Iterable[tuple[str, ...]]) -> None:
+        """Add to what a pass has to show besides its rewrites; kept where reasons are wanted.
+
+        Args:
+            rule: the pass.
+            rows: of a table.
+        """
+        if self._log.listen:
+            self._log.findings.setdefault(rule, []).extend(rows)

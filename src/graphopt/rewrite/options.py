@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from graphopt.rewrite.target import Target
+from graphopt.system.machine import Target
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Settings that passes may read from `rw.options`.
+    """Settings that passes may read from `rw.options`; what they have to tell goes into the log.
 
     Attributes:
         target: the machine that layout passes write for; None means the present one.

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from graphopt.analysis.nodes import dtype_of_output
 from graphopt.ir import Dim, Value
 from graphopt.rewrite import Mismatch
-from graphopt.rewrite.target import Target, host
+from graphopt.system.machine import Target, host
 
 DOMAIN = "com.microsoft"
 NEWEST = 26

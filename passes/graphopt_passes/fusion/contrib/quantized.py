@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt.rewrite.target import host
+from graphopt.system.machine import host
 from graphopt_passes.elimination.facts import only_reader
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, may_sum_nothing, sums_bytes_exactly
 from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, dequantized, quantization

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Mismatch, OpRule, Outcome, Rewriter
-from graphopt.rewrite.target import host
+from graphopt.system.machine import host
 from graphopt_passes.fusion.contrib.operands import NEWEST, X86
 
 _SHARED = ("Add", "Mul", "Concat", "Gather")

@@ -1,7 +1,8 @@
-"""The machine that a layout is written for."""
+"""The machine: the present one, and those that a layout can be written for."""
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -49,8 +50,6 @@ class Target:
 @lru_cache(maxsize=1)
 def host() -> Target:
     """The present machine, as the processor's flags tell."""
-    import platform
-
     machine = platform.machine().lower()
     if machine in ("aarch64", "arm64"):
         return Target("neon", _BLOCKS["neon"])
@@ -63,6 +62,17 @@ def host() -> Target:
         if flag in flags:
             return Target(name, _BLOCKS[name])
     return Target("sse2", _BLOCKS["sse2"]) if flags else _probe()
+
+
+def processor() -> str:
+    """The name of the processor, as the system states it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
 
 
 def _x86_flags() -> set[str]:

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from graphopt.errors import ModelError
-from graphopt.rewrite.target import Target
 from graphopt.system.files import naming, write_text
+from graphopt.system.machine import Target, processor
 
 VARIABLE = "GRAPHOPT_TUNED"
 _FORMAT = 1
@@ -96,17 +95,6 @@ def machine() -> dict[str, str]:
     import onnxruntime as ort
 
     return {"processor": processor(), "onnxruntime": str(ort.__version__)}
-
-
-def processor() -> str:
-    """The name of the processor, as the system states it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _stamp(path: Path | None) -> int:
