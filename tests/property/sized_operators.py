@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,11 +32,12 @@ class Drawn:
     attrs: dict[str, Any] = field(default_factory=dict)
     outputs: int = 1
 
-    def model(self, fed: int = 1) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    def model(self, fed: Collection[int] = (0,), shaped: bool = True) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         """A model of this node alone and a feed for it.
 
         Args:
-            fed: how many operands are inputs; the others are constant.
+            fed: which operands are inputs; the others are constant.
+            shaped: whether the model says what shape each input has; else it says so of the first alone.
         """
         names = ["" if a is None else f"x{i}" for i, a in enumerate(self.operands)]
         node = helper.make_node(self.op, names, [f"y{i}" for i in range(self.outputs)])
@@ -44,9 +45,12 @@ class Drawn:
             kind = onnx.AttributeProto.INTS if value == [] else None
             node.attribute.append(helper.make_attribute(name, value, attr_type=kind))
         feed = {n: a for n, a in zip(names, self.operands, strict=True) if a is not None}
-        held = [numpy_helper.from_array(feed.pop(n), n) for n in names[fed:] if n]
+        held = [numpy_helper.from_array(feed.pop(n), n) for i, n in enumerate(names) if n and i not in fed]
         inputs = [
-            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feed.items()
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape if shaped or name == names[0] else None
+            )
+            for name, a in feed.items()
         ]
         outputs = [helper.make_value_info(n, onnx.TypeProto()) for n in node.output]
         graph = helper.make_graph([node], "g", inputs, outputs, held)

@@ -242,6 +242,18 @@ def _normal(facts: Facts, axes: Sequence[int]) -> Doubts:
     return [(index, axis % rank) for index, rank in ranks for axis in axes if -rank <= axis < rank]
 
 
+def _overlooked(facts: Facts) -> Doubts:
+    """Inference takes an operand of which it has no shape for one that is left out."""
+    unseen = any(facts.shape(index) is None for index in _runtime_operands(facts.node))
+    return [(0, axis) for claim in facts.claims for axis in range(len(claim or ()))] if unseen else []
+
+
+def _runtime_operands(node: Node) -> list[int]:
+    """Axes and steps that are known at run time only."""
+    operands = ((index, node.input(index)) for index in (3, 4))
+    return [index for index, value in operands if value is not None and not value.is_const]
+
+
 def _squeeze(facts: Facts) -> Doubts:
     return facts.whole() if _squeezes_nothing(facts.node) or facts.shape(1) == (0,) else []
 
@@ -382,6 +394,10 @@ TABLE: tuple[Disagreement, ...] = (
         lambda facts: facts.whole() if _has_output_shape(facts.node) else [], _has_output_shape, own_rule_is_right=True,
     ),
     Disagreement("Slice backwards to the largest integer", ("Slice",), _slice, _slice_may_differ),
+    Disagreement(
+        "Slice and Pad with operands of unknown rank", ("Pad", "Slice"), _overlooked,
+        lambda node: bool(_runtime_operands(node)), own_rule_is_right=True,
+    ),
     Disagreement("Squeeze with an empty list of axes", ("Squeeze",), _squeeze, _squeezes_nothing),
     Disagreement("Squeeze with axes out of order", ("Squeeze",), _unsorted, _squeezes_unsorted, own_rule_is_right=True),
     Disagreement("Reductions of empty tensors", (*_REDUCTIONS, "ArgMax", "ArgMin"), _reduction, _never),

@@ -15,6 +15,7 @@ from graphopt.analysis.alike import as_call, as_node, body_alike
 from graphopt.analysis.calls import CallSizes
 from graphopt.analysis.disagreements import may_disagree
 from graphopt.analysis.lengths import NEVER_LONGER, SIZES_IN_ATTRIBUTES
+from graphopt.analysis.overridable import CallersChoice, is_default
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.flush import emit
@@ -49,6 +50,7 @@ class Skeleton:
         self.seeds: list[Value] = []
         self._output_types = output_types
         self._seed_dims = seed_dims
+        self._choice: CallersChoice | None = None
         for domain, version in model.graph.opsets.items():
             self.proto.opset_import.add(domain=domain, version=version)
         for function in model.functions if _calls_are_few(model) else ():
@@ -76,8 +78,13 @@ class Skeleton:
             self._input(value, target.input.add(name=value.name), inner=graph.owner is not None)
         for value in graph.initializers:
             tensor = value.tensor
-            if tensor is not None:
+            if tensor is None or is_default(value):
+                continue
+            if value.is_const or value.is_input:
                 _strip(tensor, target.initializer.add(name=value.name))
+            else:
+                # What training changes has a size, and contents that no inference may rely on.
+                target.input.add(name=value.name, type=encode_type(TensorType(tensor.dtype, tensor.dims)))
         if graph.owner is not None:
             _show_captured(graph, target)
         self._nodes(graph, target)
@@ -176,8 +183,14 @@ class Skeleton:
             if value is None or value_type is None:
                 continue
             self.seeds.append(value)
-            if isinstance(value_type, TensorType) and value_type.shape is not None and not self._seed_dims:
-                value_type = TensorType(value_type.dtype, (None,) * len(value_type.shape))
+            if isinstance(value_type, TensorType) and value_type.shape is not None:
+                if self._choice is None:
+                    self._choice = CallersChoice(node.graph.model)
+                if self._choice.sizes_any(node):
+                    # What is declared came from the default.
+                    value_type = TensorType(value_type.dtype, None)
+                elif not self._seed_dims:
+                    value_type = TensorType(value_type.dtype, (None,) * len(value_type.shape))
             target.value_info.add(name=value.name, type=encode_type(value_type))
 
     def _owner(self, node: Node, target: onnx.NodeProto) -> None:
