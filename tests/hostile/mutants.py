@@ -209,7 +209,7 @@ def _constant(rng: random.Random, model: onnx.ModelProto) -> None:
     count = int(np.prod(dims)) if all(0 <= d < 100 for d in dims) else 0
     with np.errstate(all="ignore"):
         values = np.array([rng.choice(choices) for _ in range(min(count, 4096))])
-    if len(values) == int(np.prod(dims)):
+    if min(dims, default=0) >= 0 and len(values) == int(np.prod(dims)):
         kind_of = helper.tensor_dtype_to_np_dtype(dtype)
         with np.errstate(all="ignore"):
             tensor.CopyFrom(numpy_helper.from_array(values.astype(kind_of).reshape(dims), tensor.name))

@@ -11,7 +11,7 @@ from graphopt.analysis.disagreements import BROKEN, ENTRIES, Facts, doubts
 from graphopt.analysis.shapes import Shape, ShapeAnalysis
 from graphopt.analysis.shapes.engine import DECLINED, SHAPE_RULES
 from graphopt.analysis.shapes.reduce import REDUCTIONS
-from graphopt.analysis.skeleton import WRONG_SLICE, has_its_operands
+from graphopt.analysis.skeleton import WRONG_SLICE, is_safe
 from graphopt.ir import Node, Tensor, TensorType, Value, ValueType
 from graphopt.ir.flush import emit
 from graphopt.ir.types import decode_type, encode_type
@@ -68,7 +68,7 @@ def _standard(node: Node) -> list[ValueType | None]:
     unknown: list[ValueType | None] = [None] * len(node.outputs)
     opset = node.graph.opset(node.domain)
     info = node.schema
-    if info is None or node.subgraphs or not has_its_operands(node, info):
+    if info is None or node.subgraphs or not is_safe(node, info):
         return unknown
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import onnx
@@ -19,6 +21,7 @@ from graphopt.analysis.overridable import CallersChoice, is_default
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.flush import emit
+from graphopt.ir.schema import op_schema
 from graphopt.ir.types import encode_type
 
 KEPT_BYTES = 1024 * 8
@@ -124,7 +127,7 @@ class Skeleton:
             if contrib and (proto := self._alike(node)) is not None:
                 protos.append(proto)
                 continue
-            malformed = schema is not None and (op.startswith("malformed ") or not has_its_operands(node, schema))
+            malformed = schema is not None and (op.startswith("malformed ") or not is_safe(node, schema))
             if malformed or (in_function and may_disagree(node)):
                 protos.append(_stand_in(node))
             elif op == "Slice" and graph.opset() == WRONG_SLICE and not _is_of_shape(node):
@@ -183,14 +186,15 @@ class Skeleton:
             if value is None or value_type is None:
                 continue
             self.seeds.append(value)
-            if isinstance(value_type, TensorType) and value_type.shape is not None:
+            shape = value_type.shape if isinstance(value_type, TensorType) else None
+            if isinstance(value_type, TensorType) and shape is not None:
                 if self._choice is None:
                     self._choice = CallersChoice(node.graph.model)
                 if self._choice.sizes_any(node):
                     # What is declared came from the default.
                     value_type = TensorType(value_type.dtype, None)
                 elif not self._seed_dims:
-                    value_type = TensorType(value_type.dtype, (None,) * len(value_type.shape))
+                    value_type = TensorType(value_type.dtype, (None,) * len(shape))
             target.value_info.add(name=value.name, type=encode_type(value_type))
 
     def _owner(self, node: Node, target: onnx.NodeProto) -> None:
@@ -253,11 +257,41 @@ _OPTIONAL_FIRST = {"Loop": 2, "Scan": 1}
 """How many operands may be missing before those that may not: trip count and condition, the lengths of opset 8."""
 
 
-def has_its_operands(node: Node, schema: OpInfo) -> bool:
-    """Whether no required operand is missing and none is too many: inference ends the process on some such nodes.
+def is_safe(node: Node, schema: OpInfo) -> bool:
+    """Whether the standard's inference can be asked about a node: on some malformed ones it ends the process.
 
-    A `GatherND` with a negative number of batch dimensions ends it too.
+    No required operand may be missing and none too many, and no attribute that names or counts axes may be beyond
+    what any tensor has: inference reads those as 32-bit integers and takes them for positions in memory.
     """
+    return _has_its_operands(node, schema) and _has_real_axes(node, schema)
+
+
+def _has_real_axes(node: Node, schema: OpInfo) -> bool:
+    for name in _axis_attributes(node.op_type, node.domain, schema.since_version):
+        value = node.attrs.get(name)
+        if value is None:
+            continue
+        for axis in value if isinstance(value, tuple) else (value,):
+            if not isinstance(axis, int) or not -_MOST_AXES <= axis <= _MOST_AXES:
+                return False
+    return True
+
+
+_MOST_AXES = 64
+"""No runtime knows tensors of more."""
+
+_NAMING_AXES = frozenset({
+    "axis", "axes", "batch_axis", "batch_dims", "perm", "scan_input_axes", "scan_output_axes", "time_axis",
+})  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _axis_attributes(op_type: str, domain: str, version: int) -> tuple[str, ...]:
+    schema = op_schema(op_type, domain, version)
+    return tuple(sorted(_NAMING_AXES & schema.attributes.keys())) if schema is not None else ()
+
+
+def _has_its_operands(node: Node, schema: OpInfo) -> bool:
     if node.op == "GatherND" and node.attr("batch_dims", 0) < 0:
         return False
     inputs = node.inputs
