@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -76,7 +77,7 @@ class Skeleton:
         self._nodes(graph, target)
 
     def _graph(self, graph: Graph, target: onnx.GraphProto) -> None:
-        target.name = graph.name or "graph"
+        target.name = "graph"  # its own need not be text
         for value in graph.inputs:
             self._input(value, target.input.add(name=value.name), inner=graph.owner is not None)
         for value in graph.initializers:
@@ -124,7 +125,7 @@ class Skeleton:
             op = node.op
             schema = schemas[op] if op in schemas else schemas.setdefault(op, node.schema)
             contrib = node.domain and not in_function and isinstance(target, onnx.GraphProto)
-            if contrib and (proto := self._alike(node)) is not None:
+            if contrib and _has_real_axes(node, _NAMING_AXES) and (proto := self._alike(node)) is not None:
                 protos.append(proto)
                 continue
             malformed = schema is not None and (op.startswith("malformed ") or not is_safe(node, schema))
@@ -263,11 +264,13 @@ def is_safe(node: Node, schema: OpInfo) -> bool:
     No required operand may be missing and none too many, and no attribute that names or counts axes may be beyond
     what any tensor has: inference reads those as 32-bit integers and takes them for positions in memory.
     """
-    return _has_its_operands(node, schema) and _has_real_axes(node, schema)
+    return _has_its_operands(node, schema) and _has_real_axes(
+        node, _axis_attributes(node.op_type, node.domain, schema.since_version)
+    )
 
 
-def _has_real_axes(node: Node, schema: OpInfo) -> bool:
-    for name in _axis_attributes(node.op_type, node.domain, schema.since_version):
+def _has_real_axes(node: Node, names: Iterable[str]) -> bool:
+    for name in names:
         value = node.attrs.get(name)
         if value is None:
             continue
