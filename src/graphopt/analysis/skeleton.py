@@ -297,6 +297,8 @@ def _axis_attributes(op_type: str, domain: str, version: int) -> tuple[str, ...]
 def _has_its_operands(node: Node, schema: OpInfo) -> bool:
     if node.op == "GatherND" and node.attr("batch_dims", 0) < 0:
         return False
+    if node.op == "Split" and node.attr("num_outputs", 0) > len(node.outputs):
+        return False  # inference makes a list of so many sizes
     inputs = node.inputs
     if not schema.min_inputs <= len(inputs) <= schema.max_inputs:
         return False
