@@ -6,9 +6,7 @@ Built field by field, so that a model of two gigabytes is never copied.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from collections.abc import Iterable, Sequence
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
