@@ -24,6 +24,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import onnx
+
 MEMORY = 3 << 29
 """Bytes of address space that a command may take beyond what imports take."""
 
@@ -272,6 +274,11 @@ def _import() -> None:
         "onnx.reference", "onnxruntime", "rich.progress", "rich.table",
     ):  # fmt: skip
         importlib.import_module(module)
+    from graphopt.manager import PassManager
+
+    PassManager("all").run(
+        onnx.parser.parse_model('<ir_version: 9, opset_import: ["" : 18]> g (float x) => (y) { y = Neg (x) }')
+    )
 
 
 def table(found: Sequence[Outcome]) -> str:

@@ -528,6 +528,44 @@ def follows_long_vectors(graph: onnx.GraphProto, limit: int, outer: Collection[s
     return any(follows_long_vectors(each, limit, long) for each in inner)
 
 
+_WIDE = 1 << 12
+"""Sizes from which on a product of two makes a vector that is no shape."""
+
+_FLATTENING = frozenset({"Flatten", "Reshape", "Squeeze"})
+
+
+def may_follow_products(model: Model, graph: onnx.GraphProto) -> bool:
+    """Whether vectors of unknown length are followed that may be flattened products of large computed sizes.
+
+    Where a size is computed, only contents tell how long a vector of all the elements is, so that it is too late then.
+
+    Args:
+        model: the model.
+        graph: its graph with the lengths that are known without contents.
+    """
+    bounds: dict[Value, float] = {}
+    types = {info.name: info.type.tensor_type for info in (*graph.value_info, *graph.output)}
+    if not any(dim.dim_value > _LONG for tensor in types.values() for dim in tensor.shape.dim) and not any(
+        n.op in _GROWING and not _is_constant(n) and _makes_long(n, bounds, _WIDE) for n in model.nodes()
+    ):
+        return False
+    unknown = {name for name, tensor in types.items() if _is_unknown_vector(tensor)}
+    made = (node.output[0] for node in graph.node if node.op_type in _FLATTENING | _GROWING and node.output)
+    risky = unknown.intersection(made)
+    return bool(risky) and any(not risky.isdisjoint(n.input) for n in graph.node if n.op_type in _FOLLOWERS)
+
+
+def _is_constant(node: Node) -> bool:
+    """Whether the operand that states the size is constant, so that no contents are needed to know it."""
+    value = node.inputs[-1] if node.inputs else None
+    return value is not None and value.is_const
+
+
+def _is_unknown_vector(tensor: onnx.TypeProto.Tensor) -> bool:
+    dims = tensor.shape.dim
+    return len(dims) == 1 and not dims[0].HasField("dim_value")
+
+
 def _largest(value: Value | None, known: dict[Value, float], depth: int = 0) -> float:
     """A bound of the numbers that propagation would compute from constants and fixed shapes; 0 where there is none."""
     if value is None or depth > _DEEPEST:

@@ -17,6 +17,7 @@ from graphopt.analysis.skeleton import (
     contents_may_explode,
     follows_long_vectors,
     longest_vector,
+    may_follow_products,
     may_make_vectors,
 )
 from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value, ValueType
@@ -55,7 +56,9 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     skeleton = Skeleton(model)
     if data_prop and may_make_vectors(model):
         lengths = _infer(model, skeleton, data_prop=False)
-        data_prop = lengths is not None and not follows_long_vectors(lengths.graph, longest_vector(model))
+        data_prop = lengths is not None and not (
+            follows_long_vectors(lengths.graph, longest_vector(model)) or may_follow_products(model, lengths.graph)
+        )
     result = _infer(model, skeleton, data_prop)
     if result is None:
         result = _infer(model, skeleton := Skeleton(model, output_types=False), data_prop)

@@ -189,7 +189,7 @@ class Node:
         """For a `Constant` node, its tensor, whichever attribute states it; None for a sparse one, and for several."""
         if self._tensor is None and len(self.attrs) == 1:
             for name, value in self.attrs.items():
-                if name == "value" and isinstance(value, Tensor):
+                if name == "value" and isinstance(value, Tensor) and value.is_known:
                     write(self, "_tensor", value)
                 elif name in _CONSTANT_TYPES and not isinstance(value, onnx.AttributeProto):
                     write(self, "_tensor", Tensor.from_array(np.asarray(value, dtype=_CONSTANT_TYPES[name])))

@@ -17,7 +17,7 @@ from onnx import TensorProto, numpy_helper
 
 from graphopt.errors import ModelError
 from graphopt.ir.seal import Sealed, shown, write
-from graphopt.ir.types import element_bits, tensor_nbytes
+from graphopt.ir.types import KNOWN_TYPES, element_bits, tensor_nbytes
 
 _CACHE_LIMIT = 1 << 16
 """Arrays up to this many bytes are kept after the first look; larger ones are viewed anew each time."""
@@ -179,6 +179,11 @@ class Tensor:
     def numel(self) -> int:
         """Number of elements."""
         return math.prod(self.dims)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its element type is one that this version knows."""
+        return self.dtype in KNOWN_TYPES
 
     @property
     def nbytes(self) -> int:

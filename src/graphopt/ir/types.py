@@ -26,6 +26,9 @@ for _name, _bits in (("UINT4", 4), ("INT4", 4), ("FLOAT4E2M1", 4), ("UINT2", 2),
     if hasattr(TensorProto, _name):
         _BITS[getattr(TensorProto, _name)] = _bits
 
+KNOWN_TYPES = frozenset(_BITS) | {TensorProto.STRING}
+"""The element types that this version can read."""
+
 FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 """The floating-point element types that arithmetic operators accept."""
 

@@ -141,8 +141,10 @@ class Value:
     @property
     def constant_tensor(self) -> Tensor | None:
         """The tensor that it always holds: an initializer that no caller and no training changes, or a `Constant`."""
-        if self.tensor is not None:
-            return None if self.is_input or self.is_trained else self.tensor
+        tensor = self.tensor
+        if tensor is not None:
+            # What an element type means that this version does not know, nobody can compute with.
+            return None if self.is_input or self.is_trained or not tensor.is_known else tensor
         producer = self.producer
         if producer is not None and producer.op == "Constant":
             return producer.constant_tensor()
