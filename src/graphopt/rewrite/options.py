@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -37,3 +37,8 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
+
+    def __reduce__(self) -> tuple[type[Options], tuple[Any, ...]]:
+        """For child processes; a mapping that nobody can change cannot be pickled."""
+        values = (getattr(self, each.name) for each in fields(self))
+        return Options, tuple(dict(value) if isinstance(value, Mapping) else value for value in values)
