@@ -7,7 +7,7 @@ import math
 import onnx
 import pytest
 
-from graphopt.errors import PassError
+from graphopt.errors import Decline, PassError
 from graphopt.ir import Model
 from graphopt.match import Attr, Const, Either, Opt, Product, Rest, Scalar, Var, compile_pattern
 from tests.engine.matching import found, graph, producer, reason, relu_of_neg
@@ -237,6 +237,49 @@ def test_a_silent_constant_is_no_near_miss():
     model = graph("a = Neg (x) y = Add (a, x) z = Abs (a)", **TWO)
     assert reason(lambda op, x: op.Add(op.Neg(x), Const("b")), model) == "a has other readers"
     assert reason(lambda op, x: op.Add(op.Neg(x), Const("b", silent=True)), model) == ""
+
+
+def test_a_silent_scalar_is_no_near_miss():
+    model = graph("a = Neg (x) y = Mul (a, x) z = Abs (a)", **TWO)
+    assert reason(lambda op, x: op.Mul(op.Neg(x), Scalar("s")), model) == "a has other readers"
+    assert reason(lambda op, x: op.Mul(op.Neg(x), Scalar("s", silent=True)), model) == ""
+
+
+def test_what_a_rewrite_declines_is_tried_the_other_way_round():
+    model = graph("a = Neg (x) b = Neg (w) y = Add (a, b)", inputs="float[N] x, float[N] w")
+    compiled = compile_pattern(lambda op, z: op.Add(op.Neg(z), Var("rest"), _bind="add"))
+
+    def accept(match):
+        seen.append(match.z.name)
+        if match.z.name != wanted:
+            raise Decline("{} is negated", match.z.name)
+
+    for wanted, order in (("x", ["x"]), ("w", ["x", "w"])):
+        seen: list[str] = []
+        match = compiled.match(producer(model), accept)
+        assert (match.z.name, seen) == (wanted, order)
+    seen, wanted = [], "neither"
+    with pytest.raises(Decline, match="x is negated"):
+        compiled.match(producer(model), accept)
+
+
+def test_names_of_outputs_and_operands_are_bound_when_a_rewrite_sees_them():
+    model = graph("a, b = Split <axis = 1, num_outputs = 2> (x) y = Concat <axis = 1> (a, b, x)")
+
+    def pattern(op, x):
+        one, two = op.Split(x, _outputs=("one", "two"), _other_attrs=True)
+        return op.Concat(one, two, Rest("others"), axis=Attr("axis"))
+
+    def accept(match):
+        assert [value.name for value in (match.one, match.two, *match.others)] == ["a", "b", "x"]
+        assert match.axis == 1
+
+    compile_pattern(pattern).match(producer(model), accept)
+
+
+def test_a_rank_that_is_not_known_is_said():
+    model = graph("a = my.domain.Any (x) y = Neg (a)")
+    assert reason(lambda op: op.Neg(Var("x", rank=2)), model) == "the rank of a is not known"
 
 
 def test_a_pattern_reads_as_onnx():

@@ -70,8 +70,12 @@ class CompiledPattern:
         if not self.roots:
             raise self._wrong("it has no operator that it ends in")
 
-    def match(self, node: Node) -> Match:
+    def match(self, node: Node, accept: Callable[[Match], object] | None = None) -> Match:
         """What fits at a node.
+
+        Args:
+            node: the last operator.
+            accept: what else must hold: it raises `Decline` where it does not, and another way to fit is tried.
 
         Raises:
             Decline: without a reason where the operators do not fit, with one where something else does not.
@@ -81,9 +85,9 @@ class CompiledPattern:
             if needs and not _are_there(node, needs, far):
                 continue
             m = Match(node, self.names)
-            if step(node.outputs[0], m, partial(_last, m, declined)):
+            if step(node.outputs[0], m, partial(_last, m, declined, accept)):
                 return m
-        raise declined[0] if declined else Decline
+        raise next((reason for reason in declined if reason.args), Decline)
 
     def validate(self) -> None:
         """See whether the standard has the operators and attributes of the pattern; tests do.
@@ -143,13 +147,17 @@ def _names(part: Pattern) -> Iterator[tuple[str, Pattern | Apply]]:
         yield from ((attr.name, part) for attr in part.apply.attrs.values() if attr.name)
 
 
-def _last(m: Match, declined: list[Decline]) -> bool:
+def _last(m: Match, declined: list[Decline], accept: Callable[[Match], object] | None) -> bool:
     """What comes after the walk over the operators: everything else must fit, or another way is tried."""
+    bound = dict(m.bound)
     try:
         conditions.check(m)
+        if accept is not None:
+            accept(m)
     except Decline as reason:
         declined.append(reason)
         m.bound.clear()
+        m.bound.update(bound)
         return False
     return True
 
@@ -175,7 +183,17 @@ def _walk(pattern: Pattern | None, seen: set[object]) -> Iterator[Pattern]:
 def _needs(last: Output | Product) -> list[frozenset[str]]:
     """Operators of which one must compute an input of the last operator: almost every node is turned down here."""
     inputs = last.apply.inputs if isinstance(last, Output) else last.factors
-    return [frozenset(part.apply.ops) for part in inputs if isinstance(part, Output)]
+    return [ops for part in inputs if (ops := _makers(part))]
+
+
+def _makers(part: Pattern | None) -> frozenset[str]:
+    """The operators of which one must compute a value; none where it may be anything."""
+    if isinstance(part, Output):
+        return frozenset(part.apply.ops)
+    if isinstance(part, Either):
+        makers = [_makers(each) for each in part.patterns]
+        return frozenset().union(*makers) if all(makers) else frozenset()
+    return frozenset()
 
 
 def _are_there(node: Node, needs: list[frozenset[str]], far: bool) -> bool:

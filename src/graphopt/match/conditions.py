@@ -9,6 +9,7 @@ from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir.forms import MOVED
+from graphopt.ir.types import FLOAT_TYPES
 from graphopt.match.factors import Factors, close, number
 from graphopt.match.pattern import UNSET, Apply, Const, Rest, Scalar, Var
 
@@ -105,8 +106,9 @@ def _check_constant(m: Match, const: Const, value: Value) -> None:
 def _check_type(m: Match, var: Var, value: Value) -> None:
     if var.dtypes is not None and value.dtype not in var.dtypes:
         expected = " or ".join(TensorProto.DataType.Name(dtype).lower() for dtype in sorted(var.dtypes))
-        raise Decline("the element type of {} is not {}", value.name, _FULL_NAMES.get(expected, expected))
-    if var.ranks is not None and value.rank not in var.ranks:
+        expected = "a float" if var.dtypes == FLOAT_TYPES else _FULL_NAMES.get(expected, expected)
+        raise Decline("the element type of {} is not {}", value.name, expected)
+    if var.ranks is not None and len(value.dims()) not in var.ranks:
         raise Decline("{} has rank {}, expected {}", value.name, value.rank, " or ".join(map(str, sorted(var.ranks))))
 
 

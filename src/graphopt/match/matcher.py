@@ -61,14 +61,16 @@ class Steps:
             if value is None or node is None or node.op not in ops or value.index != index:
                 return False
             owner = m.owners.get(node)
-            if owner is not None:
-                return owner is apply and go()
+            if owner is not None and owner is not apply:
+                return False
+            if name:
+                m.bound[name] = value
             m.owners[node] = apply
-            if inputs(node, m, go):
-                if name:
-                    m.bound.setdefault(name, value)
+            if go() if owner is not None else inputs(node, m, go):
                 return True
-            del m.owners[node]
+            if owner is None:
+                del m.owners[node]
+            m.bound.pop(name, None)
             return False
 
         return step
@@ -152,7 +154,7 @@ def _absent(value: Value | None, m: Match, go: Next) -> bool:
 def _leaf(pattern: Pattern) -> Step:
     """A `Var`, `Const` or `Scalar`: any value, the same one each time."""
     assert isinstance(pattern, (Var, Const, Scalar))
-    constant = isinstance(pattern, Const) and pattern.silent
+    constant = not isinstance(pattern, Var) and pattern.silent
 
     def step(value: Value | None, m: Match, go: Next) -> bool:
         if value is None or (constant and not value.is_const):
@@ -174,9 +176,10 @@ def _rest(pattern: Rest, first: int) -> Inputs:
         values = inputs[first:]
         if len(values) < pattern.least or None in values:
             return False
-        if not go():
-            return False
         m.bound[pattern.name] = tuple(values)
-        return True
+        if go():
+            return True
+        m.bound.pop(pattern.name, None)
+        return False
 
     return fit

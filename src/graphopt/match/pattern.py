@@ -61,13 +61,15 @@ class Scalar(Pattern):
     Args:
         name: what the rule calls the number.
         value: the number it must be; floats up to the digits that exporters write, a relative 1e-5.
+        silent: whether an operand that is not constant is another computation, not a near miss.
     """
 
-    __slots__ = ("name", "value")
+    __slots__ = ("name", "silent", "value")
 
-    def __init__(self, name: str = "", *, value: float | None = None) -> None:
+    def __init__(self, name: str = "", *, value: float | None = None, silent: bool = False) -> None:
         self.name = name
         self.value = value
+        self.silent = silent
 
 
 class Opt(Pattern):

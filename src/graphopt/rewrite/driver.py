@@ -300,10 +300,13 @@ def _is_fixed(graph: Graph) -> bool:
 
 
 def _pattern_attempt(rule: PatternRule) -> Callable[[Node, Rewriter], Outcome]:
+    """Match and rewrite; where the rewrite declines, another way to fit is tried."""
     match_at = rule.compiled.match
 
     def attempt(node: Node, rw: Rewriter) -> Outcome:
-        result = rule.rewrite(match_at(node), rw)
+        made: list[Value | Sequence[Value | None] | Fired] = []
+        match_at(node, lambda m: made.append(rule.rewrite(m, rw)))
+        result = made[0]
         if isinstance(result, Fired):
             return result
         return rw.replace(node, [result] if isinstance(result, Value) else result)

@@ -152,7 +152,8 @@ class PatternRule(Rule):
             The replacement; `FIRED` where the rule changed the graph through the gate by itself.
 
         Raises:
-            Decline: something that the pattern cannot say does not hold.
+            Decline: something that the pattern cannot say does not hold. Where the pattern fits in another way too (the
+                operands of an `Add` the other way round, an alternative), that is tried then.
         """
         raise NotImplementedError
 
