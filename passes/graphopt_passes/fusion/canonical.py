@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from graphopt.ir import Node
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import int_list, made_by, normal_axes, only_reader
+from graphopt.errors import Decline
+from graphopt.ir import Value
+from graphopt.match import Const, Match, Pattern, Rest
+from graphopt.operators.affine import BROADCASTING_SINCE
+from graphopt.rewrite import PatternRule, Rewriter
 
 
-class AdjustAdd(OpRule):
+class AdjustAdd(PatternRule):
     """Put the constant operand of an `Add` second.
 
     Some runtimes only recognize a bias there. Not part of any level; runs when it is named.
     """
 
     name = "adjust_add"
-    ops = ("Add",)
     default = False
     peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "adjust_add"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+    def pattern(self, op: Any, x: Pattern) -> Pattern:
+        """The constant stands first."""
+        total: Pattern = op.Add(Const("constant", silent=True), x, _ordered=True, _other_attrs=True)
+        return total
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Swap the operands."""
-        left, right = node.input(0), node.input(1)
-        if left is None or right is None or not left.is_const or right.is_const:
-            return None
-        if node.graph.opset() < 7:
+        if m.x.is_const:
+            raise Decline
+        if rw.graph.opset() < BROADCASTING_SINCE:
             # The second operand was broadcast to the first, never the other way round.
-            return Mismatch("before opset 7 the operands of Add are not alike")
-        return rw.set_inputs(node, {0: right, 1: left})
+            raise Decline("before opset 7 the operands of Add are not alike")
+        swapped: Value = rw.op("Add", m.x, m.constant)
+        return swapped
 
 
-class AdjustSliceAndMatmul(OpRule):
+class AdjustSliceAndMatmul(PatternRule):
     """Take a part of a product of constants instead of multiplying a part of one, so that the product can be folded.
 
     The right factor is a matrix or a vector, and the part does not cut the axis that the product sums over. Not part of
@@ -41,33 +47,26 @@ class AdjustSliceAndMatmul(OpRule):
     """
 
     name = "adjust_slice_and_matmul"
-    ops = ("MatMul",)
     opsets = "10-"
     default = False
     peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "adjust_slice_and_matmul"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look for a `Slice` of a constant on the left."""
-        left, right = node.input(0), node.input(1)
-        cut = made_by(left, "Slice")
-        if left is None or right is None or cut is None:
-            return None
-        data = cut.input(0)
-        if data is None or not data.is_const or not right.is_const:
-            return Mismatch("the factors are not constant")
-        problem = only_reader(left, node)
-        if problem is not None:
-            return problem
-        if right.rank is None or right.rank > 2 or data.rank is None:
-            return Mismatch("the right factor is not known to be a matrix or a vector")
-        axes = int_list(cut, "axes", 3, 10)
-        if isinstance(axes, Mismatch):
-            return axes
+    def pattern(self, op: Any) -> Pattern:
+        """A part of a constant on the left."""
+        product: Pattern = op.MatMul(op.Slice(Const("data"), Rest("cut"), _bind="slice"), Const("right"))
+        return product
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """The part of the product, with axes from the front: the product of a vector has an axis less."""
+        data, axes = m.data, m.slice.ints("axes")
+        if len(m.right.dims()) > 2:
+            raise Decline("{} is no matrix and no vector", m.right.name)
         if axes is None:
-            return Mismatch("the part does not say which axes it cuts")
-        found = normal_axes(axes, data.rank)
-        if found is None or data.rank - 1 in found:
-            return Mismatch("it cuts the axis that the product sums over")
-        front = np.array([axis % data.rank for axis in axes], np.int64)
-        product = rw.op("MatMul", data, right)
-        return rw.replace(node, [rw.op("Slice", product, cut.input(1), cut.input(2), front, cut.input(4))])
+            raise Decline("the part does not say which axes it cuts")
+        front = [data.axis(axis) for axis in axes]
+        if data.axis(-1) in front or len(set(front)) < len(front):
+            raise Decline("it cuts the axis that the product sums over")
+        starts, ends, _, *steps = m.cut
+        product = rw.op("MatMul", data, m.right)
+        part: Value = rw.op("Slice", product, starts, ends, np.array(front, np.int64), *steps)
+        return part

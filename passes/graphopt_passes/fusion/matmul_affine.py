@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from graphopt.errors import Decline
-from graphopt.ir import Node, Value
+from graphopt.ir import Value
+from graphopt.match import Either, Match, Pattern, Var
 from graphopt.operators.affine import Affine
 from graphopt.operators.linear import PLAIN_FLOATS, narrowed
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Numerics, PatternRule, Rewriter
 
 
-class FuseMulIntoMatmul(OpRule):
+class FuseMulIntoMatmul(PatternRule):
     """Multiply the constant matrix of a `MatMul` by the constants that its result is multiplied or divided by.
 
     One number per column, or one for all, as layer scale has them after a linear layer; a constant that is added in
@@ -21,19 +22,21 @@ class FuseMulIntoMatmul(OpRule):
     """
 
     name = "fuse_mul_into_matmul"
-    ops = ("Mul", "Div")
     opsets = "7-"
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxslim": "FusionGemmMul"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Find the product, and the constant added to it."""
-        value, product, bias = _product(node)
-        for inner in {value: None, product: None}:
-            inner.sole_source("Add", "MatMul", reader=node)
-        matmul = product.source("MatMul", reader=node)
-        x, weight = matmul.operand(0), matmul.operand(1)
-        if not weight.is_const or (weight.rank or 0) < 2:
+    def pattern(self, op: Any, x: Pattern, factor: Pattern) -> Pattern:
+        """`(x weight + bias) * factor`."""
+        product = op.MatMul(x, Var("weight"), _bind="matmul")
+        total = op.Add(product, Var("bias"), _bind="add")
+        scaled: Pattern = op.AnyOf("Mul", "Div")(Either(product, total), factor)
+        return scaled
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """`x (weight * factor) + bias * factor`."""
+        product, weight = m.matmul.result, m.weight
+        if not weight.is_const or len(weight.dims()) < 2:
             raise Decline("the right operand of {} is not a constant matrix", product.name)
         if weight.uses > 1:
             raise Decline("{} has other readers", weight.name)
@@ -41,27 +44,14 @@ class FuseMulIntoMatmul(OpRule):
             raise Decline("the element type of {} is not one of floats", weight.name)
         matrix = weight.array()
         rank, columns = product.rank or 1, int(matrix.shape[-1])
-        scale = Affine.of(node, value, rank, rank - 1, columns).scale
+        value = product if m.add is None else m.add.result
+        scale = Affine.of(m.root, value, rank, rank - 1, columns).scale
         assert scale is not None
-        scaled = rw.op("MatMul", x, rw.constant(_kept(matrix, scale, "weights"), like=weight))
-        if bias is not None:
+        scaled: Value = rw.op("MatMul", m.x, rw.constant(_kept(matrix, scale, "weights"), like=weight))
+        if m.bias is not None:
             row = scale.item(0) if scale.size and (scale == scale[0]).all() else scale
-            scaled = rw.op("Add", scaled, rw.constant(_kept(bias.array(), row, "biases"), like=bias))
-        return rw.replace(node, [scaled])
-
-
-def _product(node: Node) -> tuple[Value, Value, Value | None]:
-    """What a node scales, the product in it, and what is added to that."""
-    for value in node.inputs if node.op == "Mul" else node.inputs[:1]:
-        if value is None:
-            continue
-        if value.made_by("MatMul") is not None:
-            return value, value, None
-        add = value.made_by("Add")
-        for product, bias in (add.inputs, add.inputs[::-1]) if add is not None else ():
-            if product is not None and product.made_by("MatMul") is not None:
-                return value, product, bias
-    raise Decline
+            scaled = rw.op("Add", scaled, rw.constant(_kept(m.bias.array(), row, "biases"), like=m.bias))
+        return scaled
 
 
 def _kept(array: np.ndarray, row: np.ndarray | float, name: str) -> np.ndarray:

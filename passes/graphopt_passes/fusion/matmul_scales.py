@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import made_by, only_reader
+from graphopt.errors import Decline
+from graphopt.ir import Value
+from graphopt.match import Const, Match, Pattern
+from graphopt.rewrite import Numerics, PatternRule, Rewriter
 
 _SMALLEST = 2.0**-20
 """A product of scales below this is left: numbers that are small already would lose digits."""
@@ -16,7 +19,7 @@ _WIDE = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.BFLOAT16})
 """Element types whose range makes the order of scales a matter of rounding."""
 
 
-class FuseScalesOfMatmul(OpRule):
+class FuseScalesOfMatmul(PatternRule):
     """Join the multiplications of both operands of `MatMul` by one number each into one, on the left.
 
     Exporters write attention so: the root of the scale on the queries and again on the keys. Both numbers are at most
@@ -24,45 +27,33 @@ class FuseScalesOfMatmul(OpRule):
     """
 
     name = "fuse_scales_of_matmul"
-    ops = ("MatMul",)
     opsets = "7-"
     numerics = Numerics.ROUNDING
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Read the number on each side."""
-        if len(node.inputs) != 2:
-            return None
-        one, two = (_scaled(value, node) for value in node.inputs)
-        if one is None or two is None:
-            return None
-        if isinstance(one, Mismatch):
-            return one
-        if isinstance(two, Mismatch):
-            return two
-        (left, factor), (right, other) = one, two
-        product = float(factor.reshape(-1)[0]) * float(other.reshape(-1)[0])
-        scale = np.asarray(product, factor.dtype).reshape(factor.shape)
-        return rw.replace(node, [rw.op("MatMul", rw.op("Mul", left, scale), right)])
+    def pattern(self, op: Any, q: Pattern, k: Pattern) -> Pattern:
+        """`(a q) (b k)`."""
+        product: Pattern = op.MatMul(op.Mul(q, Const("a", silent=True)), op.Mul(k, Const("b", silent=True)))
+        return product
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """`(a b q) k`."""
+        one, two = _scale(m.a, m.q), _scale(m.b, m.k)
+        scale = np.asarray(one.item() * two.item(), one.dtype).reshape(one.shape)
+        product: Value = rw.op("MatMul", rw.op("Mul", m.q, scale), m.k)
+        return product
 
 
-def _scaled(value: Value | None, reader: Node) -> tuple[Value, np.ndarray] | Mismatch | None:
-    """What a value is a multiple of, and the number; None when it is no multiple of anything by one number."""
-    producer = made_by(value, "Mul")
-    if value is None or producer is None:
-        return None
-    for at in (1, 0):
-        x, factor = producer.input(1 - at), producer.input(at)
-        array = factor.const(64) if factor is not None else None
-        if x is None or array is None or array.size != 1 or x.is_const:
-            continue
-        if x.rank is None or x.rank < max(array.ndim, 1):
-            return Mismatch("{} may stretch {}", factor.name if factor is not None else "", x.name)
-        problem = only_reader(value, reader)
-        if problem is not None:
-            return problem
-        if x.dtype not in _WIDE:
-            return Mismatch("the range of {} is narrow", x.name)
-        if not _SMALLEST**0.5 <= abs(float(array.reshape(-1)[0])) <= 1:
-            return Mismatch("{} is scaled by {}", x.name, float(array.reshape(-1)[0]))
-        return x, array
-    return None
+def _scale(factor: Value, x: Value) -> np.ndarray:
+    """A number that scales `x` and leaves its shape as it is.
+
+    Raises:
+        Decline: it is none, or multiplying by it at another place may overflow or lose digits.
+    """
+    array = factor.array()
+    if array.size != 1 or len(x.dims()) < max(array.ndim, 1):
+        raise Decline("{} may stretch {}", factor.name, x.name)
+    if x.dtype not in _WIDE:
+        raise Decline("the range of {} is narrow", x.name)
+    if not _SMALLEST**0.5 <= abs(float(array.item())) <= 1:
+        raise Decline("{} is scaled by {}", x.name, float(array.item()))
+    return array

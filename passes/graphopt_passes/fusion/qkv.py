@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
 
 _MOST_READERS = 64
 """A value with more readers than this is not looked at: the search is quadratic in them."""
@@ -23,6 +25,7 @@ class FuseQkv(OpRule):
     1.00 to 1.03 of the time when they are one and a `Split`, so no pass joins those.
     """
 
+    # No pattern: the operators stand side by side, not in a row, and there may be any number of them.
     name = "fuse_qkv"
     ops = ("MatMul", "Gemm")
     default = False
@@ -32,73 +35,87 @@ class FuseQkv(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Gather the products that read the same value."""
-        x = node.input(0)
-        if x is None or len(x.users) < 2 or not _is_product(node, x):
-            return None
+        x = node.operand(0)
+        if len(x.users) < 2:
+            raise Decline
+        first = _Product.of(node)
         if len(x.users) > _MOST_READERS:
-            return Mismatch("{} has {} readers", x.name, len(x.users))
-        if x.rank is None or x.rank < 2:
-            return Mismatch("{} is not known to be a matrix", x.name)
-        group = [user for user in x.users if user.op == node.op and user.graph is node.graph]
-        group = sorted((user for user in group if _alike(user, node, x)), key=lambda n: n.order)
+            raise Decline("{} has {} readers", x.name, len(x.users))
+        if len(x.dims()) < 2:
+            raise Decline("{} has rank {}", x.name, x.rank)
+        group = [product for user in x.users if (product := _like(first, user, x)) is not None]
+        group.sort(key=lambda product: product.node.order)
         if len(group) < 2:
-            return Mismatch("no other product of {} has a constant weight of its own and the same form", x.name)
-        if group[0] is not node:
-            return None
-        return rw.replace_all(_merged(group, x, x.rank, rw), anchor=node)
+            raise Decline("no other product of {} has a constant weight of its own and the same form", x.name)
+        if group[0].node is not node:
+            raise Decline
+        return rw.replace_all(_merged(group, x, rw), anchor=node)
 
 
-def _weight(node: Node) -> np.ndarray | None:
-    value = node.input(1)
-    array = value.const() if value is not None and value.one_use else None
-    return array if array is not None and array.ndim == 2 else None
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A product with a constant matrix that nothing else reads.
 
+    Attributes:
+        node: the operator.
+        weight: the matrix.
+        bias: a constant row; None where there is none.
+        along: the axis of the matrix that the columns of the result lie along.
+    """
 
-def _bias(node: Node) -> np.ndarray | None:
-    value = node.input(2)
-    return value.const() if value is not None else None
+    node: Node
+    weight: np.ndarray
+    bias: np.ndarray | None
+    along: int
 
+    @classmethod
+    def of(cls, node: Node) -> _Product:
+        """Read an operator.
 
-def _is_product(node: Node, x: Value) -> bool:
-    return x.users[node] == 1 and _weight(node) is not None
+        Raises:
+            Decline: without a reason where it is no such product.
+        """
+        x, weight, bias = node.operand(0), node.operand(1), node.input(2)
+        matrix = weight.const() if weight.one_use else None
+        if matrix is None or matrix.ndim != 2 or x.users[node] != 1:
+            raise Decline
+        along = 0 if node.op == "Gemm" and node.attr("transB", 0) else 1
+        row = None if bias is None else bias.const()
+        if bias is not None and (row is None or row.shape != (matrix.shape[along],)):
+            raise Decline
+        return cls(node, matrix, row, along)
 
-
-def _alike(node: Node, first: Node, x: Value) -> bool:
-    """Whether two products of `x` can be one."""
-    if node.input(0) is not x or not _is_product(node, x):
-        return False
-    one, two = _weight(first), _weight(node)
-    assert one is not None
-    assert two is not None
-    depth = 1 if node.op == "Gemm" and node.attr("transB", 0) else 0
-    if one.shape[depth] != two.shape[depth] or one.dtype != two.dtype:
-        return False
-    if node.op == "MatMul":
-        return True
-    if any(node.attr(key, default) != first.attr(key, default) for key, default in _GEMM):
-        return False
-    biases = [_bias(n) for n in (first, node)]
-    return all(n.input(2) is None for n in (first, node)) or all(
-        b is not None and b.shape == (w.shape[1 - depth],) for b, w in zip(biases, (one, two), strict=True)
-    )
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """What products have in common that can be one."""
+        settings = [self.node.attr(key, default) for key, default in _GEMM] if self.node.op == "Gemm" else []
+        return self.weight.shape[1 - self.along], self.weight.dtype, self.bias is None, *settings
 
 
 _GEMM = (("alpha", 1.0), ("beta", 1.0), ("transA", 0), ("transB", 0))
 
 
-def _merged(group: list[Node], x: Value, rank: int, rw: Rewriter) -> list[tuple[Node, list[Value]]]:
-    node = group[0]
-    along = 0 if node.op == "Gemm" and node.attr("transB", 0) else 1
-    weights = [w for n in group if (w := _weight(n)) is not None]
-    sizes = [w.shape[along] for w in weights]
-    operands: list[Value] = [x, rw.constant(np.concatenate(weights, axis=along), like=node.inputs[1])]
-    if node.input(2) is not None:
-        biases = [b for n in group if (b := _bias(n)) is not None]
-        operands.append(rw.constant(np.concatenate(biases), like=node.inputs[2]))
+def _like(first: _Product, node: Node, x: Value) -> _Product | None:
+    """Another reader of `x` as a product that can be one with the first; None where it is something else."""
+    if node.op != first.node.op or node.graph is not first.node.graph or node.input(0) is not x:
+        return None
+    try:
+        product = _Product.of(node)
+    except Decline:
+        return None
+    return product if product.form == first.form else None
+
+
+def _merged(group: list[_Product], x: Value, rw: Rewriter) -> list[tuple[Node, list[Value]]]:
+    """One product of all weights side by side, and its parts."""
+    first = group[0]
+    node, along = first.node, first.along
+    weight = np.concatenate([product.weight for product in group], axis=along)
+    operands: list[Value] = [x, rw.constant(weight, like=node.operand(1))]
+    if first.bias is not None:
+        row = np.concatenate([product.bias for product in group if product.bias is not None])
+        operands.append(rw.constant(row, like=node.input(2)))
     product = rw.op(node.op_type, *operands, **node.attrs)
-    if rw.graph.opset() < 13:
-        parts = rw.op("Split", product, outputs=len(group), axis=rank - 1, split=tuple(sizes))
-    else:
-        split = np.array(sizes, dtype=np.int64)
-        parts = rw.op("Split", product, split, outputs=len(group), axis=rank - 1)
-    return [(n, [part]) for n, part in zip(group, parts, strict=True)]
+    sizes = [each.weight.shape[along] for each in group]
+    parts = rw.op("Split", product, outputs=len(group), axis=len(x.dims()) - 1, split=sizes)
+    return [(each.node, [part]) for each, part in zip(group, parts, strict=True)]

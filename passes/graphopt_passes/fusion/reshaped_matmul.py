@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
-from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import made_by, only_reader
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.fusion.reshapes import RESHAPES
 
 Shape = tuple[Dim, ...]
@@ -20,6 +20,7 @@ class FuseReshapesIntoMatmul(OpRule):
     dimension that follows from the others.
     """
 
+    # No pattern: operators of one input and of two count alike, and the right operand may be reshaped or not.
     name = "fuse_reshapes_into_matmul"
     ops = RESHAPES
     numerics = Numerics.ROUNDING
@@ -27,62 +28,48 @@ class FuseReshapesIntoMatmul(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Compare the shapes before, between and behind."""
-        product, result = node.input(0), node.outputs[0]
-        matmul = made_by(product, "MatMul")
-        if product is None or result is None or matmul is None:
-            return None
-        left, right = matmul.inputs
-        if left is None or right is None or not _is_reshaped(left):
-            return None
-        problem = only_reader(product, node)
-        if problem is not None:
-            return problem
-        operands = _rows_merged(left, right, result)
-        if operands is None:
-            operands = _batches_merged(left, right, result)
-        if operands is None:
-            return Mismatch("{} is not known to have the shape of the product without reshapes", result.name)
-        return rw.replace(node, [rw.op("MatMul", *operands)])
-
-
-def _is_reshaped(value: Value) -> bool:
-    return value.producer is not None and value.producer.op in RESHAPES and value.producer.inputs[0] is not None
+        product = node.operand(0)
+        matmul = product.made_by("MatMul")
+        if matmul is None or matmul.operand(0).made_by(*RESHAPES) is None:
+            raise Decline
+        product.sole_source("MatMul", reader=node)
+        left, right = matmul.operand(0), matmul.operand(1)
+        x, other = _before(left), _before(right)
+        shape = node.result.shape
+        if _rows_merged(x, left, right, shape):
+            return rw.replace(node, [rw.op("MatMul", x, right)])
+        if other is not right and _batches_merged((x, left), (other, right), shape):
+            return rw.replace(node, [rw.op("MatMul", x, other)])
+        raise Decline("{} is not known to have the shape of the product without reshapes", node.result.name)
 
 
 def _before(value: Value) -> Value:
-    """What a value is reshaped from."""
-    assert value.producer is not None
-    assert value.producer.inputs[0] is not None
-    return value.producer.inputs[0]
+    """What a value is reshaped from; the value itself where it is not reshaped."""
+    reshape = value.made_by(*RESHAPES)
+    return value if reshape is None else reshape.operand(0)
 
 
-def _rows_merged(left: Value, right: Value, result: Value) -> tuple[Value, Value] | None:
-    """The operands of a product by one matrix, the left one not reshaped; None where this may not be the same."""
-    x = _before(left)
-    before, between, weight = x.shape, left.shape, right.shape
-    if before is None or between is None or weight is None or len(before) < 2 or len(between) < 2 or len(weight) != 2:
-        return None
-    if not _is_size(before[-1]) or before[-1] != between[-1]:
-        return None
-    return (x, right) if _must_be(result.shape, (*before[:-1], weight[1])) else None
+def _rows_merged(x: Value, left: Value, right: Value, result: Shape | None) -> bool:
+    """Whether a product of `left` by one matrix has the same numbers with `x`, from which that was reshaped."""
+    before, between, weight = x.shape or (), left.shape or (), right.shape or ()
+    if len(before) < 2 or len(between) < 2 or len(weight) != 2:
+        return False
+    depth_stays = _is_size(before[-1]) and before[-1] == between[-1]
+    return depth_stays and _must_be(result, (*before[:-1], weight[1]))
 
 
-def _batches_merged(left: Value, right: Value, result: Value) -> tuple[Value, Value] | None:
-    """The operands of a product of batches, neither reshaped; None where this may not be the same."""
-    if not _is_reshaped(right):
-        return None
-    a, b = _before(left), _before(right)
-    shapes = [value.shape for value in (a, left, b, right)]
-    if any(shape is None or len(shape) < 2 for shape in shapes):
-        return None
-    a_before, a_between, b_before, b_between = (shape for shape in shapes if shape is not None)
-    if not _same(a_before[-2:], a_between[-2:]) or not _same(b_before[-2:], b_between[-2:]):
-        return None
-    if not all(map(_is_size, (*a_before[-2:], *b_before[-2:]))) or not _same(a_before[:-2], b_before[:-2]):
-        return None
+def _batches_merged(left: tuple[Value, Value], right: tuple[Value, Value], result: Shape | None) -> bool:
+    """Whether a product of batches has the same numbers without reshapes, given what is before and behind each."""
+    (a, a_between), (b, b_between) = ([value.shape or () for value in pair] for pair in (left, right))
+    if min(map(len, (a, a_between, b, b_between))) < 2:
+        return False
+    if not _same(a[-2:], a_between[-2:]) or not _same(b[-2:], b_between[-2:]):
+        return False
+    if not all(map(_is_size, (*a[-2:], *b[-2:]))) or not _same(a[:-2], b[:-2]):
+        return False
     if not len(a_between) == len(b_between) == 3 and not _same(a_between[:-2], b_between[:-2]):
-        return None  # a single axis of batches has as many as there are before, whether or not that is known
-    return (a, b) if _must_be(result.shape, (*a_before[:-1], b_before[-1])) else None
+        return False  # a single axis of batches has as many as there are before, whether or not that is known
+    return _must_be(result, (*a[:-1], b[-1]))
 
 
 def _is_size(dim: Dim) -> bool:
@@ -99,7 +86,5 @@ def _must_be(shape: Shape | None, wanted: Shape) -> bool:
     if shape is None or len(shape) != len(wanted):
         return False
     open_axes = [axis for axis, dim in enumerate(shape) if dim is None or dim != wanted[axis]]
-    if not open_axes:
-        return True
     others = [dim for axis, dim in enumerate(shape) if axis not in open_axes]
-    return len(open_axes) == 1 and all(_is_size(dim) for dim in others)
+    return not open_axes or (len(open_axes) == 1 and all(_is_size(dim) for dim in others))

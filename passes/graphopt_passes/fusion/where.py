@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from graphopt.ir import Node
-from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import made_by
+from graphopt.ir import Value
+from graphopt.match import Match, Pattern
+from graphopt.rewrite import Numerics, PatternRule, Rewriter
 
 
-class RewriteWhere(OpRule):
+class RewriteWhere(PatternRule):
     """Swap the choices of a `Where` instead of negating its condition.
 
     The `Not` stays for its other readers, where it has any. It counts as rounding, since ONNX Runtime's `Where` loses
@@ -17,17 +17,15 @@ class RewriteWhere(OpRule):
     """
 
     name = "rewrite_where"
-    ops = ("Where",)
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "rewrite_where", "onnxruntime": "NotWhereFusion"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Read what is negated."""
-        condition = node.input(0)
-        negation = made_by(condition, "Not")
-        if condition is None or negation is None:
-            return None
-        if negation.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", condition.name)
-        _, x, y = node.inputs
-        return rw.replace(node, [rw.op("Where", negation.inputs[0], y, x)])
+    def pattern(self, op: Any, condition: Pattern, x: Pattern, y: Pattern) -> Pattern:
+        """A negated condition."""
+        where: Pattern = op.Where(op.Not(condition, _shared=True), x, y)
+        return where
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """The other choice first."""
+        where: Value = rw.op("Where", m.condition, m.y, m.x)
+        return where

@@ -9,6 +9,7 @@ from pathlib import Path
 from onnx import TensorProto
 
 from graphopt.analysis.nodes import dtype_of_output
+from graphopt.errors import Decline
 from graphopt.ir import Dim, Value
 from graphopt.rewrite import Mismatch
 from graphopt.system.machine import Target, host
@@ -16,6 +17,18 @@ from graphopt.system.machine import Target, host
 DOMAIN = "com.microsoft"
 NEWEST = 26
 """The newest opset that ONNX Runtime 1.31 runs: a later model is not for it, and stays in the standard's operators."""
+
+
+def check_float(value: Value) -> None:
+    """See whether the kernels, which are for float32, take a value.
+
+    Raises:
+        Decline: it is none, or that is not known.
+    """
+    producer = value.producer
+    dtype = value.dtype if producer is None else dtype_of_output(producer, value.index)
+    if dtype != TensorProto.FLOAT:
+        raise Decline("the element type of {} is not float32", value.name)
 
 
 def not_float(value: Value) -> Mismatch | None:
