@@ -14,6 +14,13 @@ from graphopt.ir.model import Model
 from graphopt.ir.schema import op_schema
 from graphopt.ir.seal import is_sealed, unwrapped
 from graphopt.ir.tensor import Tensor
+from graphopt.ir.types import TensorType, encode_type
+
+_TYPED_DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
+"""Domains whose operators the standard's inference does not know, though rewrites bring them."""
+
+_GENERATED = "unk__"
+"""How names of dimensions begin that inference made up: they mean nothing in another run."""
 
 IR_WITH_FREE_INITIALIZERS = 4
 """From this IR version on an initializer need not be a graph input."""
@@ -166,12 +173,30 @@ def _write_value_info(graph: Graph, source: onnx.GraphProto, target: onnx.GraphP
         if value is not None and value._info is None and not value.is_input:
             continue
         kept.append(info)
+    kept += _types_nobody_infers(graph, {info.name for info in kept})
     if target is not source:
         target.value_info.extend(kept)
-    elif len(kept) != len(source.value_info):
+    elif len(kept) != len(source.value_info) or graph.changed:
         kept = [onnx.ValueInfoProto.FromString(info.SerializeToString()) for info in kept]
         del target.value_info[:]
         target.value_info.extend(kept)
+
+
+def _types_nobody_infers(graph: Graph, stated: set[str]) -> list[onnx.ValueInfoProto]:
+    """The types of what new operators outside of the standard compute: no inference tells the next reader."""
+    stated = stated | {value.name for value in graph.outputs}
+    found = []
+    for node in graph:
+        if node.domain not in _TYPED_DOMAINS or node.proto is not None:
+            continue
+        for value in node.outputs:
+            known = value.type if value is not None else None
+            if value is None or value.name in stated or not isinstance(known, TensorType):
+                continue
+            info = onnx.ValueInfoProto(name=value.name, type=encode_type(known))
+            if not any(dim.dim_param.startswith(_GENERATED) for dim in info.type.tensor_type.shape.dim):
+                found.append(info)
+    return found
 
 
 def emit(node: Node) -> NodeProto:
