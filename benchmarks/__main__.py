@@ -110,6 +110,16 @@ def scaling(mix: list[str] | None = None, size: list[int] | None = None, tool: T
 
 
 @app.command()
+def growth(
+    family: list[str] | None = None, size: int = 2_000, level: list[str] | None = None, repeats: int = 4
+) -> None:  # fmt: skip
+    """Time and memory of families of extreme graphs at one size and at twice that."""
+    from benchmarks.growth import run
+
+    run(family, size, level or ["basic", "all"], repeats)
+
+
+@app.command()
 def large(tool: Tools = None, limit: float = 900.0) -> None:
     """A model above two gigabytes, from path to path."""
     from benchmarks.large import run

@@ -166,12 +166,17 @@ class FuseConsecutiveConcats(OpRule):
     peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_consecutive_concats"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Put the parts in place of each inner result."""
+        """Put the parts in place of each inner result, whole trees of them at once."""
+        if _joins_another(node):
+            return None  # growing a list from the inside out would take quadratic time
         parts: list[Value | None] = []
         declined = Decline()
-        for value in node.inputs:
+        waiting = [(value, node) for value in reversed(node.inputs)]
+        while waiting:
+            value, reader = waiting.pop()
             try:
-                parts.extend(_parts(value, node))
+                inner = _part_of(value, reader)
+                waiting += [(part, inner) for part in reversed(inner.inputs)]
             except Decline as reason:
                 declined = reason if reason.args else declined
                 parts.append(value)
@@ -180,15 +185,26 @@ class FuseConsecutiveConcats(OpRule):
         return rw.replace(node, [rw.op("Concat", *parts, axis=node.attr("axis"))])
 
 
-def _parts(value: Value | None, node: Node) -> list[Value | None]:
-    """What an operand of a `Concat` is joined from, along the same axis."""
+def _joins_another(node: Node) -> bool:
+    """Whether the result of a `Concat` will be put in place in another one."""
+    if not node.result.one_use:
+        return False
+    reader = next(iter(node.result.users))
+    try:
+        return reader.op == "Concat" and _part_of(node.result, reader) is node
+    except Decline:
+        return False
+
+
+def _part_of(value: Value | None, node: Node) -> Node:
+    """The `Concat` along the same axis that an operand of a `Concat` comes from."""
     if value is None:
         raise Decline
     inner = value.sole_source("Concat", reader=node)
     a, b = inner.attr("axis"), node.attr("axis")
     if a != b and (value.rank is None or value.axis(a) != value.axis(b)):
         raise Decline("{} is joined along axis {}, not {}", value.name, a, b)
-    return inner.inputs
+    return inner
 
 
 class FuseConsecutiveMinMax(OpRule):
@@ -201,13 +217,43 @@ class FuseConsecutiveMinMax(OpRule):
     peers: ClassVar[dict[str, str]] = {"onnxscript": "FuseSuccessiveMin"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Collect the operands of an inner one."""
+        """Collect the operands of an inner one; of a whole tree of them where nothing is constant."""
         value = next((v for v in node.inputs if v is not None and v.made_by(node.op)), None)
         if value is None:
             raise Decline
         inner = value.sole_source(node.op, reader=node)
+        if _is_plain(node) and _is_inside(node):
+            return None  # growing a list from the inside out would take quadratic time
         operands = [v for each in node.inputs for v in (inner.inputs if each is value else [each]) if v is not None]
+        if _is_plain(node) and _is_plain(inner):
+            operands = _leaves(node)
         return rw.replace(node, [rw.op(node.op, *_with_one_constant(operands, node.op))])
+
+
+def _is_plain(node: Node) -> bool:
+    return not any(value is not None and value.is_const for value in node.inputs)
+
+
+def _is_inside(node: Node) -> bool:
+    """Whether a plain operator of the same kind collects this one with the others of its tree."""
+    if not node.result.one_use:
+        return False
+    reader = next(iter(node.result.users))
+    return reader.op == node.op and reader.graph is node.graph and _is_plain(reader)
+
+
+def _leaves(node: Node) -> list[Value]:
+    """What a tree of plain operators of one kind reads."""
+    leaves: list[Value] = []
+    waiting = [value for value in reversed(node.inputs) if value is not None]
+    while waiting:
+        value = waiting.pop()
+        inner = value.made_by(node.op)
+        if inner is not None and inner.graph is node.graph and value.one_use and _is_plain(inner):
+            waiting += [each for each in reversed(inner.inputs) if each is not None]
+        else:
+            leaves.append(value)
+    return leaves
 
 
 def _with_one_constant(operands: list[Value], op: str) -> list[Value | np.ndarray]:

@@ -55,7 +55,9 @@ class FuseGathersIntoSplit(OpRule):
         found = _position(node, x)
         if found is None or isinstance(found, Mismatch):
             return found
-        axis, size, _ = found
+        axis, size, first = found
+        if first:
+            return None  # one of them asks for all
         taken: dict[int, list[Node]] = {}
         for user in x.users:
             place = _position(user, x) if user.op == "Gather" and user.graph is node.graph else None

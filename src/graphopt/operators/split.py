@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
@@ -46,7 +47,7 @@ class Split:
     @property
     def starts(self) -> tuple[int, ...]:
         """Where each part starts."""
-        return tuple(sum(self.sizes[:number]) for number in range(len(self.sizes)))
+        return tuple(accumulate(self.sizes[:-1], initial=0)) if self.sizes else ()
 
     def reading(self, x: Value) -> Split:
         """The same parts of another value."""

@@ -22,6 +22,9 @@ _FAILURES_ALLOWED = 3
 _MOST_READERS = 8
 """Readers of a value with more of them are not looked at again one by one when it changes."""
 
+_MOST_OUTPUTS = 64
+"""The same for nodes with more outputs, such as a `Split` into single rows."""
+
 
 class RewriteLoopError(PassError):
     """Rules undo each other's work; the message shows the cycle."""
@@ -318,11 +321,11 @@ def _neighbours(nodes: list[Node]) -> list[Node]:
     """The nodes, and those that read what they compute: a pattern may be rooted one or two steps below."""
     found: dict[Node, object] = dict.fromkeys(nodes)
     for node in list(found):
-        for value in node.outputs:
+        for value in node.outputs if len(node.outputs) <= _MOST_OUTPUTS else ():
             if value is not None and len(value.users) <= _MOST_READERS:
                 for user in value.users:
                     found[user] = None
-                    for below in user.outputs:
+                    for below in user.outputs if len(user.outputs) <= _MOST_OUTPUTS else ():
                         if below is not None and len(below.users) <= _MOST_READERS:
                             found.update(below.users)
     return list(found)
