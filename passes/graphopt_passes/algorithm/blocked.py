@@ -214,9 +214,8 @@ class BlockedBuilder:
         tiles = self._result(layer, form, grid, self._product(layer, form, grid, weight))
         image = self._image(layer, grid, tiles)
         outcome = rw.replace(layer.node, [image], detail=str(form))
-        if outcome:
-            self._shared.update(self._fresh)
-            self._rows.update(self._fresh_rows)
+        self._shared.update(self._fresh)
+        self._rows.update(self._fresh_rows)
         return outcome
 
     def _taps(self, layer: BlockedLayer, form: Filtering) -> Value:

@@ -42,8 +42,7 @@ class Builder:
             return Mismatch("the transformed weights leave the range of float32")
         result = self._edges(layer, tile, self._tiles_out(layer, tile, weight))
         outcome = rw.replace(layer.relu or layer.node, [result], detail=f"F({tile}x{tile},3x3)")
-        if outcome:
-            self.shared.update(self._fresh)
+        self.shared.update(self._fresh)
         return outcome
 
     def _tiles_in(self, layer: Layer, tile: int) -> Value:

@@ -83,13 +83,14 @@ class ConvertConvToWinograd(GraphPass):
         for layer, choice in chosen:
             if rw.log.full:
                 break
-            if isinstance(layer, BlockedLayer):
-                outcome = blocked.build(layer, choice.tile)
-            else:
-                outcome = plain.build(layer, choice.tile)
-            converted |= bool(outcome)
-            if isinstance(outcome, Mismatch):
-                rw.decline("{}", outcome, node=layer.node)
+            with rw.attempt(layer.node):
+                if isinstance(layer, BlockedLayer):
+                    outcome = blocked.build(layer, choice.tile)
+                else:
+                    outcome = plain.build(layer, choice.tile)
+                converted |= bool(outcome)
+                if isinstance(outcome, Mismatch):
+                    rw.decline("{}", outcome, node=layer.node)
         if converted:
             rw.set_metadata(GROWTH_KEY, str(max(earlier + _bytes(model), 0)))
 

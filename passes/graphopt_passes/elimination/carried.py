@@ -6,7 +6,7 @@ from typing import Any
 
 from graphopt.analysis.purity import is_removable
 from graphopt.ir import Graph, Node, Value, captured_values
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt.rewrite import OpRule, Outcome, Rewriter
 from graphopt.rewrite.inline import Operand, Trim, replace_by, trimmed
 
 _LOOPS = {"Loop": (2, 1), "Scan": (0, 0)}
@@ -59,8 +59,6 @@ class EliminateLoopInvariantState(OpRule):
         operands = [v for i, v in enumerate(node.inputs) if i - first_in not in gone]
         count = len(node.outputs) - sum(k < len(node.outputs) for k in gone)
         made = trimmed(rw, node, {"body": trim}, inputs=operands, outputs=count, given=given)
-        if isinstance(made, Mismatch):
-            return made
         rest = iter(made)
         results = [node.inputs[first_in + k] if k in gone else next(rest) for k in range(len(node.outputs))]
         return replace_by(rw, node, results)
@@ -103,7 +101,7 @@ def _trim_branches(node: Node, used: list[bool], rw: Rewriter) -> Outcome:
         key: Trim((), gone, _unneeded(branch, _chosen(branch.outputs, used))) for key, branch in node.subgraphs.items()
     }
     made = trimmed(rw, node, trims, inputs=node.inputs, outputs=sum(used))
-    return made if isinstance(made, Mismatch) else replace_by(rw, node, _dealt(made, used))
+    return replace_by(rw, node, _dealt(made, used))
 
 
 def _trim_body(node: Node, used: list[bool], rw: Rewriter) -> Outcome:
@@ -135,8 +133,6 @@ def _trim_body(node: Node, used: list[bool], rw: Rewriter) -> Outcome:
     if any(len(node.attrs[name]) != total - states for name in attrs):
         return None
     made = trimmed(rw, node, {"body": trim}, inputs=operands, outputs=sum(keep), **attrs)
-    if isinstance(made, Mismatch):
-        return made
     return replace_by(rw, node, _dealt(made, keep)[: len(node.outputs)])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import ClassVar
 
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Model, Value
 from graphopt.rewrite import GraphPass, Rewriter
 from graphopt.rewrite.legality import is_visible
@@ -83,11 +84,12 @@ def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]
             kept = first.setdefault(value.tensor.key(), value)
             if kept is value or value.graph is not rw.graph:
                 continue
-            outcome = rw.merge_constant(value, kept)
-            if outcome:
+            try:
+                rw.merge_constant(value, kept)
                 merged.add(value)
-            elif not value.is_anchored and value.users:
-                rw.decline("{}", outcome, node=next(iter(value.users)))
+            except Decline as declined:
+                if not value.is_anchored and value.users:
+                    rw.decline("{}", declined, node=next(iter(value.users)))
     return [value for value in own if value not in merged]
 
 

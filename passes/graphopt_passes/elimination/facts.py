@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Mismatch, Outcome, Rewriter
-from graphopt.rewrite.legality import type_conflict
+from graphopt.rewrite.legality import check_types
 
 _MOST_BYTES = 1 << 12
 """Lists of axes, pads and sizes are shorter than this."""
@@ -95,8 +96,8 @@ def pass_on(node: Node, x: Value, rw: Rewriter) -> Outcome:
         x: the value.
         rw: the gate.
     """
-    outcome = rw.replace(node, [x])
-    y = node.outputs[0]
-    if outcome or y is None or type_conflict(y, x) is not None:
-        return outcome
-    return rw.replace(node, [rw.op("Identity", x)])
+    try:
+        return rw.replace(node, [x])
+    except Decline:
+        check_types(node.result, x)
+        return rw.replace(node, [rw.op("Identity", x)])

@@ -10,7 +10,7 @@ import onnx
 
 from graphopt.analysis.purity import is_deterministic
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, Value
-from graphopt.rewrite import GraphPass, Mismatch, Rewriter
+from graphopt.rewrite import GraphPass, Rewriter
 from graphopt.rewrite.legality import is_visible
 
 _SWAPPABLE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
@@ -80,10 +80,9 @@ def _replaced(node: Node, twin: Node, rw: Rewriter) -> bool:
     if not all(value is None or is_visible(value, node.graph) for value in twin.outputs):
         rw.decline("a name of an outer graph is hidden", node=node)
         return False
-    outcome = rw.replace(node, twin.outputs)
-    if isinstance(outcome, Mismatch):
-        rw.decline(str(outcome).replace("{", "{{").replace("}", "}}"), node=node)
-    return bool(outcome)
+    with rw.attempt(node):
+        rw.replace(node, twin.outputs)
+    return node.removed
 
 
 def _place(node: Node) -> Hashable:

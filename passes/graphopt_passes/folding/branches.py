@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from graphopt.ir import Graph, Node, Value
 from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt.rewrite.inline import adopt, lost_effect, replace_by
+from graphopt.rewrite.inline import adopt, check_effects, replace_by
 
 
 class EliminateIfWithConstCond(OpRule):
@@ -37,13 +37,8 @@ class EliminateIfWithConstCond(OpRule):
         branch = node.subgraphs.get("then_branch" if taken else "else_branch")
         if branch is None or len(branch.outputs) != len(node.outputs):
             return None
-        problem = lost_effect(node, branch)
-        if problem is not None:
-            return problem
-        results = adopt(rw, branch)
-        if isinstance(results, Mismatch):
-            return results
-        return replace_by(rw, node, results)
+        check_effects(node, branch)
+        return replace_by(rw, node, adopt(rw, branch))
 
 
 def known_condition(condition: Value, graph: Graph) -> bool | Mismatch:

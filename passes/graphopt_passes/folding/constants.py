@@ -64,9 +64,8 @@ class FoldConstants(GraphPass):
                 values.append(rw.op("Constant", value=results[value]))
             else:
                 values.append(rw.constant(results[value]))
-        outcome = rw.replace(node, values)
-        if not outcome:
-            rw.decline(str(outcome), node=node)
+        with rw.attempt(node):
+            rw.replace(node, values)
 
 
 def _account(model: Model, rw: Rewriter) -> tuple[int, int]:

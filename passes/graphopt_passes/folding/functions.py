@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 import onnx
 
 from graphopt.analysis.calls import ENDLESS, CallSizes, called_function
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Model, Node, Value
 from graphopt.ir.attributes import decode_attribute
 from graphopt.ir.schema import op_schema
-from graphopt.rewrite import Event, GraphPass, Mismatch, Outcome, Rewriter
-from graphopt.rewrite.inline import adopt, inner_graphs, lost_effect, replace_by
+from graphopt.rewrite import Event, GraphPass, Rewriter
+from graphopt.rewrite.inline import adopt, check_effects, inner_graphs, replace_by
 
 _GROWTH = 100
 """A model may become so many times larger, in nodes: functions that call functions multiply."""
@@ -48,43 +49,42 @@ class InlineFunctions(GraphPass):
             size = sizes.of(function)
             rw.enter(node.graph)
             rw.begin(self.name, node)
-            outcome = self._inline(node, function, rw) if size <= left else _too_large(function, size)
-            if isinstance(outcome, Mismatch):
-                rw.decline(str(outcome), node=node)
-                continue
-            left -= sum(len(inside) for inside in (function, *inner_graphs(function)))
-            calls.extend(_copies(node.graph, rw.log.events[-1]))
+            with rw.attempt(node):
+                if size > left:
+                    raise _too_large(function, size)
+                self._inline(node, function, rw)
+                left -= sum(len(inside) for inside in (function, *inner_graphs(function)))
+                calls.extend(_copies(node.graph, rw.log.events[-1]))
 
-    def _inline(self, node: Node, function: Graph, rw: Rewriter) -> Outcome:
+    def _inline(self, node: Node, function: Graph, rw: Rewriter) -> None:
         graph = node.graph
-        for problem in (_other_versions(function, graph), lost_effect(node, function), _too_deep(function, graph)):
-            if problem is not None:
-                return problem
+        _check_versions(function, graph)
+        check_effects(node, function)
+        _check_depth(function, graph)
         if node.subgraphs:
-            return Mismatch("a graph is an attribute of the call")
+            raise Decline("a graph is an attribute of the call")
         if len(node.inputs) > len(function.inputs) or len(node.outputs) > len(function.outputs):
-            return Mismatch("the call does not fit the function {}", function.name)
+            raise Decline("the call does not fit the function {}", function.name)
         given: dict[Value, Value | None] = {value: node.input(i) for i, value in enumerate(function.inputs)}
         results = adopt(rw, function, given, _attributes(node, function))
-        if isinstance(results, Mismatch):
-            return results
         for inside in (function, *inner_graphs(function)):
             for inner in inside:
                 if not inner.op.startswith(_CALL) and not graph.opset(inner.domain) and function.opset(inner.domain):
                     rw.import_domain(inner.domain, function.opset(inner.domain))
-        return replace_by(rw, node, results)
+        replace_by(rw, node, results)
 
 
-def _too_large(function: Graph, size: int) -> Mismatch:
+def _too_large(function: Graph, size: int) -> Decline:
     if size >= ENDLESS:
-        return Mismatch("{} calls itself", function.name)
-    return Mismatch("inlining {} would make {} nodes", function.name, size)
+        return Decline("{} calls itself", function.name)
+    return Decline("inlining {} would make {} nodes", function.name, size)
 
 
-def _too_deep(function: Graph, graph: Graph) -> Mismatch | None:
-    """Why graphs in graphs could not be written to a file any more."""
+def _check_depth(function: Graph, graph: Graph) -> None:
+    """See that graphs in graphs can still be written to a file."""
     depth = max(map(_depth, inner_graphs(function)), default=0) + _depth(graph)
-    return Mismatch("{} graphs would be inside of each other", depth) if depth > _DEEPEST else None
+    if depth > _DEEPEST:
+        raise Decline("{} graphs would be inside of each other", depth)
 
 
 def _depth(graph: Graph) -> int:
@@ -119,8 +119,8 @@ def _attributes(node: Node, function: Graph) -> dict[str, Any]:
     return {**{a.name: decode_attribute(a) for a in proto.attribute_proto}, **node.attrs}
 
 
-def _other_versions(function: Graph, graph: Graph) -> Mismatch | None:
-    """Why operators of the body would mean something else in a graph."""
+def _check_versions(function: Graph, graph: Graph) -> None:
+    """See that operators of the body mean the same in a graph."""
     for inside in (function, *inner_graphs(function)):
         for node in inside:
             if called_function(node):
@@ -130,5 +130,4 @@ def _other_versions(function: Graph, graph: Graph) -> Mismatch | None:
                 continue
             before, after = (op_schema(node.op_type, node.domain, version) for version in (there, here))
             if before is None or after is None or before.since_version != after.since_version:
-                return Mismatch("{} has {} of opset {}, the model {}", function.name, node.op_type, there, here)
-    return None
+                raise Decline("{} has {} of opset {}, the model {}", function.name, node.op_type, there, here)

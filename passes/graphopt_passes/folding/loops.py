@@ -48,13 +48,10 @@ def _unroll(node: Node, rw: Rewriter) -> Outcome:
     problem = next((p for value in collected if (p := cannot_stack(value, rounds)) is not None), None)
     if problem is not None:
         return problem
-    results = _write_out(rw, node, body, states, rounds)
-    if isinstance(results, Mismatch):
-        return results
-    return replace_by(rw, node, results, f"{rounds} rounds")
+    return replace_by(rw, node, _write_out(rw, node, body, states, rounds), f"{rounds} rounds")
 
 
-def _write_out(rw: Rewriter, node: Node, body: Graph, states: list[Value], rounds: int) -> Results | Mismatch:
+def _write_out(rw: Rewriter, node: Node, body: Graph, states: list[Value], rounds: int) -> Results:
     """The rounds, pending: what stands for final states and collected results."""
     count = len(states)
     shared = constants_of(rw, body) if rounds else {}
@@ -64,8 +61,6 @@ def _write_out(rw: Rewriter, node: Node, body: Graph, states: list[Value], round
         counter = rw.constant(scalar_or_vector(body.inputs[0], number))
         given = {**shared, body.inputs[0]: counter, **dict(zip(body.inputs[1:], carried, strict=True))}
         outputs = adopt(rw, body, given)
-        if isinstance(outputs, Mismatch):
-            return outputs
         carried = outputs[: 1 + count]
         rows.append(outputs[1 + count :])
     results = carried[1:]

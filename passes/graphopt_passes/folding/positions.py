@@ -46,9 +46,10 @@ class ReplaceGatherWithReshape(GraphPass):
             for node in graph:
                 if node.op in ("Gather", "GatherND") and self.knows_opset(graph.opset()):
                     rw.begin(self.name, node)
-                    problem = _rewrite(node, analysis, positions, rw)
-                    if isinstance(problem, Mismatch):
-                        rw.decline(str(problem), node=node)
+                    with rw.attempt(node):
+                        problem = _rewrite(node, analysis, positions, rw)
+                        if isinstance(problem, Mismatch):
+                            rw.decline("{}", problem, node=node)
 
 
 def _may_count(graph: Graph) -> bool:
@@ -89,8 +90,8 @@ def _rewrite(node: Node, analysis: ShapeAnalysis, positions: PositionAnalysis, r
     for source in _same_order(data):
         value = _reshaped(source, after, analysis, rw)
         if value is not None:
-            outcome = rw.replace(node, [value], detail=f"all of {source.name}, in its order")
-            return outcome if isinstance(outcome, Mismatch) else None
+            rw.replace(node, [value], detail=f"all of {source.name}, in its order")
+            return None
     return Mismatch("it takes all of {}, but no constant shape says how", data.name)
 
 

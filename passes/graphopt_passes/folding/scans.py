@@ -112,13 +112,10 @@ def _unroll(node: Node, rw: Rewriter) -> Outcome:
         problem = cannot_stack(value, form.length)
         if problem is not None:
             return problem
-    results = _write_out(rw, node, body, form)
-    if isinstance(results, Mismatch):
-        return results
-    return replace_by(rw, node, results, f"{form.length} rounds")
+    return replace_by(rw, node, _write_out(rw, node, body, form), f"{form.length} rounds")
 
 
-def _write_out(rw: Rewriter, node: Node, body: Graph, form: _Form) -> Results | Mismatch:
+def _write_out(rw: Rewriter, node: Node, body: Graph, form: _Form) -> Results:
     """The rounds, pending: what stands for final states and collected results."""
     count = len(form.states)
     shared = constants_of(rw, body) if form.length else {}
@@ -131,8 +128,6 @@ def _write_out(rw: Rewriter, node: Node, body: Graph, form: _Form) -> Results | 
             for value, axis, backwards in zip(form.scanned, form.in_axes, form.in_reversed, strict=True)
         ]
         outputs = adopt(rw, body, {**shared, **dict(zip(body.inputs, [*carried, *elements], strict=True))})
-        if isinstance(outputs, Mismatch):
-            return outputs
         carried, row = outputs[:count], outputs[count:]
         rows.append(row)
     results = carried

@@ -12,7 +12,7 @@ from graphopt.analysis.purity import is_removable
 from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size
 from graphopt.analysis.shapes.engine import DATA_RULES
 from graphopt.ir import Dim, Graph, Model, Node, Tensor, TensorType, Value
-from graphopt.rewrite import GraphPass, Mismatch, Rewriter
+from graphopt.rewrite import GraphPass, Rewriter
 from graphopt_passes.folding.operands import expand_target, never_empty, reshape_target, slice_ends
 from graphopt_passes.folding.store import store
 
@@ -80,9 +80,8 @@ class FoldShapes(GraphPass):
             results = _contents(node, analysis) if node.op in DATA_RULES and not node.removed else None
             if results is not None and is_removable(node):
                 rw.begin(self.name, node)
-                outcome = store(rw, node, results)
-                if not outcome:
-                    rw.decline(str(outcome), node=node)
+                with rw.attempt(node):
+                    store(rw, node, results)
 
     def _fix_operands(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
         opset = graph.opset()
@@ -95,7 +94,8 @@ class FoldShapes(GraphPass):
             rw.begin(self.name, node)
             if isinstance(array, np.ndarray):
                 copies = node.op == "Reshape" and bool(node.attr("allowzero", 0)) and 0 in array
-                rw.set_inputs(node, {index: array}, "a fixed shape", **({"allowzero": None} if copies else {}))
+                with rw.attempt(node):
+                    rw.set_inputs(node, {index: array}, "a fixed shape", **({"allowzero": None} if copies else {}))
             elif array is not None:
                 rw.decline(str(array), node=node)
 
@@ -112,9 +112,8 @@ class FoldShapes(GraphPass):
                 first[key] = value
             elif known is not value and is_removable(node):
                 rw.begin(self.name, node)
-                outcome = rw.replace(node, [known], detail=f"{known.name} holds the same sizes")
-                if isinstance(outcome, Mismatch):
-                    rw.decline(str(outcome), node=node)
+                with rw.attempt(node):
+                    rw.replace(node, [known], detail=f"{known.name} holds the same sizes")
 
     def _read_off(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
         """Take sizes straight from an input of the graph where they stand side by side there."""
@@ -130,10 +129,11 @@ class FoldShapes(GraphPass):
                 continue
             source, start, end = place
             rw.begin(self.name, node)
-            if start == 0 and end == len(shapes[source]):
-                rw.replace(node, [rw.op("Shape", source)])
-            elif partly:
-                rw.replace(node, [rw.op("Shape", source, start=start, end=end)])
+            with rw.attempt(node):
+                if start == 0 and end == len(shapes[source]):
+                    rw.replace(node, [rw.op("Shape", source)])
+                elif partly:
+                    rw.replace(node, [rw.op("Shape", source, start=start, end=end)])
 
 
 def _analyse(model: Model) -> ShapeAnalysis:

@@ -11,6 +11,7 @@ from graphopt.analysis.kernels import Array
 from graphopt.analysis.purity import is_removable
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.shapes.uniform import UniformAnalysis
+from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Graph, Model, Node, Value
 from graphopt.rewrite import GraphPass, Mismatch, Numerics, Outcome, Rewriter
 from graphopt_passes.folding.store import store
@@ -73,9 +74,10 @@ class FoldUniformOperands(GraphPass):
             if result is None and all(operand is None for operand in operands):
                 continue
             rw.begin(self.name, node)
-            outcome = _rewrite(node, operands, result, shapes, rw)
-            if isinstance(outcome, Mismatch):
-                rw.decline(str(outcome), node=node)
+            with rw.attempt(node):
+                outcome = _rewrite(node, operands, result, shapes, rw)
+                if isinstance(outcome, Mismatch):
+                    rw.decline("{}", outcome, node=node)
 
 
 def _may_be_uniform(node: Node) -> bool:
@@ -104,12 +106,20 @@ def _rewrite(
             return store(rw, node, [np.full(dims, result)])
     kept, negated = _kept(node, operands), _negated(node, operands)
     chosen = node.inputs[kept] if kept is not None else None
-    outcome: Outcome = None
-    if chosen is not None and kept is not None:
-        outcome = rw.replace(node, [chosen]) if fits[kept] else Mismatch("broadcasting may enlarge {}", chosen.name)
-    elif negated is not None and fits[negated]:
-        outcome = rw.replace(node, [rw.op("Not", node.inputs[negated])])
-    return outcome or _as_numbers(node, operands, fits, rw) or outcome
+    declined = Decline()
+    try:
+        if chosen is not None and kept is not None:
+            if fits[kept]:
+                return rw.replace(node, [chosen])
+            declined = Decline("broadcasting may enlarge {}", chosen.name)
+        elif negated is not None and fits[negated]:
+            return rw.replace(node, [rw.op("Not", node.inputs[negated])])
+    except Decline as reason:
+        declined = reason
+    outcome = _as_numbers(node, operands, fits, rw)
+    if not outcome:
+        raise declined
+    return outcome
 
 
 def _kept(node: Node, operands: list[Array | None]) -> int | None:

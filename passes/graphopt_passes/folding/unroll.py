@@ -48,10 +48,11 @@ def unroll_all(rule: str, op: str, unroll: Callable[[Node, Rewriter], Outcome], 
         for node in list(graph.owners):
             if node.op == op and not node.removed:
                 rw.begin(rule, node)
-                outcome = unroll(node, rw)
-                if isinstance(outcome, Mismatch):
-                    rw.decline(str(outcome), node=node)
-                again |= bool(outcome)
+                with rw.attempt(node):
+                    outcome = unroll(node, rw)
+                    if isinstance(outcome, Mismatch):
+                        rw.decline("{}", outcome, node=node)
+                    again |= bool(outcome)
 
 
 def most_rounds(body: Graph, extra: int, limit: int) -> int | Mismatch:

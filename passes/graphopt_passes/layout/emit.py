@@ -77,19 +77,17 @@ class Builder:
         olds = [v for v in node.outputs if v is not None]
         if isinstance(results, Value):
             outcome = self.rw.replace(node, [results], detail=_detail(group))
-            if outcome:
-                self._plain[olds[0]] = results
+            self._plain[olds[0]] = results
             return outcome
         for value, layout in results:
             self.state_type(value, layout, group.form.extents)
         plain = [self.leave(value, layout) for value, layout in results]
         outcome = self.rw.replace(node, plain, detail=_detail(group))
-        if outcome:
-            self._blocked.update(self._entered)
-            made = (Blocked(value, layout, group.lanes) for value, layout in results)
-            self._blocked.update(zip(olds, made, strict=False))
-            self._plain.update(zip(olds, plain, strict=False))
-            self._shared.update(self._made)
+        self._blocked.update(self._entered)
+        made = (Blocked(value, layout, group.lanes) for value, layout in results)
+        self._blocked.update(zip(olds, made, strict=False))
+        self._plain.update(zip(olds, plain, strict=False))
+        self._shared.update(self._made)
         return outcome
 
     def state_type(self, value: Value, layout: Layout, extents: Extents) -> None:

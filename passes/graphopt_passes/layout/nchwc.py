@@ -64,10 +64,11 @@ class ConvertLayoutNchwc(GraphPass):
                 continue
             if rw.log.full:
                 break
-            outcome = builder.build(group)
-            converted |= bool(outcome)
-            if isinstance(outcome, Mismatch):
-                rw.decline("{}", outcome, node=node)
+            with rw.attempt(node):
+                outcome = builder.build(group)
+                converted |= bool(outcome)
+                if isinstance(outcome, Mismatch):
+                    rw.decline("{}", outcome, node=node)
         if converted:
             rw.set_metadata(METADATA_KEY, str(target))
 
@@ -76,7 +77,7 @@ class ConvertLayoutNchwc(GraphPass):
         if not rw.log.listen:
             return
         for node, reason in plan.declined.items():
-            rw.note(self.name, node, reason)
+            rw.decline("{}", reason, node=node)
         text = "{} takes about {:.1f} us in NCHW, {:.1f} us blocked, without reorders"
         for node, prices in plan.kept.items():
             rw.decline(text, node.op, *prices, node=node)

@@ -46,7 +46,8 @@ class ConvertLayoutNhwc(GraphPass):
             if rw.log.full:
                 break
             if not node.removed:
-                builder.convert(node)
+                with rw.attempt(node):
+                    builder.convert(node)
 
 
 class _Builder:
@@ -76,9 +77,9 @@ class _Builder:
             ordered = None if shape is None else tuple(shape[axis] for axis in _LAST)
             made.type = TensorType(old.type.dtype, ordered)
         first = self.rw.op("Transpose", made, perm=_FIRST)
-        if self.rw.replace(node, [first]):
-            self._last.update(entered)
-            self._last[first] = made
+        self.rw.replace(node, [first])
+        self._last.update(entered)
+        self._last[first] = made
 
     def _convolution(self, node: Node, entered: dict[Value, Value]) -> Value | None:
         x, weight = node.input(0), node.input(3)

@@ -57,7 +57,8 @@ class ConvertConv1dTo2d(GraphPass):
             if rw.log.full:
                 break
             if not node.removed:
-                builder.convert(node)
+                with rw.attempt(node):
+                    builder.convert(node)
 
 
 def _is_row_wise(node: Node) -> bool:
@@ -114,9 +115,9 @@ class _Builder:
         if made is None:
             return
         row = write_with_axes(self.rw, "Squeeze", made, [2], 13)
-        if self.rw.replace(node, [row]):
-            self._images.update(self._entered)
-            self._images[row] = made
+        self.rw.replace(node, [row])
+        self._images.update(self._entered)
+        self._images[row] = made
 
     def known(self, value: Value | None) -> Value | None:
         """The image that a value stands for, if it is one already."""

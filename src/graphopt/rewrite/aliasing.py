@@ -8,8 +8,8 @@ equal before are not afterwards, so they stay apart, and a copy in front of such
 from __future__ import annotations
 
 from graphopt.analysis.calls import called_function
+from graphopt.errors import Decline
 from graphopt.ir import Model, Node, Value
-from graphopt.match import Mismatch
 
 _CACHES: dict[str, tuple[int, ...]] = {
     "AdamOptimizer": (0, 1, 2, 3, 4), "AdamWOptimizer": (1, 2, 3, 4, 5), "Attention": (4,),
@@ -59,17 +59,19 @@ class Writers:
         """Whether a reader of a value writes into it."""
         return any(node.input(at) is value for node in value.users for at in self.written(node))
 
-    def conflict(self, old: Value, new: Value) -> Mismatch | None:
-        """Why the readers of one value cannot read another: some write into it, and others read it.
+    def check(self, old: Value, new: Value) -> None:
+        """See that the readers of one value can read another: none writes into it where others read it.
 
         Args:
             old: a value that is read.
             new: what is to be read instead.
+
+        Raises:
+            Decline: one does.
         """
         if not self.found:
-            return None
+            return
         if self.writes_to(old) and (new.uses or new.producer is None):
-            return Mismatch("a reader of {} writes into it, {} must not be shared", old.name, new.name or "a constant")
+            raise Decline("a reader of {} writes into it, {} must not be shared", old.name, new.name or "a constant")
         if old.users and self.writes_to(new):
-            return Mismatch("a reader of {} writes into it, it must not be shared", new.name)
-        return None
+            raise Decline("a reader of {} writes into it, it must not be shared", new.name)

@@ -175,18 +175,13 @@ class Driver:
             if profile:
                 start = perf_counter()
             try:
-                try:
-                    outcome = attempt(node, rewriter)
-                except Decline as declined:
-                    outcome = Mismatch(*declined.args) if declined.args else None
-                if outcome is not None:
-                    fired = self._judge(name, node, outcome, events)
+                fired = self._ask(name, node, attempt, events)
             except BaseException as error:
                 self._isolate(name, node, error, mark, events)
                 continue
             if profile:
                 stats.seconds += perf_counter() - start
-            if outcome is not None and fired:
+            if fired:
                 stats.hits += 1
                 if self.check:
                     self._verify(name, node)
@@ -195,14 +190,21 @@ class Driver:
                 self._take_back(name, node, mark, events)
         return False
 
-    def _judge(self, rule: str, node: Node, outcome: Outcome, events: int) -> bool:
-        """Whether an attempt fired; why it did not is noted if somebody listens."""
-        fired = bool(outcome)
-        if fired and len(self.log.events) == events:
+    def _ask(self, rule: str, node: Node, attempt: Callable[[Node, Rewriter], Outcome], events: int) -> bool:
+        """Whether a rule fires at a node; why it does not is noted if somebody listens."""
+        try:
+            outcome = attempt(node, self.rewriter)
+        except Decline as declined:
+            if self.log.listen and declined.args:
+                self.rewriter.note(rule, node, declined)
+            return False
+        if isinstance(outcome, Mismatch):
+            if self.log.listen:
+                self.rewriter.note(rule, node, Decline(outcome.reason, *outcome.args))
+            return False
+        if outcome is not None and len(self.log.events) == events:
             raise PassError("it reported a rewrite and made none")
-        if self.log.listen and isinstance(outcome, Mismatch):
-            self.rewriter.note(rule, node, outcome)
-        return fired
+        return outcome is not None
 
     def _take_back(self, rule: str, node: Node, mark: int, events: int) -> None:
         """Undo what an attempt changed before it declined."""

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from graphopt.analysis.purity import is_removable
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, TensorType, Value, ValueType, edit
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
-from graphopt.match import Mismatch
 from graphopt.rewrite.legality import is_visible, reads
 
 if TYPE_CHECKING:
     from graphopt.rewrite.rewriter import Rewriter
-    from graphopt.rewrite.rule import Outcome
+    from graphopt.rewrite.rule import Fired
 
 Operand = Value | None
 
@@ -29,7 +29,7 @@ _REFERRING = "referring "
 def adopt(
     rw: Rewriter, source: Graph, given: Mapping[Value, Operand] | None = None,
     attributes: Mapping[str, Any] | None = None,
-) -> list[Operand] | Mismatch:  # fmt: skip
+) -> list[Operand]:  # fmt: skip
     """Copy the nodes of a branch, body or function into the graph at hand, pending; its initializers become constants.
 
     Nodes and values get fresh names. Subgraphs are copied with them; what they captured from `source` they capture
@@ -42,13 +42,14 @@ def adopt(
         attributes: for a function, the values of the attributes that its nodes refer to.
 
     Returns:
-        What stands for the outputs of `source`, outer values included; a `Mismatch` when it cannot be copied.
+        What stands for the outputs of `source`, outer values included.
+
+    Raises:
+        Decline: it cannot be copied.
     """
     # A branch sees all that its surroundings see. Anything else may be brought where its inner names mean something.
     foreign = bool(given) or source.is_function
-    problem = _cannot_be_copied(source, foreign)
-    if problem is not None:
-        return problem
+    _check_copy(source, foreign)
     copier = Copier(dict(given or {}), foreign=foreign, attributes=attributes or {})
     for value in source.initializers:
         if value not in copier.values and value.tensor is not None:
@@ -70,7 +71,7 @@ def constants_of(rw: Rewriter, source: Graph) -> dict[Value, Operand]:
     return shared
 
 
-def replace_by(rw: Rewriter, node: Node, results: Sequence[Operand], detail: str = "") -> Outcome:
+def replace_by(rw: Rewriter, node: Node, results: Sequence[Operand], detail: str = "") -> Fired:
     """Let what was adopted take the place of a node.
 
     Args:
@@ -79,19 +80,15 @@ def replace_by(rw: Rewriter, node: Node, results: Sequence[Operand], detail: str
         results: what `adopt` or `trimmed` gave for each of its outputs.
         detail: a remark for the event.
 
-    Returns:
-        The outcome of `rw.replace`, or a `Mismatch` when something cannot stand for an output.
+    Raises:
+        Decline: something cannot stand for an output.
     """
-    values = stand_ins(rw, node, results)
-    if isinstance(values, Mismatch):
-        return values
-    outcome = rw.replace(node, values, detail)
-    # Inference has not seen the inside of copied subgraphs yet, whatever is known of their results.
-    rw.stale_types = rw.stale_types or bool(outcome)
-    return outcome
+    fired = rw.replace(node, stand_ins(rw, node, results), detail)
+    rw.stale_types = True  # inference has not seen the inside of copied subgraphs yet, whatever is known of results
+    return fired
 
 
-def stand_ins(rw: Rewriter, node: Node, results: Sequence[Operand]) -> list[Operand] | Mismatch:
+def stand_ins(rw: Rewriter, node: Node, results: Sequence[Operand]) -> list[Operand]:
     """What takes the place of each output of a node whose inner graph was adopted.
 
     Where a result is no new value, and the graph puts it out, an `Identity` or `Constant` stands between the two.
@@ -100,30 +97,36 @@ def stand_ins(rw: Rewriter, node: Node, results: Sequence[Operand]) -> list[Oper
         rw: the gate, begun at the node.
         node: the node that goes away.
         results: what `adopt` gave for each of its outputs.
+
+    Raises:
+        Decline: something cannot stand for an output.
     """
     values: list[Operand] = []
     for old, new in zip(node.outputs, results, strict=False):
         if old is None or not (old.users or old.output_count):
             values.append(None)
         elif new is None:
-            return Mismatch("{} would be an input that is left out", old.name)
+            raise Decline("{} would be an input that is left out", old.name)
         elif new.name and not all(is_visible(new, user.graph) for user in old.users):
-            return Mismatch("{} is hidden where {} is read", new.name, old.name)
+            raise Decline("{} is hidden where {} is read", new.name, old.name)
         elif not old.output_count or (not new.name and new.producer is not None and new not in values):
             values.append(new)
         elif not new.name and new.tensor is not None:
             values.append(rw.op("Constant", value=new.tensor))
         elif isinstance(old.type, onnx.TypeProto) and node.graph.opset() < _IDENTITY_OF_ANYTHING:
-            return Mismatch("{} is no tensor, no Identity can put it out at this opset", new.name)
+            raise Decline("{} is no tensor, no Identity can put it out at this opset", new.name)
         else:
             values.append(rw.op("Identity", new))
     return values
 
 
-def lost_effect(node: Node, source: Graph) -> Mismatch | None:
-    """Why adopting `source` in the place of `node` would lose something that happens in it, None when it would not.
+def check_effects(node: Node, source: Graph) -> None:
+    """See that adopting `source` in the place of `node` loses nothing that happens in it.
 
     Copies that no used output depends on are dropped, which an operator that may do more must not be.
+
+    Raises:
+        Decline: there is such an operator.
     """
     outputs = [inner for old, inner in zip(node.outputs, source.outputs, strict=False) if old is not None and old.uses]
     needed: set[Node] = set()
@@ -134,22 +137,23 @@ def lost_effect(node: Node, source: Graph) -> Mismatch | None:
             needed.add(producer)
             stack.extend(v.producer for v in reads(producer))
     lost = next((inner for inner in source if inner not in needed and not is_removable(inner)), None)
-    return None if lost is None else Mismatch("{} may do more than compute its outputs", lost.op)
+    if lost is not None:
+        raise Decline("{} may do more than compute its outputs", lost.op)
 
 
-def _cannot_be_copied(source: Graph, foreign: bool) -> Mismatch | None:
+def _check_copy(source: Graph, foreign: bool) -> None:
+    """See that a graph can be copied without losing something."""
     inner = inner_graphs(source)
     for graph in (source, *inner):
         if any(value.is_sparse for value in graph.values.values()):
-            return Mismatch("graph {} has a sparse initializer", graph.name)
+            raise Decline("graph {} has a sparse initializer", graph.name)
         if any("[" in key for node in graph.owners for key in node.subgraphs):
-            return Mismatch("graph {} has an operator with a list of graphs", graph.name)
+            raise Decline("graph {} has an operator with a list of graphs", graph.name)
     for graph in inner if foreign else ():
         if isinstance(graph._proto, onnx.GraphProto) and graph._proto.quantization_annotation:
-            return Mismatch("graph {} has quantization annotations", graph.name)
+            raise Decline("graph {} has quantization annotations", graph.name)
         if source.model.ir_version < IR_WITH_FREE_INITIALIZERS and any(True for _ in graph.initializers):
-            return Mismatch("before IR version 4 initializers of inner graphs cannot be renamed")
-    return None
+            raise Decline("before IR version 4 initializers of inner graphs cannot be renamed")
 
 
 def inner_graphs(graph: Graph) -> list[Graph]:
@@ -176,7 +180,7 @@ class Trim:
 def trimmed(
     rw: Rewriter, node: Node, trims: Mapping[str, Trim], *, inputs: Sequence[Operand], outputs: int,
     given: Mapping[Value, Operand] | None = None, **attrs: Any,
-) -> list[Operand] | Mismatch:  # fmt: skip
+) -> list[Operand]:  # fmt: skip
     """A new node like one with subgraphs, pending, without some of their inputs, outputs and nodes.
 
     Args:
@@ -189,16 +193,17 @@ def trimmed(
         **attrs: attributes that differ.
 
     Returns:
-        The outputs; a `Mismatch` when a subgraph cannot be written without losing something.
+        The outputs.
+
+    Raises:
+        Decline: a subgraph cannot be written without losing something.
     """
     for graph in node.subgraphs.values():
-        problem = _cannot_be_copied(graph, foreign=True)
-        if problem is None and isinstance(graph._proto, onnx.GraphProto) and graph._proto.quantization_annotation:
-            problem = Mismatch("graph {} has quantization annotations", graph.name)
-        if problem is None and rw.model.ir_version < IR_WITH_FREE_INITIALIZERS and any(graph.initializers):
-            problem = Mismatch("before IR version 4 initializers of inner graphs cannot be moved")
-        if problem is not None:
-            return problem
+        _check_copy(graph, foreign=True)
+        if isinstance(graph._proto, onnx.GraphProto) and graph._proto.quantization_annotation:
+            raise Decline("graph {} has quantization annotations", graph.name)
+        if rw.model.ir_version < IR_WITH_FREE_INITIALIZERS and any(graph.initializers):
+            raise Decline("before IR version 4 initializers of inner graphs cannot be moved")
     new = Node(node.op_type, node.domain, node.graph)
     new._origin = node._proto if node._proto is not None else node._origin
     new._attrs = {name: value for name, value in {**node.attrs, **attrs}.items() if value is not None}

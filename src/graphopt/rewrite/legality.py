@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from onnx import TensorProto
 
 from graphopt.analysis.nodes import infer_node
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value, captured_values
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
-from graphopt.match import Mismatch
-from graphopt.rewrite.operands import operand_conflict
+from graphopt.rewrite.operands import check_operand_types
 
 CONTRIB_OPSETS = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "ai.onnx.ml": 3}
 """Versions at which domains are imported when a rewrite brings the first operator of one."""
@@ -52,36 +52,42 @@ def is_visible(value: Value, graph: Graph) -> bool:
     return scope is not None
 
 
-def type_conflict(old: Value, new: Value) -> Mismatch | None:
-    """Why two values cannot have the same readers as far as their types are known, None when they can."""
+def check_types(old: Value, new: Value) -> None:
+    """See that two values can have the same readers, as far as their types are known.
+
+    Raises:
+        Decline: they cannot.
+    """
     before, after = old.type, new.type
     if before is after or not isinstance(before, TensorType) or not isinstance(after, TensorType):
-        return None
+        return
     if before.dtype != after.dtype:
-        return Mismatch("{} has element type {}, its replacement {}", old.name, before.dtype, after.dtype)
+        raise Decline("{} has element type {}, its replacement {}", old.name, before.dtype, after.dtype)
     if before.shape is None or after.shape is None:
-        return None
+        return
     if len(before.shape) != len(after.shape):
-        return Mismatch("{} has rank {}, its replacement {}", old.name, len(before.shape), len(after.shape))
+        raise Decline("{} has rank {}, its replacement {}", old.name, len(before.shape), len(after.shape))
     for a, b in zip(before.shape, after.shape, strict=True):
         if isinstance(a, int) and isinstance(b, int) and a != b:
-            return Mismatch("{} has shape {}, its replacement {}", old.name, before.shape, after.shape)
-    return None
+            raise Decline("{} has shape {}, its replacement {}", old.name, before.shape, after.shape)
 
 
-def constant_conflict(graph: Graph, tensor: Tensor, *, as_node: bool = False) -> Mismatch | None:
-    """Why a graph cannot hold a constant: where it has to be a `Constant` node, that must be able to state it.
+def check_constant(graph: Graph, tensor: Tensor, *, as_node: bool = False) -> None:
+    """See that a graph can hold a constant: where it has to be a `Constant` node, that must be able to state it.
 
     Args:
         graph: the graph.
         tensor: the constant.
         as_node: whether it is to be a node in any case, since the graph puts it out.
+
+    Raises:
+        Decline: it cannot.
     """
     if graph.opset() >= 9 or tensor.dtype in _FLOATS:
-        return None
+        return
     if graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS and not graph.in_function and not as_node:
-        return None
-    return Mismatch("before opset 9 a Constant node holds floats only, not element type {}", tensor.dtype)
+        return
+    raise Decline("before opset 9 a Constant node holds floats only, not element type {}", tensor.dtype)
 
 
 def gone(value: Value) -> bool:
@@ -89,49 +95,53 @@ def gone(value: Value) -> bool:
     return bool(value.name) and value.graph.values.get(value.name) is not value
 
 
-def operand_problem(value: Value, at: Node) -> Mismatch | None:
-    """Why a node cannot read a value: it is gone, hidden, or not computed yet.
+def check_operand(value: Value, at: Node) -> None:
+    """See that a node can read a value: it is there, visible and computed before.
 
     Args:
         value: the value; pending ones, which have no name yet, may be read by whatever else is pending.
         at: the node, or the one that it will stand in front of.
+
+    Raises:
+        Decline: it cannot.
     """
     if not value.name:
-        return None
+        return
     if gone(value):
-        return Mismatch("{} is no longer in the graph", value.name)
+        raise Decline("{} is no longer in the graph", value.name)
     graph = value.graph
     if graph is not at.graph and not is_visible(value, at.graph):
-        return Mismatch("{} is not visible in graph {}", value.name, at.graph.name)
+        raise Decline("{} is not visible in graph {}", value.name, at.graph.name)
     producer = value.producer
     if producer is not None and (producer.removed or producer.order >= at_level(at, graph).order):
-        return Mismatch("{} is not computed yet where the replacement goes", value.name)
-    return None
+        raise Decline("{} is not computed yet where the replacement goes", value.name)
 
 
-def node_problem(node: Node, at: Node, constants: Mapping[Value, str]) -> Mismatch | None:
-    """Why a node cannot be in its graph: the operator, its operands, their types, or what a constant can be there.
+def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
+    """See that a node can be in its graph: the operator, its operands, their types, and what a constant can be there.
 
     Args:
         node: the node, not linked yet.
         at: the node that it will stand in front of, or replaces.
         constants: the constants that come with it.
+
+    Raises:
+        Decline: it cannot.
     """
     graph = node.graph
     if node.domain in _STANDARD and not node.op.startswith(("call ", "referring ", "malformed ")):
         if not graph.opset(node.domain) and not node.domain:
-            return Mismatch("the standard operators are not imported")
+            raise Decline("the standard operators are not imported")
         if graph.opset(node.domain) and node.schema is None:
-            return Mismatch("{} is no operator of opset {}", node.op, graph.opset(node.domain))
+            raise Decline("{} is no operator of opset {}", node.op, graph.opset(node.domain))
     for value in reads(node):
-        problem = operand_problem(value, at)
-        if problem is None and value in constants and value.tensor is not None:
-            problem = constant_conflict(graph, value.tensor)
-        if problem is not None:
-            return problem
+        check_operand(value, at)
+        if value in constants and value.tensor is not None:
+            check_constant(graph, value.tensor)
     stated = node.constant_tensor() if node.op == "Constant" else None
-    problem = constant_conflict(graph, stated, as_node=True) if stated is not None else None
-    return problem if problem is not None else operand_conflict(node, node.inputs)
+    if stated is not None:
+        check_constant(graph, stated, as_node=True)
+    check_operand_types(node, node.inputs)
 
 
 def infer_pending(nodes: Iterable[Node]) -> None:
@@ -153,88 +163,91 @@ def infer_pending(nodes: Iterable[Node]) -> None:
             value.name = ""
 
 
-def result_problem(node: Node) -> Mismatch | None:
-    """Why a node cannot be, as far as inference tells: operands of fixed shapes from which no result follows.
+def check_result(node: Node) -> None:
+    """See that a result follows from operands of fixed shapes, as far as inference tells.
 
     Args:
         node: a node that `infer_pending` has seen.
+
+    Raises:
+        Decline: it cannot.
     """
     if node.domain or node.subgraphs or node.op != node.op_type or all(v is None or v.type for v in node.outputs):
-        return None
+        return
     types = [value.type for value in node.inputs if value is not None]
     if all(isinstance(each, TensorType) and each.static for each in types):
-        return Mismatch("{} does not take operands of these shapes", node.op)
-    return None
+        raise Decline("{} does not take operands of these shapes", node.op)
 
 
-def changed_problem(node: Node, inputs: Sequence[Value | None], attrs: Mapping[str, object]) -> Mismatch | None:
-    """Why a node cannot have other operands or attributes: what it computes would be of another type.
+def check_change(node: Node, inputs: Sequence[Value | None], attrs: Mapping[str, object]) -> None:
+    """See that with other operands or attributes a node computes a value of the same type.
 
     Args:
         node: the node.
         inputs: what it is to read.
         attrs: its attributes.
+
+    Raises:
+        Decline: it cannot.
     """
     trial = Node(node.op_type, node.domain, node.graph)
     trial.op, trial.overload = node.op, node.overload
     trial.inputs, trial.subgraphs = list(inputs), node.subgraphs
     trial._attrs = dict(attrs)
     trial.outputs = [None if v is None else Value("", node.graph, trial, i) for i, v in enumerate(node.outputs)]
-    problem = node_problem(trial, node, {})
-    if problem is not None:
-        return problem
+    check_node(trial, node, {})
     infer_pending([trial])
-    problem = result_problem(trial)
-    if problem is not None:
-        return problem
+    check_result(trial)
     for old, new in zip(node.outputs, trial.outputs, strict=True):
-        problem = type_conflict(old, new) if old is not None and new is not None else None
-        if problem is not None:
-            return problem
-    return None
+        if old is not None and new is not None:
+            check_types(old, new)
 
 
-def readers_problem(old: Value, new: Value, replaced: list[Node], at: Node) -> Mismatch | None:
-    """Why some reader of a value could not read another: by name, or by the order of the nodes.
+def check_readers(old: Value, new: Value, replaced: list[Node], at: Node) -> None:
+    """See that each reader of a value can read another: by name, and by the order of the nodes.
 
     Args:
         old: the value.
         new: what is to be read instead.
         replaced: nodes that go away.
         at: the node before which new ones stand.
+
+    Raises:
+        Decline: it cannot.
     """
     near = old.producer is at or old.graph is not at.graph  # whatever reads an output of the anchor comes after it
     if near and not new.name:
-        return None
+        return
     for user in old.users:
         graph = user.graph
         if graph is not at.graph and new.name and not is_visible(new, graph):
-            return Mismatch("{} is hidden where {} is read", new.name, old.name)
+            raise Decline("{} is hidden where {} is read", new.name, old.name)
         if not near and user not in replaced and at_level(user, at.graph).order < at.order:
-            return Mismatch("{} is read before all replaced nodes are computed", old.name)
-    return None
+            raise Decline("{} is read before all replaced nodes are computed", old.name)
 
 
-def output_conflict(old: Value, new: Value, *, taken: bool, constant: bool) -> Mismatch | None:
-    """Why a value cannot be put out in the place of another, under the name of that.
+def check_output(old: Value, new: Value, *, taken: bool, constant: bool) -> None:
+    """See that a value can be put out in the place of another, under the name of that.
 
     Args:
         old: an output of a graph.
         new: what is to be put out instead.
         taken: whether it is to be put out for another already.
         constant: whether it is a new constant.
+
+    Raises:
+        Decline: it cannot.
     """
     if constant:
-        return Mismatch("{} is an output, it cannot become an initializer", old.name)
+        raise Decline("{} is an output, it cannot become an initializer", old.name)
     if not new.name and not taken:
-        return None
+        return
     if new.is_input or new.tensor is not None or new.is_sparse or new.output_count or taken or new.producer is None:
-        return Mismatch("would merge two interface values, {} and {}", new.name or "a new value", old.name)
+        raise Decline("would merge two interface values, {} and {}", new.name or "a new value", old.name)
     if new.graph is not old.graph:
-        return Mismatch("would put out captured value {} as {}", new.name, old.name)
+        raise Decline("would put out captured value {} as {}", new.name, old.name)
     if any(user.graph is not new.graph and _hides(user.graph, new.graph, old.name) for user in new.users):
-        return Mismatch("{} cannot be called {}: an inner graph that reads it uses that name", new.name, old.name)
-    return None
+        raise Decline("{} cannot be called {}: an inner graph that reads it uses that name", new.name, old.name)
 
 
 def _hides(inner: Graph, outer: Graph, name: str) -> bool:

@@ -11,8 +11,8 @@ from onnx import TensorProto, defs
 from onnx.helper import np_dtype_to_tensor_dtype, tensor_dtype_to_np_dtype
 
 from graphopt.analysis.nodes import dtype_of_output
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.match import Mismatch
 
 Operand = Value | np.ndarray | None
 
@@ -94,15 +94,15 @@ def _paired(operands: Sequence[Operand], known: tuple[Parameter, ...]) -> list[t
     return [(each, known[min(index, len(known) - 1)]) for index, each in enumerate(operands)] if known else []
 
 
-def operand_conflict(node: Node, operands: Sequence[Operand]) -> Mismatch | None:
-    """Why a node cannot have some operands: their element types are not what its operator takes.
+def check_operand_types(node: Node, operands: Sequence[Operand]) -> None:
+    """See that the element types of some operands are what their operator takes.
 
     Args:
         node: the node; its own inputs are not looked at.
         operands: what it is to read, arrays being new constants.
 
-    Returns:
-        None when all that is known of their types agrees with the schema, or there is no schema.
+    Raises:
+        Decline: something that is known of their types disagrees with the schema.
     """
     known = parameters(node.op_type, node.domain, node.graph.opset(node.domain))
     types: dict[str, int] = {}
@@ -112,8 +112,7 @@ def operand_conflict(node: Node, operands: Sequence[Operand]) -> Mismatch | None
             continue
         if dtype not in at.allowed or (at.shared and types.setdefault(at.name, dtype) != dtype):
             name = operand.name if isinstance(operand, Value) else ""
-            return Mismatch("{} does not take {} of element type {} there", node.op_type, name or "an operand", dtype)
-    return None
+            raise Decline("{} does not take {} of element type {} there", node.op_type, name or "an operand", dtype)
 
 
 def _element_type(operand: Operand) -> int | None:

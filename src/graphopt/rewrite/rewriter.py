@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from graphopt.analysis.purity import is_removable
-from graphopt.errors import PassError
+from graphopt.errors import Decline, PassError
 from graphopt.ir import Graph, Node, TensorType, Value, ValueType
-from graphopt.match import Mismatch
 from graphopt.rewrite.building import Building, settled
 from graphopt.rewrite.events import Event, NearMiss, NodeNote
 from graphopt.rewrite.legality import (
     CONTRIB_OPSETS,
-    changed_problem,
-    constant_conflict,
+    check_change,
+    check_constant,
+    check_node,
+    check_operand,
+    check_output,
+    check_readers,
+    check_result,
+    check_types,
     gone,
     infer_pending,
     is_visible,
-    node_problem,
-    operand_problem,
-    output_conflict,
-    readers_problem,
     reads,
-    result_problem,
-    type_conflict,
     well_known,
 )
 from graphopt.rewrite.operands import Operand, agreeing
-from graphopt.rewrite.rule import FIRED, Outcome
+from graphopt.rewrite.rule import FIRED, Fired
 
 
 class Rewriter(Building):
@@ -43,7 +43,7 @@ class Rewriter(Building):
 
     # ------------------------------------------------------------------ deciding
 
-    def replace(self, node: Node, values: Sequence[Value | None], detail: str = "") -> Outcome:
+    def replace(self, node: Node, values: Sequence[Value | None], detail: str = "") -> Fired:
         """Let `values` take the place of the outputs of `node`, and remove it with all that only it used.
 
         Args:
@@ -51,14 +51,14 @@ class Rewriter(Building):
             values: one for each output; None for outputs that nothing uses.
             detail: a remark for the event.
 
-        Returns:
-            `FIRED`, or a `Mismatch` when that would not be legal; then nothing changed.
+        Raises:
+            Decline: that would not be legal; nothing changed.
         """
         return self.replace_all([(node, values)], detail=detail)
 
     def replace_all(
         self, pairs: Sequence[tuple[Node, Sequence[Value | None]]], *, anchor: Node | None = None, detail: str = ""
-    ) -> Outcome:
+    ) -> Fired:
         """Replace several nodes of one graph at once; new nodes go before `anchor`, by default the last of them.
 
         Args:
@@ -66,8 +66,8 @@ class Rewriter(Building):
             anchor: where new nodes go.
             detail: a remark for the event.
 
-        Returns:
-            `FIRED`, or a `Mismatch` when that would not be legal; then nothing changed.
+        Raises:
+            Decline: that would not be legal; nothing changed.
         """
         at = anchor or (pairs[0][0] if len(pairs) == 1 else max((node for node, _ in pairs), key=lambda n: n.order))
         swaps: list[tuple[Value, Value]] = []
@@ -77,60 +77,46 @@ class Rewriter(Building):
                 if old is None or (new is None and not old.users and not old.output_count):
                     continue
                 if new is None:
-                    return Mismatch("output {} is used and has no replacement", old.name)
+                    raise Decline("output {} is used and has no replacement", old.name)
                 swaps.append((old, new))
         fresh = self._needed(new for _, new in swaps)
         replaced = [node for node, _ in pairs]
-        problem = self._illegal(swaps, replaced, at, fresh)
-        if problem is not None:
-            return problem
+        self._check(swaps, replaced, at, fresh)
         self._commit(swaps, replaced, at, fresh, detail)
         return FIRED
 
-    def _illegal(
-        self, swaps: list[tuple[Value, Value]], replaced: list[Node], at: Node, fresh: dict[Node, None]
-    ) -> Mismatch | None:
+    def _check(self, swaps: list[tuple[Value, Value]], replaced: list[Node], at: Node, fresh: dict[Node, None]) -> None:
+        """See that nodes can be replaced."""
         for node in replaced:
             if node.removed or node.graph.model is not self._model:
-                return Mismatch("{} is no longer in the graph", node.op)
-        problem = self._illegal_new((new for _, new in swaps), at, fresh)
-        if problem is not None:
-            return problem
+                raise Decline("{} is no longer in the graph", node.op)
+        self._check_new((new for _, new in swaps), at, fresh)
         taken: set[Value] = set()
         for old, new in swaps:
-            problem = type_conflict(old, new)
-            if problem is None and old.output_count:
-                problem = output_conflict(old, new, taken=new in taken, constant=new in self._pending_constants)
+            check_types(old, new)
+            if old.output_count:
+                check_output(old, new, taken=new in taken, constant=new in self._pending_constants)
                 taken.add(new)
-            if problem is None:
-                problem = self._writers.conflict(old, new)
-            if problem is not None:
-                return problem
+            self._writers.check(old, new)
             if new.producer in replaced:
-                return Mismatch("{} would be replaced by an output of a removed node", old.name)
-            problem = readers_problem(old, new, replaced, at)
-            if problem is not None:
-                return problem
-        return None
+                raise Decline("{} would be replaced by an output of a removed node", old.name)
+            check_readers(old, new, replaced, at)
 
-    def _illegal_new(self, values: Iterable[Value], at: Node, fresh: dict[Node, None]) -> Mismatch | None:
-        """What speaks against the pending nodes and constants, and against values being read behind a node."""
+    def _check_new(self, values: Iterable[Value], at: Node, fresh: dict[Node, None]) -> None:
+        """See that pending nodes and constants can come in, and values be read behind a node."""
         constants = self._pending_constants
         for value in values:
-            problem = operand_problem(value, at)
-            if problem is None and not value.name:
+            check_operand(value, at)
+            if not value.name:
                 if value.producer not in fresh and value not in constants:
                     raise PassError("a value that was built in an earlier attempt is used; it was dropped")
                 if value in constants and value.tensor is not None:
-                    problem = constant_conflict(at.graph, value.tensor)
-            if problem is not None:
-                return problem
+                    check_constant(at.graph, value.tensor)
         for node in fresh:
-            problem = node_problem(node, at, constants)
-            if problem is not None:
-                return problem
+            check_node(node, at, constants)
         infer_pending(fresh)
-        return next((problem for node in fresh if (problem := result_problem(node)) is not None), None)
+        for node in fresh:
+            check_result(node)
 
     # ------------------------------------------------------------------ committing
 
@@ -269,12 +255,12 @@ class Rewriter(Building):
 
     # ------------------------------------------------------------------ other changes
 
-    def erase(self, node: Node) -> Outcome:
+    def erase(self, node: Node) -> Fired:
         """Remove a node that nothing uses, with all that only it used."""
         if node.removed:
-            return Mismatch("{} is no longer in the graph", node.op)
+            raise Decline("{} is no longer in the graph", node.op)
         if any(v is not None and (v.users or v.output_count) for v in node.outputs):
-            return Mismatch("{} is used", node.outputs[0].name if node.outputs and node.outputs[0] else node.op)
+            raise Decline("{} is used", node.outputs[0].name if node.outputs and node.outputs[0] else node.op)
         removed = [NodeNote.of(node)]
         freed = reads(node)
         self._journal.remove(node)
@@ -282,19 +268,19 @@ class Rewriter(Building):
         self._emit(removed, [], size, "")
         return FIRED
 
-    def set_attr(self, node: Node, **attrs: Any) -> Outcome:
+    def set_attr(self, node: Node, **attrs: Any) -> Fired:
         """Set attributes of a node where it stands; None removes one."""
         return self.set_inputs(node, {}, ", ".join(attrs), **attrs)
 
-    def set_input(self, node: Node, index: int, value: Operand, detail: str = "") -> Outcome:
+    def set_input(self, node: Node, index: int, value: Operand, detail: str = "") -> Fired:
         """Let an input of a node read another value (an array becomes a constant, None leaves it out)."""
         return self.set_inputs(node, {index: value}, detail)
 
-    def set_inputs(self, node: Node, changes: dict[int, Operand], detail: str = "", **attrs: Any) -> Outcome:
+    def set_inputs(self, node: Node, changes: dict[int, Operand], detail: str = "", **attrs: Any) -> Fired:
         """Change several inputs, and attributes with them, as one event.
 
-        Returns:
-            `FIRED`, or a `Mismatch` when the node could not read that, or would compute something of another type.
+        Raises:
+            Decline: the node could not read that, or would compute something of another type; nothing changed.
         """
         count = max((len(node.inputs), *(i + 1 for i in changes)))
         given = agreeing(node, [changes.get(i, node.input(i)) for i in range(count)])
@@ -302,9 +288,7 @@ class Rewriter(Building):
         attrs = {name: settled(value) for name, value in attrs.items()}
         new = [v for v in operands.values() if v is not None]
         fresh = self._needed(new)
-        problem = self._illegal_change(node, operands, attrs, fresh)
-        if problem is not None:
-            return problem
+        self._check_change(node, operands, attrs, fresh)
         size = self._admit({v: v for v in new if v in self._pending_constants}, fresh, node)
         self._look_again(fresh)
         freed = [v for i in operands if (v := node.input(i)) is not None]
@@ -319,48 +303,44 @@ class Rewriter(Building):
         self._emit(removed, [NodeNote.of(n) for n in fresh], size, detail, [node])
         return FIRED
 
-    def _illegal_change(
+    def _check_change(
         self, node: Node, operands: dict[int, Value | None], attrs: dict[str, Any], fresh: dict[Node, None]
-    ) -> Mismatch | None:
+    ) -> None:
         if node.removed or node.graph.model is not self._model:
-            return Mismatch("{} is no longer in the graph", node.op)
-        problem = self._illegal_new([v for v in operands.values() if v is not None], node, fresh)
-        if problem is not None:
-            return problem
+            raise Decline("{} is no longer in the graph", node.op)
+        self._check_new([v for v in operands.values() if v is not None], node, fresh)
         for index in self._writers.written(node) if self._writers.found else ():
             if index in operands:
-                return Mismatch("{} writes into its operand {}", node.op, index)
+                raise Decline("{} writes into its operand {}", node.op, index)
         for value in operands.values():
             if value is not None and self._writers.found and self._writers.writes_to(value):
-                return Mismatch("a reader of {} writes into it, it must not be shared", value.name)
+                raise Decline("a reader of {} writes into it, it must not be shared", value.name)
         inputs = list(node.inputs) + [None] * (max(operands, default=-1) + 1 - len(node.inputs))
         for index, operand in operands.items():
             inputs[index] = operand
         merged = {**node.attrs, **attrs}
-        return changed_problem(node, inputs, {name: value for name, value in merged.items() if value is not None})
+        check_change(node, inputs, {name: value for name, value in merged.items() if value is not None})
 
-    def rename_node(self, node: Node, name: str) -> Outcome:
+    def rename_node(self, node: Node, name: str) -> Fired:
         """Give a node another name; values keep theirs."""
         before = node.name
         self._journal.rename_node(node, name)
         self._emit([], [], 0, f"{before!r} is {name!r}", [node])
         return FIRED
 
-    def merge_constant(self, duplicate: Value, kept: Value) -> Outcome:
+    def merge_constant(self, duplicate: Value, kept: Value) -> Fired:
         """Let readers of an initializer read an equal one, and drop it."""
         a, b = duplicate.constant_tensor, kept.constant_tensor
         for value in (duplicate, kept):
             if value.constant_tensor is None or gone(value):
-                return Mismatch("{} is not a constant of the model", value.name)
+                raise Decline("{} is not a constant of the model", value.name)
         if duplicate.is_anchored or duplicate.producer is not None:
-            return Mismatch("{} is part of the interface", duplicate.name)
+            raise Decline("{} is part of the interface", duplicate.name)
         if a is None or b is None or a.key() != b.key():
-            return Mismatch("{} and {} do not hold the same", duplicate.name, kept.name)
+            raise Decline("{} and {} do not hold the same", duplicate.name, kept.name)
         if not all(is_visible(kept, user.graph) for user in duplicate.users):
-            return Mismatch("{} is hidden where {} is read", kept.name, duplicate.name)
-        problem = self._writers.conflict(duplicate, kept)
-        if problem is not None:
-            return problem
+            raise Decline("{} is hidden where {} is read", kept.name, duplicate.name)
+        self._writers.check(duplicate, kept)
         size = a.nbytes
         readers = self._journal.replace_uses(duplicate, kept)
         self._touched.extend(readers)
@@ -368,18 +348,18 @@ class Rewriter(Building):
         self._emit([], [], -size, f"{duplicate.name} is {kept.name}", readers)
         return FIRED
 
-    def drop_constant(self, value: Value) -> Outcome:
+    def drop_constant(self, value: Value) -> Fired:
         """Drop an initializer that nothing uses."""
         if value.tensor is None or gone(value):
-            return Mismatch("{} is not a constant of the model", value.name)
+            raise Decline("{} is not a constant of the model", value.name)
         if value.users or value.is_anchored:
-            return Mismatch("{} is used or part of the interface", value.name)
+            raise Decline("{} is used or part of the interface", value.name)
         size = value.tensor.nbytes if value.tensor is not None else 0
         self._journal.remove_initializer(value)
         self._emit([], [], -size, f"initializer {value.name}")
         return FIRED
 
-    def drop_function(self, function: Graph) -> Outcome:
+    def drop_function(self, function: Graph) -> Fired:
         """Drop a model-local function that nothing calls."""
         removed = [NodeNote.of(node) for node in function]
         self._journal.remove_function(function)
@@ -410,21 +390,29 @@ class Rewriter(Building):
             raise PassError("there is no event of this pass to amend")
         events[-1] = dataclasses.replace(events[-1], zeroed=zeroed, bound=bound)
 
-    def decline(self, reason: str, *args: object, node: Node | None = None) -> Mismatch:
-        """Note a near miss; for passes over whole graphs, which return nothing."""
-        mismatch = Mismatch(reason, *args)
+    @contextmanager
+    def attempt(self, node: Node) -> Iterator[None]:
+        """Around one rewrite of a pass over whole graphs: where it declines, that is noted and the pass goes on."""
+        try:
+            yield
+        except Decline as declined:
+            self._drop_pending()
+            if declined.args and self._log.listen:
+                self.note(self._rule, node, declined)
+
+    def decline(self, reason: str, *args: object, node: Node | None = None) -> None:
+        """Note a near miss and go on; for passes over whole graphs."""
         if self._log.listen:
             at = node or self._origin
             if at is None:
                 raise PassError("decline needs a node")
-            self.note(self._rule, at, mismatch)
-        return mismatch
+            self.note(self._rule, at, Decline(reason, *args))
 
-    def note(self, rule: str, node: Node, mismatch: Mismatch) -> None:
+    def note(self, rule: str, node: Node, declined: Decline) -> None:
         """Remember why a rule declined at a node."""
         note = NodeNote.of(node)
         key = note.outputs[0] if note.outputs else note.name
-        self._log.near_misses[rule, key] = NearMiss(rule, note, str(mismatch))
+        self._log.near_misses[rule, key] = NearMiss(rule, note, str(declined))
 
     def _emit(
         self, removed: list[NodeNote], added: list[NodeNote], size: int, detail: str, changed: Sequence[Node] = ()

@@ -60,15 +60,15 @@ class MoveTransposes(GraphPass):
             if changed and saved > 0:
                 seeds.extendleft(_change(region, changed, rw, self.name))
             elif rw.log.listen:
-                _explain(region, seed, rw, self.name)
+                _explain(region, seed, rw)
 
 
-def _explain(region: Region, seed: Node, rw: Rewriter, rule: str) -> None:
+def _explain(region: Region, seed: Node, rw: Rewriter) -> None:
     """Note what stays as it is, and why."""
     for node, reason in region.declined.items():
-        rw.note(rule, node, reason)
+        rw.decline("{}", reason, node=node)
     if region.home:
-        rw.note(rule, seed, Mismatch("moving it would not leave less to transpose"))
+        rw.decline("moving it would not leave less to transpose", node=seed)
 
 
 def _change(region: Region, changed: set[Node], rw: Rewriter, rule: str) -> list[Node]:
@@ -76,9 +76,10 @@ def _change(region: Region, changed: set[Node], rw: Rewriter, rule: str) -> list
     made: list[Value] = []
     for node in sorted(changed, key=lambda n: n.order):
         rw.begin(rule, node)
-        outcome = _turn(node, region, made, rw)
-        if isinstance(outcome, Mismatch):
-            rw.decline("{}", outcome, node=node)
+        with rw.attempt(node):
+            outcome = _turn(node, region, made, rw)
+            if isinstance(outcome, Mismatch):
+                rw.decline("{}", outcome, node=node)
     nodes = [node for node in region.links if node.op == "Transpose"]
     nodes += [user for value in made for user in value.users if user.op == "Transpose"]
     nodes += [user for node in nodes for value in node.outputs if value is not None for user in value.users]
@@ -94,8 +95,7 @@ def _joined(nodes: list[Node], rw: Rewriter, rule: str) -> list[Node]:
         value, readers = node.outputs[0], list(node.outputs[0].users) if node.outputs[0] is not None else []
         rw.begin(rule, node)
         try:
-            if not FuseConsecutiveTransposes().rewrite(node, rw):
-                continue
+            FuseConsecutiveTransposes().rewrite(node, rw)
         except Decline:
             continue
         assert value is not None

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import Dim, Graph, Node, Tensor, Value
 from graphopt.rewrite import Mismatch
-from graphopt.rewrite.legality import constant_conflict
+from graphopt.rewrite.legality import check_constant
 from graphopt_passes.fusion.transposes.forms import FORMS, moving_inputs, permuted
 from graphopt_passes.fusion.transposes.permuted import Perm
 
@@ -235,9 +236,11 @@ def _forms_around(node: Node, moved: Perm) -> dict[Value, tuple[Perm, Perm]] | M
     if isinstance(found, Mismatch):
         return found
     for array in found.inputs if node.graph.opset() < _ALL_TYPES_SINCE else ():
-        problem = constant_conflict(node.graph, Tensor.from_array(array)) if isinstance(array, np.ndarray) else None
-        if problem is not None:
-            return problem
+        if isinstance(array, np.ndarray):
+            try:
+                check_constant(node.graph, Tensor.from_array(array))
+            except Decline as declined:
+                return Mismatch(*declined.args)
     after = inverse(found.perm)
     forms = {v: (tuple(range(len(moved))), moved) for v in sources}
     if not is_identity(after):
