@@ -16,6 +16,10 @@ from graphopt_passes.elimination.facts import made_by
 Phase = tuple[int, int]
 
 
+_MOST_CHANNELS = 1 << 16
+"""The order of more is not written down: a model need only state to have them."""
+
+
 class ConvertSlicesToSpaceToDepth(OpRule):
     """Move pixels to channels with one `SpaceToDepth` instead of joining four `Slice` of every second row and column.
 
@@ -52,6 +56,8 @@ class ConvertSlicesToSpaceToDepth(OpRule):
             return rw.replace(node, [made])
         if not isinstance(shape[1], int):
             return Mismatch("the number of channels of {} is not known", x.name)
+        if shape[1] > _MOST_CHANNELS:
+            return Mismatch("{} channels are too many to state their order", shape[1])
         order = [block * shape[1] + channel for block in blocks for channel in range(shape[1])]
         return rw.replace(node, [rw.op("Gather", made, np.array(order, np.int64), axis=1)])
 

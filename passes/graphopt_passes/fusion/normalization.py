@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -42,6 +43,10 @@ def normalized_axes(m: Match) -> tuple[int, ...]:
     return axes
 
 
+_MOST_SCALES = 1 << 16
+"""A scale is written for no more elements than these, which a model need only state to have."""
+
+
 def last_sizes(m: Match) -> tuple[int, ...]:
     """The sizes of the normalized axes, which are the last ones.
 
@@ -54,6 +59,8 @@ def last_sizes(m: Match) -> tuple[int, ...]:
     sizes = [dim for dim in dims[-len(axes) :] if isinstance(dim, int) and dim > 0]
     if len(sizes) < len(axes):
         raise Decline("the normalized axes are empty, or their size is not known")
+    if math.prod(sizes) > _MOST_SCALES:
+        raise Decline("{} elements are normalized at once, which would need as long a scale", math.prod(sizes))
     return tuple(sizes)
 
 

@@ -19,6 +19,10 @@ _MODES: dict[tuple[int, ...], str] = {(0, 3, 4, 1, 5, 2): "DCR", (0, 1, 4, 2, 5,
 _BLOCKS_FIRST, _CHANNELS_FIRST = (0, 3, 5, 1, 2, 4), (0, 1, 3, 5, 2, 4)
 
 
+_MOST_CHANNELS = 1 << 16
+"""The order of more is not written down: a model need only state to have them."""
+
+
 class _Shuffle(NamedTuple):
     """An image that is reshaped to six axes, transposed and reshaped to an image again.
 
@@ -84,8 +88,11 @@ class ConvertReshapesToSpaceToDepth(OpRule):
             return Mismatch("{} is not parted into square blocks of pixels", found.x.name)
         if found.after != (channels * size * size, height // size, width // size):
             return Mismatch("the blocks of {} do not become channels", found.x.name)
+        reordered = found.perm == _CHANNELS_FIRST and channels > 1
+        if reordered and channels * size * size > _MOST_CHANNELS:
+            return Mismatch("{} channels are too many to state their order", channels * size * size)
         made = rw.op("SpaceToDepth", found.x, blocksize=size)
-        if found.perm == _CHANNELS_FIRST and channels > 1:
+        if reordered:
             order = np.arange(channels * size * size, dtype=np.int64).reshape(size * size, channels).T.reshape(-1)
             made = rw.op("Gather", made, order, axis=1)
         return rw.replace(node, [made])

@@ -12,6 +12,9 @@ from graphopt.match import Mismatch
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.layout.facts import integers
 
+_MOST_CHANNELS = 1 << 16
+"""The order of more is not written down: a model need only state to have them."""
+
 
 class ConvertChannelShuffleToGather(OpRule):
     """Shuffle channels by one `Gather`, or one for each piece that they are split into afterwards.
@@ -89,6 +92,8 @@ def read_shuffle(value: Value | None) -> tuple[Value, np.ndarray] | Mismatch | N
         return Mismatch("{} does not regroup channels alone", grouped.name)
     if not (isinstance(channels, int) and isinstance(groups, int) and isinstance(members, int)):
         return Mismatch("the channels of {} are not known", x.name)
+    if channels > _MOST_CHANNELS:
+        return Mismatch("{} channels are too many to state their order", channels)
     if groups * members != channels:
         return Mismatch("{} regroups more than channels", grouped.name)
     if not grouped.one_use or not transposed.one_use:

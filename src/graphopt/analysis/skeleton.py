@@ -20,7 +20,7 @@ from graphopt.analysis.overridable import CallersChoice, is_default
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.flush import emit
-from graphopt.ir.schema import op_schema
+from graphopt.ir.schema import has_its_operands, op_schema
 from graphopt.ir.types import encode_type
 
 KEPT_BYTES = 1024 * 8
@@ -252,10 +252,6 @@ def _later_slice(node: Node) -> onnx.NodeProto:
     return proto
 
 
-_OPTIONAL_FIRST = {"Loop": 2, "Scan": 1}
-"""How many operands may be missing before those that may not: trip count and condition, the lengths of opset 8."""
-
-
 def is_safe(node: Node, schema: OpInfo) -> bool:
     """Whether the standard's inference can be asked about a node: on some malformed ones it ends the process.
 
@@ -297,18 +293,7 @@ def _has_its_operands(node: Node, schema: OpInfo) -> bool:
         return False
     if node.op == "Split" and node.attr("num_outputs", 0) > len(node.outputs):
         return False  # inference makes a list of so many sizes
-    inputs = node.inputs
-    if not schema.min_inputs <= len(inputs) <= schema.max_inputs:
-        return False
-    if None not in inputs:
-        return True
-    first = _OPTIONAL_FIRST.get(node.op, 0)
-    if node.op == "Scan" and schema.since_version > _SCAN_OF_BATCHES:
-        first = 0
-    return None not in inputs[first : schema.min_inputs]
-
-
-_SCAN_OF_BATCHES = 8
+    return has_its_operands(node.op, schema, node.inputs)
 
 
 def _stand_in(node: Node) -> onnx.NodeProto:

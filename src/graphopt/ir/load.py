@@ -15,6 +15,7 @@ from graphopt.ir.edit import append, renumber
 from graphopt.ir.external import Folders, tensor_from_proto
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
+from graphopt.ir.schema import OpInfo, has_its_operands
 from graphopt.ir.seal import SealedDict
 from graphopt.ir.sealing import seal_graph
 from graphopt.ir.tensor import FileSlice, Tensor
@@ -49,13 +50,13 @@ class _Loader:
     def __init__(self, model: Model, folders: Folders) -> None:
         self.model = model
         self.folders = folders
-        self.local = {(f.domain, f.name) for f in model._proto.functions}
-        self.kinds: dict[tuple[str, int], Mapping[str, int]] = {}
+        self.local = {(_text(f.domain), _text(f.name)) for f in model._proto.functions}
+        self.schemas: dict[tuple[str, int], OpInfo | None] = {}
 
     def load(self, slices: Mapping[int, FileSlice]) -> None:
         proto = self.model._proto
         opsets = _opsets(proto.opset_import)
-        self.model.graph = Graph(self.model, proto.graph.name, proto.graph, opsets)
+        self.model.graph = Graph(self.model, _text(proto.graph.name), proto.graph, opsets)
         self._fill(self.model.graph, slices)
         for name in trained_names(proto):
             value = self.model.graph.values.get(name)
@@ -66,6 +67,7 @@ class _Loader:
             graph = Graph(self.model, name, function, SealedDict({**opsets, **_opsets(function.opset_import)}))
             list.append(self.model.functions, graph)
             self._fill_function(graph, function)
+        _check_depth(self.model)
 
     def _fill(self, graph: Graph, slices: Mapping[int, FileSlice]) -> None:
         proto = graph._proto
@@ -105,7 +107,7 @@ class _Loader:
             name = tensor.name
             value = values.get(name)
             if value is None:
-                value = values[name] = Value(name, graph)
+                value = values[name] = Value(_text(name), graph)
             elif value.tensor is not None:
                 raise ModelError(f"initializer {name!r} of graph {graph.name!r} is given twice")
             value._number = self.model.next_number()
@@ -131,7 +133,7 @@ class _Loader:
     def _define(self, graph: Graph, name: str) -> Value:
         if name in graph.values:
             raise ModelError(f"value {name!r} of graph {graph.name!r} is defined twice")
-        value = graph.values[name] = Value(name, graph)
+        value = graph.values[name] = Value(_text(name), graph)
         return value
 
     def _nodes(self, graph: Graph, protos: Iterable[onnx.NodeProto]) -> None:
@@ -139,8 +141,10 @@ class _Loader:
         values = graph.values
         wanted: list[tuple[Node, list[str]]] = []
         for proto in protos:
-            op_type = intern(proto.op_type)
-            domain = intern(proto.domain)
+            op_type, domain = proto.op_type, proto.domain
+            if type(op_type) is not str or type(domain) is not str or type(proto.name) is not str:
+                raise ModelError(f"operator, domain or name of node {proto.name!r} is no UTF-8")
+            op_type, domain = intern(op_type), intern(domain)
             node = Node(op_type, "" if domain == "ai.onnx" else domain, graph, proto)
             if domain:
                 node.op = intern(node.op)
@@ -158,7 +162,7 @@ class _Loader:
                     continue
                 if name in values:
                     raise ModelError(f"value {name!r} of graph {graph.name!r} is defined twice")
-                value = values[name] = Value(name, graph, node, index)
+                value = values[name] = Value(_text(name), graph, node, index)
                 node.outputs.append(value)
             wanted.append((node, list(proto.input)))
         self._link(graph, wanted)
@@ -169,19 +173,22 @@ class _Loader:
         Raises:
             ModelError: one holds a tensor whose data does not fit its dimensions.
         """
-        key = node.op, node.graph.opset(node.domain)
-        kinds = self.kinds.get(key)
-        if kinds is None:
-            schema = None if node.op.startswith("call ") else node.schema
-            kinds = self.kinds[key] = schema.attributes if schema is not None else {}
+        schema = self._schema(node)
+        kinds = schema.attributes if schema is not None else {}
         fine = True
         for attribute in attributes:
             kind = attribute.type
             if kind in HOLDING_TENSORS:
                 check_attribute(attribute, f"attribute {attribute.name!r} of {node.op_type} node {node.name!r}")
-            if kinds.get(attribute.name, kind) != kind and not attribute.ref_attr_name:
+            if kinds.get(_text(attribute.name), kind) != kind and not attribute.ref_attr_name:
                 fine = False
         return fine
+
+    def _schema(self, node: Node) -> OpInfo | None:
+        key = node.op, node.graph.opset(node.domain)
+        if key not in self.schemas:
+            self.schemas[key] = None if node.op.startswith(_NO_SCHEMA) else node.schema
+        return self.schemas[key]
 
     def _link(self, graph: Graph, wanted: list[tuple[Node, list[str]]]) -> None:
         values = graph.values
@@ -201,6 +208,9 @@ class _Loader:
                 users = value.users
                 users[node] = users.get(node, 0) + 1
                 inputs.append(value)
+            schema = self._schema(node)
+            if schema is not None and not (node.outputs and has_its_operands(node.op, schema, inputs)):
+                node.op = f"malformed {node.op}"
             if node.domain or node.op_type in _GRAPH_OPS or look_deeper:
                 self._subgraphs(node)
         if not sorted_so_far or any(_reads_ahead(node) for node in graph.owners):
@@ -219,7 +229,7 @@ class _Loader:
 
     def _subgraph(self, node: Node, key: str, proto: onnx.GraphProto) -> None:
         outer = node.graph
-        graph = Graph(self.model, proto.name, proto, outer.opsets, parent=outer, owner=node)
+        graph = Graph(self.model, _text(proto.name), proto, outer.opsets, parent=outer, owner=node)
         if not node.subgraphs:
             node.subgraphs = {}
             outer.owners[node] = None
@@ -263,8 +273,65 @@ def _mentioned(graph: onnx.GraphProto, names: set[str]) -> None:
                 _mentioned(inner, names)
 
 
+_NO_SCHEMA = ("call ", "malformed ", "referring ")
+"""What the kind of a node starts with that the standard says nothing about, or nothing that holds."""
+
+
+def _text(name: str) -> str:
+    """A name; protobuf gives bytes where it is no UTF-8.
+
+    Raises:
+        ModelError: it is not.
+    """
+    if type(name) is not str:
+        raise ModelError(f"name {name!r} is no UTF-8")
+    return name
+
+
+_DEEPEST = 100
+"""Functions that call one another further down are refused: whatever goes through them would end on some stack."""
+
+
+def _check_depth(model: Model) -> None:
+    """Refuse functions that call each other too deep.
+
+    Raises:
+        ModelError: a chain of calls is longer than `_DEEPEST`.
+    """
+    calls = {f.name: {name for node in _all_nodes(f) if (name := _called(node))} for f in model.functions}
+    depths: dict[str, int] = {}
+    for start, firsts in calls.items():
+        path = [(start, iter(firsts))] if depths.setdefault(start, 1) == 1 else []
+        while path:
+            name, left = path[-1]
+            called = next(left, None)
+            if called is None:
+                path.pop()
+                called, name = name, path[-1][0] if path else ""
+            elif called in calls and called not in depths:
+                depths[called] = 1
+                path.append((called, iter(calls[called])))
+            if name and called in depths:
+                depths[name] = max(depths[name], depths[called] + 1)
+            if len(path) > _DEEPEST or depths.get(name, 0) > _DEEPEST:
+                raise ModelError(f"functions call each other more than {_DEEPEST} deep, {name!r} among them")
+
+
+def _called(node: Node) -> str:
+    """The name of the function that a node calls, "" when it calls none."""
+    kind, _, name = node.op.rpartition("referring ")[2].partition(" ")
+    return name.removesuffix(":") if kind == "call" else ""
+
+
+def _all_nodes(graph: Graph) -> Iterator[Node]:
+    for node in graph:
+        yield node
+        for subgraph in node.subgraphs.values():
+            yield from _all_nodes(subgraph)
+
+
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    return SealedDict((("" if o.domain == "ai.onnx" else o.domain), o.version) for o in imports)
+    return SealedDict((("" if _text(o.domain) == "ai.onnx" else o.domain), o.version) for o in imports)
 
 
 def captured_values(node: Node) -> Iterator[Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -59,6 +60,30 @@ class OpInfo:
     deterministic: bool
     commutative: bool
     has_function: bool
+
+
+_OPTIONAL_FIRST = {"Loop": 2, "Scan": 1}
+"""How many operands may be missing before those that may not: trip count and condition, the lengths of opset 8."""
+
+_SCAN_OF_BATCHES = 8
+
+
+def has_its_operands(op: str, schema: OpInfo, inputs: Sequence[object | None]) -> bool:
+    """Whether no required operand of a node is missing and none is too many.
+
+    Args:
+        op: the operator.
+        schema: what the standard says of it.
+        inputs: the operands, None where one is left out.
+    """
+    if not schema.min_inputs <= len(inputs) <= schema.max_inputs:
+        return False
+    if None not in inputs:
+        return True
+    first = _OPTIONAL_FIRST.get(op, 0)
+    if op == "Scan" and schema.since_version > _SCAN_OF_BATCHES:
+        first = 0
+    return None not in inputs[first : schema.min_inputs]
 
 
 @lru_cache(maxsize=4096)

@@ -104,7 +104,11 @@ def _decode_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     kind = dim.WhichOneof("value")
     if kind == "dim_value":
         return dim.dim_value if dim.dim_value >= 0 else None
-    return (dim.dim_param or None) if kind == "dim_param" else None
+    if kind != "dim_param":
+        return None
+    name: str | bytes = dim.dim_param
+    # Protobuf gives bytes where a name is no UTF-8; it has to be the same name everywhere, nothing more.
+    return (name.decode(errors="backslashreplace") if isinstance(name, bytes) else name) or None
 
 
 _LARGEST = (1 << 63) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt.analysis.kernels import Unsupported
 from graphopt.analysis.kernels.base import normal_axis
 from graphopt.analysis.shapes.dim import Size
-from graphopt.analysis.shapes.engine import Rule, Shape, ShapeAnalysis
+from graphopt.analysis.shapes.engine import MAX_ELEMENTS, Rule, Shape, ShapeAnalysis
 from graphopt.ir import Node, Value
 
 
@@ -45,6 +45,8 @@ def _piece_size(dim: Size, elements: list[Size], rank: int, index: int) -> Size:
         size = elements[0]
         if not isinstance(size, int) or not isinstance(dim, int) or size < 1:
             raise Unsupported("the number of pieces is unknown")
+        if dim > size * MAX_ELEMENTS:
+            raise Unsupported("there are too many pieces")
         elements = [min(size, dim - start) for start in range(0, dim, size)]
     if not -len(elements) <= index < len(elements):
         raise Unsupported("no such piece")

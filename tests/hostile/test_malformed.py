@@ -1,0 +1,80 @@
+"""Nodes, names and functions that break the rules of the format are refused in one line, or left alone."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from graphopt.errors import ModelError
+from graphopt.ir import Model
+from graphopt.manager import PassManager
+from tests.hostile.mutations import nested_functions, nested_graphs, nested_types
+
+MARK = b"WHERE-A-NAME-IS"
+
+
+def model_with(place: str) -> bytes:
+    """A model with bytes that are no UTF-8 in one of its names."""
+    mark = MARK.decode()
+    named = {key: mark if key == place else f"a_{key}" for key in ("x", "y", "w", "node", "domain", "op", "graph", "function", "dim", "attribute", "info")}  # fmt: skip
+    nodes = [
+        helper.make_node("Add", [named["x"], named["w"]], ["a"], name=named["node"]),
+        helper.make_node(named["op"], ["a"], [named["y"]], domain=named["domain"], **{named["attribute"]: 1}),
+    ]
+    x = helper.make_tensor_value_info(named["x"], TensorProto.FLOAT, [named["dim"]])
+    weight = helper.make_tensor(named["w"], TensorProto.FLOAT, [1], [1.0])
+    y = helper.make_value_info(named["y"], onnx.TypeProto())
+    graph = helper.make_graph(nodes, named["graph"], [x], [y], [weight])
+    function = helper.make_function("f", named["function"], ["i"], ["o"], [helper.make_node("Neg", ["i"], ["o"])], [helper.make_opsetid("", 18)])  # fmt: skip
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(named["domain"], 1), helper.make_opsetid("f", 1)]
+    model = helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=9)
+    return model.SerializeToString().replace(MARK, b"\xff\xfe" + MARK[2:])
+
+
+@pytest.mark.parametrize("place", ["x", "y", "w", "node", "domain", "op", "graph", "function", "attribute"])
+def test_names_that_are_no_utf_8_are_refused(place: str) -> None:
+    with pytest.raises(ModelError, match="UTF-8"):
+        PassManager("basic").run(model_with(place))
+
+
+def test_a_dimension_whose_name_is_no_utf_8_has_some_name() -> None:
+    result = PassManager("all", strict=True).run(model_with("dim"))
+    assert result.model.graph.node
+
+
+@pytest.mark.parametrize(
+    "data",
+    [nested_functions(2000, 1), nested_functions(300, 2), nested_functions(2000, 1, circular=True), nested_graphs(400), nested_types(5000)],
+    ids=["functions", "functions called twice", "a circle", "graphs", "types"],
+)  # fmt: skip
+def test_what_is_too_deep_is_refused(data: bytes) -> None:
+    with pytest.raises(ModelError, match="deep|no ONNX model"):
+        PassManager("all", inline_functions=True).run(data)
+
+
+@pytest.mark.parametrize(
+    "data", [nested_functions(90, 1), nested_functions(60, 2), nested_functions(1, 1, circular=True), nested_graphs(20)]
+)
+def test_what_is_deep_enough_for_anyone_is_taken(data: bytes) -> None:
+    assert PassManager("basic", strict=True).run(data).model.graph.node
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs"),
+    [
+        ("Transpose", 0), ("Transpose", 2), ("Add", 1), ("Conv", 1), ("Concat", 0), ("Gather", 1), ("Where", 2), ("Reshape", 1), ("Loop", 0), ("If", 0), ("BatchNormalization", 2), ("Cast", 0),
+    ],
+)  # fmt: skip
+def test_nodes_without_their_operands_are_left_alone(op: str, inputs: int) -> None:
+    nodes = [
+        helper.make_node(op, ["x"] * inputs, ["a"]),
+        helper.make_node("Strange", ["a"], ["y"], domain="strange"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2])
+    graph = helper.make_graph(nodes, "g", [x], [helper.make_value_info("y", onnx.TypeProto())])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("strange", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    assert next(iter(Model.load(model).graph)).op == f"malformed {op}"
+    result = PassManager("all", strict=True).run(model)
+    assert result.model.SerializeToString() == model.SerializeToString()
