@@ -78,3 +78,14 @@ def test_nodes_without_their_operands_are_left_alone(op: str, inputs: int) -> No
     assert next(iter(Model.load(model).graph)).op == f"malformed {op}"
     result = PassManager("all", strict=True).run(model)
     assert result.model.SerializeToString() == model.SerializeToString()
+
+
+def test_attributes_that_refer_to_nothing_are_left_alone() -> None:
+    """Only in a function do they mean something."""
+    nodes = [helper.make_node("Transpose", ["x"], ["a"]), helper.make_node("Transpose", ["a"], ["y"])]
+    for node in nodes:
+        node.attribute.add(name="perm", type=onnx.AttributeProto.INTS, ref_attr_name="nobody")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2])
+    graph = helper.make_graph(nodes, "g", [x], [helper.make_value_info("y", onnx.TypeProto())])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    assert PassManager("all", strict=True).run(model).model.SerializeToString() == model.SerializeToString()

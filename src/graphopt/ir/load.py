@@ -180,7 +180,9 @@ class _Loader:
             kind = attribute.type
             if kind in HOLDING_TENSORS:
                 check_attribute(attribute, f"attribute {attribute.name!r} of {node.op_type} node {node.name!r}")
-            if kinds.get(_text(attribute.name), kind) != kind and not attribute.ref_attr_name:
+            if attribute.ref_attr_name:
+                fine = fine and node.graph.in_function  # elsewhere there is nothing to refer to
+            elif kinds.get(_text(attribute.name), kind) != kind:
                 fine = False
         return fine
 
