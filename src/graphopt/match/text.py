@@ -50,6 +50,15 @@ def parts(pattern: Pattern | None) -> tuple[Pattern | None, ...]:
     return (pattern.pattern,) if isinstance(pattern, Opt) else ()
 
 
+def _ends(pattern: Pattern) -> list[Pattern]:
+    """The alternatives that a pattern may end in."""
+    return [end for each in pattern.patterns for end in _ends(each)] if isinstance(pattern, Either) else [pattern]
+
+
+_LONGEST = 36
+"""Characters of what stands inside of another operator; what is longer gets a line of its own."""
+
+
 class _Text:
     def __init__(self, shared: set[object]) -> None:
         self._shared = shared
@@ -57,15 +66,15 @@ class _Text:
         self._lines: list[str] = []
 
     def of(self, root: Pattern) -> str:
-        last = self._write(root, top=True)
-        return "\n".join([*self._lines, last])
+        ends = [self._plain(end) for end in _ends(root)]
+        return "\n".join([*self._lines, ends[0], *(f"or {end}" for end in ends[1:])])
 
-    def _write(self, pattern: Pattern | None, *, top: bool = False) -> str:
+    def _write(self, pattern: Pattern | None) -> str:
         key = pattern.apply if isinstance(pattern, Output) else pattern
         if key in self._names:
             return self._names[key]
         text = self._plain(pattern)
-        if key in self._shared and not top:
+        if key in self._shared or len(text) > _LONGEST:
             name = self._names[key] = f"v{len(self._names) + 1}"
             self._lines.append(f"{name} = {text}")
             return name
