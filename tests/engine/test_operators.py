@@ -14,7 +14,7 @@ from onnx import TensorProto, defs, helper, numpy_helper
 from graphopt.errors import Decline
 from graphopt.ir import Model, Node, Value
 from graphopt.ir.forms import MOVED, placed
-from graphopt.operators import Cut, Gather, Pad, Reduction, Reshape, Slice, Split, Squeeze, Transpose, Unsqueeze
+from graphopt.operators import Bounds, Cut, Gather, Pad, Reduction, Reshape, Slice, Split, Squeeze, Transpose, Unsqueeze
 from graphopt.operators.reduce import POSITIONS, REDUCTIONS
 from graphopt.rewrite import Driver, Log, OpRule, Outcome, Rewriter
 
@@ -80,6 +80,11 @@ CASES: list[tuple[str, Any, dict[str, Any]]] = [
     ("Pad", Pad, {"pads": [0, 0, 1, 2, 0, 0, 3, 0], "constant_value": 1.5, "mode": "constant"}),
     ("Pad", Pad, {"pads": [0, 0, 1, 2, 0, 0, 3, 0], "mode": "reflect"}),
     ("Pad", Pad, {"pads": [1, -1, 2, 1], "axes": [-1, 2], "mode": "edge"}),
+    ("Clip", Bounds, {"min": -0.5, "max": 0.75}),
+    ("Clip", Bounds, {"min": 0.25}),
+    ("Clip", Bounds, {"max": 0.0}),
+    ("Clip", Bounds, {}),
+    ("Relu", Bounds, {}),
     ("Squeeze", Squeeze, {"axes": [-3]}),
     ("Squeeze", Squeeze, {}),
     ("Unsqueeze", Unsqueeze, {"axes": [-1, 0]}),
@@ -175,6 +180,53 @@ def test_two_cuts_of_an_unknown_size_are_one_only_from_the_front() -> None:
     for first, second in ((Cut(-3, 9), Cut(0, 1)), (Cut(0, 4), Cut(-1, 9)), (Cut(0, 9, 2), Cut(0, 3))):
         with pytest.raises(Decline, match="is not known"):
             first.then(second, None)
+
+
+def test_pads_of_some_axes_take_a_rank_that_the_reader_knows() -> None:
+    proto = model("Pad", 18, pads=[1, 2], axes=[-1])
+    del proto.graph.value_info[:]
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    node = next(iter(Model.load(proto).graph))
+    assert (Pad.of(node, 4).before, Pad.of(node, 4).after) == ((0, 0, 0, 1), (0, 0, 0, 2))
+    with pytest.raises(Decline, match="rank of x is not known"):
+        Pad.of(node)
+
+
+def _bounds(op: str, opset: int = 18, **settings: Any) -> Bounds:
+    return Bounds.of(next(iter(Model.load(model(op, opset, **settings)).graph)))
+
+
+def test_two_bounds_are_one() -> None:
+    numbers = [-9.0, -2.0, -1.0, 0.0, 0.5, 1.0, 2.0, 9.0]
+    many = [_bounds("Clip", min=low, max=high) for low in numbers for high in numbers if low <= high]
+    many += [_bounds("Relu"), _bounds("Clip")]
+    for first in many:
+        for second in many:
+            both = first.then(second)
+            for number in (-np.inf, *numbers, np.inf):
+                once = np.minimum(np.maximum(number, first.low), first.high)
+                twice = np.minimum(np.maximum(once, second.low), second.high)
+                assert np.minimum(np.maximum(number, both.low), both.high) == twice
+
+
+@pytest.mark.parametrize("op", ["Min", "Max"])
+def test_the_smaller_or_larger_of_a_number_is_a_bound(op: str) -> None:
+    for opset in (8, 11, 12, 13, 18):
+        x, y = helper.make_tensor_value_info("x", 1, X.shape), helper.make_empty_tensor_value_info("y")
+        node = helper.make_node(op, ["c", "x"], ["y"])
+        graph = helper.make_graph([node], "g", [x], [y], [numpy_helper.from_array(np.array([0.5], np.float32), "c")])
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        proto = onnx.shape_inference.infer_shapes(proto)
+        again = rewritten(proto, lambda node, rw: Bounds.of(node).write(rw))
+        assert [each.op_type for each in again.graph.node] == ["Clip"]
+        np.testing.assert_array_equal(run(proto)[0], run(again)[0])
+
+
+def test_bounds_that_are_crossed_or_nan_are_declined() -> None:
+    for low, high, reason in ((2.0, 1.0, "above"), (np.nan, 1.0, "NaN"), (0.0, np.nan, "NaN")):
+        for opset in (7, 18):
+            with pytest.raises(Decline, match=reason):
+                _bounds("Clip", opset, min=low, max=high)
 
 
 def test_two_transposes_are_one() -> None:

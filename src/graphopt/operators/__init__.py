@@ -6,6 +6,7 @@ the graph that it is written into. In between there is small algebra: what two i
 """
 
 from graphopt.operators.axes import Squeeze, Unsqueeze
+from graphopt.operators.bounds import Bounds
 from graphopt.operators.builder import Builder
 from graphopt.operators.gather import Gather
 from graphopt.operators.pad import Pad
@@ -16,5 +17,6 @@ from graphopt.operators.split import Split
 from graphopt.operators.transpose import Transpose
 
 __all__ = [
-    "Builder", "Cut", "Gather", "Pad", "Reduction", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+    "Bounds", "Builder", "Cut", "Gather", "Pad", "Reduction", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
+    "Unsqueeze",
 ]  # fmt: skip

@@ -28,8 +28,12 @@ class Pad:
     fill: Value | float | None = None
 
     @classmethod
-    def of(cls, node: Node) -> Pad:
+    def of(cls, node: Node, rank: int | None = None) -> Pad:
         """Read a `Pad`.
+
+        Args:
+            node: the operator.
+            rank: the rank of what is padded, where the reader knows it.
 
         Raises:
             Decline: it is none, the pads or axes are not constant, or only some axes are padded and the
@@ -41,12 +45,14 @@ class Pad:
         half = len(pads) // 2
         before, after = pads[:half], pads[half:]
         if axes is not None:
-            rank = len(x.dims())
-            places = [x.axis(axis) for axis in axes]
+            rank = len(x.dims()) if rank is None else rank
+            places = [axis % rank for axis in axes if -rank <= axis < rank]
             if not len(places) == len(set(places)) == half:
-                raise Decline("it pads {} axes with {} numbers", len(places), len(pads))
+                raise Decline("it pads {} axes of {} with {} numbers", len(places), x.name, len(pads))
             fronts, backs = dict(zip(places, before, strict=True)), dict(zip(places, after, strict=True))
             before, after = (tuple(side.get(axis, 0) for axis in range(rank)) for side in (fronts, backs))
+        if rank is not None and len(before) != rank:
+            raise Decline("it pads {} axes of {}", len(before), x.name)
         fill = node.input(2) if node.graph.opset() >= FILL_SINCE else node.number("constant_value")
         return cls(x, before, after, node.attr("mode", "constant"), fill)
 

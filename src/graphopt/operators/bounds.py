@@ -1,0 +1,135 @@
+"""`Clip`, `Relu`, and `Min` and `Max` with a constant number: what a value is kept within."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from onnx import TensorProto
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from graphopt.errors import Decline
+from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.operators.builder import Builder
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a value is kept within: it is raised to `low`, then lowered to `high`; infinite where there is no bound.
+
+    A `Clip` without a bound still has one, the largest number of the element type: it lets no infinity through.
+
+    Attributes:
+        x: the value.
+        low: the lower bound, a number of the element type.
+        high: the upper bound.
+    """
+
+    x: Value
+    low: Any = -math.inf
+    high: Any = math.inf
+
+    @classmethod
+    def of(cls, node: Node) -> Bounds:
+        """Read a `Relu`, a `Clip`, or a `Min` or `Max` of two operands, one of them a constant number.
+
+        Raises:
+            Decline: it is none, a bound is not constant or NaN, the bounds are crossed, or what is left out depends on
+                an element type that is not known.
+        """
+        if node.op == "Relu":
+            return cls(node.operand(0), low=0.0)
+        bounds = cls._of_clip(node) if node.op == "Clip" else cls._of_extremum(node)
+        if np.isnan(bounds.low) or np.isnan(bounds.high):
+            raise Decline("a bound is NaN")
+        if bounds.low > bounds.high:
+            raise Decline("the lower bound {} is above the upper bound {}", bounds.low, bounds.high)
+        return bounds
+
+    @classmethod
+    def _of_clip(cls, node: Node) -> Bounds:
+        x, opset = node.operand(0), node.graph.opset()
+        # Of attributes the schema's defaults are not asked, which halves do not have.
+        low, high = (node.number(name) if opset >= _OPERANDS_SINCE else node.attrs.get(name) for name in ("min", "max"))
+        if low is None or high is None:
+            left_out = _left_out(_dtype(x), opset)
+            low, high = (limit if given is None else given for given, limit in zip((low, high), left_out, strict=True))
+        return cls(x, low, high)
+
+    @classmethod
+    def _of_extremum(cls, node: Node) -> Bounds:
+        if node.op not in ("Max", "Min") or len(node.inputs) != 2 or node.graph.opset() < BROADCASTING_SINCE:
+            raise Decline
+        left, right = node.operand(0), node.operand(1)
+        for x, other in ((left, right), (right, left)):
+            array = other.const()
+            if array is None or array.size != 1 or x.is_const:
+                continue
+            if array.ndim and array.ndim > len(x.dims()):
+                raise Decline("the constant may add axes to {}", x.name)
+            number = array.reshape(-1)[0].item()
+            return cls(x, low=number) if node.op == "Max" else cls(x, high=number)
+        raise Decline
+
+    def then(self, second: Bounds) -> Bounds:
+        """These bounds and second ones of what they give, as one."""
+        low, high = (min(max(number, second.low), second.high) for number in (self.low, self.high))
+        return replace(self, low=low, high=high)
+
+    def write(self, to: Builder) -> Value:
+        """The operator, in the form of the opset of the graph.
+
+        Raises:
+            Decline: the element type is not known, or is none that ONNX Runtime's `Clip` takes at the opset.
+        """
+        dtype, opset = _dtype(self.x), to.graph.opset()
+        if self.low == 0 and self.high == math.inf and dtype in FLOAT_TYPES:
+            relu: Value = to.op("Relu", self.x)
+            return relu
+        if opset < ALL_TYPES_SINCE and dtype not in _FIRST_TYPES:
+            raise Decline("before opset 12 ONNX Runtime has no Clip for the element type of {}", self.x.name)
+        bounds = zip((self.low, self.high), _left_out(dtype, opset), strict=True)
+        low, high = (None if _says_nothing(bound, limit, dtype) else bound for bound, limit in bounds)
+        clip: Value = to.op("Clip", self.x, min=low, max=high)
+        return clip
+
+
+BROADCASTING_SINCE = 8
+"""From this opset on `Min` and `Max` broadcast their operands."""
+
+ALL_TYPES_SINCE = 12
+"""From this opset on ONNX Runtime's `Clip` takes all element types."""
+
+_FIRST_TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16})
+"""Element types that it takes before; halves it converts."""
+
+_OPERANDS_SINCE = 11
+"""Until this opset the bounds are attributes, with float32 defaults for all element types."""
+
+_ATTRIBUTE_LIMIT = 3.4028234663852886e38
+
+
+def _dtype(x: Value) -> int:
+    if x.dtype is None:
+        raise Decline("the element type of {} is not known", x.name)
+    return x.dtype
+
+
+def _left_out(dtype: int, opset: int) -> tuple[Any, Any]:
+    """The bounds of a `Clip` that states none."""
+    kind = np.dtype(tensor_dtype_to_np_dtype(dtype))
+    if dtype not in FLOAT_TYPES:
+        numbers: Any = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]
+        return int(numbers.min), int(numbers.max)
+    top = float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
+    if opset < _OPERANDS_SINCE:
+        top = math.inf if top < _ATTRIBUTE_LIMIT else _ATTRIBUTE_LIMIT  # beyond half precision it is no limit
+    return -top, top
+
+
+def _says_nothing(bound: Any, left_out: Any, dtype: int) -> bool:
+    """Whether a bound can be left out; of integers none is infinite."""
+    return bool(bound == left_out) or (dtype not in FLOAT_TYPES and abs(bound) == math.inf)
