@@ -287,7 +287,8 @@ def test_a_pattern_reads_as_onnx():
     assert str(compile_pattern(twice_used)) == "v1 = Neg (x)\nMul (v1, Sigmoid (v1))"
     assert str(compile_pattern(conv)) == "Relu (Conv <...> (x, const w, const b?))"
     assert str(compile_pattern(gated)) == "Mul (x, Sigmoid ((x | alpha * x)))"
-    assert str(compile_pattern(mean)) == "Relu (ReduceMean <axes = axes, keepdims = 1> (x))"
+    assert str(compile_pattern(mean)) == "v1 = ReduceMean <axes = axes, keepdims = 1> (x)\nRelu (v1)"
+    assert str(compile_pattern(lambda op, x: Either(op.Relu(x), op.Tanh(x)))) == "Relu (x)\nor Tanh (x)"
 
 
 def test_a_number_is_bound():
