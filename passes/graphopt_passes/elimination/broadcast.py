@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import made_by, same_shape
+from graphopt.errors import Decline
+from graphopt.ir import Node
+from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import same_shape
 
 
 class EliminateExpandBeforeBroadcast(OpRule):
@@ -22,23 +23,14 @@ class EliminateExpandBeforeBroadcast(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look for an operand that keeps the shape of the result."""
-        result = node.outputs[0]
-        if result is None:
-            return None
-        outcome: Outcome = None
-        for index, value in enumerate(node.inputs):
-            expand = made_by(value, "Expand")
-            if value is None or expand is None:
-                continue
-            x = expand.input(0)
-            if expand.graph is not node.graph:
-                outcome = Mismatch("{} is computed in an outer graph", value.name)
-            elif x is not None and any(_keeps(other, value, result) for other in node.inputs):
-                return rw.set_input(node, index, x)
-            else:
-                outcome = Mismatch("no other operand is known to have the shape of {}", result.name)
-        return outcome
-
-
-def _keeps(other: Value | None, value: Value, result: Value) -> bool:
-    return other is not None and other is not value and same_shape(other, result)
+        result, declined = node.result, Decline()
+        operands = [node.operand(index) for index in range(len(node.inputs))]
+        for index, value in enumerate(operands):
+            try:
+                x = value.source("Expand", reader=node).operand(0)
+                if any(other is not value and same_shape(other, result) for other in operands):
+                    return rw.set_input(node, index, x)
+                raise Decline("no other operand is known to have the shape of {}", result.name)
+            except Decline as reason:
+                declined = reason if reason.args else declined
+        raise declined

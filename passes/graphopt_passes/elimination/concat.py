@@ -1,27 +1,13 @@
-"""Joining and splitting where there is one part."""
+"""What is joined for nothing: parts that are empty, and wholes of which one part is taken."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import int_list
-
-
-class EliminateNopConcat(OpRule):
-    """Remove `Concat` of one input."""
-
-    name = "eliminate_nop_concat"
-    ops = ("Concat",)
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "eliminate_nop_concat",
-        "onnxsim": "eliminate_nop_concat",
-    }
-
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Count the inputs."""
-        return rw.replace(node, [node.inputs[0]]) if len(node.inputs) == 1 else None
+from graphopt.operators import Concat, Gather, Selection, Slice, Split
+from graphopt.rewrite import OpRule, Outcome, Rewriter
 
 
 class EliminateEmptyConcatInputs(OpRule):
@@ -40,12 +26,11 @@ class EliminateEmptyConcatInputs(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look at the sizes along the axis."""
         axis = node.attr("axis", 1)
-        values = [value for value in node.inputs if value is not None]
-        left = [value for value in values if not _is_empty(value, axis)]
-        if len(left) == len(values):
-            return None
+        left = [value for value in node.inputs if value is not None and not _is_empty(value, axis)]
+        if len(left) == len(node.inputs):
+            raise Decline
         if not left:
-            return Mismatch("all inputs are empty")
+            raise Decline("all inputs are empty")
         return rw.replace(node, [rw.op("Concat", *left, axis=axis) if len(left) > 1 else left[0]])
 
 
@@ -54,31 +39,60 @@ def _is_empty(value: Value, axis: int) -> bool:
     return shape is not None and -len(shape) <= axis < len(shape) and shape[axis] == 0
 
 
-class EliminateNopSplit(OpRule):
-    """Remove `Split` into one part.
+class EliminatePartOfConcat(OpRule):
+    """Take a part from the one input of a `Concat` that it lies in, instead of from the whole.
 
-    Where the size of the part is given, it must be known to be all there is.
+    `Gather` and `Slice` along the axis of the `Concat`, with constant positions, and `Split` at the very places where
+    the inputs meet. The `Concat` stays for its other readers, where it has any.
     """
 
-    name = "eliminate_nop_split"
-    ops = ("Split",)
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "eliminate_nop_split",
-        "onnxsim": "eliminate_nop_split",
-    }
+    name = "eliminate_part_of_concat"
+    ops = ("Gather", "Slice", "Split")
+    opsets = "2-"
+    peers: ClassVar[dict[str, str]] = {"onnxsim": "rewrite_gather_over_concat"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Count the outputs."""
-        x = node.inputs[0]
-        if len(node.outputs) != 1 or x is None:
-            return None
-        if node.input(1) is None and node.attr("split") is None:
-            return rw.replace(node, [x])
-        split = int_list(node, "split", 1, 13)
-        if split is None or isinstance(split, Mismatch):
-            return split
-        axis = node.attr("axis", 0)
-        size = x.shape[axis] if x.shape is not None and -len(x.shape) <= axis < len(x.shape) else None
-        if size != sum(split):
-            return Mismatch("the size of {} along axis {} is {}, split takes {}", x.name, axis, size, sum(split))
-        return rw.replace(node, [x])
+        """Find the input that the part lies in."""
+        concat = Concat.of(node.operand(0).source("Concat", reader=node))
+        if len(concat.parts) < 2:
+            raise Decline
+        if node.op == "Split":
+            return rw.replace(node, _split(Split.of(node), concat))
+        part = _gathered(Gather.of(node), concat) if node.op == "Gather" else _sliced(Slice.of(node), concat)
+        return rw.replace(node, [part.write(rw)])
+
+
+def _gathered(gather: Gather, concat: Concat) -> Gather:
+    """The positions counted in the one part in which they lie."""
+    positions = gather.positions
+    if gather.axis != concat.axis:
+        raise Decline
+    if not positions.size:
+        raise Decline("no position is taken")
+    if positions.min() < 0:  # from the front they need no size: that of the part says whether they exist
+        positions = gather.from_front()
+    part, start = concat.holder(positions.reshape(-1))
+    return Gather(part, gather.axis, positions - start)
+
+
+def _sliced(sliced: Slice, concat: Concat) -> Selection:
+    """The same of the one part in which it lies."""
+    if list(sliced.cuts) != [concat.axis]:
+        raise Decline
+    cut, size = sliced.cuts[concat.axis], sum(concat.sizes)
+    if len(concat.sizes) < len(concat.parts) and not 0 <= min(cut.start, cut.end) <= max(cut.start, cut.end) <= size:
+        raise Decline("the size of axis {} of {} is not known", concat.axis, sliced.x.name)
+    positions = cut.positions(size)
+    if not positions:
+        raise Decline
+    part, start = concat.holder(positions)
+    return Selection(part, concat.axis, range(positions.start - start, positions.stop - start, positions.step))
+
+
+def _split(split: Split, concat: Concat) -> tuple[Value, ...]:
+    """The very values that were joined."""
+    if split.axis != concat.axis:
+        raise Decline
+    if split.sizes != concat.sizes:
+        raise Decline("it parts {} where {} were joined", split.sizes, concat.sizes)
+    return concat.parts

@@ -8,15 +8,17 @@ the graph that it is written into. In between there is small algebra: what two i
 from graphopt.operators.axes import Squeeze, Unsqueeze
 from graphopt.operators.bounds import Bounds
 from graphopt.operators.builder import Builder
+from graphopt.operators.concat import Concat
 from graphopt.operators.gather import Gather
 from graphopt.operators.pad import Pad
 from graphopt.operators.reduce import Reduction
 from graphopt.operators.reshape import Reshape
+from graphopt.operators.selection import Selection
 from graphopt.operators.slice import Cut, Slice
 from graphopt.operators.split import Split
 from graphopt.operators.transpose import Transpose
 
 __all__ = [
-    "Bounds", "Builder", "Cut", "Gather", "Pad", "Reduction", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
-    "Unsqueeze",
+    "Bounds", "Builder", "Concat", "Cut", "Gather", "Pad", "Reduction", "Reshape", "Selection", "Slice", "Split",
+    "Squeeze", "Transpose", "Unsqueeze",
 ]  # fmt: skip

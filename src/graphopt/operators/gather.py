@@ -10,7 +10,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators.builder import Builder
 
-MOST_BYTES = 1 << 16
+MOST_BYTES = 1 << 20
 """Longer lists of positions are tables, not selections."""
 
 
@@ -57,5 +57,5 @@ class Gather:
 
     def write(self, to: Builder) -> Value:
         """The operator."""
-        taken: Value = to.op("Gather", self.x, self.positions, axis=self.axis)
+        taken: Value = to.op("Gather", self.x, np.asarray(self.positions, np.int64), axis=self.axis)
         return taken

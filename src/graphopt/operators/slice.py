@@ -12,6 +12,8 @@ from graphopt.operators.builder import Builder
 TO_THE_END = (1 << 63) - 1
 """An end behind every element."""
 
+_OPEN_END = (1 << 31) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -24,6 +26,15 @@ class Cut:
     def positions(self, dim: int) -> range:
         """The positions that it takes of an axis of a size."""
         return range(dim)[self.start : self.end : self.step]
+
+    def takes_all(self, dim: Dim) -> bool:
+        """Whether it takes every position in order, of an axis of any size where `dim` is none.
+
+        Exporters write an end from 2^31-1 on where they do not know the size.
+        """
+        if isinstance(dim, int):
+            return self.positions(dim) == range(dim)
+        return self.step == 1 and (self.start == 0 or self.start < -_OPEN_END) and self.end >= _OPEN_END
 
     @classmethod
     def at(cls, positions: range, dim: int) -> Cut:

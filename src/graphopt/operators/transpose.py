@@ -34,6 +34,13 @@ class Transpose:
         return self.perm == tuple(range(len(self.perm)))
 
     @property
+    def keeps_order(self) -> bool:
+        """Whether no axis moves but those known to have size 1, so that every element stays where it is in memory."""
+        shape = self.x.shape
+        long = [axis for axis in self.perm if shape is None or shape[axis] != 1]
+        return long == sorted(long)
+
+    @property
     def inverse(self) -> tuple[int, ...]:
         """The permutation that takes it back."""
         return tuple(sorted(range(len(self.perm)), key=self.perm.__getitem__))

@@ -1,0 +1,311 @@
+"""Operators on positions and shapes that give what they read."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node
+from graphopt.operators import Cut, Reduction, Reshape, Selection, Transpose
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.elimination.facts import same_shape
+
+
+class ChangesNothing(OpRule):
+    """Remove an operator that gives its first operand as it is."""
+
+    def check(self, node: Node) -> None:
+        """Decline, unless the result is known to be the first operand."""
+        raise NotImplementedError
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Let the operand stand for the result."""
+        self.check(node)
+        return rw.replace(node, [node.operand(0)])
+
+
+class EliminateNopSlice(ChangesNothing):
+    """Remove `Slice` that takes the whole of every axis, one element after the other.
+
+    It starts at 0 and ends at or behind the end, which is the size where that is known, or a number from 2^31-1 on.
+    Where steps are 1 and the shapes before and after are known to be equal, starts and ends need not be known.
+    """
+
+    name = "eliminate_nop_slice"
+    ops = ("Slice",)
+    peers: ClassVar[dict[str, str]] = {
+        "onnxruntime": "EliminateSlice",
+        "onnxscript": "collapse_slice_rule",
+    }
+
+    def check(self, node: Node) -> None:
+        """Compare each cut with its axis."""
+        x = node.operand(0)
+        if any(step != 1 for step in node.ints("steps") or ()):
+            raise Decline
+        if same_shape(x, node.result):
+            return
+        starts, ends, axes = node.ints("starts") or (), node.ints("ends") or (), node.ints("axes")
+        for start, end, axis in zip(starts, ends, range(len(starts)) if axes is None else axes, strict=True):
+            # not through the view of slices, which takes the rank to count an axis from the end
+            dim = x.shape[axis] if x.shape is not None and -len(x.shape) <= axis < len(x.shape) else None
+            if not Cut(start, end).takes_all(dim):
+                raise Decline("it takes {} to {} of {} along axis {}", start, end, dim or "an unknown size", axis)
+
+
+class EliminateNopGather(ChangesNothing):
+    """Remove `Gather` that takes every slice along its axis in order."""
+
+    name = "eliminate_nop_gather"
+    ops = ("Gather",)
+
+    def check(self, node: Node) -> None:
+        """Compare the indices with 0, 1, 2, ... up to the size."""
+        indices = node.operand(1)
+        if not indices.is_const or indices.rank != 1 or not (count := indices.size(0)):
+            raise Decline
+        if indices.array()[0] not in (0, -count):
+            raise Decline
+        taken = Selection.of(node.result)
+        size = taken.x.size(taken.axis)
+        if count != size:
+            raise Decline("it takes {} of {} along axis {}", count, size, taken.axis)
+        if not taken.takes_all:
+            raise Decline("it takes all slices along axis {} in another order", taken.axis)
+
+
+class EliminateNopSplit(ChangesNothing):
+    """Remove `Split` into one part.
+
+    Where the size of the part is given, it must be known to be all there is.
+    """
+
+    name = "eliminate_nop_split"
+    ops = ("Split",)
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_nop_split",
+        "onnxsim": "eliminate_nop_split",
+    }
+
+    def check(self, node: Node) -> None:
+        """Compare the one size, where it is given, with that of the axis."""
+        if len(node.outputs) != 1:
+            raise Decline
+        x, sizes, axis = node.operand(0), node.ints("split"), node.attr("axis", 0)
+        if sizes is not None and sum(sizes) != x.size(axis):
+            raise Decline("the size of {} along axis {} is {}, not {}", x.name, axis, x.size(axis), sum(sizes))
+
+
+class EliminateNopConcat(ChangesNothing):
+    """Remove `Concat` of one input."""
+
+    name = "eliminate_nop_concat"
+    ops = ("Concat",)
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_nop_concat",
+        "onnxsim": "eliminate_nop_concat",
+    }
+
+    def check(self, node: Node) -> None:
+        """Count the inputs."""
+        if len(node.inputs) != 1:
+            raise Decline
+
+
+class EliminateNopPad(ChangesNothing):
+    """Remove `Pad` whose pads are all zero, whatever its mode."""
+
+    name = "eliminate_nop_pad"
+    ops = ("Pad",)
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_nop_pad",
+        "onnxsim": "eliminate_nop_pad",
+    }
+
+    def check(self, node: Node) -> None:
+        """Look for a number that is not zero, on whichever axis."""
+        pads = node.ints("pads")
+        if pads is None or any(pads):
+            raise Decline
+
+
+class EliminateNopReshape(ChangesNothing):
+    """Remove `Reshape` whose result provably has the shape of its input.
+
+    The new shape may say so itself (`0` copies a dimension, one `-1` takes what is left), or the shapes of both
+    values are known, symbols included. A fixed size asked of an unknown dimension is a check at run time and stays.
+    """
+
+    name = "eliminate_nop_reshape"
+    ops = ("Reshape",)
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_nop_reshape",
+        "onnxsim": "eliminate_nop_reshape",
+    }
+
+    def check(self, node: Node) -> None:
+        """Compare the shapes before and after."""
+        x = node.operand(0)
+        if same_shape(x, node.result):
+            return
+        reshape = Reshape.of(node)
+        dims = x.dims()
+        if len(reshape.target) != len(dims):
+            raise Decline
+        for axis, (dim, size) in enumerate(zip(dims, reshape.target, strict=True)):
+            if size not in (-1, dim) and (size != 0 or reshape.allowzero):
+                raise Decline("dimension {} of {} is {}, and {} is asked for", axis, x.name, dim or "unknown", size)
+
+
+class EliminateNopFlatten(ChangesNothing):
+    """Remove `Flatten` of a matrix that it leaves as it is.
+
+    That is a matrix cut between its axes, or cut before an axis of size 1 or behind one.
+    """
+
+    name = "eliminate_nop_flatten"
+    ops = ("Flatten",)
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_nop_flatten",
+        "onnxsim": "eliminate_nop_flatten",
+    }
+
+    def check(self, node: Node) -> None:
+        """Look at the rank, then at where it cuts."""
+        x = node.operand(0)
+        dims = x.dims()
+        if len(dims) != 2:
+            raise Decline
+        rows, columns = dims
+        axis = node.attr("axis", 1)
+        axis += 2 if axis < 0 else 0
+        if not (axis == 1 or (axis == 0 and rows == 1) or (axis == 2 and columns == 1)):
+            raise Decline("it makes {} of {} one axis", "columns" if axis else "rows", x.name)
+
+
+class EliminateNopTranspose(ChangesNothing):
+    """Remove `Transpose` whose permutation leaves every element where it is.
+
+    That is the identity permutation, and one that only moves axes of size 1 among axes of size 1.
+    """
+
+    name = "eliminate_nop_transpose"
+    ops = ("Transpose",)
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_nop_transpose",
+        "onnxsim": "eliminate_nop_transpose",
+        "onnxscript": "TransposeIdentity",
+    }
+
+    def check(self, node: Node) -> None:
+        """Compare each axis with the one that takes its place."""
+        transpose = Transpose.of(node)
+        shape = transpose.x.shape
+        if all(at == axis or (shape and shape[at] == shape[axis] == 1) for at, axis in enumerate(transpose.perm)):
+            return
+        if transpose.keeps_order:
+            raise Decline("it moves an axis of size 1 past others, which is a Reshape")
+        raise Decline
+
+
+class EliminateNopExpand(ChangesNothing):
+    """Remove `Expand` to a shape that the input provably has.
+
+    Every size asked for is 1 or the one at hand, or both shapes are known, symbols included. Expand broadcasts both
+    ways, so an unknown dimension against a fixed size above 1 stays.
+    """
+
+    name = "eliminate_nop_expand"
+    ops = ("Expand",)
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_nop_expand",
+        "onnxruntime": "ExpandElimination",
+        "onnxscript": "ExpandIdentity",
+        "onnxsim": "eliminate_nop_expand",
+    }
+
+    def check(self, node: Node) -> None:
+        """Compare the shapes, from the last axis on."""
+        x = node.operand(0)
+        if same_shape(x, node.result):
+            return
+        wanted, dims = node.operand(1).ints(), x.dims()
+        if len(wanted) > len(dims):
+            raise Decline
+        for dim, size in zip(dims[len(dims) - len(wanted) :], wanted, strict=True):
+            if size not in (1, dim):
+                raise Decline("{} against {} in {}", size, dim or "an unknown dimension", x.name)
+
+
+class EliminateNopTile(ChangesNothing):
+    """Remove `Tile` that repeats every axis once."""
+
+    name = "eliminate_nop_tile"
+    ops = ("Tile",)
+
+    def check(self, node: Node) -> None:
+        """Read the repeats, or compare the shapes before and after."""
+        if not same_shape(node.operand(0), node.result) and (node.operand(1).array() != 1).any():
+            raise Decline
+
+
+class EliminateNopResize(ChangesNothing):
+    """Remove `Resize` and `Upsample` by scale 1, or to the size of their input.
+
+    Every mode then reads exactly at the elements. Cropping stays, and so do scales other than 1 whose result has the
+    same size by rounding.
+    """
+
+    name = "eliminate_nop_resize"
+    ops = ("Resize", "Upsample")
+
+    def check(self, node: Node) -> None:
+        """Read the scales, or compare the shapes where a size is given."""
+        x, y = node.operand(0), node.result
+        if node.attr("coordinate_transformation_mode", "") == "tf_crop_and_resize":
+            raise Decline("it crops")
+        scales = _scales(node)
+        if scales.size:
+            if (scales != 1).any():
+                raise Decline("a scale is not 1")
+        elif node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise Decline("the aspect ratio is kept")
+        elif not same_shape(x, y):
+            raise Decline("the sizes of {} are not known to be those of {}", y.name, x.name)
+
+
+def _scales(node: Node) -> np.ndarray:
+    """The scales of a `Resize` or `Upsample`, in the order given; none where it is given sizes."""
+    if node.op == "Upsample" and len(node.inputs) == 1:
+        stated = node.attr("scales") or (node.attr("height_scale", 0.0), node.attr("width_scale", 0.0))
+        return np.array(stated, np.float32)
+    given = node.input(1 if len(node.inputs) == 2 else 2)  # regions stand in between from opset 11 on
+    return np.zeros(0) if given is None or given.shape == (0,) else given.array()
+
+
+class EliminateNopReduce(ChangesNothing):
+    """Remove reductions over no axis, or over axes of size 1 that they keep.
+
+    The sum, mean, product, largest and smallest of one element is that element. Runtimes start sums from 0, so that
+    a negative zero loses its sign; hence the level `rounding`.
+    """
+
+    name = "eliminate_nop_reduce"
+    ops = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
+    numerics = Numerics.ROUNDING
+    peers: ClassVar[dict[str, str]] = {
+        "onnxsim": "eliminate_nop_reduce",
+    }
+
+    def check(self, node: Node) -> None:
+        """Look at the sizes of the axes."""
+        reduction = Reduction.of(node)
+        if not reduction.axes:
+            return
+        dims = reduction.x.dims()
+        if any(dims[axis] != 1 for axis in reduction.axes):
+            raise Decline
+        if not reduction.keepdims:
+            raise Decline("it drops axes of size 1, which is a Squeeze")

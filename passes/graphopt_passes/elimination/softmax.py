@@ -1,0 +1,45 @@
+"""Normalizations over a single element."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Tensor
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+
+_DTYPES: dict[int | None, Any] = {
+    TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16,
+}  # fmt: skip
+
+_ONE_AXIS_SINCE = 13
+"""Below, all axes from the one on are normalized together."""
+
+
+class EliminateNopSoftmax(OpRule):
+    """Replace `Softmax` over an axis of size 1 by ones, and `LogSoftmax` by zeros.
+
+    Not where an element is infinite or no number: there the original gives no number. Hence the level `fast`.
+    """
+
+    name = "eliminate_nop_softmax"
+    ops = ("Softmax", "LogSoftmax")
+    numerics = Numerics.FAST
+    opsets = "9-"
+    peers: ClassVar[dict[str, str]] = {"onnxsim": "eliminate_nop_softmax"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look at the sizes of what is normalized together."""
+        x = node.operand(0)
+        axis = x.axis(node.attr("axis", 1))
+        end = axis + 1 if node.graph.opset() >= _ONE_AXIS_SINCE else None
+        if any(dim != 1 for dim in x.dims()[axis:end]):
+            raise Decline
+        dtype = _DTYPES.get(x.dtype)
+        if dtype is None:
+            raise Decline("the element type of {} is not supported", x.name)
+        value = Tensor.from_array(np.array([1 if node.op == "Softmax" else 0], dtype))
+        return rw.replace(node, [rw.op("ConstantOfShape", rw.op("Shape", x), value=value)])

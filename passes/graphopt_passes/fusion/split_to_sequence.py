@@ -1,0 +1,60 @@
+"""Sequences that are made of one tensor only to be taken apart again."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from graphopt.errors import Decline
+from graphopt.ir import Node
+from graphopt.operators import Split, Squeeze
+from graphopt.rewrite import OpRule, Outcome, Rewriter
+
+_MOST_PARTS = 256
+"""No sequence of more parts is replaced."""
+
+
+class ReplaceSplitToSequence(OpRule):
+    """Turn `SplitToSequence` into `Split`, where all that is done with the sequence is to take its elements.
+
+    The size of the axis and the sizes of the parts have to be known, and every reader is a `SequenceAt` with a
+    constant position, a `SequenceLength` or a `ConcatFromSequence`.
+    """
+
+    name = "replace_split_to_sequence"
+    ops = ("SplitToSequence",)
+    opsets = "11-"
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "FoldConstantsPass"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Write the parts, without the axis where each is one position that does not keep it."""
+        sequence = node.result
+        if sequence.output_count or not all(map(_takes_elements, sequence.users)):
+            raise Decline("{} is used as a sequence", sequence.name)
+        split = _split(node)
+        parts = split.write(rw) if len(split.sizes) > 1 else (split.x,)
+        if node.input(1) is None and not node.attr("keepdims", 1):
+            parts = tuple([Squeeze(part, (split.axis,)).write(rw) for part in parts])
+        return rw.replace(node, [rw.op("SequenceConstruct", *parts)])
+
+
+def _takes_elements(user: Node) -> bool:
+    """Whether it sees through the construction of a sequence."""
+    if user.op == "SequenceAt":
+        return user.operand(1).is_const
+    return user.op in ("ConcatFromSequence", "SequenceLength")
+
+
+def _split(node: Node) -> Split:
+    """The `Split` that makes the same parts; every one is at least 1 but where they are listed."""
+    x, stated = node.operand(0), node.input(1)
+    axis = x.axis(node.attr("axis", 0))
+    size = x.size(axis)
+    given = (1,) if stated is None else stated.ints()
+    if stated is not None and stated.rank != 0:
+        if sum(given) != size or min(given, default=-1) < 0:
+            raise Decline("sizes {} do not add up to {}", given, size)
+        return Split(x, axis, given)
+    step = given[0]
+    if step < 1 or not 1 <= size <= step * _MOST_PARTS:
+        raise Decline("{} is cut into parts of {}", size, step)
+    return Split(x, axis, tuple([min(step, size - start) for start in range(0, size, step)]))

@@ -1,0 +1,61 @@
+"""`Concat`: parts joined along one axis, and where each of them lies in the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Concat:
+    """Values joined along one axis.
+
+    Attributes:
+        parts: the values, in order.
+        axis: the axis, from the front.
+    """
+
+    parts: tuple[Value, ...]
+    axis: int
+
+    @classmethod
+    def of(cls, node: Node) -> Concat:
+        """Read a `Concat`.
+
+        Raises:
+            Decline: it is none, or the rank is not known.
+        """
+        if node.op != "Concat":
+            raise Decline
+        parts = tuple([node.operand(index) for index in range(len(node.inputs))])
+        return cls(parts, node.result.axis(node.attr("axis", 1)))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the parts along the axis, up to the first one that is not known."""
+        sizes: list[int] = []
+        for part in self.parts:
+            size = part.shape[self.axis] if part.shape is not None else None
+            if not isinstance(size, int):
+                break
+            sizes.append(size)
+        return tuple(sizes)
+
+    def holder(self, positions: Collection[int]) -> tuple[Value, int]:
+        """The part in which all of some positions of the axis lie, and where it starts.
+
+        Args:
+            positions: at least one, counted from the front of the whole.
+
+        Raises:
+            Decline: they are not known to lie in one part.
+        """
+        first, last, start = min(positions), max(positions), 0
+        for part, size in zip(self.parts, self.sizes, strict=False):
+            if start <= first and last < start + size:
+                return part, start
+            start += size
+        raise Decline("positions {} to {} are not known to lie in one of the inputs", int(first), int(last))
