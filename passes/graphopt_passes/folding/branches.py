@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Value
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt.rewrite import OpRule, Outcome, Rewriter
 from graphopt.rewrite.inline import adopt, check_effects, replace_by
 
 
@@ -28,49 +29,55 @@ class EliminateIfWithConstCond(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Copy the branch."""
-        condition = node.input(0)
-        if condition is None:
-            return None
-        taken = known_condition(condition, node.graph)
-        if isinstance(taken, Mismatch):
-            return taken
+        taken = known_condition(node.operand(0), node.graph)
         branch = node.subgraphs.get("then_branch" if taken else "else_branch")
         if branch is None or len(branch.outputs) != len(node.outputs):
-            return None
+            raise Decline("the branch does not fit the If")
         check_effects(node, branch)
         return replace_by(rw, node, adopt(rw, branch))
 
 
-def known_condition(condition: Value, graph: Graph) -> bool | Mismatch:
-    """What a condition that is read in a graph always holds there, or why that is not known.
+def known_condition(condition: Value, graph: Graph) -> bool:
+    """What a condition that is read in a graph always holds there.
 
     Args:
         condition: a boolean with one element.
         graph: where it is read: a branch knows the condition it was taken for.
+
+    Raises:
+        Decline: that is not known.
     """
-    array = condition.const(64)
-    if array is not None:
-        if array.size != 1:
-            return Mismatch("{} holds {} elements", condition.name, array.size)
-        return bool(array.reshape(-1)[0])
+    if condition.is_const:
+        return bool(only_element(condition))
     value, sign = _without_not(condition)
     owner = value.graph.owner
     if owner is not None and owner.op == "Loop" and value in value.graph.inputs[1:2]:
         return sign  # a round only begins while its condition holds
-    scope: Graph | None = graph
-    while scope is not None and scope.owner is not None:
-        decided = scope.owner.input(0) if scope.owner.op == "If" else None
-        if decided is not None:
-            known, same = _without_not(decided)
+    scope = graph
+    while (outer := scope.owner) is not None:
+        if outer.op == "If":
+            known, same = _without_not(outer.operand(0))
             if known is value:
-                return (scope.owner.subgraphs.get("then_branch") is scope) == (sign == same)
-        scope = scope.parent
-    return Mismatch("{} is not constant", condition.name)
+                return (outer.subgraphs.get("then_branch") is scope) == (sign == same)
+        scope = outer.graph
+    raise Decline("{} is not constant", condition.name)
+
+
+def only_element(value: Value) -> int | bool:
+    """The one element of a constant: a condition, or a number of rounds.
+
+    Raises:
+        Decline: it is not constant, or holds more.
+    """
+    array = value.array()
+    if array.size != 1:
+        raise Decline("{} holds {} elements", value.name, array.size)
+    return array.item()  # type: ignore[no-any-return]
 
 
 def _without_not(value: Value) -> tuple[Value, bool]:
     """The value behind any number of `Not`, and whether it is the same as the value."""
     same = True
-    while value.producer is not None and value.producer.op == "Not" and value.producer.inputs[0] is not None:
-        value, same = value.producer.inputs[0], not same
+    while (negation := value.made_by("Not")) is not None:
+        value, same = negation.operand(0), not same
     return value, same

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from graphopt.ir import Graph, Node, Value
-from graphopt.rewrite import GraphPass, Mismatch, Outcome, Rewriter
-from graphopt.rewrite.inline import adopt, constants_of, replace_by
+from graphopt.errors import Decline
+from graphopt.ir import Graph, Node
+from graphopt.rewrite import Rewriter
 from graphopt_passes.folding.rounds import rounds_of, scalar_or_vector
-from graphopt_passes.folding.unroll import Results, cannot_stack, most_rounds, nothing, stack, unroll_all
+from graphopt_passes.folding.unroll import Rounds, Unrolling, check_stackable, most_rounds, stack, used_results
 
 
-class EliminateLoopWithConstTripCount(GraphPass):
+class EliminateLoopWithConstTripCount(Unrolling):
     """Replace `Loop` by copies of its body where the number of rounds is known and small.
 
     The number is known where the trip count is constant and the condition is constant, passed on, or computed from
@@ -24,52 +24,27 @@ class EliminateLoopWithConstTripCount(GraphPass):
     """
 
     name = "eliminate_loop_with_const_trip_count"
+    op = "Loop"
     peers: ClassVar[dict[str, str]] = {"onnxsim": "eliminate_loop_with_const_trip_count"}
 
-    def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Unroll the loops of one graph; those inside of its bodies have had their turn."""
-        unroll_all(self.name, "Loop", _unroll, graph, rw)
-
-
-def _unroll(node: Node, rw: Rewriter) -> Outcome:
-    body = node.subgraphs.get("body")
-    count = len(node.inputs) - 2
-    if body is None or count < 0 or len(body.inputs) != count + 2 or not count < len(body.outputs):
-        return Mismatch("the body does not fit the loop")
-    states = [value for value in node.inputs[2:] if value is not None]
-    if len(states) != count:
-        return Mismatch("an initial state is left out")
-    used = [v is not None and v.uses > 0 for v in node.outputs[count:]]
-    collected = [value for value, wanted in zip(body.outputs[1 + count :], used, strict=False) if wanted]
-    most = most_rounds(body, len(collected), rw.options.unroll_limit)
-    rounds = most if isinstance(most, Mismatch) else rounds_of(node, body, most)
-    if isinstance(rounds, Mismatch):
-        return rounds
-    problem = next((p for value in collected if (p := cannot_stack(value, rounds)) is not None), None)
-    if problem is not None:
-        return problem
-    return replace_by(rw, node, _write_out(rw, node, body, states, rounds), f"{rounds} rounds")
-
-
-def _write_out(rw: Rewriter, node: Node, body: Graph, states: list[Value], rounds: int) -> Results:
-    """The rounds, pending: what stands for final states and collected results."""
-    count = len(states)
-    shared = constants_of(rw, body) if rounds else {}
-    carried: Results = [rw.constant(scalar_or_vector(body.inputs[1], True)), *states]
-    rows: list[Results] = []
-    for number in range(rounds):
-        counter = rw.constant(scalar_or_vector(body.inputs[0], number))
-        given = {**shared, body.inputs[0]: counter, **dict(zip(body.inputs[1:], carried, strict=True))}
-        outputs = adopt(rw, body, given)
-        carried = outputs[: 1 + count]
-        rows.append(outputs[1 + count :])
-    results = carried[1:]
-    for index, old in enumerate(node.outputs[count:]):
-        if old is None or not old.uses:
-            results.append(None)
-        elif rounds:
-            column = [value for row in rows if (value := row[index]) is not None]
-            results.append(stack(rw, node, column, 0))
-        else:
-            results.append(nothing(rw, body.outputs[1 + count + index], 0))
-    return results
+    def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
+        """The body gets the counter, and carries its condition before the states; nobody reads the last condition."""
+        states = [value for value in node.inputs[2:] if value is not None]
+        fits = max(len(node.inputs) - 2, len(node.outputs)) < len(body.outputs)
+        if not fits or len(body.inputs) != len(node.inputs):
+            raise Decline("the body does not fit the loop")
+        if len(states) != len(node.inputs) - 2:
+            raise Decline("an initial state is left out")
+        counter, *carried = body.inputs
+        collected = used_results(node, body, len(carried), hidden=1)
+        count = rounds_of(node, body, most_rounds(body, len(collected), rw.options.unroll_limit))
+        for value in collected:
+            check_stackable(value, count)
+        results = body.outputs[len(carried) :]
+        return Rounds(
+            count,
+            dict(zip(carried, (rw.constant(scalar_or_vector(carried[0], True)), *states), strict=True)),
+            lambda number: {counter: rw.constant(scalar_or_vector(counter, number))},
+            lambda index, values: stack(rw, values, results[index], 0),
+            hidden=1,
+        )

@@ -6,10 +6,10 @@ import numpy as np
 
 from graphopt.analysis.kernels import Array, Unsupported, run_kernel
 from graphopt.analysis.purity import is_deterministic
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, TensorType, Value
-from graphopt.rewrite import Mismatch
-from graphopt_passes.folding.branches import known_condition
-from graphopt_passes.folding.unroll import too_many
+from graphopt_passes.folding.branches import known_condition, only_element
+from graphopt_passes.folding.unroll import check_rounds
 
 _MOST_STEPS = 20_000
 """Nodes that may be computed to find out when a loop ends."""
@@ -18,56 +18,52 @@ _MOST_BYTES = 1 << 12
 """What decides when a loop ends is a counter, not a tensor larger than this."""
 
 
-def rounds_of(node: Node, body: Graph, most: int) -> int | Mismatch:
-    """The number of rounds, or why it is not known.
+def rounds_of(node: Node, body: Graph, most: int) -> int:
+    """The number of rounds.
 
     Args:
         node: a `Loop` whose body fits it.
         body: its body.
         most: rounds that are of interest.
 
-    Returns:
-        The number; a `Mismatch` where it is not known, or above `most`.
+    Raises:
+        Decline: it is not known, or above `most`.
     """
-    condition = node.input(1)
-    starts = True if condition is None else known_condition(condition, node.graph)
-    limit = _trip_count(node.input(0))
-    if starts is False or (isinstance(limit, int) and limit <= 0):
-        return 0
-    for known in (starts, limit):
-        if isinstance(known, Mismatch):
-            return known
-    assert not isinstance(limit, Mismatch)
-    rounds = 1 if limit == 1 else _until_false(node, body, limit, most)
-    if not isinstance(rounds, Mismatch) and rounds > most:
-        return too_many(rounds, most, body)
+    limit, condition = node.input(0), node.input(1)
+    declined = []
+    try:
+        if condition is not None and not known_condition(condition, node.graph):
+            return 0
+    except Decline as reason:
+        declined.append(reason)
+    try:
+        trips = None if limit is None else max(0, only_element(limit))
+    except Decline as reason:
+        declined.append(reason)
+    else:
+        if trips == 0:
+            return 0
+    if declined:
+        raise declined[0]
+    rounds = 1 if trips == 1 else _until_false(node, body, trips, most)
+    check_rounds(rounds, most, body)
     return rounds
 
 
-def _trip_count(value: Value | None) -> int | Mismatch | None:
-    """The constant limit of rounds, None when there is none."""
-    if value is None:
-        return None
-    array = value.const(64)
-    if array is None:
-        return Mismatch("{} is not constant", value.name)
-    return int(array.reshape(-1)[0]) if array.size == 1 else Mismatch("{} holds {} elements", value.name, array.size)
-
-
-def _until_false(node: Node, body: Graph, limit: int | None, most: int) -> int | Mismatch:
+def _until_false(node: Node, body: Graph, limit: int | None, most: int) -> int:
     goes_on = body.outputs[0]
-    while goes_on.producer is not None and goes_on.producer.op == "Identity" and goes_on.producer.inputs[0]:
-        goes_on = goes_on.producer.inputs[0]
-    constant = goes_on.const(64)
-    if goes_on is body.inputs[1] or (constant is not None and constant.size == 1 and bool(constant.reshape(-1)[0])):
-        return Mismatch("the loop has no end") if limit is None else limit
-    if constant is not None and constant.size == 1:
+    while (copy := goes_on.made_by("Identity")) is not None:
+        goes_on = copy.operand(0)
+    if goes_on.is_const and not only_element(goes_on):
         return 1
-    simulation = _Simulation(node, body)
+    if goes_on is body.inputs[1] or goes_on.is_const:
+        if limit is None:
+            raise Decline("the loop has no end")
+        return limit
     try:
-        return simulation.run(limit, most)
+        return _Simulation(node, body).run(limit, most)
     except Unsupported as reason:
-        return Mismatch("it is not known when the loop ends: {}", reason)
+        raise Decline("it is not known when the loop ends: {}", reason) from None
 
 
 class _Simulation:
@@ -110,11 +106,7 @@ class _Simulation:
             index = carried.get(value)
             producer = value.producer
             if index is not None and index not in self.states:
-                first = self.node.input(2 + index)
-                array = first.const(_MOST_BYTES) if first is not None else None
-                if array is None:
-                    raise Unsupported(f"{first.name if first is not None else 'a state'} is not constant")
-                self.states[index] = array
+                self.states[index] = self._value(self.node.operand(2 + index), {})
                 stack.append(self.body.outputs[1 + index])
             elif producer is not None and producer.graph is self.body and producer not in self.cone:
                 if not value.is_const and (producer.subgraphs or not is_deterministic(producer)):

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Value
-from graphopt.rewrite import GraphPass, Mismatch, Outcome, Rewriter
-from graphopt.rewrite.inline import adopt, constants_of, replace_by
-from graphopt_passes.folding.unroll import Results, cannot_stack, most_rounds, nothing, stack, too_many, unroll_all
+from graphopt.rewrite import Rewriter
+from graphopt_passes.folding.unroll import (
+    Rounds,
+    Unrolling,
+    check_rounds,
+    check_stackable,
+    most_rounds,
+    stack,
+    used_results,
+)
 
 
-class EliminateScanWithConstLength(GraphPass):
+class EliminateScanWithConstLength(Unrolling):
     """Replace `Scan` by copies of its body where the scanned length is fixed and small.
 
     Each copy takes its elements with `Gather`; results are put together with `Concat`, along the axes and in the
@@ -22,122 +30,67 @@ class EliminateScanWithConstLength(GraphPass):
 
     name = "eliminate_scan_with_const_length"
     opsets = "9-"
+    op = "Scan"
 
-    def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Unroll the scans of one graph; those inside of its bodies have had their turn."""
-        unroll_all(self.name, "Scan", _unroll, graph, rw)
+    def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
+        """The body carries the states and gets an element of each scanned input."""
+        inputs = [value for value in node.inputs if value is not None]
+        count = len(inputs) - node.attr("num_scan_inputs", 0)
+        if not 0 <= count < len(inputs) == len(node.inputs) == len(body.inputs):
+            raise Decline("the body does not fit the scan")
+        if len(body.outputs) < max(count, len(node.outputs)):
+            raise Decline("the body does not fit the scan")
+        states, scanned, results = inputs[:count], inputs[count:], body.outputs[count:]
+        axes = _axes(node, "scan_input_axes", scanned)
+        backwards = _directions(node, "scan_input_directions", len(scanned))
+        out_axes = _axes(node, "scan_output_axes", results, stacked=1)
+        out_backwards = _directions(node, "scan_output_directions", len(results))
+        length = _length(scanned, axes)
+        collected = used_results(node, body, count)
+        most = most_rounds(body, len(collected) + len(scanned), rw.options.unroll_limit)
+        check_rounds(length, most, body)
+        for value in (*collected, *scanned):
+            check_stackable(value, length)
+        positions = [rw.constant(np.array(number, np.int64)) for number in range(length)]
 
+        def elements(number: int) -> Mapping[Value, Value]:
+            taken = (
+                rw.op("Gather", value, positions[-1 - number if back else number], axis=axis)
+                for value, axis, back in zip(scanned, axes, backwards, strict=True)
+            )
+            return dict(zip(body.inputs[count:], taken, strict=True))
 
-@dataclass(slots=True)
-class _Form:
-    """A `Scan` taken apart.
+        def join(index: int, values: Sequence[Value]) -> Value:
+            return stack(rw, values[::-1] if out_backwards[index] else values, results[index], out_axes[index])
 
-    Attributes:
-        states: initial states.
-        scanned: what is scanned.
-        in_axes: the axis of each scanned input, counted from the front.
-        in_reversed: whether it is scanned from its end.
-        out_axes: the axis along which each result is stacked.
-        out_reversed: whether later results go before.
-        length: the number of rounds.
-    """
-
-    states: list[Value]
-    scanned: list[Value]
-    in_axes: list[int]
-    in_reversed: list[bool]
-    out_axes: list[int]
-    out_reversed: list[bool]
-    length: int
-
-
-def _form(node: Node, body: Graph) -> _Form | Mismatch:
-    inputs = [value for value in node.inputs if value is not None]
-    scans = node.attr("num_scan_inputs", 0)
-    count = len(inputs) - scans
-    if len(inputs) != len(node.inputs) or scans < 1 or count < 0 or len(body.inputs) != len(inputs):
-        return Mismatch("the body does not fit the scan")
-    if len(body.outputs) < count or len(node.outputs) > len(body.outputs):
-        return Mismatch("the body does not fit the scan")
-    scanned, results = inputs[count:], body.outputs[count:]
-    ranks = [value.rank for value in scanned]
-    out_ranks = [value.rank for value in results]
-    in_axes = _normal(node.attr("scan_input_axes"), ranks, 0)
-    out_axes = _normal(node.attr("scan_output_axes"), out_ranks, 1)
-    if in_axes is None or out_axes is None:
-        return Mismatch("the rank of what is scanned or stacked is not known")
-    lengths = {v.shape[a] for v, a in zip(scanned, in_axes, strict=True) if v.shape is not None}
-    fixed = [length for length in lengths if isinstance(length, int)]
-    if len(fixed) != 1 or len(lengths) != 1:
-        return Mismatch("the scanned length is not fixed")
-    directions = (
-        [bool(d) for d in node.attr(name) or (0,) * n]
-        for name, n in (("scan_input_directions", scans), ("scan_output_directions", len(results)))
-    )
-    in_reversed, out_reversed = directions
-    if len(in_reversed) != scans or len(out_reversed) != len(results):
-        return Mismatch("there are not as many directions as inputs or outputs")
-    return _Form(inputs[:count], scanned, in_axes, in_reversed, out_axes, out_reversed, fixed[0])
+        return Rounds(length, dict(zip(body.inputs, states, strict=False)), elements, join)
 
 
-def _normal(axes: tuple[int, ...] | None, ranks: list[int | None], more: int) -> list[int] | None:
-    """Axes counted from the front; without any, the first one of each."""
-    if axes is None:
-        # Stacking in front needs no rank.
-        return [0] * len(ranks) if more or all(rank is not None and rank > 0 for rank in ranks) else None
+def _length(scanned: Sequence[Value], axes: Sequence[int]) -> int:
+    lengths = {value.dims()[axis] for value, axis in zip(scanned, axes, strict=True)}
+    length = lengths.pop()
+    if lengths or not isinstance(length, int):
+        raise Decline("the scanned length is not fixed")
+    return length
+
+
+def _directions(node: Node, name: str, count: int) -> list[bool]:
+    """Whether each input is scanned from its end, or later results of an output go before."""
+    directions = [bool(direction) for direction in node.attr(name) or (0,) * count]
+    if len(directions) != count:
+        raise Decline("there are not as many directions as inputs or outputs")
+    return directions
+
+
+def _axes(node: Node, name: str, values: Sequence[Value], stacked: int = 0) -> list[int]:
+    """The axis of each value, from the front; with `stacked` 1 among the axes of the stacked value, one more."""
+    axes = node.attr(name) or (0,) * len(values)
+    if len(axes) != len(values):
+        raise Decline("there are not as many axes as inputs or outputs")
     found = []
-    for axis, rank in zip(axes, ranks, strict=False):
-        full = None if rank is None else rank + more
-        if axis >= 0 and more and (full is None or axis < full):
-            found.append(axis)
-        elif full is not None and -full <= axis < full:
-            found.append(axis % full)
-    return found if len(found) == len(ranks) else None
-
-
-def _unroll(node: Node, rw: Rewriter) -> Outcome:
-    body = node.subgraphs.get("body")
-    form = _form(node, body) if body is not None else Mismatch("there is no body")
-    if body is None or isinstance(form, Mismatch):
-        return form if isinstance(form, Mismatch) else None
-    count = len(form.states)
-    used = [v is not None and v.uses > 0 for v in node.outputs[count:]]
-    collected = [value for value, wanted in zip(body.outputs[count:], used, strict=False) if wanted]
-    most = most_rounds(body, len(collected) + len(form.scanned), rw.options.unroll_limit)
-    if isinstance(most, Mismatch):
-        return most
-    if form.length > most:
-        return too_many(form.length, most, body)
-    for value in (*collected, *form.scanned):
-        problem = cannot_stack(value, form.length)
-        if problem is not None:
-            return problem
-    return replace_by(rw, node, _write_out(rw, node, body, form), f"{form.length} rounds")
-
-
-def _write_out(rw: Rewriter, node: Node, body: Graph, form: _Form) -> Results:
-    """The rounds, pending: what stands for final states and collected results."""
-    count = len(form.states)
-    shared = constants_of(rw, body) if form.length else {}
-    positions = [rw.constant(np.array(number, np.int64)) for number in range(form.length)]
-    carried: Results = [*form.states]
-    rows: list[Results] = []
-    for number in range(form.length):
-        elements = [
-            rw.op("Gather", value, positions[-1 - number if backwards else number], axis=axis)
-            for value, axis, backwards in zip(form.scanned, form.in_axes, form.in_reversed, strict=True)
-        ]
-        outputs = adopt(rw, body, {**shared, **dict(zip(body.inputs, [*carried, *elements], strict=True))})
-        carried, row = outputs[:count], outputs[count:]
-        rows.append(row)
-    results = carried
-    for index, old in enumerate(node.outputs[count:]):
-        axis, value = form.out_axes[index], body.outputs[count + index]
-        column = [row[index] for row in (rows[::-1] if form.out_reversed[index] else rows)]
-        if old is None or not old.uses:
-            results.append(None)
-        elif form.length:
-            results.append(stack(rw, node, [v for v in column if v is not None], axis))
-        else:
-            results.append(nothing(rw, value, axis))
-    return results
+    for axis, value in zip(axes, values, strict=True):
+        rank = None if value.rank is None else value.rank + stacked
+        if (rank is None and not (axis >= 0 and stacked)) or (rank is not None and not -rank <= axis < rank):
+            raise Decline("the rank of what is scanned or stacked is not known")
+        found.append(axis if rank is None else axis % rank)
+    return found

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, TensorType, Value
-from graphopt.rewrite import GraphPass, Mismatch, Outcome, Rewriter
-from graphopt.rewrite.inline import adopt, constants_of, replace_by
+from graphopt.rewrite import Rewriter
 from graphopt.rewrite.legality import is_visible
-from graphopt_passes.folding.unroll import Results, most_rounds, too_many, unroll_all
+from graphopt_passes.folding.unroll import Rounds, Unrolling, check_rounds, most_rounds
 
 
-class EliminateSequenceMapOfConstruct(GraphPass):
+class EliminateSequenceMapOfConstruct(Unrolling):
     """Replace `SequenceMap` over a `SequenceConstruct` by copies of its body, one for each element.
 
     Each result is a `SequenceConstruct` of what the copies put out. Further sequences are taken element by element,
@@ -18,59 +20,35 @@ class EliminateSequenceMapOfConstruct(GraphPass):
 
     name = "eliminate_sequence_map_of_construct"
     opsets = "17-"
+    op = "SequenceMap"
 
-    def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Unroll the maps of one graph; those inside of their bodies have had their turn."""
-        unroll_all(self.name, "SequenceMap", _unroll, graph, rw)
+    def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
+        """The body gets an element of each sequence, and carries nothing."""
+        if len(body.inputs) != len(node.inputs) or len(body.outputs) != len(node.outputs):
+            raise Decline("the body does not fit the map")
+        values = [node.operand(index) for index in range(len(node.inputs))]
+        tensors = {v for v in values[1:] if isinstance(v.type, TensorType)}
+        sequences = {v: _elements(v, node) for v in values if v not in tensors}
+        lengths = {len(elements) for elements in sequences.values()}
+        if len(lengths) != 1:
+            raise Decline("the sequences have different lengths")
+        count = lengths.pop()
+        check_rounds(count, most_rounds(body, 0, rw.options.unroll_limit), body)
 
+        def given(number: int) -> dict[Value, Value]:
+            row = (value if value in tensors else sequences[value][number] for value in values)
+            return dict(zip(body.inputs, row, strict=True))
 
-def _unroll(node: Node, rw: Rewriter) -> Outcome:
-    body = node.subgraphs.get("body")
-    if body is None or len(body.inputs) != len(node.inputs) or len(body.outputs) != len(node.outputs):
-        return Mismatch("the body does not fit the map")
-    columns: list[list[Value] | Value] = []
-    for number, value in enumerate(node.inputs):
-        column = _column(value, node, is_sequence=not number)
-        if isinstance(column, Mismatch):
-            return column
-        columns.append(column)
-    lengths = {len(column) for column in columns if isinstance(column, list)}
-    if len(lengths) != 1:
-        return Mismatch("the sequences have different lengths")
-    (rounds,) = lengths
-    most = most_rounds(body, 0, rw.options.unroll_limit)
-    if isinstance(most, Mismatch):
-        return most
-    if rounds > most:
-        return too_many(rounds, most, body)
-    return _write_out(rw, node, body, columns, rounds)
+        return Rounds(count, {}, given, lambda _, results: rw.op("SequenceConstruct", *results))
 
 
-def _column(value: Value | None, node: Node, *, is_sequence: bool) -> list[Value] | Value | Mismatch:
-    """What an input gives to each round: its elements, or one and the same tensor."""
-    if value is None:
-        return Mismatch("an input is left out")
-    source = value.producer
-    if source is not None and source.op == "SequenceConstruct":
-        elements = [element for element in source.inputs if element is not None]
-        hidden = next((element for element in elements if not is_visible(element, node.graph)), None)
-        return elements if hidden is None else Mismatch("{} cannot be read here", hidden.name)
-    if isinstance(value.type, TensorType) and not is_sequence:
-        return value
-    return Mismatch("the elements of {} are not known", value.name)
-
-
-def _write_out(rw: Rewriter, node: Node, body: Graph, columns: list[list[Value] | Value], rounds: int) -> Outcome:
-    shared = constants_of(rw, body)
-    rows: list[Results] = []
-    for number in range(rounds):
-        row = [column[number] if isinstance(column, list) else column for column in columns]
-        outputs = adopt(rw, body, {**shared, **dict(zip(body.inputs, row, strict=True))})
-        rows.append(outputs)
-    results: Results = []
-    for index, old in enumerate(node.outputs):
-        if old is None or not old.uses:
-            results.append(None)
-        else:
-            results.append(rw.op("SequenceConstruct", *[row[index] for row in rows]))
-    return replace_by(rw, node, results, f"{rounds} rounds")
+def _elements(sequence: Value, reader: Node) -> Sequence[Value]:
+    """What a sequence holds, if all of it can be read where the reader is."""
+    construct = sequence.made_by("SequenceConstruct")
+    if construct is None:
+        raise Decline("the elements of {} are not known", sequence.name)
+    elements = [element for element in construct.inputs if element is not None]
+    for element in elements:
+        if not is_visible(element, reader.graph):
+            raise Decline("{} cannot be read here", element.name)
+    return elements

@@ -1,20 +1,20 @@
-"""What unrolling loops and scans has in common: what it may cost, and stacking the results of the rounds."""
+"""Writing out the rounds of loops, scans and maps: one copy of the body after another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.analysis.purity import is_deterministic
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Tensor, Value
-from graphopt.rewrite import Mismatch, Outcome, Rewriter
-from graphopt.rewrite.inline import inner_graphs
-
-_AXES_AS_INPUT = 13
-"""From this opset on `Unsqueeze` is told its axes by an input."""
+from graphopt.rewrite import GraphPass, Rewriter
+from graphopt.rewrite.inline import Operand, adopt, constants_of, inner_graphs, replace_by
 
 _MOST_BYTES = 1 << 20
 """Attributes and inner graphs are copied with every round; together they may take so many bytes."""
@@ -29,70 +29,139 @@ _STACKED = frozenset({
 })  # fmt: skip
 """Element types that `Gather`, `Unsqueeze` and `Concat` take in every version."""
 
-Results = list[Value | None]
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How the body of a node is repeated.
+
+    The first outputs of the body carry states to the next round; the others are collected.
+
+    Attributes:
+        count: how many rounds there are.
+        carried: the inputs of the body that carry states, in the order of its outputs, and the initial states.
+        given: what the other inputs get in a round, by its number.
+        join: one output of the node, from the number of the collected output and its values in all rounds.
+        hidden: how many of the final states the node does not put out.
+    """
+
+    count: int
+    carried: Mapping[Value, Value]
+    given: Callable[[int], Mapping[Value, Value]]
+    join: Callable[[int, Sequence[Value]], Value]
+    hidden: int = 0
 
 
-def unroll_all(rule: str, op: str, unroll: Callable[[Node, Rewriter], Outcome], graph: Graph, rw: Rewriter) -> None:
-    """Unroll the nodes of one operator in a graph, and those that come out of them.
+class Unrolling(GraphPass):
+    """Replace the nodes of one operator by copies of their bodies.
+
+    Attributes:
+        op: the operator.
+    """
+
+    op: ClassVar[str]
+
+    def run(self, graph: Graph, rw: Rewriter) -> None:
+        """Unroll the nodes of one graph, and those that come out of them; inner graphs have had their turn."""
+        again = True
+        while again:
+            again = False
+            for node in list(graph.owners):
+                if node.op == self.op and not node.removed:
+                    rw.begin(self.name, node)
+                    with rw.attempt(node):
+                        _write_out(node, self.rounds(node, body_of(node), rw), rw)
+                        again = True
+
+    def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
+        """The rounds of a node.
+
+        Raises:
+            Decline: they are not known, or too many.
+        """
+        raise NotImplementedError
+
+
+def body_of(node: Node) -> Graph:
+    """The body of a `Loop`, `Scan` or `SequenceMap`."""
+    if "body" not in node.subgraphs:
+        raise Decline("there is no body")
+    return node.subgraphs["body"]
+
+
+def _write_out(node: Node, rounds: Rounds, rw: Rewriter) -> None:
+    """Replace a node by its rounds."""
+    body = body_of(node)
+    shared = constants_of(rw, body) if rounds.count else {}
+    states: list[Operand] = list(rounds.carried.values())
+    collected: list[list[Operand]] = []
+    for number in range(rounds.count):
+        given = {**shared, **rounds.given(number), **dict(zip(rounds.carried, states, strict=True))}
+        outputs = adopt(rw, body, given)
+        states, rest = outputs[: len(states)], outputs[len(states) :]
+        collected.append(rest)
+    results = states[rounds.hidden :]
+    for index, value in enumerate(node.outputs[len(results) :]):
+        column = [made for rest in collected if (made := rest[index]) is not None]
+        results.append(rounds.join(index, column) if value is not None and value.uses else None)
+    replace_by(rw, node, results, f"{rounds.count} rounds")
+
+
+def used_results(node: Node, body: Graph, carried: int, hidden: int = 0) -> list[Value]:
+    """The outputs of a body that are collected over the rounds, and used.
 
     Args:
-        rule: the name of the pass.
-        op: the operator.
-        unroll: replaces one node, or says why not.
-        graph: the graph.
-        rw: the gate.
+        node: the node.
+        body: its body.
+        carried: how many outputs of the body carry states.
+        hidden: how many of these the node does not put out.
     """
-    again = True
-    while again:
-        again = False
-        for node in list(graph.owners):
-            if node.op == op and not node.removed:
-                rw.begin(rule, node)
-                with rw.attempt(node):
-                    outcome = unroll(node, rw)
-                    if isinstance(outcome, Mismatch):
-                        rw.decline("{}", outcome, node=node)
-                    again |= bool(outcome)
+    pairs = zip(node.outputs[carried - hidden :], body.outputs[carried:], strict=False)
+    return [inner for outer, inner in pairs if outer is not None and outer.uses]
 
 
-def most_rounds(body: Graph, extra: int, limit: int) -> int | Mismatch:
+def most_rounds(body: Graph, extra: int, limit: int) -> int:
     """How many rounds of a body may be written out: one at least, as that makes nothing larger.
 
     Args:
         body: the body.
         extra: nodes that each round needs besides, to take elements and to stack results.
         limit: the most nodes to make.
+
+    Raises:
+        Decline: copies would not compute the same.
     """
     unknown = next((node for node in body if not is_deterministic(node)), None)
     if unknown is not None:
-        return Mismatch("{} may draw random numbers, or do more than compute its outputs", unknown.op)
-    if _loop_inside(body) is not None:
+        raise Decline("{} may draw random numbers, or do more than compute its outputs", unknown.op)
+    if _loops_inside(body):
         return 1
     inner = inner_graphs(body)
-    every = [node for graph in (body, *inner) for node in graph]
-    count = sum(node.op != "Constant" or node.graph is not body for node in every) + extra
-    size = sum(_attribute_bytes(node) for node in every if node.op != "Constant" or node.graph is not body)
+    copied = [node for graph in (body, *inner) for node in graph if node.op != "Constant" or graph is not body]
+    size = sum(map(_attribute_bytes, copied))
     size += sum(value.tensor.nbytes for graph in inner for value in graph.initializers if value.tensor is not None)
-    return max(1, min(limit // max(count, 1), _MOST_BYTES // max(size, 1)))
+    return max(1, min(limit // max(len(copied) + extra, 1), _MOST_BYTES // max(size, 1)))
 
 
-def too_many(rounds: int, most: int, body: Graph) -> Mismatch:
-    """Why so many rounds are not written out.
+def check_rounds(rounds: int, most: int, body: Graph) -> None:
+    """See that the rounds are not too many.
 
     Args:
         rounds: the number of rounds.
         most: what `most_rounds` allows.
         body: the body.
+
+    Raises:
+        Decline: they are.
     """
-    inner = _loop_inside(body)
-    if inner is not None:
-        return Mismatch("the {} inside cannot be unrolled, and {} rounds would copy it", inner.op, rounds)
-    return Mismatch("{} rounds are more than {}", rounds, most)
+    inner = _loops_inside(body)
+    if rounds > most and inner:
+        raise Decline("the {} inside cannot be unrolled, and {} rounds would copy it", inner[0].op, rounds)
+    if rounds > most:
+        raise Decline("{} rounds are more than {}", rounds, most)
 
 
-def _loop_inside(body: Graph) -> Node | None:
-    every = (node for graph in (body, *inner_graphs(body)) for node in graph)
-    return next((node for node in every if node.op in ("Loop", "Scan")), None)
+def _loops_inside(body: Graph) -> list[Node]:
+    return [node for graph in (body, *inner_graphs(body)) for node in graph if node.op in ("Loop", "Scan")]
 
 
 def _attribute_bytes(node: Node) -> int:
@@ -105,38 +174,40 @@ def _attribute_bytes(node: Node) -> int:
     return size
 
 
-def stack(rw: Rewriter, node: Node, values: Sequence[Value], axis: int) -> Value:
-    """The values side by side along a new axis.
+def check_stackable(value: Value, rounds: int) -> None:
+    """See that operators can take a value apart by rounds, or stack what it is in each round.
 
     Args:
-        rw: the gate, begun at the node.
-        node: the node whose results these are.
-        values: one for each round, at least one, of one shape.
-        axis: the new axis, counted from the front.
+        value: a value that is scanned, or an output of a body.
+        rounds: how many rounds there are.
+
+    Raises:
+        Decline: they cannot.
     """
-    if node.graph.opset() >= _AXES_AS_INPUT:
-        axes = rw.constant(np.array([axis], np.int64))
-        pieces = [rw.op("Unsqueeze", value, axes) for value in values]
-    else:
-        pieces = [rw.op("Unsqueeze", value, axes=(axis,)) for value in values]
-    stacked: Value = pieces[0] if len(pieces) == 1 else rw.op("Concat", *pieces, axis=axis)
-    return stacked
-
-
-def cannot_stack(value: Value, rounds: int) -> Mismatch | None:
-    """Why the results of a body, collected over the rounds, cannot be written as operators; None when they can."""
     if value.dtype not in _STACKED:
-        return Mismatch("{} of element type {} cannot be stacked", value.name, value.dtype)
+        raise Decline("{} of element type {} cannot be stacked", value.name, value.dtype)
     if not rounds and (value.shape is None or not all(isinstance(d, int) for d in value.shape)):
         # Without a round the runtime makes up the dimensions that the body does not state.
-        return Mismatch("the shape of {} is not known, and no round tells", value.name)
-    return None
+        raise Decline("the shape of {} is not known, and no round tells", value.name)
 
 
-def nothing(rw: Rewriter, value: Value, axis: int) -> Value:
-    """What is collected of a result when there is no round; `cannot_stack` has been asked."""
-    assert value.shape is not None
-    assert value.dtype is not None
-    dims = [d for d in value.shape if isinstance(d, int)]
-    dims.insert(axis, 0)
-    return rw.constant(Tensor.from_array(np.zeros(dims, tensor_dtype_to_np_dtype(value.dtype)), value.dtype))
+def stack(rw: Rewriter, values: Sequence[Value], like: Value, axis: int) -> Value:
+    """The results of the rounds side by side along a new axis.
+
+    Args:
+        rw: the gate, begun at the node whose results these are.
+        values: one for each round, of one shape.
+        like: the output of the body; `check_stackable` has been asked.
+        axis: the new axis, counted from the front.
+    """
+    if not values:
+        sizes = list(like.sizes())
+        sizes.insert(axis, 0)
+        assert like.dtype is not None
+        return rw.constant(Tensor.from_array(np.zeros(sizes, tensor_dtype_to_np_dtype(like.dtype)), like.dtype))
+    first: Value = rw.op("Unsqueeze", values[0], axes=(axis,))
+    assert first.producer is not None
+    axes, attrs = first.producer.inputs[1:], first.producer.attrs  # the other rounds share them
+    pieces = [first, *(rw.op("Unsqueeze", value, *axes, **attrs) for value in values[1:])]
+    stacked: Value = first if len(pieces) == 1 else rw.op("Concat", *pieces, axis=axis)
+    return stacked
