@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -295,18 +296,17 @@ def _operators() -> list[str]:
     return _OPERATORS
 
 
-def deep() -> Iterator[tuple[str, bytes]]:
+def deep() -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Files that are deep or wide where nobody is: graphs in graphs, functions in functions, types in types."""
-    yield from (("graphs in graphs", nested_graphs(depth)) for depth in (20, 45, 90, 400, 5000))
-    yield from (("functions in functions", nested_functions(count, 1)) for count in (50, 300, 2000))
-    yield from (("functions that call twice", nested_functions(count, 2)) for count in (20, 60, 2000))
-    yield from (("types in types", nested_types(depth)) for depth in (10, 45, 400, 5000))
-    yield "a function that calls itself", nested_functions(1, 1, circular=True)
-    yield "a circle of functions", nested_functions(300, 1, circular=True)
-    yield "a long chain", _chain(20_000)
-    yield "a long chain backwards", _chain(3_000, backwards=True)
-    yield "many outputs of one name", _wide()
-    yield "groups", bytes([0x3B] * 50_000)
+    yield from ((f"{n} graphs in graphs", partial(nested_graphs, n)) for n in (20, 45, 90, 400, 5000))
+    yield from ((f"{n} functions in functions", partial(nested_functions, n, 1)) for n in (50, 300, 2000))
+    yield from ((f"{n} functions that call twice", partial(nested_functions, n, 2)) for n in (20, 60, 2000))
+    yield from ((f"{n} types in types", partial(nested_types, n)) for n in (10, 45, 400, 5000))
+    yield from ((f"a circle of {n} functions", partial(nested_functions, n, 1, circular=True)) for n in (1, 300, 2000))
+    yield "a long chain", partial(_chain, 20_000)
+    yield "a long chain backwards", partial(_chain, 3_000, backwards=True)
+    yield "many outputs of one name", _wide
+    yield "groups", lambda: bytes([0x3B] * 50_000)
 
 
 def _vector(name: str) -> onnx.ValueInfoProto:

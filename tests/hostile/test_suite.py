@@ -22,7 +22,7 @@ def run(*arguments: str, timeout: float) -> None:
 
 def test_a_sample() -> None:
     commands = ("optimize basic", "optimize all", "diff", "explain")
-    run("--every", "100", *(part for command in commands for part in ("--command", command)), timeout=300)
+    run("--every", "150", *(part for command in commands for part in ("--command", command)), timeout=300)
 
 
 @pytest.mark.slow
