@@ -1,0 +1,158 @@
+"""Channels put in another order beside a convolution, whose weights take it in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators import Gather
+from graphopt.operators.linear import Convolution
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.fusion.transposes.permuted import UNARY
+
+_MOST_CHANNELS = 1 << 16
+
+
+def check_count(channels: int) -> None:
+    """Decline to write down the order of more channels than any model has; one need only state to have them."""
+    if channels > _MOST_CHANNELS:
+        raise Decline("{} channels are too many to state their order", channels)
+
+
+def _reading(node: Node, ordered: Gather, rw: Rewriter) -> Value:
+    """A convolution of all channels of a value, in the order that they had before it read them."""
+    conv, order = Convolution.of(node), ordered.from_front()
+    kernel, count = conv.kernel.array(), ordered.x.size(1)
+    if conv.group != 1:
+        raise Decline("the convolution has {} groups", conv.group)
+    if kernel.shape[1] != count or sorted(order.tolist()) != list(range(count)):
+        raise Decline("not every channel of {} is known to be taken once", ordered.x.name)
+    moved = np.empty_like(kernel)
+    moved[:, order] = kernel
+    return conv.write(rw, rw.constant(moved, like=conv.kernel), conv.shift, ordered.x)
+
+
+class FuseGatherIntoConv(OpRule):
+    """Let a `Conv` with constant weights read the channels in the order in which they are.
+
+    The `Gather` before it takes each channel once, in a constant order; the convolution has one group.
+    """
+
+    name = "fuse_gather_into_conv"
+    ops = ("Conv",)
+    numerics = Numerics.ROUNDING  # it adds up the channels in another order
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Put the weights in that order."""
+        gather = Gather.of(node.operand(0).sole_source("Gather", reader=node))
+        if gather.axis != 1 or gather.positions.ndim != 1:
+            raise Decline("{} is not an order of channels", node.operand(0).name)
+        return rw.replace(node, [_reading(node, gather, rw)])
+
+
+_MOST_BETWEEN = 4
+"""Elementwise operators that may stand between the convolution and the shuffle."""
+
+
+class FuseChannelShuffleIntoConv(OpRule):
+    """Let a convolution read or give its channels in the order that a channel shuffle puts them in.
+
+    A shuffle is a `Reshape` of the channels to groups, a `Transpose` of groups and members, and a `Reshape` back. The
+    convolution before it, elementwise operators in between, or the one behind it has one group and constant weights.
+    """
+
+    name = "fuse_channel_shuffle_into_conv"
+    ops = ("Conv", "Reshape")
+    opsets = "7-"
+    numerics = Numerics.ROUNDING  # it adds up the channels in another order
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Put the weights in the other order: of the inputs of a `Conv`, or of the outputs of one before."""
+        if node.op == "Reshape":
+            return rw.replace(node, [_giving(node, rw)])
+        value = node.operand(0)
+        shuffle = shuffled(value, node)
+        _check_fixed(node)
+        if not value.one_use:
+            raise Decline("{} has other readers", value.name)
+        return rw.replace(node, [_reading(node, shuffle, rw)])
+
+
+def _giving(node: Node, rw: Rewriter) -> Value:
+    """What a shuffle gives, from a convolution that gives its channels in that order."""
+    shuffle = shuffled(node.result, node)
+    between: list[Node] = []
+    value = shuffle.x
+    while len(between) < _MOST_BETWEEN and value.one_use and (step := value.made_by(*UNARY)) is not None:
+        between.append(step)
+        value = step.operand(0)
+    conv = Convolution.of(value.sole_source("Conv", reader=node))
+    _check_fixed(conv.node)
+    kernel, order = conv.kernel.array(), shuffle.positions
+    if len(kernel) != len(order):
+        raise Decline("{} is not the weight of {} channels", conv.kernel.name, len(order))
+    shift = conv.shift
+    if shift is not None:
+        shift = rw.constant(shift.array()[order], like=shift)
+    result = conv.write(rw, rw.constant(kernel[order], like=conv.kernel), shift)
+    for step in reversed(between):
+        result = rw.op(step.op_type, result, *step.inputs[1:], **step.attrs)
+    return result
+
+
+def _check_fixed(node: Node) -> None:
+    """Decline where the weights of a convolution cannot be put in another order."""
+    weight = node.operand(1)
+    if node.attr("group", 1) != 1:
+        raise Decline("the convolution has {} groups", node.attr("group", 1))
+    if not weight.is_const:
+        raise Decline("the weight is not constant")
+    if weight.uses > 1:
+        raise Decline("{} has other readers", weight.name)
+
+
+def shuffled(value: Value, reader: Node) -> Gather:
+    """A shuffled image, as the channels of the image that stand at each place.
+
+    Args:
+        value: what may be a shuffled image.
+        reader: a node of the graph in which the shuffle is.
+
+    Raises:
+        Decline: without a reason when something else makes it; when it is not known to be a shuffle of channels alone.
+    """
+    transposed = value.source("Reshape", reader=reader).operand(0)
+    transpose = transposed.source("Transpose", reader=reader)
+    grouped = transpose.operand(0)
+    x = grouped.source("Reshape", reader=reader).operand(0)
+    if transpose.attr("perm") != (0, 2, 1, 3, 4):
+        raise Decline
+    shape, parts = x.shape or (), grouped.shape or ()
+    if len(shape) != 4 or len(parts) != 5 or None in shape[1:] or None in parts[1:]:
+        raise Decline("the sizes of {} are not known", grouped.name)
+    channels, groups, members = shape[1], parts[1], parts[2]
+    images = (shape, (parts[0], channels, *parts[3:]), value.shape or ())
+    if any(image[1:] != shape[1:] for image in images) or not _one_batch(images):
+        raise Decline("{} does not regroup channels alone", grouped.name)
+    if not (isinstance(channels, int) and isinstance(groups, int) and isinstance(members, int)):
+        raise Decline("the channels of {} are not known", x.name)
+    check_count(channels)
+    if groups * members != channels:
+        raise Decline("{} regroups more than channels", grouped.name)
+    for between in (grouped, transposed):
+        if not between.one_use:
+            raise Decline("{} has other readers", between.name)
+    return Gather(x, 1, np.arange(channels).reshape(groups, members).T.reshape(-1))
+
+
+def _one_batch(images: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether images of equal channels, heights and widths, reshaped from one another, are equally many."""
+    first = images[0]
+    if first[0] is not None and all(image[0] == first[0] for image in images):
+        return True
+    # A Reshape gives the batch a name of its own, or none; numbers as many as before make as many images.
+    return all(isinstance(dim, int) and dim > 0 for dim in first[1:])

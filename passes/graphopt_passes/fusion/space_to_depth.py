@@ -1,0 +1,163 @@
+"""Pixels moved to channels, or channels to pixels, by slices or by reshapes around a transpose."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.match import Attr, Match, Pattern, Var
+from graphopt.operators import Gather, Slice
+from graphopt.rewrite import OpRule, Outcome, PatternRule, Rewriter
+from graphopt_passes.fusion.channels import check_count
+
+_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
+"""Element types that runtimes have both operators for."""
+
+_MODES_SINCE = 11
+"""Before, `DepthToSpace` has one order of channels."""
+
+
+class ConvertSlicesToSpaceToDepth(OpRule):
+    """Move pixels to channels with one `SpaceToDepth` instead of joining four `Slice` of every second row and column.
+
+    The sizes must be known and even. Where the slices stand in another order than by rows, a `Gather` puts the channels
+    in order, which a convolution behind it takes in.
+    """
+
+    name = "convert_slices_to_space_to_depth"
+    ops = ("Concat",)
+    opsets = "10-"
+    peers: ClassVar[dict[str, str]] = {"onnxruntime": "SliceConcatToSpaceToDepthFusion"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Find which rows and columns each part takes; by hand, as slices have many forms and stand in any order."""
+        if len(node.inputs) != 4 or node.attr("axis") not in (1, -3):
+            raise Decline
+        cuts = [node.operand(index).source("Slice", reader=node) for index in range(4)]
+        x = cuts[0].operand(0)
+        if any(cut.operand(0) is not x for cut in cuts):
+            raise Decline
+        if x.rank != 4 or x.dtype not in _TYPES:
+            raise Decline("{} is not known to be an image of floats", x.name)
+        if not all(cut.result.one_use for cut in cuts):
+            raise Decline("a part has other readers")
+        blocks = [_block(Slice.of(cut)) for cut in cuts]
+        if sorted(blocks) != [0, 1, 2, 3]:
+            raise Decline("the parts of {} are not those of every second row and column", x.name)
+        made = rw.op("SpaceToDepth", x, blocksize=2)
+        if blocks != [0, 1, 2, 3]:
+            check_count(x.size(1))
+            order = np.arange(4 * x.size(1)).reshape(4, -1)[blocks]
+            made = Gather(made, 1, order.reshape(-1)).write(rw)
+        return rw.replace(node, [made])
+
+
+def _block(part: Slice) -> int:
+    """Which pixel of each block of four a slice takes, by rows."""
+    block = 0
+    for axis in (2, 3):
+        size = part.x.size(axis)
+        positions = part.along(axis).positions(size)
+        if size % 2 or len(part.cuts) != 2 or positions not in (range(0, size, 2), range(1, size, 2)):
+            raise Decline("the parts of {} are not those of every second row and column", part.x.name)
+        block = 2 * block + positions.start
+    return block
+
+
+class PixelShuffle(PatternRule):
+    """An image that is reshaped to six axes, transposed and reshaped to an image again.
+
+    Attributes:
+        perms: the permutations of the six axes.
+    """
+
+    opsets = "5-"
+    perms: ClassVar[frozenset[tuple[int, ...]]]
+
+    def pattern(self, op: Any, x: Pattern) -> Pattern:
+        """Shapes are compared as they are known, so that they may be written in any form."""
+        split = op.Reshape(x, Var(), _bind="split", _other_attrs=True)
+        joined: Pattern = op.Reshape(op.Transpose(split, perm=Attr("perm")), Var(), _bind="join", _other_attrs=True)
+        return joined
+
+    def sizes(self, m: Match) -> list[tuple[int, ...]]:
+        """The sizes before, between and after, but that of the batch: it is the same where images are as large."""
+        if m.perm not in self.perms:
+            raise Decline
+        if m.x.dtype not in _TYPES:
+            raise Decline("{} is not known to be of floats", m.x.name)
+        sizes = [_image(value, rank) for value, rank in ((m.x, 4), (m.split.result, 6), (m.join.result, 4))]
+        if len({prod(each) for each in sizes}) > 1:
+            raise Decline("images of {} and {} elements are not as many", prod(sizes[0]), prod(sizes[1]))
+        return sizes
+
+
+def _image(value: Value, rank: int) -> tuple[int, ...]:
+    """All sizes but that of the batch."""
+    dims = value.dims()
+    known = tuple(dim for dim in dims[1:] if isinstance(dim, int) and dim > 0)
+    if len(dims) != rank or len(known) != rank - 1:
+        raise Decline("the sizes of {} are not known", value.name)
+    return known
+
+
+class ConvertReshapesToDepthToSpace(PixelShuffle):
+    """Move channels to pixels with one `DepthToSpace` instead of `Reshape`, `Transpose` and `Reshape`.
+
+    Pixel shuffles are exported so, in either order of channels. The sizes must be known, that of the batch excepted.
+    Measured on one thread, it takes 0.2 to 0.5 of the time.
+    """
+
+    name = "convert_reshapes_to_depth_to_space"
+    blocks_first, channels_first = (0, 3, 4, 1, 5, 2), (0, 1, 4, 2, 5, 3)
+    perms = frozenset({blocks_first, channels_first})
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """Compare the sizes with those of a square block of channels."""
+        (_, height, width), between, after = self.sizes(m)
+        if m.perm == self.blocks_first:
+            mode, size, channels = "DCR", between[0], between[2]
+            expected = (size, size, channels, height, width)
+        else:
+            mode, size, channels = "CRD", between[1], between[0]
+            expected = (channels, size, size, height, width)
+        if between != expected or after != (channels, height * size, width * size):
+            raise Decline("{} does not become square blocks of pixels", m.x.name)
+        named = mode if rw.graph.opset() >= _MODES_SINCE else None
+        if mode != "DCR" and named is None:
+            raise Decline("DepthToSpace has one order of channels before opset {}", _MODES_SINCE)
+        made: Value = rw.op("DepthToSpace", m.x, blocksize=size, mode=named)
+        return made
+
+
+class ConvertReshapesToSpaceToDepth(PixelShuffle):
+    """Move pixels to channels with one `SpaceToDepth` instead of `Reshape`, `Transpose` and `Reshape`.
+
+    Where the pixels of one channel stay together, a `Gather` puts the channels in order, which a convolution behind it
+    takes in. The sizes must be known, that of the batch excepted. Measured on one thread, `SpaceToDepth` takes a tenth
+    of the time.
+    """
+
+    name = "convert_reshapes_to_space_to_depth"
+    blocks_first, channels_first = (0, 3, 5, 1, 2, 4), (0, 1, 3, 5, 2, 4)
+    perms = frozenset({blocks_first, channels_first})
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """Compare the sizes with those of a square block of pixels."""
+        (channels, height, width), between, after = self.sizes(m)
+        size = between[2]
+        if between != (channels, height // size, size, width // size, size):
+            raise Decline("{} is not parted into square blocks of pixels", m.x.name)
+        if after != (channels * size * size, height // size, width // size):
+            raise Decline("the blocks of {} do not become channels", m.x.name)
+        made: Value = rw.op("SpaceToDepth", m.x, blocksize=size)
+        if m.perm == self.blocks_first or channels == 1:
+            return made
+        check_count(channels * size * size)
+        order = np.arange(channels * size * size).reshape(size * size, channels).T
+        return Gather(made, 1, order.reshape(-1)).write(rw)
