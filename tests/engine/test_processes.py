@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from graphopt.peers.serving import PassServer
-from graphopt.system import processes
+from graphopt.system import files, processes
 from graphopt.system.processes import Child, ChildError, Limits, call
 from tests.engine import misbehaving
 from tests.engine.misbehaving import Misbehaving
@@ -242,3 +242,15 @@ def test_a_list_of_passes_that_is_none() -> None:
 
     with pytest.raises(UsageError, match="cannot list its passes: answered with garbage"):
         Misbehaving("garbage list").passes()
+
+
+def test_a_folder_for_a_while_is_no_obstacle_to_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever makes the folder holds a lock on it; what its children write there must not wait for that."""
+    monkeypatch.setattr(files, "_LOCK_SECONDS", 0.0)
+    with files.scratch() as folder, files.alone(folder) as sure:
+        assert sure
+    with files.scratch() as folder:
+        (folder / "inner").mkdir()
+        with files.alone(folder / "inner") as sure, files.alone(folder / "inner") as twice:
+            assert sure
+            assert not twice

@@ -228,8 +228,12 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[bool]:
-    """Give several files of a folder their names while no other run of graphopt does; False where that cannot be."""
-    if _lock is None:
+    """Give several files of a folder their names while no other run of graphopt does; False where that cannot be.
+
+    A folder of `scratch` belongs to the run that made it, which holds the lock on it for as long as it lives: there its
+    children would wait for their parent.
+    """
+    if _lock is None or is_temporary(folder.name):
         yield True
         return
     handle = os.open(folder, os.O_RDONLY)
