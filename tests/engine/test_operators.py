@@ -20,8 +20,10 @@ from graphopt.operators import (
     Cut,
     Gather,
     Pad,
+    Pool,
     Reduction,
     Reshape,
+    Resize,
     Selection,
     Slice,
     Split,
@@ -29,6 +31,7 @@ from graphopt.operators import (
     Transpose,
     Unsqueeze,
 )
+from graphopt.operators.pool import POOLS
 from graphopt.operators.reduce import POSITIONS, REDUCTIONS
 from graphopt.rewrite import Driver, Log, OpRule, Outcome, Rewriter
 
@@ -262,6 +265,82 @@ def test_two_squeezes_and_two_unsqueezes_are_one() -> None:
         joined = Unsqueeze(value, one).then(Unsqueeze(value, two)).axes
         twice = np.expand_dims(np.expand_dims(np.zeros((4, 5, 6)), one), two)
         assert np.expand_dims(np.zeros((4, 5, 6)), joined).shape == twice.shape
+
+
+READ: list[tuple[str, tuple[int, ...], dict[str, Any], list[Any]]] = [
+    ("Upsample", (7, 9), {"scales": [1.0, 1.0, 2.0, 3.0], "mode": "linear"}, []),
+    ("Resize", (10,), {"mode": "linear"}, [np.array([1, 1, 2, 3], np.float32)]),
+    *(
+        ("Resize", (11, 13, 18, OPSETS[-1]), {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}, operands)
+        for operands in (
+            [np.zeros(0, np.float32), np.array([1, 1, 2, 3], np.float32)],
+            [np.zeros(0, np.float32), np.zeros(0, np.float32), np.array([2, 3, 8, 15])],
+        )
+    ),
+    ("Resize", (18, OPSETS[-1]), {
+        "mode": "linear", "coordinate_transformation_mode": "asymmetric", "axes": [3, -2],
+    }, [np.zeros(0, np.float32), np.array([3, 2], np.float32)]),
+    ("Resize", (18, OPSETS[-1]), {
+        "mode": "linear", "coordinate_transformation_mode": "asymmetric", "axes": [3, 2],
+    }, [np.zeros(0, np.float32), np.zeros(0, np.float32), np.array([15, 8])]),
+]  # fmt: skip
+
+
+def node_of(proto: onnx.ModelProto) -> Node:
+    return next(iter(Model.load(proto).graph))
+
+
+@pytest.mark.parametrize(("op", "opsets", "attrs", "operands"), READ)
+def test_all_forms_of_resize_are_read_alike(
+    op: str, opsets: tuple[int, ...], attrs: dict[str, Any], operands: list[np.ndarray]
+) -> None:
+    for opset in opsets:
+        proto = with_operands(op, opset, attrs, operands) if operands else model(op, opset, **attrs)
+        found = Resize.of(node_of(proto))
+        assert (found.scales, found.mode, found.coordinates) == ((1, 1, 2, 3), "linear", "asymmetric")
+        assert run(proto)[0].shape == (2, 3, 8, 15)
+
+
+def with_operands(op: str, opset: int, attrs: dict[str, Any], operands: list[np.ndarray]) -> onnx.ModelProto:
+    """One operator of `x` and constants."""
+    names = [f"c{index}" for index in range(len(operands))]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)
+    constants = [numpy_helper.from_array(array, name) for array, name in zip(operands, names, strict=True)]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node(op, ["x", *names], ["y"], **attrs)], "g", [x], [y], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def test_resizes_that_are_no_factors_are_declined() -> None:
+    keeps = with_operands("Resize", 18, {"keep_aspect_ratio_policy": "not_larger"}, [
+        np.zeros(0, np.float32), np.zeros(0, np.float32), np.array([2, 3, 8, 15]),
+    ])  # fmt: skip
+    with pytest.raises(Decline, match="keeps the aspect ratio"):
+        Resize.of(node_of(keeps))
+    with pytest.raises(Decline):
+        Resize.of(node_of(model("Transpose", 13)))
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("op", sorted(POOLS))
+def test_pools_are_read_with_what_is_left_out(op: str, opset: int) -> None:
+    plain = Pool.of(node_of(model(op, opset, kernel_shape=[3, 2])))
+    assert (plain.strides, plain.dilations, plain.reach) == ((1, 1), (1, 1), (3, 2))
+    assert (plain.before, plain.after, plain.same, plain.ceil) == ((0, 0), (0, 0), "", False)
+    padded = Pool.of(node_of(model(op, opset, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 2, 1])))
+    assert (padded.strides, padded.before, padded.after) == ((2, 1), (1, 0), (2, 1))
+    same = Pool.of(node_of(model(op, opset, kernel_shape=[3, 2], auto_pad="SAME_LOWER")))
+    assert (same.before, same.after, same.same) == ((0, 0), (0, 0), "SAME_LOWER")
+
+
+def test_pools_that_give_more_than_maxima_are_declined() -> None:
+    proto = model("MaxPool", 13, 2, kernel_shape=[2, 2], dilations=[1, 3])
+    node = node_of(proto)
+    with pytest.raises(Decline, match="indices of y0 are used"):
+        Pool.of(node)
+    assert Pool.of(node_of(model("MaxPool", 13, kernel_shape=[2, 2], dilations=[1, 3]))).reach == (2, 4)
+    with pytest.raises(Decline):
+        Pool.of(node_of(model("Transpose", 13)))
 
 
 def test_what_cannot_be_read_is_declined() -> None:

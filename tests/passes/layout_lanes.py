@@ -11,12 +11,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt.rewrite import Outcome
 from graphopt.system.machine import host
 from graphopt_passes.layout import nchwc, weights
-from graphopt_passes.layout.emit import Blocked, Builder
-from graphopt_passes.layout.facts import Kind
-from graphopt_passes.layout.plan import Group
+from graphopt_passes.layout.emitter import Blocked, Emitter
+from graphopt_passes.layout.form import Form, Group
 from tests.passes.layout_models import assert_close, convert, run
 
 BEFORE = "_before"
@@ -35,30 +33,25 @@ class Built:
     """
 
     blocked: dict[str, Blocked] = field(default_factory=dict)
-    kinds: set[tuple[str, Kind]] = field(default_factory=set)
+    kinds: set[tuple[str, type[Form]]] = field(default_factory=set)
 
 
 @contextmanager
 def recorded(monkeypatch: Any) -> Iterator[Built]:
-    """Note what the builders of all runs meanwhile build."""
-    built, builders = Built(), []
+    """Note what is emitted in all runs meanwhile."""
+    built, emitters = Built(), []
+    emit = nchwc.emit
 
-    class Recorder(Builder):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            builders.append(self)
-
-        def build(self, group: Group) -> Outcome:
-            outcome = super().build(group)
-            if outcome:
-                built.kinds.add((group.form.node.op, group.form.kind))
-            return outcome
+    def recording(group: Group, emitter: Emitter, rule: str) -> None:
+        emitters.append(emitter)
+        emit(group, emitter, rule)
+        built.kinds.add((group.form.node.op, type(group.form)))
 
     with monkeypatch.context() as patch:
-        patch.setattr(nchwc, "Builder", Recorder)
+        patch.setattr(nchwc, "emit", recording)
         yield built
-    for builder in builders:
-        built.blocked |= {found.value.name: found for found in builder._blocked.values()}
+    for emitter in emitters:
+        built.blocked |= {found.value.name: found for found in emitter._blocked.values()}
 
 
 def padding(layout: weights.Layout, block: int) -> np.ndarray:

@@ -11,9 +11,18 @@ import pytest
 from onnx import TensorProto, helper
 
 from graphopt.system.machine import host
-from graphopt_passes.layout import forms
-from graphopt_passes.layout.emit import BUILDERS
-from graphopt_passes.layout.facts import Kind
+from graphopt_passes.layout.form import Form
+from graphopt_passes.layout.forms import FORMS
+from graphopt_passes.layout.forms.channels_last import FromChannelsLast, ToChannelsLast
+from graphopt_passes.layout.forms.channelwise import Affine, Gate, SpreadGate
+from graphopt_passes.layout.forms.conv_transposes import TransposedConvolution
+from graphopt_passes.layout.forms.convolutions import Dense, Depthwise, Grouped
+from graphopt_passes.layout.forms.elementwise import Elementwise, PRelu, Silu
+from graphopt_passes.layout.forms.pieces import Divided, Joined, Piece
+from graphopt_passes.layout.forms.pixelwise import PixelGate
+from graphopt_passes.layout.forms.pools import GlobalPooled, GlobalRow, Pooled
+from graphopt_passes.layout.forms.resize import Resized
+from graphopt_passes.layout.forms.spatial import Cropped, Padded
 from graphopt_passes.layout.lanes import UNARY
 from tests.passes.layout_lanes import assert_lanes_do_not_matter, converted
 from tests.passes.layout_models import Builder, run, run_if_finite
@@ -361,22 +370,29 @@ def test_results_do_not_depend_on_padding_lanes(op: str, monkeypatch: pytest.Mon
 
 def test_every_form_has_a_case() -> None:
     never = {"GlobalLpPool", "LpPool", "MaxRoiPool"}
-    assert set(CASES) == set(forms.MAKERS) - never
+    assert set(CASES) == set(FORMS) - never
 
 
-KINDS: dict[Kind, Callable[[Builder, str, int], str]] = {
-    Kind.CONV: conv(), Kind.GROUPED: grouped, Kind.TRANSPOSED: transposed(2, 2), Kind.DEPTHWISE: unary("Neg"),
-    Kind.AFFINE: normalized, Kind.GATE: gate("Mul"), Kind.SPREAD_GATE: gate("Max"), Kind.PIXEL_GATE: pixel_gate("Mul"),
-    Kind.ELEMENTWISE: unary("Neg"), Kind.PRELU: CASES["PRelu"][0], Kind.SILU: silu,
-    Kind.POOL: CASES["MaxPool"][0], Kind.GLOBAL_POOL: unary("GlobalMaxPool"), Kind.GLOBAL_ROW: row,
-    Kind.UPSAMPLE: upsample("linear"), Kind.CONCAT: pieces, Kind.SPLIT: split, Kind.SLICE: piece, Kind.PAD: pad(1.0),
-    Kind.CROP: crop, Kind.TO_NHWC: last, Kind.FROM_NHWC: last,
+KINDS: dict[type[Form], Callable[[Builder, str, int], str]] = {
+    Dense: conv(), Grouped: grouped, TransposedConvolution: transposed(2, 2), Depthwise: unary("Neg"),
+    Affine: normalized, Gate: gate("Mul"), SpreadGate: gate("Max"), PixelGate: pixel_gate("Mul"),
+    Elementwise: unary("Neg"), PRelu: CASES["PRelu"][0], Silu: silu,
+    Pooled: CASES["MaxPool"][0], GlobalPooled: unary("GlobalMaxPool"), GlobalRow: row,
+    Resized: upsample("linear"), Joined: pieces, Divided: split, Piece: piece, Padded: pad(1.0),
+    Cropped: crop, ToChannelsLast: last, FromChannelsLast: last,
 }  # fmt: skip
 """One of the cases for each kind of form."""
 
 
-@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.label)
-def test_every_kind_is_among_the_cases(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_kind_is_among_the_cases(kind: type[Form], monkeypatch: pytest.MonkeyPatch) -> None:
     _, built = converted(network(KINDS[kind], "nothing", 24, 0), monkeypatch)
     assert kind in {kind for _, kind in built.kinds}
-    assert kind in BUILDERS
+
+
+def test_every_form_is_among_the_kinds() -> None:
+    def concrete(form: type[Form]) -> set[type[Form]]:
+        below = set().union(*map(concrete, form.__subclasses__()))
+        return below if hasattr(form.build, "__isabstractmethod__") else {form, *below}
+
+    assert concrete(Form) == set(KINDS)

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.system.machine import host
-from graphopt_passes.layout.transposed import Axis
+from graphopt_passes.layout.forms.conv_transposes import Axis
 from tests.passes.layout_emulation import emulate
 from tests.passes.layout_models import assert_close, blocked_ops, convert, run
 

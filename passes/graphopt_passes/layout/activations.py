@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt_passes.layout.facts import scalar
 from graphopt_passes.layout.lanes import ANYTHING, UNARY, Lanes, clipped, combined, mapped, number
 
 Activation = tuple[str, tuple[float, ...]]
@@ -28,8 +28,7 @@ def lanes_behind(node: Node, operands: Sequence[Lanes]) -> Lanes:
         operands: lanes of its operands, or the bounds of what is spread over all lanes.
     """
     if node.op == "Clip":
-        bounds = clip_bounds(node)
-        return ANYTHING if bounds is None else clipped(operands[0], *bounds)
+        return clipped(operands[0], *_bounds(node))
     if node.op in UNARY:
         return mapped(node.op, operands[0], lambda name, absent: float(node.attr(name, absent)))
     return combined(node.op_type, operands)
@@ -51,14 +50,21 @@ _BOUNDS = 2
 
 def range_of(value: Value) -> Lanes:
     """The bounds of a value that is spread over lanes, as its producer tells them."""
-    constant = scalar(value)
-    if constant is not None:
-        return number(constant)
-    producer = value.producer
+    tensor, producer = value.constant_tensor, value.producer
+    if tensor is not None and tensor.numel == 1:
+        return number(tensor.array().reshape(-1)[0])
     if producer is not None and producer.op == "Clip":
-        return Lanes.within(*(clip_bounds(producer) or (-math.inf, math.inf)))
+        return Lanes.within(*_bounds(producer))
     bounds = _RANGES.get(producer.op) if producer is not None else None
     return ANYTHING if bounds is None else Lanes(*bounds).rounded()
+
+
+def _bounds(node: Node) -> tuple[float, float]:
+    """The bounds of a Clip, NaN where they come at run time."""
+    try:
+        return clip_bounds(node)
+    except Decline:
+        return math.nan, math.nan
 
 
 _RANGES = {
@@ -68,57 +74,30 @@ _RANGES = {
 """Operators whose results lie within bounds whatever they read."""
 
 
-def clip_bounds(node: Node) -> tuple[float, float] | None:
-    """The bounds of a Clip, where they are constant; a missing one is the largest number, which stops infinities."""
-    if "min" in node.attrs or "max" in node.attrs or node.graph.opset() < 11:
-        return float(node.attr("min", -_LARGEST)), float(node.attr("max", _LARGEST))
-    low = scalar(node.input(1)) if node.input(1) is not None else -_LARGEST
-    high = scalar(node.input(2)) if node.input(2) is not None else _LARGEST
-    return None if low is None or high is None else (low, high)
+def clip_bounds(node: Node) -> tuple[float, float]:
+    """The bounds of a Clip; a missing one is the largest number, which stops infinities.
+
+    Raises:
+        Decline: they are not constant.
+    """
+    low, high = node.number("min"), node.number("max")
+    return -_LARGEST if low is None else float(low), _LARGEST if high is None else float(high)
 
 
-def fusible(node: Node) -> Activation | None:
+def activation_of(node: Node) -> Activation | None:
     """The activation that a node is, if the blocked Conv has it."""
-    op = node.op
-    if op in ("Relu", "Sigmoid", "Tanh"):
-        return op, ()
-    if op == "HardSwish":
-        return op, ()
-    if op == "LeakyRelu":
-        return op, (float(node.attr("alpha", 0.01)),)
-    if op == "HardSigmoid":
-        return op, (float(node.attr("alpha", 0.2)), float(node.attr("beta", 0.5)))
-    if op == "Clip":
-        bounds = clip_bounds(node)
-        if bounds is None or not bounds[0] <= bounds[1]:
+    if node.op == "Clip":
+        try:
+            bounds = clip_bounds(node)
+        except Decline:
             return None
-        return op, bounds
-    return None
+        return ("Clip", bounds) if bounds[0] <= bounds[1] else None
+    parameters = _ACTIVATIONS.get(node.op)
+    return None if parameters is None else (node.op, tuple(float(node.attr(*each)) for each in parameters))
 
 
-def gated_by_sigmoid(node: Node) -> tuple[Value, Node] | None:
-    """For a Mul that computes x * Sigmoid(x): x, and the Sigmoid, which nothing else reads."""
-    if node.op != "Mul" or len(node.inputs) != 2:
-        return None
-    for gate, x in (node.inputs, node.inputs[::-1]):
-        producer = gate.producer if gate is not None else None
-        if producer is None or producer.op != "Sigmoid" or producer.graph is not node.graph:
-            continue
-        if gate is not None and x is not None and gate.one_use and producer.inputs[0] is x:
-            return x, producer
-    return None
-
-
-def hard_swish(value: Value) -> Node | None:
-    """The Mul of x * HardSigmoid(x) with alpha 1/6 and beta 1/2, when `value` is read by nothing else."""
-    if value.output_count or len(value.users) != 2 or sum(value.users.values()) != 2:
-        return None
-    gates = [n for n in value.users if n.op == "HardSigmoid" and n.graph is value.graph]
-    products = [n for n in value.users if n.op == "Mul" and n.graph is value.graph]
-    if not gates or not products or gates[0].outputs[0] not in products[0].inputs:
-        return None
-    gate = gates[0]
-    alpha, beta = float(gate.attr("alpha", 0.2)), float(gate.attr("beta", 0.5))
-    out = gate.outputs[0]
-    assert out is not None
-    return products[0] if abs(alpha * 6 - 1) < 1e-6 and abs(beta - 0.5) < 1e-7 and out.one_use else None
+_ACTIVATIONS: dict[str, tuple[tuple[str, float], ...]] = {
+    "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)), "HardSwish": (), "LeakyRelu": (("alpha", 0.01),), "Relu": (),
+    "Sigmoid": (), "Tanh": (),
+}  # fmt: skip
+"""Operators that the blocked Conv applies, and their attributes with what these are by default."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from graphopt.ir import Graph
-from graphopt.match import Mismatch
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 from graphopt.system.machine import METADATA_KEY, Target, host
-from graphopt_passes.layout.emit import DOMAIN, Builder
-from graphopt_passes.layout.plan import Plan, blocks_something, make_plan
+from graphopt_passes.layout.emission import emit
+from graphopt_passes.layout.emitter import DOMAIN, Emitter
+from graphopt_passes.layout.plan import LayoutPlan, blocks_something, make_plan
 from graphopt_passes.layout.report import rows
 from graphopt_passes.layout.timing import rates_of
 
@@ -56,34 +56,30 @@ class ConvertLayoutNchwc(GraphPass):
         if rw.log.listen:
             rw.log.show(self.name, rows(graph, plan))
         self._explain(plan, rw)
-        builder = Builder(rw, self.name, target.block)
+        emitter = Emitter(rw, target.block)
         converted = False
         for node in graph:
-            group = plan.groups.get(node)
-            if group is None:
-                continue
             if rw.log.full:
                 break
-            with rw.attempt(node):
-                outcome = builder.build(group)
-                converted |= bool(outcome)
-                if isinstance(outcome, Mismatch):
-                    rw.decline("{}", outcome, node=node)
+            if node in plan.groups:
+                with rw.attempt(node):
+                    emit(plan.groups[node], emitter, self.name)
+                    converted = True
         if converted:
             rw.set_metadata(METADATA_KEY, str(target))
 
-    def _explain(self, plan: Plan, rw: Rewriter) -> None:
+    def _explain(self, plan: LayoutPlan, rw: Rewriter) -> None:
         """Note what stays in NCHW, and why."""
         if not rw.log.listen:
             return
         for node, reason in plan.declined.items():
-            rw.decline("{}", reason, node=node)
+            rw.note(self.name, node, reason)
         text = "{} takes about {:.1f} us in NCHW, {:.1f} us blocked, without reorders"
         for node, prices in plan.kept.items():
             rw.decline(text, node.op, *prices, node=node)
 
 
-def plan_of(graph: Graph, rw: Rewriter) -> Plan:
+def plan_of(graph: Graph, rw: Rewriter) -> LayoutPlan:
     """What the pass would make of a graph, with its settings and for the target of the run."""
     return make_plan(graph, **_settings(rw))
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from graphopt.ir import Graph, Node
-from graphopt_passes.layout.plan import Plan
+from graphopt_passes.layout.plan import LayoutPlan
 
 
-def rows(graph: Graph, plan: Plan) -> list[tuple[str, ...]]:
+def rows(graph: Graph, plan: LayoutPlan) -> list[tuple[str, ...]]:
     """A row for each node that was looked at, in the order of the graph.
 
     Its first output, its operator, what becomes of it, and microseconds in NCHW and in blocks: estimates, without
@@ -23,7 +23,7 @@ def rows(graph: Graph, plan: Plan) -> list[tuple[str, ...]]:
         cells = tuple(f"{price:.1f}" for price in plan.prices[node]) if node in plan.prices else ("", "")
         group = groups.get(node)
         if group is not None:
-            found.append((name, node.op, f"blocked: {group.form.note or group.form.kind.label}", *cells))
+            found.append((name, node.op, f"blocked: {group.form.title}", *cells))
         elif node in plan.prices:
             found.append((name, node.op, _rest(node, plan), *cells))
         elif node in plan.declined:
@@ -31,5 +31,5 @@ def rows(graph: Graph, plan: Plan) -> list[tuple[str, ...]]:
     return found
 
 
-def _rest(node: Node, plan: Plan) -> str:
+def _rest(node: Node, plan: LayoutPlan) -> str:
     return "NCHW: cheaper with what is around it" if node in plan.kept else "blocked: by the kernel before it"

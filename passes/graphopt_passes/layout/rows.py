@@ -14,7 +14,6 @@ from graphopt.system.machine import host
 from graphopt_passes.fusion.axes import absolute, read_axes, write_with_axes
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.activations import ELEMENTWISE
-from graphopt_passes.layout.facts import integers
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _TOGETHER = frozenset({"Add", "Div", "Max", "Mean", "Min", "Mul", "PRelu", "Pow", "Sub", "Sum"})
@@ -213,7 +212,7 @@ def _concat(build: _Builder, node: Node) -> Value | None:
 
 
 def _slice(build: _Builder, node: Node) -> Value | None:
-    image, axes = build.known(node.inputs[0]), integers(node.input(3))
+    image, axes = build.known(node.inputs[0]), node.ints("axes")
     if image is None or axes is None or any(axis not in _AXES for axis in axes):
         return None
     moved = np.array([_AXES[axis] for axis in axes], np.int64)
@@ -222,7 +221,7 @@ def _slice(build: _Builder, node: Node) -> Value | None:
 
 def _pad(build: _Builder, node: Node) -> Value | None:
     image = build.known(node.inputs[0])
-    pads = integers(node.input(1)) if len(node.inputs) > 1 else node.attrs.get("pads")
+    pads = node.ints("pads")
     if image is None or pads is None or len(pads) != 6 or node.input(3) is not None:
         return None
     wide = (*pads[:2], 0, pads[2], *pads[3:5], 0, pads[5])

@@ -10,7 +10,6 @@ import numpy as np
 from graphopt.ir import Node, Value
 from graphopt.match import Mismatch
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.layout.facts import integers
 
 _MOST_CHANNELS = 1 << 16
 """The order of more is not written down: a model need only state to have them."""
@@ -112,9 +111,9 @@ def _one_batch(images: Sequence[tuple[Any, ...]]) -> bool:
 
 def _sizes(node: Node, channels: int) -> list[int] | None:
     """The channels of each piece of a Split along axis 1."""
-    stated = list(node.attrs.get("split") or ())
-    if stated or node.input(1) is not None:
-        return stated or integers(node.input(1))
+    stated = node.ints("split")
+    if stated:
+        return list(stated)
     count = len(node.outputs)
     each = -(-channels // count)
     return [max(min(each, channels - each * at), 0) for at in range(count)]

@@ -11,14 +11,16 @@ from graphopt.operators.builder import Builder
 from graphopt.operators.concat import Concat
 from graphopt.operators.gather import Gather
 from graphopt.operators.pad import Pad
+from graphopt.operators.pool import Pool
 from graphopt.operators.reduce import Reduction
 from graphopt.operators.reshape import Reshape
+from graphopt.operators.resize import Resize
 from graphopt.operators.selection import Selection
 from graphopt.operators.slice import Cut, Slice
 from graphopt.operators.split import Split
 from graphopt.operators.transpose import Transpose
 
 __all__ = [
-    "Bounds", "Builder", "Concat", "Cut", "Gather", "Pad", "Reduction", "Reshape", "Selection", "Slice", "Split",
-    "Squeeze", "Transpose", "Unsqueeze",
+    "Bounds", "Builder", "Concat", "Cut", "Gather", "Pad", "Pool", "Reduction", "Reshape", "Resize", "Selection",
+    "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
 ]  # fmt: skip

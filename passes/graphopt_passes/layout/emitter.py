@@ -1,0 +1,188 @@
+"""Making blocked operators: values brought from one form to the other, weights in blocks, each made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import TensorType, Value
+from graphopt.rewrite import Rewriter
+from graphopt_passes.layout import weights
+from graphopt_passes.layout.known import FLOAT
+from graphopt_passes.layout.lanes import ZERO, Lanes
+from graphopt_passes.layout.weights import Array, Layout
+
+DOMAIN = "com.microsoft.nchwc"
+
+
+class Blocked(NamedTuple):
+    """A blocked value.
+
+    Attributes:
+        value: the value.
+        layout: where its channels lie.
+        lanes: what its padding lanes hold.
+    """
+
+    value: Value
+    layout: Layout
+    lanes: Lanes
+
+
+Built = list[tuple[Value, Layout]] | Value
+"""Blocked results of a group, whose padding lanes are those that its form states; or a plain one."""
+
+
+class Emitter:
+    """Makes the blocked operators of one graph.
+
+    Values are named by what they were when the plan was made. A replaced value lives on as the output of a
+    ReorderOutput, which goes again when the last reader of it is blocked too.
+
+    Args:
+        rw: the gate.
+        block: channels per block.
+    """
+
+    def __init__(self, rw: Rewriter, block: int) -> None:
+        self.rw = rw
+        self.block = block
+        self._blocked: dict[Value, Blocked] = {}
+        self._plain: dict[Value, Value] = {}
+        self._shared: dict[tuple[Any, ...], Value] = {}
+        self._entered: dict[Value, Blocked] = {}
+        self._made: dict[tuple[Any, ...], Value] = {}
+        self.room = weights.Room()
+
+    def begin(self) -> None:
+        """Forget what was made for a group that was not built."""
+        self._entered, self._made = {}, {}
+
+    def commit(self, blocked: dict[Value, Blocked], plain: dict[Value, Value]) -> None:
+        """Keep what was made for a group, and what its outputs are now.
+
+        Args:
+            blocked: the blocked values, by those that they stand for.
+            plain: what replaced these in NCHW.
+        """
+        self._blocked |= self._entered | blocked
+        self._plain |= plain
+        self._shared |= self._made
+
+    def op(self, op_type: str, *inputs: Any, **attrs: Any) -> Value:
+        """A blocked operator."""
+        made: Value = self.rw.op(op_type, *inputs, domain=DOMAIN, **attrs)
+        return made
+
+    def state_type(self, value: Value, layout: Layout, sizes: Sequence[object]) -> None:
+        """Tell the type of a blocked value: inference does not know the blocked operators."""
+        batch, *image = (size if isinstance(size, int) else None for size in sizes)
+        value.type = TensorType(FLOAT, (batch, self.lanes(layout), *image))
+
+    def lanes(self, layout: Layout) -> int:
+        """Physical channels of a layout."""
+        return weights.lanes(layout, self.block)
+
+    # ------------------------------------------------------------------ moving between forms
+
+    def blocked(self, value: Value) -> Blocked | None:
+        """The blocked form of a value, if there is one yet."""
+        return self._blocked.get(value)
+
+    def now(self, value: Value) -> Value:
+        """The value as it is now in NCHW."""
+        return self._plain.get(value, value)
+
+    def enter(self, value: Value, wanted: Layout | None = None) -> Blocked:
+        """The blocked form of a value, in a wanted layout.
+
+        Raises:
+            Decline: it has another, or its channels are not known.
+        """
+        found = self._blocked.get(value) or self._entered.get(value)
+        if found is not None and (wanted is None or found.layout == wanted):
+            return found
+        plain = self.now(value)
+        shape = plain.shape
+        channels = shape[1] if shape is not None and len(shape) == 4 else sum(wanted or (0,))
+        if not isinstance(channels, int) or wanted not in (None, (channels,)) or not channels:
+            raise Decline("{} cannot be reordered to blocks", plain.name)
+        made = Blocked(self._reordered(plain, channels), (channels,), ZERO)
+        if found is None:
+            self._entered[value] = made
+        return made
+
+    def enter_image(self, value: Value, channels: int) -> Blocked:
+        """The blocked form of what a convolution reads, of which its weight tells the channels."""
+        return self.enter(value, None if value.shape is not None or self.blocked(value) else (channels,))
+
+    def enter_bounded(self, value: Value, channels: int, *, in_one: bool = False) -> Blocked:
+        """What a convolution over all lanes reads; if need be, with all channels in one segment.
+
+        Where padding lanes are not bounded, it comes by way of NCHW: a pair of reorders sets them to zero in a quarter
+        of the time that a `Where` or a product would take.
+        """
+        entered = self.enter(value, (channels,)) if in_one else self.enter_image(value, channels)
+        if self.is_clean(entered):
+            return entered
+        channels = sum(entered.layout)
+        made = self._once(("clean", value), lambda: self._reordered(self.now(value), channels))
+        return Blocked(made, (channels,), ZERO)
+
+    def is_clean(self, found: Blocked) -> bool:
+        """Whether sums over all lanes may be taken."""
+        return found.lanes.bounded or not any(channels % self.block for channels in found.layout)
+
+    def _reordered(self, plain: Value, channels: int) -> Value:
+        # ReorderInput demands channels in fours.
+        missing = -channels % 4
+        whole = self.rw.op("Pad", plain, pads=(0, 0, 0, 0, 0, missing, 0, 0)) if missing else plain
+        image = self.op("ReorderInput", whole)
+        shape = plain.shape
+        sizes = (shape[0], *shape[2:]) if shape is not None and len(shape) == 4 else (None, None, None)
+        self.state_type(image, (channels,), sizes)
+        return image
+
+    def leave(self, value: Value, layout: Layout) -> Value:
+        """The value in NCHW; channels that lie apart are gathered."""
+        if len(layout) == 1:
+            return self.op("ReorderOutput", value, channels=layout[0])
+        wide = self.op("ReorderOutput", value, channels=self.lanes(layout))
+        result: Value = self.rw.op("Gather", wide, weights.positions(layout, self.block).astype(np.int64), axis=1)
+        return result
+
+    def on_view(self, entered: Blocked, work: Callable[[Value], Value]) -> Built:
+        """What an operator makes of a blocked value seen as what its memory is, [N, Cp / b, H, W, b].
+
+        A plain Pad or Slice would move the wrong numbers. Two `Reshape` make the view and take it away again; they move
+        nothing.
+        """
+        layout = entered.layout
+        split = self.rw.op("Reshape", entered.value, weights.view(layout, self.block))
+        return [(self.rw.op("Reshape", work(split), weights.whole(layout, self.block)), layout)]
+
+    # ------------------------------------------------------------------ constants
+
+    def constant(self, like: Value, key: tuple[Any, ...], make: Callable[[], Array]) -> Value:
+        """A transformed constant, made once for all that share it."""
+
+        def made() -> Value:
+            array = make()
+            same = array is like.const() and like.tensor is not None
+            return like if same else self.rw.constant(array, like=like)
+
+        return self._once((like, *key), made)
+
+    def spread(self, numbers: Array, layout: Layout) -> Array:
+        """A number for each channel, for each lane of a layout."""
+        return np.ascontiguousarray(weights.vector(numbers, layout, self.block))
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
+        """What groups share: as an earlier one has made it, while it is still there."""
+        found = self._shared.get(key) or self._made.get(key)
+        if found is None or (found.name and found.graph.values.get(found.name) is not found):
+            found = self._made[key] = make()
+        return found

@@ -1,0 +1,146 @@
+"""An image and one number for each channel: constants, and gates that come at run time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt_passes.layout.activations import lanes_behind
+from graphopt_passes.layout.emitter import Built, Emitter
+from graphopt_passes.layout.form import Convolving, Form, Group
+from graphopt_passes.layout.forms.convolutions import times_zero
+from graphopt_passes.layout.known import Known, channel_vector
+from graphopt_passes.layout.weights import Layout
+
+GATED = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
+"""Operators on an image and a gate."""
+
+
+@dataclass(eq=False)
+class Affine(Convolving):
+    """A scale and a shift for each channel: a depthwise 1x1 convolution.
+
+    Attributes:
+        scale: the factors.
+        shift: what is added to the products; None for nothing.
+    """
+
+    label = "1x1 depthwise"
+
+    scale: np.ndarray
+    shift: np.ndarray | None
+
+    def build(self, emit: Emitter, group: Group) -> Built:
+        """The scale is the weight and the shift the bias."""
+        source, layout, _ = emit.enter(self.operands[0])
+        wide = emit.spread(self.scale, layout)
+        inputs = [source, emit.rw.constant(wide.reshape(-1, 1, 1, 1))]
+        if self.shift is not None:
+            inputs.append(emit.rw.constant(emit.spread(self.shift, layout)))
+        return self.convolve(emit, group, inputs, layout, count=len(wide))
+
+
+def per_channel(node: Node, known: Known) -> Affine:
+    """The form of a Mul, Add, Sub or Div by a constant for each channel."""
+    if node.op not in ("Mul", "Add", "Sub", "Div"):
+        raise Decline
+    for index, (image, other) in enumerate((node.inputs, node.inputs[::-1])):
+        layout = known.layout(image)
+        if image is None or other is None or layout is None or (index == 1 and node.op in ("Sub", "Div")):
+            continue
+        numbers = channel_vector(other, sum(layout))
+        if numbers is None:
+            continue
+        if node.op in ("Add", "Sub"):
+            shift = numbers if node.op == "Add" else -numbers
+            return _affine(node, known, (image, layout), np.ones_like(numbers), shift)
+        scale = numbers if node.op == "Mul" else (1 / numbers.astype(np.float64)).astype(np.float32)
+        return _affine(node, known, (image, layout), scale, None)
+    raise Decline
+
+
+def batch_normalization(node: Node, known: Known) -> Affine:
+    """The form of a BatchNormalization of constant statistics."""
+    x, layout = known.image(node)
+    arrays = [v.const() if v is not None else None for v in node.inputs[1:5]]
+    name = node.result.name
+    if len(arrays) < 4 or any(a is None or a.dtype != np.float32 or a.size != sum(layout) for a in arrays):
+        raise Decline("statistics of {} are not constant", name)
+    if node.attr("training_mode", 0) or any(v is not None and v.uses for v in node.outputs[1:]):
+        raise Decline("{} is in training mode", name)
+    gamma, beta, mean, variance = (a.astype(np.float64) for a in arrays if a is not None)
+    scale = gamma / np.sqrt(variance + float(node.attr("epsilon", 1e-5)))
+    shift = beta - mean * scale
+    return _affine(node, known, (x, layout), scale.astype(np.float32), shift.astype(np.float32))
+
+
+def _affine(
+    node: Node, known: Known, image: tuple[Value, Layout], scale: np.ndarray, shift: np.ndarray | None
+) -> Affine:
+    x, layout = image
+    if not np.isfinite(scale).all():
+        raise Decline("the factors of {} are not finite", node.result.name)
+    return Affine(node, [x], [layout], known.sizes(x), times_zero(known.lanes(x)), scale, shift)
+
+
+class Gate(Convolving):
+    """One gate for all images, as weight or bias of a depthwise convolution."""
+
+    label = "gate"
+
+    @property
+    def title(self) -> str:
+        """What the gate becomes."""
+        return "gate as weight" if self.node.op == "Mul" else "gate as bias"
+
+    def build(self, emit: Emitter, group: Group) -> Built:
+        """The gate is blocked, too; its numbers are in the order of the lanes."""
+        image, layout, _ = emit.enter(self.operands[0])
+        gate = emit.enter(self.operands[1], layout).value
+        rw, width = emit.rw, emit.lanes(layout)
+        if self.node.op == "Mul":
+            inputs = [image, rw.op("Reshape", gate, np.array([width, 1, 1, 1], np.int64))]
+        else:
+            added = rw.op("Neg", gate) if self.node.op == "Sub" else gate
+            bias = rw.op("Reshape", added, np.array([width], np.int64))
+            inputs = [image, rw.constant(np.ones((width, 1, 1, 1), np.float32)), bias]
+        return self.convolve(emit, group, inputs, layout, count=width)
+
+
+class SpreadGate(Form):
+    """A gate for each image, spread over it."""
+
+    label = "gate spread out"
+
+    def build(self, emit: Emitter, group: Group) -> Built:
+        """The operator on two images."""
+        image, layout, _ = emit.enter(self.operands[0])
+        gate = emit.enter(self.operands[1], layout).value
+        spread = emit.op("Upsample", gate, scales=(1, 1, *self.sizes[1:]), mode="nearest")
+        is_first = emit.now(self.operands[0]) is self.node.inputs[0]
+        made = emit.rw.op(self.node.op_type, *((image, spread) if is_first else (spread, image)))
+        return [(made, layout)]
+
+
+def channel_gate(node: Node, known: Known, images: list[Value]) -> Form | None:
+    """The form of an image and one number for each of its channels, as squeeze-and-excitation has it."""
+    if node.op not in GATED or known.layout(images[0]) != known.layout(images[1]):
+        return None
+    sizes = [known.sizes(v) for v in images]
+    gates = [i for i in (0, 1) if sizes[i][1:] == (1, 1) and sizes[1 - i][1:] != (1, 1)]
+    if not gates:
+        return None
+    gate, image = images[gates[0]], images[1 - gates[0]]
+    batch, height, width = extents = known.sizes(image)
+    layout = known.layout(image)
+    assert layout is not None
+    common = node, [image, gate], [layout], extents, lanes_behind(node, [known.lanes(v) for v in images])
+    own = known.sizes(gate)[0]
+    if own == 1 and (node.op in ("Mul", "Add") or (node.op == "Sub" and gates == [1])):
+        return Gate(*common)
+    if own == batch and isinstance(height, int) and isinstance(width, int):
+        return SpreadGate(*common)
+    raise Decline("batch and size of {} are dynamic, so its gate stays in NCHW", image.name)

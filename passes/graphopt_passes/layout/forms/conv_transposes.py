@@ -1,0 +1,302 @@
+"""Transposed convolutions in blocks: convolutions of all results within a stride, which are then put in order.
+
+With a stride of s, result f = s * m + q of an axis is the sum over j of x[m - j] * w[s * j + q]: for each q, the place
+within the stride, a convolution of the input with every s-th tap of the kernel. Where s divides the kernel all of them
+have equal windows and are one convolution with s * s times as many outputs; otherwise each place has its own. The
+places move into rows and columns by a `Transpose` of whole rows of a block, and what the pads cut off is sliced off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt_passes.layout import timing, weights
+from graphopt_passes.layout.cost import Costs, Price, nominal, pixels
+from graphopt_passes.layout.emitter import Blocked, Built, Emitter
+from graphopt_passes.layout.form import Convolving, Group, activated
+from graphopt_passes.layout.forms.convolutions import image_and_kernel
+from graphopt_passes.layout.known import Known
+from graphopt_passes.layout.lanes import ZERO
+from graphopt_passes.layout.timing import Shape
+
+_TO_THE_END = np.iinfo(np.int64).max
+
+_COLUMNS, _COLUMNS_IN_A_ROW = (0.2e-3, 1.0e-3), 0.15e-3
+"""Microseconds for each product that a transposed convolution in NCHW adds to its result: in the cache, out of it, and
+with a stride of one.
+"""
+
+_IN_ORDER = (0.55e-3, 1.25e-3)
+"""Microseconds for each result of a blocked one that is moved to its place: in the cache, and out of it."""
+
+_NEAR = 3e5
+"""Elements that stay in the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a transposed convolution as a convolution.
+
+    Attributes:
+        stride: results for each position of the convolution.
+        kernel: taps of the transposed convolution.
+        taps: taps of the convolution.
+        first: the multiple of the stride that the results begin in.
+        after: its pad at the end.
+        skip: results that are cut off at the beginning.
+        tail: results that are cut off at the end.
+        more: positions of the convolution, less those of the input.
+    """
+
+    stride: int
+    kernel: int
+    taps: int
+    first: int
+    after: int
+    skip: int
+    tail: int
+    more: int
+
+    @classmethod
+    def of(cls, kernel: int, stride: int, pads: tuple[int, int], extra: int) -> Axis:
+        """The axis of a kernel with a stride, pads at both ends, and `output_padding`."""
+        begin, end = pads
+        taps = -(-kernel // stride)
+        # The last place has the fewest taps, and no pad of its convolution is negative.
+        first = min(begin // stride, (kernel - stride) // stride)
+        after = max((extra + kernel - 1 - end) // stride, 0)
+        skip, more = begin - first * stride, after - first
+        tail = stride * (more + 1) - skip - (extra + kernel - begin - end)
+        return cls(stride, kernel, taps, first, after, skip, tail, more)
+
+    def taps_at(self, place: int) -> int:
+        """Taps of the kernel for one place within the stride."""
+        return -(-(self.kernel - place) // self.stride)
+
+    def size(self, source: int) -> int:
+        """How many results it has for so many positions of the input."""
+        return self.stride * (source + self.more) - self.skip - self.tail
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """A transposed convolution as convolutions.
+
+    Attributes:
+        rows: its vertical axis.
+        columns: its horizontal axis.
+        height: of the input; None when it is not fixed.
+        width: of the input; None when it is not fixed.
+    """
+
+    rows: Axis
+    columns: Axis
+    height: int | None
+    width: int | None
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """The places within a stride, row by row."""
+        return [(row, column) for row in range(self.rows.stride) for column in range(self.columns.stride)]
+
+    @property
+    def kernels(self) -> list[tuple[int, int]]:
+        """Height and width of the kernel of each convolution: one for all places, or one for each.
+
+        Taps of zero would do as well, but an infinity would become NaN there.
+        """
+        apart = [(self.rows.taps_at(row), self.columns.taps_at(column)) for row, column in self.places]
+        return apart if len(set(apart)) > 1 else apart[:1]
+
+    @property
+    def positions(self) -> tuple[int | None, int | None]:
+        """Height and width of what the convolutions compute."""
+        height = None if self.height is None else self.height + self.rows.more
+        return height, None if self.width is None else self.width + self.columns.more
+
+
+@dataclass(eq=False)
+class TransposedConvolution(Convolving):
+    """A ConvTranspose.
+
+    Attributes:
+        phases: the convolutions that it becomes.
+    """
+
+    label = "transposed"
+    mixes = True
+    takes_sum = False
+
+    phases: Phases
+
+    @property
+    def weight(self) -> Value:
+        """The kernel, constant."""
+        return self.node.operand(1)
+
+    def price(self, costs: Costs) -> Price:
+        """A product and the sum of its overlapping columns, against convolutions and the order of their results."""
+        tensor, rates, phases = self.weight.constant_tensor, costs.rates, self.phases
+        assert tensor is not None
+        inputs, outputs, *kernel = tensor.dims
+        rows, columns, places = phases.rows, phases.columns, len(phases.places)
+        source = costs.elements(self.operands[0]) / inputs or pixels(self.sizes, outputs) / places
+        unrolled = source * outputs * prod(kernel)
+        plain = unrolled * inputs / rates.plain + 4 * inputs * outputs * prod(kernel) / rates.copy
+        plain += unrolled * (_COLUMNS_IN_A_ROW if places == 1 else _COLUMNS[unrolled > _NEAR]) + rates.start
+        _, height, width = costs.known.sizes(self.operands[0])
+        made = source * (1 + rows.more / nominal(height)) * (1 + columns.more / nominal(width))
+        # The kernels work on three positions of a row at a time, or on one.
+        long = nominal(width) + columns.more
+        made *= -(-long // 3) * 3 / max(long, 1)
+        count = places // len(phases.kernels)
+        wide_in = weights.lanes(costs.known.layout(self.operands[0]) or (inputs,), costs.block)
+        wide_out = weights.lanes(self.gives[0] * count, costs.block)
+        shapes = [Shape(inputs, outputs * count, prod(k), made, source, wide_in, wide_out) for k in phases.kernels]
+        blocked = sum(timing.blocked(shape, costs.block, rates) for shape in shapes)
+        moved = made * wide_out * len(shapes)
+        if len(shapes) > 1:
+            blocked += costs.passes(moved, moved, 2)[1]
+        return plain, blocked + (moved * _IN_ORDER[moved > _NEAR] if places > 1 else 0.0)
+
+    def build(self, emit: Emitter, group: Group) -> Built:
+        """The convolutions, with the activation that follows, and their results in order."""
+        entered = emit.enter_bounded(self.operands[0], self.weight.array().shape[0])
+        made = [self._convolution(emit, group, entered, at) for at in range(len(self.phases.kernels))]
+        out = made[0] if len(made) == 1 else emit.rw.op("Concat", *made, axis=1)
+        return [(self._in_order(emit, out), self.gives[0])]
+
+    def _convolution(self, emit: Emitter, group: Group, entered: Blocked, at: int) -> Value:
+        """One convolution, with the activation."""
+        (source, inputs, _), phases, bias = entered, self.phases, self.node.input(2)
+        array = self.weight.array()
+        layout = self.gives[0] * (len(phases.places) // len(phases.kernels))
+
+        def blocked() -> np.ndarray:
+            return weights.both_blocked(_phase_weight(array, phases, at), inputs, layout, emit.block)
+
+        made = emit.constant(self.weight, ("phases", phases, at, inputs), blocked)
+        if bias is not None:
+            repeated = np.tile(bias.array(), len(layout))
+            bias = emit.constant(bias, ("phases", layout), lambda: weights.vector(repeated, layout, emit.block))
+        kernel, axes = phases.kernels[at], (phases.rows, phases.columns)
+        before = (taps - 1 - axis.first for taps, axis in zip(kernel, axes, strict=True))
+        attrs = {"kernel_shape": kernel, "pads": (*before, *(axis.after for axis in axes)), **activated(group)}
+        out = emit.op("Conv", source, made, bias, **attrs)
+        emit.state_type(out, layout, (self.sizes[0], *phases.positions))
+        return out
+
+    def _in_order(self, emit: Emitter, out: Value) -> Value:
+        """The places moved into rows and columns, and the margins cut off."""
+        rw, block, phases = emit.rw, emit.block, self.phases
+        rows, columns = phases.rows, phases.columns
+        cut = [(at, axis.skip, -axis.tail) for at, axis in ((2, rows), (3, columns)) if axis.skip or axis.tail]
+        whole = rows.stride == columns.stride == 1
+        if whole and not cut:
+            return out
+        blocks, made = weights.lanes(self.gives[0], block) // block, out
+
+        def sizes(times: tuple[int, int] = (1, 1), less: tuple[int, int] = (0, 0)) -> list[Value | int]:
+            changes = zip(phases.positions, times, less, strict=True)
+            return [
+                size * by - off if size is not None else _open_size(emit, made, at, (by, off))
+                for at, (size, by, off) in enumerate(changes, 2)
+            ]
+
+        if not whole:
+            split = _shaped(emit, out, rows.stride, columns.stride, blocks, *sizes(), block)
+            out = rw.op("Transpose", split, perm=(0, 3, 4, 1, 5, 2, 6))
+        strides = rows.stride, columns.stride
+        if cut:
+            out = _cut(emit, _shaped(emit, out, blocks, *sizes(strides), block), cut)
+        return _shaped(emit, out, blocks * block, *sizes(strides, (rows.skip + rows.tail, columns.skip + columns.tail)))
+
+
+def transposed_convolution(node: Node, known: Known) -> TransposedConvolution:
+    """The blocked form of a ConvTranspose."""
+    x, tensor = image_and_kernel(node, outputs=1)
+    inputs, outputs = tensor.dims[:2]
+    layout = known.layout(x) or ((inputs,) if x.shape is None else None)
+    if layout is None or sum(layout) != inputs:
+        raise Decline("channels of {} do not fit its weight", x.name)
+    axes = _axes(node, tensor.dims[2:])
+    known.assume_image(x, inputs, node)
+    source = [size if isinstance(size, int) else None for size in known.sizes(x)[1:]]
+    if any(size is not None and axis.size(size) < 1 for axis, size in zip(axes, source, strict=True)):
+        raise Decline("its result is empty")
+    return TransposedConvolution(node, [x], [(outputs,)], known.sizes(node.result), ZERO, Phases(*axes, *source))
+
+
+def _axes(node: Node, kernel: Any) -> tuple[Axis, Axis]:
+    """Both axes.
+
+    Raises:
+        Decline: something of the node is not supported.
+    """
+    if node.attr("group", 1) != 1:
+        raise Decline("it has {} groups", node.attr("group"))
+    dilations = tuple(node.attr("dilations") or (1, 1))
+    if dilations != (1, 1):
+        raise Decline("its dilations are {}", dilations)
+    auto = node.attr("auto_pad", "NOTSET")
+    if auto not in ("NOTSET", "VALID"):
+        raise Decline("its pads are {}", auto)
+    if node.attr("output_shape"):
+        raise Decline("its pads follow from its output_shape")
+    pads = (0, 0, 0, 0) if auto == "VALID" else tuple(node.attr("pads") or (0, 0, 0, 0))
+    if min(pads) < 0:
+        raise Decline("its pads {} are negative", pads)
+    strides = tuple(node.attr("strides") or (1, 1))
+    if any(stride > size for stride, size in zip(strides, kernel, strict=True)):
+        raise Decline("its strides {} are larger than its kernel", strides)
+    extra = tuple(node.attr("output_padding") or (0, 0))
+    rows, columns = (Axis.of(kernel[at], strides[at], (pads[at], pads[at + 2]), extra[at]) for at in (0, 1))
+    return rows, columns
+
+
+def _phase_weight(weight: np.ndarray, phases: Phases, at: int) -> np.ndarray:
+    """Weights of a convolution, [K, C, ...] for one place, [places * K, C, ...] for all, from [C, K, kh, kw]."""
+    rows, columns = phases.rows, phases.columns
+    inputs, outputs = weight.shape[:2]
+    if len(phases.kernels) > 1:
+        row, column = phases.places[at]
+        taps = weight[:, :, row :: rows.stride, column :: columns.stride]
+        return np.ascontiguousarray(taps[:, :, ::-1, ::-1].swapaxes(0, 1))
+    split = weight.reshape(inputs, outputs, rows.taps, rows.stride, columns.taps, columns.stride)
+    turned = split[:, :, ::-1, :, ::-1].transpose(3, 5, 1, 0, 2, 4)
+    return np.ascontiguousarray(turned).reshape(-1, inputs, rows.taps, columns.taps)
+
+
+def _shaped(emit: Emitter, value: Value, *dims: Value | int) -> Value:
+    """The value with the batch as it is and other dims, some of which are computed."""
+    parts = [0, *dims]
+    shape: Any = np.array(parts, np.int64) if all(isinstance(dim, int) for dim in parts) else None
+    if shape is None:
+        lists = [np.array([dim], np.int64) if isinstance(dim, int) else dim for dim in parts]
+        shape = emit.rw.op("Concat", *lists, axis=0)
+    made: Value = emit.rw.op("Reshape", value, shape)
+    return made
+
+
+def _open_size(emit: Emitter, value: Value, axis: int, change: tuple[int, int]) -> Value:
+    """A dynamic size of a value, times a number and less another, as a list of one."""
+    rw, (times, less) = emit.rw, change
+    size: Value = rw.op("Gather", rw.op("Shape", value), np.array([axis], np.int64), axis=0)
+    if times != 1:
+        size = rw.op("Mul", size, np.array([times], np.int64))
+    if less:
+        size = rw.op("Sub", size, np.array([less], np.int64))
+    return size
+
+
+def _cut(emit: Emitter, value: Value, cuts: list[tuple[int, int, int]]) -> Value:
+    axes, starts, ends = (list(numbers) for numbers in zip(*cuts, strict=True))
+    ends = [end or _TO_THE_END for end in ends]
+    made: Value = emit.rw.op("Slice", value, starts=starts, ends=ends, axes=axes)
+    return made

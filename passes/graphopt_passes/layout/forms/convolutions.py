@@ -1,0 +1,224 @@
+"""Convolutions: dense ones, those of groups of whole blocks, and depthwise ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Tensor, Value
+from graphopt_passes.layout import timing, weights
+from graphopt_passes.layout.activations import lanes_of_activation
+from graphopt_passes.layout.cost import Costs, Price, pixels
+from graphopt_passes.layout.emitter import Built, Emitter
+from graphopt_passes.layout.form import Convolving, Form, Group
+from graphopt_passes.layout.known import FLOAT, Known
+from graphopt_passes.layout.lanes import ANYTHING, ZERO, Lanes
+from graphopt_passes.layout.timing import Shape
+from graphopt_passes.layout.weights import Array, Layout
+
+WINDOW = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+_KEPT = (*WINDOW, "activation", "activation_params")
+
+
+@dataclass(eq=False)
+class _Convolution(Convolving):
+    """What all convolutions have in common.
+
+    Attributes:
+        group: number of groups of channels.
+        merge: how many of these the blocked form makes one, with zeros between them.
+    """
+
+    group: int
+    merge: int
+
+    @property
+    def residual(self) -> Value | None:
+        """What a FusedConv adds already."""
+        return self.operands[1] if len(self.operands) > 1 else None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a FusedConv applies an activation already."""
+        return self.node.attr("activation") is not None
+
+    @property
+    def weight(self) -> Value:
+        """The kernel, constant."""
+        return self.node.operand(1)
+
+    def contents(self) -> Array:
+        """The kernel with groups merged."""
+        array = self.weight.array()
+        return weights.block_diagonal(array, self.group, self.merge) if self.merge > 1 else array
+
+    def window(self) -> dict[str, object]:
+        """What of the node's attributes the blocked operator has too."""
+        return {name: self.node.attrs.get(name) for name in _KEPT}
+
+    def biased(self, emit: Emitter, group: Group, inputs: list[Value], layout: Layout, *, count: int = 1) -> Built:
+        """The convolution with the node's bias."""
+        bias = self.node.input(2)
+        if bias is not None:
+            array = bias.array()
+            bias = emit.constant(bias, (layout,), lambda: weights.vector(array, layout, emit.block))
+        return self.convolve(emit, group, [*inputs, bias], layout, count=count)
+
+    def lanes_in(self, costs: Costs, inputs: int) -> int:
+        """Channels that the blocked form reads, padding included."""
+        return weights.lanes(costs.known.layout(self.operands[0]) or (inputs,), costs.block)
+
+    def price(self, costs: Costs) -> Price:
+        """Multiplications, and what is moved."""
+        outputs, per_group, *kernel = _dims(self.weight)
+        inputs = per_group * self.group
+        positions = pixels(self.sizes, outputs)
+        shape = Shape(
+            inputs, outputs, prod(kernel), positions, costs.elements(self.operands[0]) / inputs or positions,
+            self.lanes_in(costs, inputs), weights.lanes(self.gives[0], costs.block), group=self.group, merge=self.merge,
+            strided=max(self.node.attr("strides") or (1,)) > 1, depthwise=isinstance(self, Depthwise),
+        )  # fmt: skip
+        return timing.plain(shape, costs.rates), timing.blocked(shape, costs.block, costs.rates)
+
+
+class Dense(_Convolution):
+    """A convolution over all channels; of fewer than a block it reads NCHW."""
+
+    label = "conv"
+    mixes = True
+
+    def lanes_in(self, costs: Costs, inputs: int) -> int:
+        """No padding where it reads NCHW."""
+        return inputs if self.plain else super().lanes_in(costs, inputs)
+
+    def extra_for_blocks(self, costs: Costs) -> float:
+        """What it costs more when the input that it could read in NCHW comes blocked, and so padded."""
+        inputs = sum(costs.layout(self.operands[0]))
+        return (self.price(costs)[1] - costs.rates.start) * (costs.block / inputs - 1)
+
+    def build(self, emit: Emitter, group: Group) -> Built:
+        """Weights with both channels in blocks, or only those of the outputs."""
+        x, layout, weight, array = self.operands[0], self.gives[0], self.weight, self.contents()
+        found = emit.blocked(x)
+        if self.plain and (found is None or not emit.is_clean(found)):
+            made = emit.constant(weight, ("Bo", self.merge), lambda: weights.outputs_blocked(array, layout, emit.block))
+            return self.biased(emit, group, [emit.now(x), made], layout)
+        source, inputs, _ = emit.enter_bounded(x, array.shape[1])
+        key = ("BiBo", self.merge, inputs)
+        made = emit.constant(weight, key, lambda: weights.both_blocked(array, inputs, layout, emit.block, emit.room))
+        return self.biased(emit, group, [source, made], layout)
+
+
+class Grouped(_Convolution):
+    """A convolution of groups whose channels are whole blocks."""
+
+    label = "grouped"
+    mixes = True
+
+    @property
+    def title(self) -> str:
+        """How many groups there are."""
+        return f"{self.group // self.merge} groups"
+
+    def build(self, emit: Emitter, group: Group) -> Built:
+        """One weight for all groups."""
+        array, count = self.contents(), self.group // self.merge
+        entered = emit.enter_bounded(self.operands[0], array.shape[1] * count, in_one=True)
+        made = emit.constant(self.weight, ("groups", self.merge), lambda: weights.grouped_blocked(array, emit.block))
+        return self.biased(emit, group, [entered.value, made], self.gives[0], count=count)
+
+
+class Depthwise(_Convolution):
+    """A convolution of each channel alone."""
+
+    label = "depthwise"
+
+    def build(self, emit: Emitter, group: Group) -> Built:
+        """A group for each lane."""
+        array = self.contents()
+        source, layout, _ = emit.enter_image(self.operands[0], len(array))
+        key = ("depthwise", layout)
+        made = emit.constant(self.weight, key, lambda: weights.outputs_blocked(array, layout, emit.block))
+        return self.biased(emit, group, [source, made], layout, count=emit.lanes(layout))
+
+
+def _dims(weight: Value) -> tuple[int, ...]:
+    tensor = weight.constant_tensor
+    assert tensor is not None
+    return tuple(tensor.dims)
+
+
+def image_and_kernel(node: Node, outputs: int) -> tuple[Value, Tensor]:
+    """What a convolution in two dimensions reads, and its constant kernel; its bias, if any, is constant, too.
+
+    Args:
+        node: a `Conv` or `ConvTranspose`.
+        outputs: the axis of the kernel that the bias is along.
+
+    Raises:
+        Decline: it works along another number of axes, or kernel or bias is not constant.
+    """
+    x, w, b = node.operand(0), node.operand(1), node.input(2)
+    tensor = w.constant_tensor
+    if tensor is None and w.rank == 4:
+        raise Decline("weight {} is not constant", w.name)
+    if tensor is None or len(tensor.dims) != 4 or 0 in tensor.dims:
+        raise Decline
+    if tensor.dtype != FLOAT:
+        raise Decline("weight {} is not float32", w.name)
+    bias = b.constant_tensor if b is not None else None
+    if b is not None and (bias is None or bias.dims != tensor.dims[outputs : outputs + 1]):
+        raise Decline("bias {} is not constant", b.name)
+    return x, tensor
+
+
+def convolution(node: Node, known: Known) -> Form:
+    """The blocked form of a Conv or FusedConv."""
+    x, tensor = image_and_kernel(node, outputs=0)
+    outputs, per_group = tensor.dims[:2]
+    group = int(node.attr("group", 1))
+    layout = known.layout(x) or ((per_group * group,) if x.shape is None else None)
+    if layout is None or sum(layout) != per_group * group or outputs % group:
+        raise Decline("channels of {} do not fit its weight", x.name)
+    known.assume_image(x, per_group * group, node)
+    common: dict[str, Any] = {"node": node, "operands": [x], "sizes": known.sizes(node.result), "group": group}
+    depthwise = group > 1 and per_group == 1 and outputs == group
+    merge = 1 if group == 1 or depthwise else _merge(known.block, group, per_group, outputs)
+    form: Form
+    if depthwise:
+        form = Depthwise(**common, gives=[layout], lanes=times_zero(known.lanes(x)), merge=1)
+    elif group in (1, merge):
+        form = Dense(**common, gives=[(outputs,)], lanes=ZERO, merge=merge)
+        form.plain = per_group * group < known.block
+    elif not known.aligned(layout) or len(layout) != 1:
+        raise Decline("groups of {} do not lie in whole blocks", x.name)
+    else:
+        form = Grouped(**common, gives=[(outputs,)], lanes=ZERO, merge=merge)
+    return _fused(form, known) if node.domain else form
+
+
+def times_zero(lanes: Lanes) -> Lanes:
+    """What a depthwise convolution, whose weights are zero there, makes of padding lanes."""
+    return ZERO if lanes.bounded else ANYTHING
+
+
+def _merge(block: int, group: int, per_group: int, outputs: int) -> int:
+    """How many groups to make one so that each has whole blocks; all of them when nothing less does."""
+    for merge in range(1, group):
+        if group % merge == 0 and per_group * merge % block == 0 and outputs // group * merge % block == 0:
+            return merge
+    return group
+
+
+def _fused(form: Form, known: Known) -> Form:
+    """The form of a FusedConv, with the residual that it adds and its activation."""
+    residual = form.node.input(3)
+    if residual is not None:
+        if known.layout(residual) != form.gives[0]:
+            raise Decline("{} is not known to have the shape of the convolution", residual.name)
+        form.operands.append(residual)
+        form.lanes = known.lanes(residual) if form.lanes == ZERO else ANYTHING
+    form.lanes = lanes_of_activation(form.node, form.lanes)
+    return form

@@ -1,0 +1,179 @@
+"""Elementwise operators: of one image, of several of one shape, x * Sigmoid(x), and PRelu."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt_passes.layout.activations import Activation, activation_of, lanes_behind, range_of
+from graphopt_passes.layout.cost import Costs, Price
+from graphopt_passes.layout.emitter import Blocked, Built, Emitter
+from graphopt_passes.layout.form import Form, Group
+from graphopt_passes.layout.forms.channelwise import channel_gate, per_channel
+from graphopt_passes.layout.forms.pixelwise import pixel_gate
+from graphopt_passes.layout.known import Known, channel_vector, is_number
+from graphopt_passes.layout.lanes import mapped
+
+_SECOND_PASS = 0.3
+_FUSED_IN_NCHW = frozenset({"Clip", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
+
+
+class Elementwise(Form):
+    """The operator itself on blocked values."""
+
+    label = "elementwise"
+
+    @property
+    def activation(self) -> Activation | None:
+        """What the node is as an activation."""
+        return activation_of(self.node)
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether it is a sum of two images."""
+        return self.node.op in ("Add", "Sum") and len(self.operands) == len(self.node.inputs) == 2
+
+    def price(self, costs: Costs) -> Price:
+        """As much in either form, but for the padding and for what a convolution takes in."""
+        plain, blocked = super().price(costs)
+        if self.fused == "activation":
+            # Convolutions in NCHW take in the common activations too, in a second pass over what they just wrote.
+            common = self.node.op in _FUSED_IN_NCHW
+            return (_SECOND_PASS * (plain - costs.rates.start) if common else plain), 0.0
+        # A sum costs the convolution another input to read.
+        return plain, 0.5 * (blocked - costs.rates.start) if self.fused == "residual" else blocked
+
+    def build(self, emit: Emitter, group: Group) -> Built:
+        """The operator, with blocked values in place of images."""
+        node, operands = self.node, entered_alike(emit, self.operands)
+        by_current = {emit.now(v): made.value for v, made in zip(self.operands, operands, strict=True)}
+        inputs = [by_current.get(v, v) if v is not None else None for v in node.inputs]
+        return [(emit.rw.op(node.op_type, *inputs, domain=node.domain, **node.attrs), operands[0].layout)]
+
+
+def entered_alike(emit: Emitter, operands: Sequence[Value]) -> list[Blocked]:
+    """All operands blocked, in one layout."""
+    first = emit.enter(operands[0])
+    return [first, *(emit.enter(value, first.layout) for value in operands[1:])]
+
+
+def unary(node: Node, known: Known) -> Form:
+    """The blocked form of an operator of one image, and of numbers."""
+    x, layout = known.image(node)
+    if any(v is not None and not is_number(v) for v in node.inputs[1:]):
+        raise Decline
+    return Elementwise(node, [x], [layout], known.sizes(x), lanes_behind(node, [known.lanes(x)]))
+
+
+def combined(node: Node, known: Known) -> Form:
+    """The blocked form of an operator of several operands."""
+    operands = [v for v in node.inputs if v is not None]
+    form: Form | None = _gated(node, known)
+    if form is not None:
+        return form
+    images = [v for v in operands if not is_number(v)]
+    layouts = [known.layout(v) for v in images]
+    layout = layouts[0] if layouts else None
+    if layout is None or None in layouts or any(v.is_const for v in images):
+        return per_channel(node, known)
+    if len(images) == len(operands) == 2:
+        form = channel_gate(node, known, images) or pixel_gate(node, known, images)
+        if form is not None:
+            return form
+    sizes = known.sizes(images[0])
+    if any(other != layout for other in layouts) or any(known.sizes(v) != sizes for v in images[1:]):
+        raise Decline("operands of {} are not known to be of one shape", node.result.name)
+    lanes = lanes_behind(node, [known.lanes(v) if v in images else range_of(v) for v in operands])
+    return Elementwise(node, images, [layout], sizes, lanes)
+
+
+@dataclass(eq=False)
+class Silu(Form):
+    """x * Sigmoid(x).
+
+    Attributes:
+        sigmoid: the node that computes the gate.
+    """
+
+    label = "silu"
+
+    sigmoid: Node
+
+    @property
+    def companion(self) -> Node:
+        """The Sigmoid."""
+        return self.sigmoid
+
+    def build(self, emit: Emitter, group: Group) -> Built:
+        """One operator."""
+        source, layout, _ = emit.enter(self.operands[0])
+        return [(emit.rw.op("QuickGelu", source, domain="com.microsoft", alpha=1.0), layout)]
+
+
+def _gated(node: Node, known: Known) -> Silu | None:
+    """The form of a Mul that computes x * Sigmoid(x), where nothing else reads the Sigmoid."""
+    if node.op != "Mul":
+        return None
+    for gate, x in (node.inputs, node.inputs[::-1]):
+        sigmoid = gate.made_by("Sigmoid") if gate is not None else None
+        if gate is None or x is None or sigmoid is None or sigmoid.graph is not node.graph:
+            continue
+        if gate.one_use and sigmoid.inputs[0] is x:
+            layout = known.layout(x)
+            if layout is None:
+                raise Decline
+            lanes = lanes_behind(node, [known.lanes(x), lanes_behind(sigmoid, [known.lanes(x)])])
+            return Silu(node, [x], [layout], known.sizes(x), lanes, sigmoid)
+    return None
+
+
+@dataclass(eq=False)
+class PRelu(Form):
+    """A PRelu with a constant slope for each channel, as Relu(x) + slope * Min(x, 0).
+
+    The kernel of PRelu takes longer than the three together.
+
+    Attributes:
+        slopes: one number for each channel.
+    """
+
+    label = "prelu"
+
+    slopes: np.ndarray
+
+    def price(self, costs: Costs) -> Price:
+        """What stays in NCHW is spelled out later, in four operators instead of three."""
+        plain, blocked = self.passes(costs, 2)
+        return 5 * plain, 4 * blocked
+
+    def build(self, emit: Emitter, group: Group) -> Built:
+        """The second term is a depthwise convolution, the first its residual."""
+        source, layout, _ = emit.enter(self.operands[0])
+        wide = emit.spread(self.slopes, layout)
+        below = emit.rw.op("Min", source, np.array(0, np.float32))
+        slope = emit.rw.constant(wide.reshape(-1, 1, 1, 1))
+        return [(emit.op("Conv", below, slope, None, emit.rw.op("Relu", source), group=len(wide)), layout)]
+
+
+def prelu(node: Node, known: Known) -> Form:
+    """The blocked form of a PRelu."""
+    x, layout = known.image(node)
+    slope = node.operand(1)
+    if node.graph.opset() < _BROADCASTING_MIN:
+        raise Decline
+    tensor = slope.constant_tensor
+    numbers = channel_vector(slope, sum(layout))
+    if numbers is None and tensor is not None and tensor.numel == 1:
+        numbers = np.full(sum(layout), slope.array().reshape(-1)[0], np.float32)
+    if numbers is None:
+        raise Decline("{} is no constant for each channel", slope.name)
+    if not np.isfinite(numbers).all():
+        raise Decline("{} is not finite", slope.name)
+    return PRelu(node, [x], [layout], known.sizes(x), mapped("Relu", known.lanes(x)), numbers)
+
+
+_BROADCASTING_MIN = 8

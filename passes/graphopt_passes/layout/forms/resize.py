@@ -1,0 +1,93 @@
+"""Resize and Upsample by whole factors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphopt.errors import Decline
+from graphopt.ir import Node
+from graphopt.operators import Resize
+from graphopt_passes.layout.cost import Costs, Price
+from graphopt_passes.layout.emitter import Built, Emitter
+from graphopt_passes.layout.form import Form, Group
+from graphopt_passes.layout.known import Known
+
+_PRICES = {"linear": (1.4e-3, 0.37e-3), "nearest": (0.2e-3, 0.13e-3)}
+"""Microseconds per element of the result, in NCHW and blocked: linear computes as much as it writes."""
+
+_ROUNDED = frozenset({"round_prefer_floor", "round_prefer_ceil"})
+_CENTERED = frozenset({"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"})
+"""With whole factors pixel centers never lie between two pixels, so rounding finds the one that floor finds."""
+
+_LINEAR = {
+    "asymmetric": "asymmetric", "align_corners": "align_corners", "half_pixel": "half_pixel",
+    "half_pixel_symmetric": "half_pixel", "pytorch_half_pixel": "half_pixel",
+}  # fmt: skip
+
+
+@dataclass(eq=False)
+class Resized(Form):
+    """An Upsample of blocks.
+
+    Attributes:
+        factors: of height and width.
+        mode: `nearest` or `linear`.
+        coordinates: how it maps coordinates.
+    """
+
+    label = "upsample"
+
+    factors: tuple[int, int]
+    mode: str
+    coordinates: str
+
+    def price(self, costs: Costs) -> Price:
+        """So much for each element of the result."""
+        elements, start = self.elements(), costs.rates.start
+        plain, blocked = _PRICES[self.mode]
+        return elements * plain + start, elements * costs.waste(self.gives[0]) * blocked + start
+
+    def build(self, emit: Emitter, group: Group) -> Built:
+        """One operator."""
+        source, layout, _ = emit.enter(self.operands[0])
+        attrs = {"mode": self.mode, "coordinate_transformation_mode": self.coordinates}
+        return [(emit.op("Upsample", source, scales=(1, 1, *self.factors), **attrs), layout)]
+
+
+def resized(node: Node, known: Known) -> Resized:
+    """The blocked form of a Resize or Upsample."""
+    x, layout = known.image(node)
+    view = Resize.of(node)
+    factors = _factors(view)
+    how = _coordinates(view, factors)
+    return Resized(node, [x], [layout], known.sizes(node.result), known.lanes(x).rounded(), factors, view.mode, how)
+
+
+def _factors(view: Resize) -> tuple[int, int]:
+    """Whole factors of height and width."""
+    scales = view.scales
+    if view.antialias or len(scales) != 4 or scales[:2] != (1, 1) or any(s < 1 or s != int(s) for s in scales[2:]):
+        raise Decline("factors of {} are not whole", view.x.name)
+    return int(scales[2]), int(scales[3])
+
+
+def _coordinates(view: Resize, factors: tuple[int, int]) -> str:
+    """How the blocked operator is to map coordinates to give the same."""
+    if view.mode == "nearest" and _picks_the_same(view, factors):
+        return "asymmetric"
+    if view.mode == "linear" and view.coordinates in _LINEAR:
+        image = (view.x.shape or (0,) * 4)[2:]
+        grown = [d * f if isinstance(d, int) else f for d, f in zip(image, factors, strict=True)]
+        # PyTorch's are those of half_pixel unless an output side is 1.
+        if view.coordinates != "pytorch_half_pixel" or min(grown) > 1:
+            return _LINEAR[view.coordinates]
+    raise Decline("blocked Upsample has no mode {} with these coordinates", view.mode)
+
+
+def _picks_the_same(view: Resize, factors: tuple[int, int]) -> bool:
+    """Whether nearest picks the same pixels as with asymmetric coordinates and floor; the factors are whole."""
+    if view.coordinates in _CENTERED:
+        return view.rounding in _ROUNDED
+    # Halfway between two pixels at most, and then the lower one.
+    floors = view.rounding == "floor" or (view.rounding == "round_prefer_floor" and max(factors) <= 2)
+    return view.coordinates == "asymmetric" and floors

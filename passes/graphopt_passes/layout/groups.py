@@ -1,0 +1,96 @@
+"""The fourth phase: a convolution takes in the residual sum and the activation behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphopt.ir import Node, Value
+from graphopt_passes.layout.cost import Price
+from graphopt_passes.layout.form import Form, Group
+
+
+def mark(forms: Mapping[Node, Form]) -> None:
+    """Note which forms would go into a convolution, if all were blocked; their prices depend on it."""
+    for form in forms.values():
+        companion = forms.get(form.companion) if form.companion is not None else None
+        if companion is not None:
+            companion.fused = "activation"
+        if not form.convolves:
+            continue
+        value = form.node.result
+        total = _sum_of(value, forms) if form.takes_sum and form.residual is None else None
+        if total is not None and not forms[total].fused:
+            forms[total].fused = "residual"
+            value = total.result
+        if not form.is_active:
+            for node in _activation_nodes(value, forms):
+                forms[node].fused = "activation"
+
+
+def grouped(forms: Mapping[Node, Form], prices: Mapping[Node, Price]) -> dict[Node, Group]:
+    """The groups, by the node at whose place each is built.
+
+    Args:
+        forms: the forms of the nodes that are blocked.
+        prices: of these nodes.
+    """
+    groups: dict[Node, Group] = {}
+    taken: set[Node] = set()
+    for node in reversed(list(forms)):  # later ones choose first
+        form = forms[node]
+        if not form.convolves:
+            continue
+        group = Group(form, node, form.lanes, residual=form.residual)
+        members, value = [node], node.result
+        free = form.takes_sum and not form.is_active and group.residual is None
+        total = _sum_of(value, forms) if free else None
+        if total is not None and total not in taken:
+            members.append(total)
+            group.residual = next(v for v in forms[total].operands if v is not value)
+            value = total.result
+        nodes = [] if form.is_active else _activation_nodes(value, forms)
+        if nodes and not taken.intersection(nodes):
+            members += nodes
+            group.activation = forms[nodes[-1]].activation if len(nodes) == 1 else ("HardSwish", ())
+        group.last, group.lanes = members[-1], forms[members[-1]].lanes
+        group.gain = sum(prices[n][0] - prices[n][1] for n in members)
+        taken.update(members)
+        groups[group.last] = group
+    taken.update(form.companion for form in forms.values() if form.companion is not None)
+    for node, form in forms.items():
+        if node not in taken:
+            groups[node] = Group(form, node, form.lanes, gain=prices[node][0] - prices[node][1])
+    return groups
+
+
+def _sum_of(value: Value, forms: Mapping[Node, Form]) -> Node | None:
+    """The sum of two images that alone reads a value, if it has a blocked form."""
+    if not value.one_use:
+        return None
+    user = next(iter(value.users))
+    return user if user in forms and forms[user].is_sum else None
+
+
+def _activation_nodes(value: Value, forms: Mapping[Node, Form]) -> list[Node]:
+    """The nodes of an activation that the convolution behind `value` can take in; the last one's output stays."""
+    if value.one_use:
+        user = next(iter(value.users))
+        return [user] if user in forms and forms[user].activation is not None else []
+    product = _hard_swish(value)
+    if product is None or product not in forms:
+        return []
+    gates = [node for node in value.users if node is not product]
+    return [*gates, product] if all(gate in forms for gate in gates) else []
+
+
+def _hard_swish(value: Value) -> Node | None:
+    """The Mul of x * HardSigmoid(x) with alpha 1/6 and beta 1/2, when `value` is read by nothing else."""
+    if value.output_count or len(value.users) != 2 or sum(value.users.values()) != 2:
+        return None
+    gates = [n for n in value.users if n.op == "HardSigmoid" and n.graph is value.graph]
+    products = [n for n in value.users if n.op == "Mul" and n.graph is value.graph]
+    if not gates or not products or gates[0].result not in products[0].inputs:
+        return None
+    alpha, beta = float(gates[0].attr("alpha", 0.2)), float(gates[0].attr("beta", 0.5))
+    is_one = abs(alpha * 6 - 1) < 1e-6 and abs(beta - 0.5) < 1e-7
+    return products[0] if is_one and gates[0].result.one_use else None

@@ -1,0 +1,112 @@
+"""The first phase: where channels of values lie, their sizes, and what padding lanes hold, node after node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.analysis import ShapeAnalysis, Size
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt_passes.layout.lanes import ZERO, Lanes
+from graphopt_passes.layout.weights import Layout
+
+FLOAT = TensorProto.FLOAT
+
+Sizes = tuple[Size, Size, Size]
+"""Batch, height and width: numbers, or expressions that are equal where the sizes are equal in every run."""
+
+
+class Known:
+    """Layout, sizes and padding of values, as they would be if all that can were blocked.
+
+    Attributes:
+        block: channels per block.
+    """
+
+    def __init__(self, block: int) -> None:
+        self.block = block
+        self._shapes = ShapeAnalysis()
+        self._layouts: dict[Value, Layout] = {}
+        self._lanes: dict[Value, Lanes] = {}
+
+    def follow(self, node: Node) -> None:
+        """Take in the next node of the graph."""
+        self._shapes.update(node)
+
+    def learn(self, node: Node, gives: Sequence[Layout], sizes: Sizes, lanes: Lanes) -> None:
+        """Take in what the form of a node says of its outputs."""
+        for value, layout in zip((v for v in node.outputs if v is not None), gives, strict=False):
+            self._layouts[value] = layout
+            # A value whose node stays in NCHW after all is reordered, which makes them zero.
+            self._lanes[value] = ZERO if self.aligned(layout) else lanes | ZERO
+            if self._shapes.shape(value) is None:
+                self._state(value, sum(layout), sizes)
+
+    def assume_image(self, value: Value, channels: int, reader: Node) -> None:
+        """Follow from its reader that a value of unknown rank is an image."""
+        if self._shapes.shape(value) is None:
+            fresh = self._shapes.fresh
+            self._state(value, channels, (fresh(), fresh(), fresh()))
+            self._shapes.update(reader)
+
+    def _state(self, value: Value, channels: int, sizes: Sizes) -> None:
+        self._shapes.set_shape(value, (sizes[0], channels, *sizes[1:]))
+
+    def layout(self, value: Value | None) -> Layout | None:
+        """Layout of the value once blocked; None unless it is a float image with a known number of channels."""
+        if value is None:
+            return None
+        known = self._layouts.get(value)
+        if known is not None:
+            return known
+        shape = value.shape
+        if value.dtype != FLOAT or shape is None or len(shape) != 4 or not isinstance(shape[1], int):
+            return None
+        return (shape[1],) if shape[1] > 0 else None
+
+    def image(self, node: Node) -> tuple[Value, Layout]:
+        """The first input of a node, and its layout once blocked.
+
+        Raises:
+            Decline: it is no float image with a known number of channels.
+        """
+        x = node.operand(0)
+        layout = self.layout(x)
+        if layout is None:
+            raise Decline
+        return x, layout
+
+    def sizes(self, value: Value) -> Sizes:
+        """Batch, height and width of an image."""
+        shape = self._shapes.shape(value)
+        if shape is None or len(shape) != 4:
+            fresh = self._shapes.fresh
+            return fresh(), fresh(), fresh()
+        return shape[0], shape[2], shape[3]
+
+    def lanes(self, value: Value) -> Lanes:
+        """What the padding lanes hold."""
+        return self._lanes.get(value, ZERO)
+
+    def aligned(self, layout: Layout) -> bool:
+        """Whether a layout has no padding lanes."""
+        return all(channels % self.block == 0 for channels in layout)
+
+
+def is_number(value: Value) -> bool:
+    """Whether a value is a single number that meets an image without changing its rank."""
+    tensor = value.constant_tensor
+    return value.shape == () if tensor is None else tensor.numel == 1 and len(tensor.dims) <= 4
+
+
+def channel_vector(value: Value, channels: int) -> np.ndarray | None:
+    """The numbers of a float constant that has one for each channel: [C,1,1] or [1,C,1,1]."""
+    tensor = value.constant_tensor
+    if tensor is None or tensor.dtype != FLOAT or tensor.numel != channels or len(tensor.dims) not in (3, 4):
+        return None
+    if tensor.dims[-3] != channels or channels == 1:
+        return None
+    return tensor.array().reshape(-1)

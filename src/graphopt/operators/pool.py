@@ -1,0 +1,68 @@
+"""Pools with windows: padding stated or worked out, strides and dilations that may be left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+
+POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One number in place of all within a window that moves over the spatial axes.
+
+    Attributes:
+        op: the operator.
+        x: what is pooled.
+        kernel: how many elements the window has along each spatial axis.
+        strides: by how much it moves.
+        dilations: how far its elements are apart.
+        before: padding in front of each axis; zeros where it is worked out.
+        after: padding behind it; zeros where it is worked out.
+        same: `SAME_UPPER` or `SAME_LOWER` where the padding is worked out, else empty.
+        ceil: whether the last window may end behind the padding.
+        counts_padding: whether an average divides by the padding, too.
+    """
+
+    op: str
+    x: Value
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    same: str = ""
+    ceil: bool = False
+    counts_padding: bool = False
+
+    @classmethod
+    def of(cls, node: Node) -> Pool:
+        """Read a pool.
+
+        Raises:
+            Decline: it is none, its indices are used, or its lists have not one number for each axis of its kernel.
+        """
+        if node.op not in POOLS:
+            raise Decline
+        indices = node.output(1)
+        if indices is not None and indices.uses:
+            raise Decline("indices of {} are used", node.result.name)
+        kernel, auto = tuple(node.attr("kernel_shape") or ()), node.attr("auto_pad", "NOTSET")
+        count = len(kernel)
+        strides, dilations = (tuple(node.attr(name) or (1,) * count) for name in ("strides", "dilations"))
+        pads = tuple((node.attr("pads") if auto == "NOTSET" else None) or (0,) * (2 * count))
+        if not count or not len(strides) == len(dilations) == count or len(pads) != 2 * count:
+            raise Decline("the lists of {} do not fit its kernel", node.result.name)
+        same = auto if auto.startswith("SAME") else ""
+        ceil, counts = bool(node.attr("ceil_mode", 0)), bool(node.attr("count_include_pad", 0))
+        return cls(
+            node.op, node.operand(0), kernel, strides, dilations, pads[:count], pads[count:], same, ceil, counts,
+        )  # fmt: skip
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """How many positions of each axis the window spans."""
+        return tuple((size - 1) * apart + 1 for size, apart in zip(self.kernel, self.dilations, strict=True))

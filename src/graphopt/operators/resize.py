@@ -1,0 +1,76 @@
+"""`Resize`, and `Upsample` before it: scales as an attribute, then an input, or sizes, for all axes or for some."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+
+_REGIONS_SINCE = 11
+"""The first opset that has coordinates, sizes and regions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """An image that is made larger or smaller.
+
+    Attributes:
+        x: the image.
+        scales: the factor of each axis.
+        mode: `nearest`, `linear` or `cubic`.
+        coordinates: how a place of the result is mapped to one of `x`.
+        rounding: which of two neighbours `nearest` takes.
+        antialias: whether what is made smaller is filtered before.
+    """
+
+    x: Value
+    scales: tuple[float, ...]
+    mode: str
+    coordinates: str
+    rounding: str
+    antialias: bool
+
+    @classmethod
+    def of(cls, node: Node) -> Resize:
+        """Read a `Resize` or `Upsample`.
+
+        Raises:
+            Decline: it is none, its factors follow from what is not constant or not known, or it keeps the aspect
+                ratio, where they follow from one another.
+        """
+        if node.op not in ("Resize", "Upsample"):
+            raise Decline
+        x = node.operand(0)
+        mode, antialias = str(node.attr("mode", "nearest")), bool(node.attr("antialias", 0))
+        if node.op == "Upsample" or node.graph.opset() < _REGIONS_SINCE:
+            return cls(x, _numbers(node, 1), mode, "asymmetric", "floor", antialias)
+        if node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise Decline("{} keeps the aspect ratio", node.result.name)
+        scales, axes = _numbers(node, 2) or _by_sizes(node), node.attr("axes")
+        if axes is not None:
+            places = dict(zip((x.axis(axis) for axis in axes), scales, strict=False))
+            if not len(places) == len(axes) == len(scales):
+                raise Decline("{} factors for {} axes", len(scales), len(axes))
+            scales = tuple(places.get(axis, 1.0) for axis in range(len(x.dims())))
+        coordinates = str(node.attr("coordinate_transformation_mode", "half_pixel"))
+        return cls(x, scales, mode, coordinates, str(node.attr("nearest_mode", "round_prefer_floor")), antialias)
+
+
+def _numbers(node: Node, index: int) -> tuple[float, ...]:
+    """The scales; nothing where they are left out."""
+    stated = node.attrs.get("scales")
+    if stated is not None:
+        return tuple(map(float, stated))
+    value = node.input(index)
+    return () if value is None else tuple(value.array().reshape(-1).tolist())
+
+
+def _by_sizes(node: Node) -> tuple[float, ...]:
+    """The factors that sizes mean."""
+    x, sizes = node.operand(0), node.operand(3).ints()
+    axes = node.attr("axes")
+    dims = [x.size(axis) for axis in (range(len(x.dims())) if axes is None else axes)]
+    if len(dims) != len(sizes) or 0 in dims:
+        raise Decline("{} sizes for {} axes", len(sizes), len(dims))
+    return tuple(size / dim for size, dim in zip(sizes, dims, strict=True))
