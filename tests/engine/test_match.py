@@ -243,6 +243,9 @@ def test_a_silent_scalar_is_no_near_miss():
     model = graph("a = Neg (x) y = Mul (a, x) z = Abs (a)", **TWO)
     assert reason(lambda op, x: op.Mul(op.Neg(x), Scalar("s")), model) == "a has other readers"
     assert reason(lambda op, x: op.Mul(op.Neg(x), Scalar("s", silent=True)), model) == ""
+    many = graph("a = Neg (x) y = Mul (a, c)", held="float[8] c = {1, 2, 3, 4, 5, 6, 7, 8}")
+    assert reason(lambda op, x: op.Mul(op.Neg(x), Scalar("s")), many) == "c is not a constant number"
+    assert reason(lambda op, x: op.Mul(op.Neg(x), Scalar("s", silent=True)), many) == ""
 
 
 def test_what_a_rewrite_declines_is_tried_the_other_way_round():

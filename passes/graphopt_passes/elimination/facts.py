@@ -55,16 +55,6 @@ def made_by(value: Value | None, *ops: str) -> Node | None:
     return node if node is not None and node.op in ops else None
 
 
-def only_reader(value: Value, node: Node) -> Mismatch | None:
-    """Why the producer of `value` cannot become part of `node`, its reader; None when it can."""
-    producer = value.producer
-    if producer is None or producer.graph is not node.graph:
-        return Mismatch("{} is computed in an outer graph", value.name)
-    if not value.one_use:
-        return Mismatch("{} has other readers", value.name)
-    return None
-
-
 def same_shape(a: Value, b: Value) -> bool:
     """Whether both shapes are known and equal: every dimension is the same number or the same symbol."""
     if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):

@@ -12,7 +12,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, TypeAlias
 
 from graphopt.ir.schema import is_commutative
-from graphopt.match.factors import factors_of
+from graphopt.match.factors import factors_of, number
 from graphopt.match.pattern import Apply, Const, Either, Opt, Output, Pattern, Product, Rest, Scalar, Var
 from graphopt.match.result import Match
 
@@ -151,13 +151,22 @@ def _absent(value: Value | None, m: Match, go: Next) -> bool:
     return value is None and go()
 
 
+def _is_constant(value: Value) -> bool:
+    return value.is_const
+
+
+def _is_number(value: Value) -> bool:
+    return number(value, "fiub") is not None
+
+
 def _leaf(pattern: Pattern) -> Step:
     """A `Var`, `Const` or `Scalar`: any value, the same one each time."""
     assert isinstance(pattern, (Var, Const, Scalar))
-    constant = not isinstance(pattern, Var) and pattern.silent
+    silent = not isinstance(pattern, Var) and pattern.silent
+    is_meant = _is_constant if isinstance(pattern, Const) else _is_number
 
     def step(value: Value | None, m: Match, go: Next) -> bool:
-        if value is None or (constant and not value.is_const):
+        if value is None or (silent and not is_meant(value)):
             return False
         known = m.values.get(pattern)
         if known is not None:

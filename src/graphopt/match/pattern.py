@@ -61,7 +61,7 @@ class Scalar(Pattern):
     Args:
         name: what the rule calls the number.
         value: the number it must be; floats up to the digits that exporters write, a relative 1e-5.
-        silent: whether an operand that is not constant is another computation, not a near miss.
+        silent: whether an operand that is no constant number is another computation, not a near miss.
     """
 
     __slots__ = ("name", "silent", "value")

@@ -33,8 +33,12 @@ class Bounds:
     high: Any = math.inf
 
     @classmethod
-    def of(cls, node: Node) -> Bounds:
+    def of(cls, node: Node, dtype: int | None = None) -> Bounds:
         """Read a `Relu`, a `Clip`, or a `Min` or `Max` of two operands, one of them a constant number.
+
+        Args:
+            node: the operator.
+            dtype: the element type, where the reader knows it.
 
         Raises:
             Decline: it is none, a bound is not constant or NaN, the bounds are crossed, or what is left out depends on
@@ -42,7 +46,7 @@ class Bounds:
         """
         if node.op == "Relu":
             return cls(node.operand(0), low=0.0)
-        bounds = cls._of_clip(node) if node.op == "Clip" else cls._of_extremum(node)
+        bounds = cls._of_clip(node, dtype) if node.op == "Clip" else cls._of_extremum(node)
         if np.isnan(bounds.low) or np.isnan(bounds.high):
             raise Decline("a bound is NaN")
         if bounds.low > bounds.high:
@@ -50,12 +54,12 @@ class Bounds:
         return bounds
 
     @classmethod
-    def _of_clip(cls, node: Node) -> Bounds:
+    def _of_clip(cls, node: Node, dtype: int | None) -> Bounds:
         x, opset = node.operand(0), node.graph.opset()
         # Of attributes the schema's defaults are not asked, which halves do not have.
         low, high = (node.number(name) if opset >= _OPERANDS_SINCE else node.attrs.get(name) for name in ("min", "max"))
         if low is None or high is None:
-            left_out = _left_out(_dtype(x), opset)
+            left_out = _left_out(dtype or _dtype(x), opset)
             low, high = (limit if given is None else given for given, limit in zip((low, high), left_out, strict=True))
         return cls(x, low, high)
 

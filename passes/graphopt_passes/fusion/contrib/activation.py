@@ -4,46 +4,50 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
+from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import made_by, only_reader
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, not_float
-from graphopt_passes.fusion.factors import number
+from graphopt.match import Attr, Either, Match, Opt, Pattern, Var
+from graphopt.operators import Bounds
+from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, check_float
 
-_FUSED_CONV = f"{DOMAIN}::FusedConv"
 _DEFAULTS: dict[str, dict[str, float]] = {
     "Relu": {}, "Sigmoid": {}, "Tanh": {}, "LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
 }  # fmt: skip
 """Activations that both kernels know, with their parameters in order and what these are when left out."""
 
 
-class FuseActivationIntoGemm(OpRule):
+def _parameters(node: Node) -> dict[str, float]:
+    return {name: float(node.attr(name, default)) for name, default in _DEFAULTS[node.op_type].items()}
+
+
+class FuseActivationIntoGemm(PatternRule):
     """Let `FusedGemm` apply the activation after a `Gemm`."""
 
     name = "fuse_activation_into_gemm"
-    ops = tuple(_DEFAULTS)
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
     opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "GemmActivationFusion"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look for a `Gemm` before it."""
-        value = node.input(0)
-        gemm = made_by(value, "Gemm")
-        if value is None or gemm is None:
-            return None
-        problem = first(only_reader(value, node), not_float(value))
-        if problem is not None:
-            return problem
-        params = {f"activation_{name}": value for name, value in _params(node).items()}
-        attrs = {**gemm.attrs, "activation": node.op_type, **params}
-        return rw.replace(node, [rw.op("FusedGemm", *gemm.inputs, domain=DOMAIN, **attrs)])
+    def pattern(self, op: Any, a: Pattern, b: Pattern) -> Pattern:
+        """`activation(a b + c)`."""
+        gemm = op.Gemm(a, b, Opt(Var("c")), _bind="gemm", _other_attrs=True)
+        activation: Pattern = op.AnyOf(*_DEFAULTS)(gemm, _other_attrs=True)
+        return activation
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """The kernel with the activation's name and parameters."""
+        check_float(m.gemm.result)
+        parameters = {f"activation_{name}": value for name, value in _parameters(m.root).items()}
+        attrs = {**m.gemm.attrs, "activation": m.root.op_type, **parameters}
+        fused: Value = rw.op("FusedGemm", *m.gemm.inputs, domain=DOMAIN, **attrs)
+        return fused
 
 
-class FuseActivationIntoConv(OpRule):
+class FuseActivationIntoConv(PatternRule):
     """Let `FusedConv` apply the activation after a convolution, and add a residual in between.
 
     Takes `Relu`, `LeakyRelu`, `Sigmoid`, `Tanh`, `HardSigmoid`, and `Clip` with constant bounds. For convolutions that
@@ -51,81 +55,66 @@ class FuseActivationIntoConv(OpRule):
     """
 
     name = "fuse_activation_into_conv"
-    ops = (*_DEFAULTS, "Clip")
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
     opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConvActivationFusion"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look for a convolution before it, or for one with an addition after it."""
-        value = node.input(0)
-        conv = made_by(value, "Conv", _FUSED_CONV)
-        if value is None or conv is None:
-            return None
+    def pattern(self, op: Any, x: Pattern, w: Pattern) -> Pattern:
+        """A convolution, perhaps with a residual already, and an activation."""
+        plain = op.Conv(x, w, Opt(Var("b")), _bind="conv", _other_attrs=True)
+        with_residual = op.domain(DOMAIN).FusedConv(
+            x, w, Opt(Var("b")), Opt(Var("z")), _bind="conv", _other_attrs=True
+        )  # fmt: skip
+        conv = Either(plain, with_residual)
+        return Either(
+            op.AnyOf(*_DEFAULTS)(conv, _other_attrs=True),
+            op.Clip(conv, min=Attr(), max=Attr()),
+        )
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """The kernel with the activation's name and parameters."""
+        conv, node = m.conv, m.root
         if conv.attr("activation", ""):
-            return Mismatch("{} has an activation already", value.name)
-        problem = first(only_reader(value, node), not_float(value))
-        if problem is not None:
-            return problem
-        params = _bounds(node) if node.op == "Clip" else tuple(_params(node).values())
-        if isinstance(params, Mismatch):
-            return params
-        attrs = {**conv.attrs, "activation": node.op_type, "activation_params": params or None}
-        return rw.replace(node, [rw.op("FusedConv", *conv.inputs, domain=DOMAIN, **attrs)])
+            raise Decline("{} has an activation already", conv.result.name)
+        check_float(conv.result)
+        if node.op == "Clip":
+            bounds = Bounds.of(node, dtype=TensorProto.FLOAT)
+            parameters = [float(bounds.low), float(bounds.high)]
+        else:
+            parameters = list(_parameters(node).values())
+        attrs = {**conv.attrs, "activation": node.op_type, "activation_params": tuple(parameters) or None}
+        fused: Value = rw.op("FusedConv", *conv.inputs, domain=DOMAIN, **attrs)
+        return fused
 
 
-class FuseAddIntoConv(OpRule):
+_ACTIVATIONS = (*_DEFAULTS, "Clip")
+
+
+class FuseAddIntoConv(PatternRule):
     """Let `FusedConv` add what is added to the result of a convolution, of the same shape, before an activation."""
 
     name = "fuse_add_into_conv"
-    ops = ("Add",)
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
     opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConvAddActivationFusion"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look for a convolution that ends in the sum."""
-        total = node.output(0)
-        reader = next(iter(total.users)) if total is not None and total.one_use else None
-        if reader is None or reader.graph is not node.graph or reader.op not in FuseActivationIntoConv.ops:
-            return None
-        problem: Mismatch | None = None
-        for value, other in (node.inputs, node.inputs[::-1]):
-            conv = made_by(value, "Conv")
-            if value is None or other is None or conv is None or value is other:
-                continue
-            problem = first(only_reader(value, node), not_float(value), _unlike(value, other))
-            if problem is None:
-                operands = [conv.input(i) for i in range(3)]
-                fused = rw.op("FusedConv", *operands, other, domain=DOMAIN, **conv.attrs)
-                return rw.replace(node, [fused])
-        return problem
+    def pattern(self, op: Any, x: Pattern, w: Pattern, z: Pattern) -> Pattern:
+        """A convolution plus something."""
+        total: Pattern = op.Add(op.Conv(x, w, Opt(Var("b")), _bind="conv", _other_attrs=True), z)
+        return total
 
-
-def _unlike(value: Value, other: Value) -> Mismatch | None:
-    one, two = value.shape, other.shape
-    if one is None or two is None or len(one) != 4 or None in one or one != two:
-        return Mismatch("{} and {} are not known to have one shape of four axes", value.name, other.name)
-    return None
-
-
-def _params(node: Node) -> dict[str, float]:
-    return {name: float(node.attr(name, default)) for name, default in _DEFAULTS[node.op_type].items()}
-
-
-def _bounds(clip: Node) -> tuple[float, float] | Mismatch:
-    """The bounds of a `Clip`, as `activation_params`."""
-    limit = float(np.finfo(np.float32).max)
-    if clip.graph.opset() < 11:
-        return float(clip.attr("min", -limit)), float(clip.attr("max", limit))
-    found: list[Any] = []
-    for index, default in ((1, -limit), (2, limit)):
-        bound = clip.input(index)
-        found.append(default if bound is None else number(bound))
-    if None in found:
-        return Mismatch("the bounds are not constant")
-    if any(np.isnan(limit) for limit in found):
-        return Mismatch("a bound is NaN")
-    return found[0], found[1]
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """The kernel with a fourth operand, where an activation alone reads the sum."""
+        total, value = m.root.result, m.conv.result
+        reader = next(iter(total.users)) if total.one_use else None
+        if reader is None or reader.graph is not m.root.graph or reader.op not in _ACTIVATIONS:
+            raise Decline("no activation alone reads {}", total.name)
+        check_float(value)
+        one, two = value.shape, m.z.shape
+        if one is None or two is None or len(one) != 4 or None in one or one != two:
+            raise Decline("{} and {} are not known to have one shape of four axes", value.name, m.z.name)
+        operands = [m.conv.input(index) for index in range(3)]
+        fused: Value = rw.op("FusedConv", *operands, m.z, domain=DOMAIN, **m.conv.attrs)
+        return fused

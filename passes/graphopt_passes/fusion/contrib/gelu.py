@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 from onnx import TensorProto
 
-from graphopt.ir import Node, Value
-from graphopt.match import Attr, Either, Match, Pattern, Product, Var
-from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, PatternRule, Rewriter
-from graphopt_passes.elimination.facts import made_by, only_reader
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, not_float
+from graphopt.errors import Decline
+from graphopt.ir import Value
+from graphopt.match import Attr, Const, Either, Match, Pattern, Product, Var
+from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, check_float
 from graphopt_passes.fusion.gelu import gelu_by_erf, gelu_by_tanh, with_any_scale
 
 
@@ -57,43 +57,32 @@ class FuseFastGelu(PatternRule):
         return with_any_scale(rw.op("FastGelu", m.x, domain=DOMAIN), m, rw)
 
 
-class FuseAddBiasIntoGelu(OpRule):
+class FuseAddBiasIntoGelu(PatternRule):
     """Take the bias before a `Gelu` by `Tanh` into `FastGelu`.
 
     For a constant of the size of the last axis. A `Gelu` by `Erf` is left alone: its `BiasGelu` is as slow as both.
     """
 
     name = "fuse_add_bias_into_gelu"
-    ops = ("Gelu", "com.microsoft::FastGelu")
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
     opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "BiasGeluFusion"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look for an `Add` of a constant before it."""
-        total = node.input(0)
-        add = made_by(total, "Add")
-        if total is None or add is None or node.input(1) is not None:
-            return None
-        if node.op == "Gelu" and node.attr("approximate", "none") != "tanh":
-            return None
-        for x, bias in (add.inputs, add.inputs[::-1]):
-            if x is None or bias is None or not bias.is_const:
-                continue
-            problem = first(only_reader(total, node), not_float(total), _no_row(bias, x))
-            if problem is not None:
-                return problem
-            return rw.replace(node, [rw.op("FastGelu", x, bias, domain=DOMAIN)])
-        return None
+    def pattern(self, op: Any, x: Pattern) -> Pattern:
+        """A curve of `x + bias`."""
+        total = op.Add(x, Const("bias", silent=True), _bind="add")
+        return Either(op.Gelu(total, approximate=Attr("approximate")), op.domain(DOMAIN).FastGelu(total))
 
-
-def _no_row(bias: Value, x: Value) -> Mismatch | None:
-    """A bias has one axis, and is as long as the last one of `x`."""
-    tensor = bias.constant_tensor
-    if tensor is not None and x.shape and len(tensor.dims) == 1 and tensor.dims[0] == x.shape[-1]:
-        return None
-    return Mismatch("{} is no vector along the last axis of {}", bias.name, x.name)
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """The operator with its own bias, which has one axis and is as long as the last one of `x`."""
+        if m.approximate not in (None, "tanh"):
+            raise Decline
+        check_float(m.add.result)
+        if not m.x.shape or m.bias.dims() != m.x.shape[-1:]:
+            raise Decline("{} is no vector along the last axis of {}", m.bias.name, m.x.name)
+        gelu: Value = rw.op("FastGelu", m.x, m.bias, domain=DOMAIN)
+        return gelu
 
 
 class FuseQuickGelu(PatternRule):

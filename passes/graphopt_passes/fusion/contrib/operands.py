@@ -11,7 +11,6 @@ from onnx import TensorProto
 from graphopt.analysis.nodes import dtype_of_output
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Value
-from graphopt.rewrite import Mismatch
 from graphopt.system.machine import Target, host
 
 DOMAIN = "com.microsoft"
@@ -29,20 +28,6 @@ def check_float(value: Value) -> None:
     dtype = value.dtype if producer is None else dtype_of_output(producer, value.index)
     if dtype != TensorProto.FLOAT:
         raise Decline("the element type of {} is not float32", value.name)
-
-
-def not_float(value: Value) -> Mismatch | None:
-    """Why the kernels, which are for float32, cannot take a value; None when they can."""
-    producer = value.producer
-    dtype = value.dtype if producer is None else dtype_of_output(producer, value.index)
-    if dtype != TensorProto.FLOAT:
-        return Mismatch("the element type of {} is not float32", value.name)
-    return None
-
-
-def first(*problems: Mismatch | None) -> Mismatch | None:
-    """The first problem of several checks, None when there is none; a `Mismatch` is falsy, so `or` would not do."""
-    return next((problem for problem in problems if problem is not None), None)
 
 
 def may_sum_nothing(sizes: Iterable[Dim | None], result: Value | None) -> bool:

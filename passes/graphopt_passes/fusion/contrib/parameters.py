@@ -1,4 +1,4 @@
-"""Scales and zero points: one reader for all forms that models have them in, one writer for what operators take."""
+"""Quantized tensors: scales and zero points in all forms that models have them in, and as operators take them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch, Rewriter
+from graphopt.rewrite import Rewriter
 from graphopt_passes.fusion.contrib.operands import DOMAIN
 
 BYTES: dict[int, type[np.uint8] | type[np.int8]] = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
@@ -71,10 +72,10 @@ def _formed(array: np.ndarray, given: Value | None, axis: int | None, rw: Rewrit
     shape = () if axis is None else (array.size,)
     if given is not None and given.shape == shape:
         return given
-    return rw.constant(array.reshape(shape), like=given) if given is not None else rw.constant(array.reshape(shape))
+    return rw.constant(array.reshape(shape), like=given)
 
 
-def quantization(node: Node, value: Value, dtype: int | None) -> Quantized | Mismatch:
+def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
     """How a quantize or dequantize operator reads or writes integers.
 
     Args:
@@ -82,39 +83,40 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized | Mis
         value: the integers.
         dtype: their element type as far as it is known without a zero point.
 
-    Returns:
-        The reading, or why there is none: parameters that are computed, blocks, other types than float32 for scales,
-        scales that are zero, not finite, or beyond `SANE`.
+    Raises:
+        Decline: the parameters are computed, state blocks or other types than float32 for scales, or scales that are
+            zero, not finite, or beyond `SANE`.
     """
-    scale, zero = node.input(1), node.input(2)
-    scales = scale.const() if scale is not None else None
-    if scale is None or scales is None or (zero is not None and zero.const() is None):
-        return Mismatch("scale and zero point of {} are not constant", value.name)
+    scale, zero = node.operand(1), node.input(2)
+    scales = scale.array()
     floats = (0, TensorProto.FLOAT)
     other = node.op_type == "DequantizeLinear" and node.attr("output_dtype", 0) not in floats
     if scales.dtype != np.float32 or node.attr("block_size", 0) or node.attr("precision", 0) not in floats or other:
-        return Mismatch("{} is not quantized by float32 scales of a tensor or an axis", value.name)
+        raise Decline("{} is not quantized by float32 scales of a tensor or an axis", value.name)
     kind = zero.dtype if zero is not None else dtype
     stored = _STORED.get(kind) if kind is not None else None
     if kind is None or stored is None:
-        return Mismatch("the element type of {} is not known, or no integer of 8, 16 or 32 bits", value.name)
-    zeros = zero.const() if zero is not None else np.zeros(scales.shape, stored)
-    if zeros is None or zeros.size != scales.size or not scales.size or max(scales.ndim, zeros.ndim) > 1:
-        return Mismatch("scale and zero point of {} are not alike", value.name)
+        raise Decline("the element type of {} is not known, or no integer of 8, 16 or 32 bits", value.name)
+    zeros = zero.array() if zero is not None else np.zeros(scales.shape, stored)
+    if zeros.size != scales.size or not scales.size or max(scales.ndim, zeros.ndim) > 1:
+        raise Decline("scale and zero point of {} are not alike", value.name)
     if not np.all((np.abs(scales) >= SANE[0]) & (np.abs(scales) <= SANE[1])):
-        return Mismatch("a scale of {} is zero, not finite, too small or too large", value.name)
+        raise Decline("a scale of {} is zero, not finite, too small or too large", value.name)
     found = Quantized(value, scales.reshape(-1), zeros.reshape(-1), kind, None, (scale, zero))
     if scales.size == 1:
         return found
-    axis, rank = int(node.attr("axis", 1)), value.rank
-    if axis < 0 and rank is None:
-        return Mismatch("the rank of {} is not known", value.name)
-    return replace(found, axis=axis + (rank or 0) if axis < 0 else axis)
+    axis = int(node.attr("axis", 1))
+    return replace(found, axis=value.axis(axis) if axis < 0 else axis)
 
 
-def dequantized(value: Value | None) -> Quantized | Mismatch | None:
-    """What a float value was dequantized from; None when it was not."""
-    node = value.producer if value is not None else None
-    if node is None or node.op_type != "DequantizeLinear" or node.domain not in ("", DOMAIN) or node.inputs[0] is None:
-        return None
-    return quantization(node, node.inputs[0], node.inputs[0].dtype)
+def dequantized(value: Value) -> Quantized:
+    """What a float value was dequantized from.
+
+    Raises:
+        Decline: without a reason where it was not; its parameters are none that `quantization` reads.
+    """
+    node = value.made_by("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
+    if node is None:
+        raise Decline
+    integers = node.operand(0)
+    return quantization(node, integers, integers.dtype)

@@ -7,8 +7,9 @@ from typing import ClassVar
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.rewrite import Level, Mismatch, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Level, OpRule, Outcome, Rewriter
 from graphopt.system.machine import host
 from graphopt_passes.fusion.contrib.operands import NEWEST, X86
 
@@ -23,6 +24,7 @@ class ConvertInt8ToUint8(OpRule):
     `Concat` or `Gather`. The floats stay the same. On x86, where the kernels for signed activations are slow.
     """
 
+    # No pattern: all readers of a value change with it, however many they are.
     name = "convert_int8_to_uint8"
     ops = ("QuantizeLinear", "DequantizeLinear")
     level = Level.EXTENDED
@@ -32,52 +34,64 @@ class ConvertInt8ToUint8(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Move the zero points of a value's writer and readers."""
         constant = node.op == "DequantizeLinear"
-        value = node.input(0) if constant else node.output(0)
+        value = node.operand(0) if constant else node.result
         zero = _zero_point(node)
-        if value is None or zero is None or (constant and value.const() is None):
-            return None
+        if constant and not value.is_const:
+            raise Decline
         if (rw.options.target or host()).name not in X86:
-            return Mismatch("other machines have kernels for signed bytes")
+            raise Decline("other machines have kernels for signed bytes")
         if zero.size != 1 or node.attr("block_size", 0):
-            return Mismatch("{} is not quantized as a whole", value.name)
+            raise Decline("{} is not quantized as a whole", value.name)
         return _constant(node, value, zero, rw) if constant else _computed(node, value, zero, rw)
 
 
 def _constant(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
-    floats = node.output(0)
-    if floats is None or not floats.users or any(user.op not in _SHARED for user in floats.users):
-        return None
-    array = value.const()
-    assert array is not None
-    moved = rw.constant(_moved(array), like=value)
+    users = node.result.users
+    if not users or any(user.op not in _SHARED for user in users):
+        raise Decline
+    moved = rw.constant(_moved(value.array()), like=value)
     inputs = (moved, node.inputs[1], rw.constant(_moved(zero), like=node.inputs[2]))
     return rw.replace(node, [rw.op("DequantizeLinear", *inputs, **node.attrs)])
 
 
 def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
     readers = list(value.users)
-    if value.output_count or not readers:
-        return Mismatch("{} is read as it is", value.name)
-    zeros = []
-    for reader in readers:
-        own = _zero_point(reader) if reader.op == "DequantizeLinear" and reader.graph is node.graph else None
-        if own is None or own.size != 1 or reader.inputs[0] is not value:
-            return Mismatch("{} is read as it is", value.name)
-        zeros.append(own)
+    zeros = [_zero_of(reader, value, node) for reader in readers]
+    if value.output_count or not readers or any(own is None for own in zeros):
+        raise Decline("{} is read as it is", value.name)
     attrs = {name: attr for name, attr in node.attrs.items() if name != "output_dtype"}
     point = rw.constant(_moved(zero), like=node.inputs[2])
     integers = rw.op("QuantizeLinear", node.inputs[0], node.inputs[1], point, **attrs)
     pairs: list[tuple[Node, list[Value]]] = []
     for reader, own in zip(readers, zeros, strict=True):
+        assert own is not None
         start = point if np.array_equal(own, zero) and own.shape == zero.shape else rw.constant(_moved(own))
         pairs.append((reader, [rw.op("DequantizeLinear", integers, reader.inputs[1], start, **reader.attrs)]))
     return rw.replace_all(pairs, anchor=node)
 
 
-def _zero_point(node: Node) -> np.ndarray | None:
-    """The constant zero point of signed bytes."""
+def _zero_of(reader: Node, value: Value, node: Node) -> np.ndarray | None:
+    """The zero point of a reader that dequantizes a value as a whole; None for another reader."""
+    if reader.op != "DequantizeLinear" or reader.graph is not node.graph or reader.inputs[0] is not value:
+        return None
+    try:
+        zero = _zero_point(reader)
+    except Decline:
+        return None
+    return zero if zero.size == 1 else None
+
+
+def _zero_point(node: Node) -> np.ndarray:
+    """The constant zero point of signed bytes.
+
+    Raises:
+        Decline: without a reason where there is none.
+    """
     zero = node.input(2)
-    return zero.const() if zero is not None and zero.dtype == TensorProto.INT8 else None
+    array = zero.const() if zero is not None and zero.dtype == TensorProto.INT8 else None
+    if array is None:
+        raise Decline
+    return array
 
 
 def _moved(array: np.ndarray) -> np.ndarray:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Level, Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, first, in_runtime, not_float
+from typing import Any
 
-_SKIP = f"{DOMAIN}::SkipLayerNormalization"
+from graphopt.errors import Decline
+from graphopt.ir import Value
+from graphopt.match import Either, Match, Opt, Pattern, Var
+from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, check_float, in_runtime
+
+_LAYER_SINCE, _RMS_SINCE = 17, 23
+"""The opsets that `LayerNormalization` and `RMSNormalization` came with."""
 
 
-class ReplaceSkipLayerNormalization(OpRule):
+class ReplaceSkipLayerNormalization(PatternRule):
     """Write `SkipLayerNormalization`, or `SkipSimplifiedLayerNormalization`, as `Add` and a normalization.
 
     Models that ONNX Runtime saved have them. `LayerNormalization` needs opset 17; for the simplified one
@@ -17,42 +22,47 @@ class ReplaceSkipLayerNormalization(OpRule):
     """
 
     name = "replace_skip_layer_normalization"
-    ops = (_SKIP, f"{DOMAIN}::SkipSimplifiedLayerNormalization")
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
     opsets = f"7-{NEWEST}"
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+    def pattern(self, op: Any, x: Pattern, skip: Pattern, gamma: Pattern) -> Pattern:
+        """Both operators; of their statistics nothing is known."""
+        contrib, bias = op.domain(DOMAIN), Opt(Var("bias"))
+        return Either(
+            contrib.SkipLayerNormalization(x, skip, gamma, Opt(Var("beta")), bias, _bind="whole", _other_attrs=True),
+            contrib.SkipSimplifiedLayerNormalization(x, skip, gamma, bias, _other_attrs=True),
+        )
+
+    def rewrite(self, m: Match, rw: Rewriter) -> list[Value | None]:
         """Add what is added, then normalize."""
-        x, skip, gamma = (node.input(i) for i in range(3))
-        if x is None or skip is None or gamma is None:
-            return None
-        opset, whole = rw.graph.opset(), node.op == _SKIP
-        beta, bias = (node.input(3), node.input(4)) if whole else (None, node.input(3))
-        problem = first(not_float(x), _statistics(node))
-        if problem is None and whole and opset < 17:
-            problem = Mismatch("opset {} has no LayerNormalization", opset)
-        if problem is None and not whole and opset < 23 and not in_runtime("BranchwiseRMSNorm"):
-            problem = Mismatch("this ONNX Runtime has no BranchwiseRMSNorm")
-        if problem is not None:
-            return problem
-        total = rw.op("Add", x, skip)
-        if bias is not None:
-            total = rw.op("Add", total, bias)
-        epsilon = float(node.attr("epsilon", 1e-12))
-        if whole:
-            result = rw.op("LayerNormalization", total, gamma, beta, axis=-1, epsilon=epsilon)
-        elif opset < 23:
-            result = rw.op("BranchwiseRMSNorm", total, gamma, domain=DOMAIN, num_branches=1, epsilon=epsilon)
-        else:
-            result = rw.op("RMSNormalization", total, gamma, axis=-1, epsilon=epsilon)
-        outputs: list[Value | None] = [result, None, None, total]
-        return rw.replace(node, outputs[: len(node.outputs)])
+        check_float(m.x)
+        for statistic in m.root.outputs[1:3]:
+            if statistic is not None and statistic.uses:
+                raise Decline("{}, a statistic, is used", statistic.name)
+        total = rw.op("Add", m.x, m.skip)
+        if m.bias is not None:
+            total = rw.op("Add", total, m.bias)
+        epsilon = float(m.root.attr("epsilon", 1e-12))
+        normalized = _layer(total, m, epsilon, rw) if m.whole is not None else _root_mean_square(total, m, epsilon, rw)
+        outputs: list[Value | None] = [normalized, None, None, total]
+        return outputs[: len(m.root.outputs)]
 
 
-def _statistics(node: Node) -> Mismatch | None:
-    for index in (1, 2):
-        value = node.output(index)
-        if value is not None and value.uses:
-            return Mismatch("{}, a statistic, is used", value.name)
-    return None
+def _layer(total: Value, m: Match, epsilon: float, rw: Rewriter) -> Value:
+    opset = rw.graph.opset()
+    if opset < _LAYER_SINCE:
+        raise Decline("opset {} has no LayerNormalization", opset)
+    normalized: Value = rw.op("LayerNormalization", total, m.gamma, m.beta, axis=-1, epsilon=epsilon)
+    return normalized
+
+
+def _root_mean_square(total: Value, m: Match, epsilon: float, rw: Rewriter) -> Value:
+    normalized: Value
+    if rw.graph.opset() >= _RMS_SINCE:
+        normalized = rw.op("RMSNormalization", total, m.gamma, axis=-1, epsilon=epsilon)
+        return normalized
+    if not in_runtime("BranchwiseRMSNorm"):
+        raise Decline("this ONNX Runtime has no BranchwiseRMSNorm")
+    normalized = rw.op("BranchwiseRMSNorm", total, m.gamma, domain=DOMAIN, num_branches=1, epsilon=epsilon)
+    return normalized
