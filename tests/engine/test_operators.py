@@ -25,6 +25,7 @@ from graphopt.operators import (
     Reshape,
     Resize,
     Selection,
+    Shape,
     Slice,
     Split,
     Squeeze,
@@ -175,14 +176,23 @@ def test_two_cuts_are_one(dim: int) -> None:
     ends = [-9, -3, -1, 0, 1, 2, 4, 9]
     cuts = [Cut(start, end, step) for start in ends for end in ends for step in (1, 2, -1, -2)]
     for first in cuts:
-        taken = array[first.start : first.end : first.step]
-        assert len(first.positions(dim)) == len(taken)
+        taken = cut_by_standard(array, first)
+        np.testing.assert_array_equal(first.positions(dim), taken)
         for second in cuts[:: 1 + dim]:
-            expected = taken[second.start : second.end : second.step]
+            expected = cut_by_standard(taken, second)
             joined = first.then(second, dim)
-            np.testing.assert_array_equal(
-                array[joined.start : joined.end : joined.step], expected, str((first, second))
-            )
+            np.testing.assert_array_equal(cut_by_standard(array, joined), expected, str((first, second)))
+
+
+def cut_by_standard(array: np.ndarray, cut: Cut) -> np.ndarray:
+    """What `Slice` takes, as the standard words it: both ends are clamped, differently on the way back."""
+    if not array.size:
+        return array
+    back = cut.step < 0
+    start, end = (bound + array.size if bound < 0 else bound for bound in (cut.start, cut.end))
+    start = min(max(start, 0), array.size - back)
+    end = min(max(end, -1 if back else 0), array.size - back)
+    return array[list(range(start, end, cut.step))]
 
 
 def test_two_cuts_of_an_unknown_size_are_one_only_from_the_front() -> None:
@@ -244,6 +254,20 @@ def test_bounds_that_are_crossed_or_nan_are_declined() -> None:
         for opset in (7, 18):
             with pytest.raises(Decline, match=reason):
                 _bounds("Clip", opset, min=low, max=high)
+
+
+@pytest.mark.parametrize("opset", [13, 15, 19])
+def test_a_part_of_a_shape(opset: int) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]> g (float[2,N,4] x) => (int64[3] y) {{ y = Shape (x) }}"""
+    proto = onnx.parser.parse_model(text)
+    bounds = [(0, None), (1, None), (-2, None), (0, 2), (1, -1), (-9, 9), (2, 1)] if opset >= 15 else [(0, None)]
+    for start, end in bounds:
+        part = {"start": start, "end": end} if opset >= 15 else {}
+        proto.graph.node[0].CopyFrom(helper.make_node("Shape", ["x"], ["y"], **part))
+        loaded = Model.load(proto)
+        assert Shape.giving(loaded.graph.outputs[0]).dims() == (2, "N", 4)[start:end]
+    with pytest.raises(Decline):
+        Shape.giving(loaded.graph.inputs[0])
 
 
 def test_two_transposes_are_one() -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node
 from graphopt.rewrite import Rewriter
-from graphopt_passes.folding.rounds import rounds_of, scalar_or_vector
+from graphopt_passes.folding.trip_count import rounds_of, scalar_or_vector
 from graphopt_passes.folding.unroll import Rounds, Unrolling, check_stackable, most_rounds, stack, used_results
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import Dim, Node
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import constant_ints, int_list, normal_axes
+from graphopt.operators import Gather, Shape, Slice
+from graphopt.rewrite import OpRule, Outcome, Rewriter
 from graphopt_passes.folding.store import store
 
 
@@ -26,11 +27,7 @@ class EliminateShapeOp(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Read the sizes off the type of the input."""
-        dims = shape_dims(node)
-        if dims is None or isinstance(dims, Mismatch):
-            return dims
-        sizes = fixed_sizes(node, dims)
-        return sizes if isinstance(sizes, Mismatch) else store(rw, node, [np.asarray(sizes, np.int64)])
+        return store(rw, node, [_fixed(node, Shape.of(node).dims())])
 
 
 class EliminateShapeGather(OpRule):
@@ -45,24 +42,12 @@ class EliminateShapeGather(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Pick the sizes that the constant indices name."""
-        shape_node = _shape_of(node)
-        indices = node.input(1)
-        dims = None if shape_node is None else shape_dims(shape_node)
-        if dims is None or isinstance(dims, Mismatch):
-            return dims
-        if indices is None:
-            return None
-        array = indices.const(1 << 12)
-        if array is None:
-            return Mismatch("{} is not constant", indices.name)
-        at = [int(index) for index in array.reshape(-1)]
-        wrong = next((index for index in at if not -len(dims) <= index < len(dims)), None)
-        if wrong is not None:
-            return Mismatch("index {} is out of range for {} dimensions", wrong, len(dims))
-        sizes = fixed_sizes(node, [dims[index] for index in at])
-        if isinstance(sizes, Mismatch):
-            return sizes
-        return store(rw, node, [np.asarray(sizes, np.int64).reshape(array.shape)])
+        dims = Shape.giving(node.operand(0)).dims()
+        positions = Gather.of(node).positions
+        for index in positions.flat:
+            if not -len(dims) <= index < len(dims):
+                raise Decline("index {} is out of range for {} dimensions", index, len(dims))
+        return store(rw, node, [_fixed(node, (dims[index] for index in positions.flat)).reshape(positions.shape)])
 
 
 class EliminateSliceAfterShape(OpRule):
@@ -77,15 +62,9 @@ class EliminateSliceAfterShape(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Cut out the sizes between the constant bounds."""
-        shape_node = _shape_of(node)
-        dims = None if shape_node is None else shape_dims(shape_node)
-        if dims is None or isinstance(dims, Mismatch):
-            return dims
-        part = _vector_slice(node)
-        if isinstance(part, Mismatch):
-            return part
-        sizes = fixed_sizes(node, dims[part])
-        return sizes if isinstance(sizes, Mismatch) else store(rw, node, [np.asarray(sizes, np.int64)])
+        dims = Shape.giving(node.operand(0)).dims()
+        cut = Slice.of(node).along(0)
+        return store(rw, node, [_fixed(node, (dims[position] for position in cut.positions(len(dims))))])
 
 
 _LARGEST = (1 << 63) - 1
@@ -100,78 +79,21 @@ class EliminateNopSize(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Multiply the sizes; one fixed size of 0 is enough."""
-        x = node.input(0)
-        if x is None:
-            return None
-        if x.shape is None:
-            return Mismatch("the rank of {} is not known", x.name)
-        sizes = (0,) if 0 in x.shape else fixed_sizes(node, x.shape)
-        if isinstance(sizes, Mismatch):
-            return sizes
-        count = math.prod(sizes)
+        x = node.operand(0)
+        count = 0 if 0 in x.dims() else math.prod(_fixed(node, x.dims()).tolist())
         if count > _LARGEST:
-            return Mismatch("{} has more elements than 64 bits count", x.name)
+            raise Decline("{} has more elements than 64 bits count", x.name)
         return store(rw, node, [np.asarray(count, np.int64)])
 
 
-def _shape_of(node: Node) -> Node | None:
-    """The `Shape` that an operator along the first axis reads, None when there is none."""
-    source = node.input(0)
-    producer = source.producer if source is not None else None
-    return producer if producer is not None and producer.op == "Shape" else None
+def _fixed(node: Node, dims: Iterable[Dim]) -> np.ndarray:
+    """The sizes that a node gives, all numbers.
 
-
-def shape_dims(node: Node) -> tuple[Dim, ...] | Mismatch | None:
-    """What a `Shape` node puts out, as far as it is known.
-
-    Args:
-        node: the `Shape` node; its `start` and `end` are kept to.
+    Raises:
+        Decline: one is none.
     """
-    x = node.input(0)
-    if x is None:
-        return None
-    shape = x.shape
-    if shape is None:
-        return Mismatch("the rank of {} is not known", x.name)
-    return shape[slice(node.attrs.get("start"), node.attrs.get("end"))]
-
-
-def fixed_sizes(node: Node, dims: Sequence[Dim]) -> tuple[int, ...] | Mismatch:
-    """The dimensions as numbers, or which of them is none."""
-    for dim in dims:
+    sizes = list(dims)
+    for dim in sizes:
         if not isinstance(dim, int):
-            output = node.outputs[0]
-            what = f"size {dim}" if dim is not None else "an unknown size"
-            return Mismatch("{} holds {}", output.name if output is not None else node.op, what)
-    return tuple(dim for dim in dims if isinstance(dim, int))
-
-
-def _vector_slice(node: Node) -> slice | Mismatch:
-    """The part of a vector that a `Slice` with constant bounds cuts out."""
-    bounds: list[int] = []
-    for name, index in (("starts", 1), ("ends", 2)):
-        found = int_list(node, name, index, 10)
-        if isinstance(found, Mismatch):
-            return found
-        if found is None or len(found) != 1:
-            return Mismatch("it does not cut along one axis")
-        bounds.extend(found)
-    axes = int_list(node, "axes", 3, 10)
-    if isinstance(axes, Mismatch):
-        return axes
-    if axes is not None and normal_axes(axes, 1) != (0,):
-        return Mismatch("axes {} are not the axis of a vector", axes)
-    step = node.input(4)
-    steps = (1,) if step is None else constant_ints(step)
-    if isinstance(steps, Mismatch):
-        return steps
-    return _python_slice(bounds[0], bounds[1], steps[0] if steps else 0)
-
-
-def _python_slice(start: int, end: int, step: int) -> slice | Mismatch:
-    if step == 0:
-        return Mismatch("a step of 0")
-    if step < 0 and start < -1:
-        # Python and ONNX clamp alike, but for a start before the first element on the way back.
-        return Mismatch("start {} of a slice that runs backwards", start)
-    return slice(start, end, step)
+            raise Decline("{} holds {}", node.result.name, "an unknown size" if dim is None else f"size {dim}")
+    return np.asarray(sizes, np.int64)

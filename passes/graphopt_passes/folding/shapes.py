@@ -13,7 +13,7 @@ from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size
 from graphopt.analysis.shapes.engine import DATA_RULES
 from graphopt.ir import Dim, Graph, Model, Node, Tensor, TensorType, Value
 from graphopt.rewrite import GraphPass, Rewriter
-from graphopt_passes.folding.operands import expand_target, never_empty, reshape_target, slice_ends
+from graphopt_passes.folding.shape_operands import expand_target, never_empty, reshape_target, slice_ends
 from graphopt_passes.folding.store import store
 
 _SEEDS = frozenset({"Shape", "Size"})
@@ -24,12 +24,8 @@ _INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32})
 _SHAPE_OF_PART = 15
 """From this opset on `Shape` can put out a part."""
 
-_OPERANDS = {
-    "Reshape": (5, 1, reshape_target),
-    "Expand": (8, 1, expand_target),
-    "Slice": (10, 2, slice_ends),
-}
-"""Operators that are told a shape: since which opset by an input, which input, and how it can be said otherwise."""
+_OPERANDS = {"Reshape": (1, reshape_target), "Expand": (1, expand_target), "Slice": (2, slice_ends)}
+"""Operators that are told a shape: by which input, at the opsets that have it, and how it can be said otherwise."""
 
 
 class FoldShapes(GraphPass):
@@ -84,20 +80,18 @@ class FoldShapes(GraphPass):
                     store(rw, node, results)
 
     def _fix_operands(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
-        opset = graph.opset()
         for node in graph:
-            since, index, write = _OPERANDS.get(node.op, (opset + 1, 0, reshape_target))
-            operand = node.input(index)
-            if opset < since or operand is None or operand.is_const:
+            if node.op not in _OPERANDS:
                 continue
-            array = write(node, analysis)
+            index, target = _OPERANDS[node.op]
+            operand = node.input(index)
+            if operand is None or operand.is_const:
+                continue
             rw.begin(self.name, node)
-            if isinstance(array, np.ndarray):
+            with rw.attempt(node):
+                array = target(node, analysis)
                 copies = node.op == "Reshape" and bool(node.attr("allowzero", 0)) and 0 in array
-                with rw.attempt(node):
-                    rw.set_inputs(node, {index: array}, "a fixed shape", **({"allowzero": None} if copies else {}))
-            elif array is not None:
-                rw.decline(str(array), node=node)
+                rw.set_inputs(node, {index: array}, "a fixed shape", **({"allowzero": None} if copies else {}))
 
     def _merge(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
         """Let one value stand for all that hold the same sizes."""

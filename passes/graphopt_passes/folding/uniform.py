@@ -13,7 +13,7 @@ from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.shapes.uniform import UniformAnalysis
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Graph, Model, Node, Value
-from graphopt.rewrite import GraphPass, Mismatch, Numerics, Outcome, Rewriter
+from graphopt.rewrite import GraphPass, Numerics, Rewriter
 from graphopt_passes.folding.store import store
 
 _UNITS: dict[str, tuple[float | bool, bool]] = {
@@ -75,9 +75,7 @@ class FoldUniformOperands(GraphPass):
                 continue
             rw.begin(self.name, node)
             with rw.attempt(node):
-                outcome = _rewrite(node, operands, result, shapes, rw)
-                if isinstance(outcome, Mismatch):
-                    rw.decline("{}", outcome, node=node)
+                _rewrite(node, operands, result, shapes, rw)
 
 
 def _may_be_uniform(node: Node) -> bool:
@@ -94,71 +92,66 @@ def _may_be_uniform(node: Node) -> bool:
 
 def _rewrite(
     node: Node, operands: list[Array | None], result: Array | None, shapes: ShapeAnalysis, rw: Rewriter
-) -> Outcome:
-    y = node.outputs[0]
-    shape = shapes.shape(y) if y is not None else None
-    if y is None or None in node.inputs or shape is None:
-        return None
-    fits = [shapes.shape(value) == shape for value in node.inputs if value is not None]
+) -> None:
+    shape = shapes.shape(node.result)
+    if shape is None:
+        raise Decline
     if result is not None:
         dims = [dim for dim in shape if isinstance(dim, int)]
         if len(dims) == len(shape) and math.prod(dims) * result.itemsize <= _MOST_BYTES:
-            return store(rw, node, [np.full(dims, result)])
-    kept, negated = _kept(node, operands), _negated(node, operands)
-    chosen = node.inputs[kept] if kept is not None else None
-    declined = Decline()
+            store(rw, node, [np.full(dims, result)])
+            return
+    fits = [shapes.shape(node.operand(index)) == shape for index in range(len(node.inputs))]
     try:
-        if chosen is not None and kept is not None:
-            if fits[kept]:
-                return rw.replace(node, [chosen])
-            declined = Decline("broadcasting may enlarge {}", chosen.name)
-        elif negated is not None and fits[negated]:
-            return rw.replace(node, [rw.op("Not", node.inputs[negated])])
-    except Decline as reason:
-        declined = reason
-    outcome = _as_numbers(node, operands, fits, rw)
-    if not outcome:
-        raise declined
-    return outcome
+        kept, negated = _kept(node, operands)
+        value = node.operand(kept)
+        if not fits[kept]:
+            raise Decline("broadcasting may enlarge {}", value.name)
+        rw.replace(node, [rw.op("Not", value) if negated else value])
+    except Decline as declined:
+        _put_numbers(node, operands, fits, declined, rw)
 
 
-def _kept(node: Node, operands: list[Array | None]) -> int | None:
-    """Which operand the result is equal to, if the shapes agree."""
-    if node.op == "Where":
-        condition = operands[0]
-        return None if condition is None else 1 if bool(condition) else 2
+def _kept(node: Node, operands: list[Array | None]) -> tuple[int, bool]:
+    """Which operand the result is equal to, if the shapes agree, and whether it is negated.
+
+    Raises:
+        Decline: it is none.
+    """
+    if node.op == "Where" and operands[0] is not None:
+        return (1 if bool(operands[0]) else 2), False
     unit, either_side = _UNITS.get(node.op, (None, False))
     for index in (1, 0) if either_side else (1,):
         operand = operands[index]
-        if unit is not None and operand is not None and operand == unit and _is_neutral(node, operand):
-            return 1 - index
-    return None
+        if unit is not None and operand is not None:
+            if operand == unit and _is_neutral(node, operand):
+                return 1 - index, False
+            if node.op == "Xor" and bool(operand):
+                return 1 - index, True
+    raise Decline
 
 
 def _is_neutral(node: Node, unit: Array) -> bool:
     """Whether not even the sign of a zero changes: -0.0 is neutral in sums, +0.0 is in differences."""
-    value = node.inputs[0]
-    if node.op not in ("Add", "Sub") or value is None or value.dtype not in FLOAT_TYPES:
+    if node.op not in ("Add", "Sub") or node.operand(0).dtype not in FLOAT_TYPES:
         return True
     return bool(np.signbit(unit)) is (node.op == "Add")
 
 
-def _negated(node: Node, operands: list[Array | None]) -> int | None:
-    if node.op != "Xor":
-        return None
-    return next((1 - i for i, operand in enumerate(operands) if operand is not None and bool(operand)), None)
+def _put_numbers(node: Node, operands: list[Array | None], fits: list[bool], declined: Decline, rw: Rewriter) -> None:
+    """Put a number in the place of every computed operand that holds it, where the shape comes from another one.
 
-
-def _as_numbers(node: Node, operands: list[Array | None], fits: list[bool], rw: Rewriter) -> Outcome:
-    """Put a number in the place of every computed operand that holds it, where the shape comes from another one."""
+    Raises:
+        Decline: `declined`, where no operand is one.
+    """
     filled = {
         index: operand for index, operand in enumerate(operands)
-        if operand is not None and _is_computed(node.inputs[index])
+        if operand is not None and _is_computed(node.operand(index))
     }  # fmt: skip
     if not filled or not any(fit for index, fit in enumerate(fits) if index not in filled):
-        return None
-    return rw.set_inputs(node, dict(filled), "one number")
+        raise declined
+    rw.set_inputs(node, dict(filled), "one number")
 
 
-def _is_computed(value: Value | None) -> bool:
-    return value is not None and value.producer is not None and not value.is_const and value.dtype != TensorProto.STRING
+def _is_computed(value: Value) -> bool:
+    return value.producer is not None and not value.is_const and value.dtype != TensorProto.STRING

@@ -106,7 +106,7 @@ class Selection:
             raise Decline
         if isinstance(self.positions, range) and isinstance(second.positions, range):
             cut = Cut.at(second.positions, len(self.positions))
-            return Selection(self.x, self.axis, self.positions[cut.start : cut.end : cut.step])
+            return Selection(self.x, self.axis, cut.of_range(self.positions))
         return Selection.at(self.x, self.axis, np.asarray(self.positions)[np.asarray(second.positions, np.int64)])
 
     def write(self, to: Builder) -> Value:

@@ -17,7 +17,7 @@ _OPEN_END = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What is taken along one axis, as in Python: `[start:end:step]`, each end counted from either side."""
+    """What is taken along one axis, much as in Python: `[start:end:step]`, each end counted from either side."""
 
     start: int
     end: int
@@ -25,7 +25,15 @@ class Cut:
 
     def positions(self, dim: int) -> range:
         """The positions that it takes of an axis of a size."""
-        return range(dim)[self.start : self.end : self.step]
+        return self.of_range(range(dim))
+
+    def of_range(self, positions: range) -> range:
+        """What it takes of positions that were taken before.
+
+        A start before the first element means the first one, even on the way back, where Python takes nothing.
+        """
+        start = max(self.start, -len(positions)) if self.step < 0 else self.start
+        return positions[start : self.end : self.step]
 
     def takes_all(self, dim: Dim) -> bool:
         """Whether it takes every position in order, of an axis of any size where `dim` is none.
@@ -55,7 +63,7 @@ class Cut:
             Decline: that takes a size that is not known.
         """
         if isinstance(before, int):
-            return Cut.at(self.positions(before)[second.start : second.end : second.step], before)
+            return Cut.at(second.of_range(self.positions(before)), before)
         numbers = (self.start, self.end, second.start, second.end)
         if min(numbers) < 0 or self.step != 1 or second.step != 1:
             raise Decline("both cut an axis whose size is not known")

@@ -1,12 +1,13 @@
-"""Constants in the form that every other pass and runtime reads."""
+"""Constants as initializers, the form that every other pass and runtime reads."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt.rewrite import OpRule, Outcome, Rewriter
 
 
 class ExtractConstantToInitializer(OpRule):
@@ -22,14 +23,11 @@ class ExtractConstantToInitializer(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Move the tensor; the initializer gets the name of the output."""
-        graph = node.graph
-        while graph.parent is not None:
-            graph = graph.parent
-        if graph.is_function:
-            return Mismatch("a function has no initializers")
+        if node.graph.in_function:
+            raise Decline("a function has no initializers")
         if rw.model.ir_version < IR_WITH_FREE_INITIALIZERS:
-            return Mismatch("before IR version 4 an initializer has to be an input")
+            raise Decline("before IR version 4 an initializer has to be an input")
         tensor = node.constant_tensor()
         if tensor is None:
-            return Mismatch("the constant is sparse or refers to an attribute")
+            raise Decline("the constant is sparse or refers to an attribute")
         return rw.replace(node, [rw.constant(tensor)])

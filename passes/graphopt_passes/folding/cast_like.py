@@ -1,4 +1,4 @@
-"""Operators whose result depends on a type that is known."""
+"""`CastLike` to a type that is known."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Node
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt.rewrite import OpRule, Outcome, Rewriter
 
 _FLOAT8 = (
     TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ,
@@ -34,10 +35,8 @@ class FoldCastLike(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Write the type down."""
-        x, like = node.input(0), node.input(1)
-        if x is None or like is None:
-            return None
+        like = node.operand(1)
         if like.dtype is None:
-            return Mismatch("the element type of {} is not known", like.name)
+            raise Decline("the element type of {} is not known", like.name)
         kept = {name: value for name, value in node.attrs.items() if int(like.dtype) in _MEANT_FOR.get(name, ())}
-        return rw.replace(node, [rw.op("Cast", x, to=int(like.dtype), **kept)])
+        return rw.replace(node, [rw.op("Cast", node.operand(0), to=int(like.dtype), **kept)])

@@ -8,12 +8,20 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size, at_least
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node
-from graphopt.rewrite import Mismatch
-from graphopt_passes.elimination.facts import normal_axes
+from graphopt.operators.axes import from_front
 
 
-def reshape_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray | Mismatch | None:
+def _known(node: Node, index: int, analysis: ShapeAnalysis) -> tuple[Shape, list[Size]]:
+    """The shape of what an operator works on, and the elements of the operand that states sizes."""
+    source, sizes = analysis.shape(node.operand(0)), analysis.sizes(node.operand(index))
+    if source is None or sizes is None:
+        raise Decline
+    return source, sizes
+
+
+def reshape_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
     """A constant for the shape operand of `Reshape`: 0 copies a dimension, one -1 takes what is left.
 
     Args:
@@ -21,26 +29,27 @@ def reshape_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray | Mismatch
         analysis: what is known of the model.
 
     Returns:
-        The constant, to be read with `allowzero` 0 when it replaces an expression by 0; a `Mismatch` when the
-        shape cannot be said without computing it; None when nothing is known of it.
+        The constant, to be read with `allowzero` 0 when it replaces an expression by 0.
+
+    Raises:
+        Decline: the shape cannot be said without computing it, or nothing is known of it.
     """
-    x, target = node.input(0), analysis.sizes(node.input(1))
-    source = analysis.shape(x) if x is not None else None
+    source, target = _known(node, 1, analysis)
     allow_zero = bool(node.attr("allowzero", 0))
-    if target is None or source is None or (allow_zero and 0 in target):
-        return None
+    if allow_zero and 0 in target:
+        raise Decline
     wanted = [_reshape_element(size, source, axis) for axis, size in enumerate(target)]
     if -1 in wanted and (None in wanted or (allow_zero and 0 in wanted)):
-        _settle_inferred(wanted, analysis.shape(node.outputs[0]) if node.outputs[0] is not None else None)
+        _settle_inferred(wanted, analysis.shape(node.result))
     open_axes = [axis for axis, size in enumerate(wanted) if size is None or size == -1]
     if len(open_axes) > 1:
-        return Mismatch("{} dimensions depend on dynamic sizes in a way of their own", len(open_axes))
+        raise Decline("{} dimensions depend on dynamic sizes in a way of their own", len(open_axes))
     result = [-1 if size is None else size for size in wanted]
     # With a -1 of its own the original fails already where the rest is empty, unless it allows zeros: then ONNX
     # Runtime infers from the dimensions that are not 0.
     fails_too = -1 in target and not allow_zero
     if -1 in result and not fails_too and (0 in result or not allow_zero) and not _rest_is_some(result, source):
-        return Mismatch("the dimensions beside the dynamic one may be empty, a -1 would fail then")
+        raise Decline("the dimensions beside the dynamic one may be empty, a -1 would fail then")
     return np.asarray(result, np.int64)
 
 
@@ -78,9 +87,13 @@ def never_empty(graph: Graph, analysis: ShapeAnalysis) -> set[str]:
     """
     found: set[str] = set()
     for node in graph:
-        x, target = node.input(0), analysis.sizes(node.input(1)) if node.op == "Reshape" else None
-        source = analysis.shape(x) if x is not None else None
-        if target is None or source is None or target.count(-1) != 1 or node.attr("allowzero", 0):
+        if node.op != "Reshape" or node.attr("allowzero", 0) or len(node.inputs) < 2:
+            continue
+        try:
+            source, target = _known(node, 1, analysis)
+        except Decline:
+            continue
+        if target.count(-1) != 1:
             continue
         for axis, size in enumerate(target):
             copied = source[axis] if axis < len(source) else None
@@ -96,17 +109,17 @@ def _factors(size: Size) -> set[str]:
     return {atom.name for atom in size.terms[0][0] if atom.name is not None}
 
 
-def expand_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray | Mismatch | None:
+def expand_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
     """A constant for the shape operand of `Expand`: 1 where the input has the dimension already.
 
     Args:
         node: the `Expand`.
         analysis: what is known of the model.
+
+    Raises:
+        Decline: there is none, or nothing is known of the shape.
     """
-    x, target = node.input(0), analysis.sizes(node.input(1))
-    source = analysis.shape(x) if x is not None else None
-    if target is None or source is None:
-        return None
+    source, target = _known(node, 1, analysis)
     offset = len(target) - len(source)
     result = []
     for at, size in enumerate(target):
@@ -115,50 +128,43 @@ def expand_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray | Mismatch 
         elif at >= offset and source[at - offset] == size:
             result.append(1)
         else:
-            return Mismatch("it expands to a dynamic size along axis {}", at)
+            raise Decline("it expands to a dynamic size along axis {}", at)
     return np.asarray(result, np.int64)
 
 
-def slice_ends(node: Node, analysis: ShapeAnalysis) -> np.ndarray | Mismatch | None:
+def slice_ends(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
     """A constant for the ends of `Slice`: the largest integer where an axis is cut at its own end.
 
     Args:
-        node: the `Slice`, of opset 10 or later.
+        node: the `Slice`, whose ends are an input.
         analysis: what is known of the model.
+
+    Raises:
+        Decline: there is none, or nothing is known of the ends.
     """
-    x, operand = node.input(0), node.input(2)
-    source = analysis.shape(x) if x is not None else None
-    ends = analysis.sizes(operand)
-    if source is None or ends is None or operand is None or operand.dtype is None:
-        return None
-    axes, steps = _slice_axes(node, analysis, len(ends), len(source))
-    if axes is None or steps is None:
-        return None
-    kind = np.int32 if operand.dtype == TensorProto.INT32 else np.int64
+    source, ends = _known(node, 2, analysis)
+    axes = _list(node, 3, analysis, list(range(len(ends))))
+    steps = _list(node, 4, analysis, [1] * len(ends))
+    fixed = [axis for axis in axes if isinstance(axis, int)]
+    if not len(fixed) == len(steps) == len(ends) or node.operand(2).dtype is None:
+        raise Decline
+    from_front(fixed, len(source), node.operand(0).name)
+    kind = np.int32 if node.operand(2).dtype == TensorProto.INT32 else np.int64
     result = []
-    for axis, step, end in zip(axes, steps, ends, strict=True):
+    for axis, step, end in zip(fixed, steps, ends, strict=True):
         if isinstance(end, int):
             result.append(end)
         elif isinstance(step, int) and step > 0 and source[axis] == end:
             result.append(int(np.iinfo(kind).max))
         else:
-            return Mismatch("it cuts axis {} at a dynamic place", axis)
+            raise Decline("it cuts axis {} at a dynamic place", axis % len(source))
     return np.asarray(result, kind)
 
 
-def _slice_axes(
-    node: Node, analysis: ShapeAnalysis, count: int, rank: int
-) -> tuple[list[int] | None, list[Size] | None]:
-    """The axes that a slice cuts, in its own order, and the steps; None where not known."""
-    axes: list[Size] | None = list(range(count))
-    steps: list[Size] | None = [1] * count
-    if node.input(3) is not None:
-        axes = analysis.sizes(node.input(3))
-    if node.input(4) is not None:
-        steps = analysis.sizes(node.input(4))
-    if axes is None or steps is None or not len(axes) == len(steps) == count:
-        return None, None
-    fixed = tuple(axis for axis in axes if isinstance(axis, int))
-    if len(fixed) != count or normal_axes(fixed, rank) is None:
-        return None, None
-    return [axis % rank for axis in fixed], steps
+def _list(node: Node, index: int, analysis: ShapeAnalysis, default: list[Size]) -> list[Size]:
+    """The elements of an optional input."""
+    value = node.input(index)
+    sizes = default if value is None else analysis.sizes(value)
+    if sizes is None:
+        raise Decline
+    return sizes
