@@ -32,6 +32,7 @@ from graphopt.operators import (
     Transpose,
     Unsqueeze,
 )
+from graphopt.operators.axes import of_ones
 from graphopt.operators.pool import POOLS
 from graphopt.operators.reduce import POSITIONS, REDUCTIONS
 from graphopt.rewrite import Driver, Log, OpRule, Outcome, Rewriter
@@ -462,3 +463,41 @@ def test_cuts_that_take_all(dim: int | None) -> None:
         sizes = range(6) if dim is None else [dim]
         takes = all(cut.positions(size) == range(size) for size in sizes)
         assert cut.takes_all(dim) == takes, cut
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "axes"),
+    [
+        ((2, 3), (1, 2, 1, 3), (0, 2)), ((1, 2, 1, 3), (2, 3), (0, 2)), (("n", "m"), ("n", "m", 1), (2,)),
+        ((1, 1, 4), (1, 4), (1,)), ((), (1,), (0,)), ((2, 3), (2, 3), None), ((1, 2), (2, 1), None),
+        ((2, 3), (3, 2, 1), None), (("n", 1, "m"), ("m",), None), ((1, 2), (1, 2, 3), None),
+    ],
+)  # fmt: skip
+def test_ones_that_make_the_difference(before: Any, after: Any, axes: tuple[int, ...] | None) -> None:
+    value = Model.load(model("Transpose", 13)).graph.inputs[0]
+    if axes is None:
+        with pytest.raises(Decline, match="by axes of size 1 alone"):
+            of_ones(value, before, after)
+    else:
+        found = of_ones(value, before, after)
+        assert (type(found), found.axes) == (Unsqueeze if len(after) > len(before) else Squeeze, axes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "target"),
+    [
+        (("n", 12), (0, 12)), ((3, "n", 4), (3, -1, 4)), (("n", "m"), None), ((None, 12), (-1, 12)),
+        (("n", None), None), ((12, None, None), None), ((0, "n"), None), (("n", 3, 4, 1), (0, 3, 4, 1)),
+    ],
+)  # fmt: skip
+def test_reshapes_to_shapes_with_names(shape: Any, target: tuple[int, ...] | None) -> None:
+    x = helper.make_tensor_value_info("x", 1, ["n", 3, 4])
+    node = helper.make_node("Identity", ["x"], ["y"])
+    y = helper.make_empty_tensor_value_info("y")
+    proto = helper.make_model(helper.make_graph([node], "g", [x], [y]), ir_version=8)
+    value = Model.load(proto).graph.inputs[0]
+    if target is None:
+        with pytest.raises(Decline, match="no constant shape"):
+            Reshape.to(value, shape)
+    else:
+        assert Reshape.to(value, shape).target == target

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 
 from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size
 from graphopt.analysis.shapes.positions import PositionAnalysis, Positions, of_numbers, wide
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Model, Node, Value
-from graphopt.operators.axes import from_front
+from graphopt.operators import Reshape
+from graphopt.operators.axes import from_front, of_ones
 from graphopt.rewrite import GraphPass, Rewriter
-from graphopt_passes.fusion.reshapes import RESHAPES, constant_target, insert_or_remove_ones
+from graphopt_passes.fusion.reshapes import RESHAPES
 
 _COUNTS = frozenset({"Range", "Slice"})
 """Where positions come from when they are not constant."""
@@ -172,12 +174,9 @@ def _reshaped(source: Value, after: Shape, analysis: ShapeAnalysis, rw: Rewriter
     if before == after:
         return source
     if wide(before) == wide(after):
-        simple = insert_or_remove_ones(source, before, after, rw)
-        if simple is not None:
-            return simple
+        with suppress(Decline):
+            return of_ones(source, before, after).write(rw)
     named = analysis.to_dims(after)
-    target = constant_target(source, named) if named is not None else None
-    if target is None or any(not isinstance(dim, int) for dim in before):
+    if named is None or any(not isinstance(dim, int) for dim in before):
         raise Decline
-    made: Value = rw.op("Reshape", source, shape=target)
-    return made
+    return Reshape.to(source, named).write(rw)

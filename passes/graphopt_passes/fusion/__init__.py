@@ -8,7 +8,7 @@ PASSES: dict[str, str] = {
     "fuse_add_bias_into_conv": "fusion.affine:FuseAddBiasIntoConv",
     "fuse_affine_into_concatenated_convs": "fusion.affine:FuseAffineIntoConcatenatedConvs",
     "fuse_bn_into_conv": "fusion.affine:FuseBnIntoConv",
-    "fuse_concat_into_reshape": "fusion.concat:FuseConcatIntoReshape",
+    "fuse_concat_into_reshape": "fusion.reshapes:FuseConcatIntoReshape",
     "fuse_consecutive_concats": "fusion.consecutive:FuseConsecutiveConcats",
     "fuse_consecutive_log_softmax": "fusion.consecutive:FuseConsecutiveLogSoftmax",
     "fuse_consecutive_reduce_unsqueeze": "fusion.consecutive:FuseConsecutiveReduceUnsqueeze",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from graphopt.ir import Dim, Node, Value
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import made_by
-from graphopt_passes.fusion.reshapes import RESHAPES, constant_target
+from graphopt.errors import Decline
+from graphopt.ir import Dim, Node
+from graphopt.operators import Reshape, Transpose
+from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt_passes.fusion.reshapes import RESHAPES
 
 
 class FuseReshapeIntoTranspose(OpRule):
@@ -26,37 +25,20 @@ class FuseReshapeIntoTranspose(OpRule):
     opsets = "5-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Find out of which dimension each dimension of the result is."""
-        middle, result = node.input(0), node.outputs[0]
-        transpose = made_by(middle, "Transpose")
-        if middle is None or result is None or transpose is None:
-            return None
-        between = transpose.input(0)
-        first = made_by(between, *RESHAPES)
-        if between is None or first is None or not middle.one_use:
-            return None
-        x = first.input(0)
-        if x is None or transpose.graph is not node.graph or first.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", middle.name)
-        if middle.shape is None or result.shape is None or x.shape is None:
-            return Mismatch("the rank of {}, {} or {} is not known", x.name, middle.name, result.name)
-        groups = parted(middle.shape, result.shape)
-        if groups is None:
-            return Mismatch("{} does not only part dimensions of {}", result.name, middle.name)
-        perm = transpose.attr("perm") or tuple(range(len(groups)))[::-1]
-        order = _as_before(x.shape, result.shape, [axis for at in np.argsort(perm) for axis in groups[at]])
-        return self._moved(node, rw, x, result.shape, order)
-
-    def _moved(self, node: Node, rw: Rewriter, x: Value, shape: Sequence[Dim], order: list[int]) -> Outcome:
-        """Write the reshape, unless it does nothing, and the transpose behind it."""
+        """Find out of which dimension each dimension of the result is; by hand, as reshapes have four operators."""
+        middle, result = node.operand(0), node.result
+        moved = middle.source("Transpose", reader=node)
+        x = moved.operand(0).source(*RESHAPES, reader=node).operand(0)
+        if not middle.one_use:
+            raise Decline("{} has other readers", middle.name)
+        shape, otherwise = result.dims(), Decline("{} does not only part dimensions of {}", result.name, middle.name)
+        groups = _parted(middle.dims(), shape, otherwise)
+        order = _as_before(x.dims(), shape, [axis for at in Transpose.of(moved).inverse for axis in groups[at]])
         wanted = [shape[axis] for axis in order]
-        if x.shape is None or list(x.shape) != wanted or None in wanted:
-            target = constant_target(x, wanted)
-            if target is None:
-                return Mismatch("no constant shape takes {} to {}", x.name, tuple(wanted))
-            x = rw.op("Reshape", x, np.array(target, np.int64))
-        back = tuple(int(at) for at in np.argsort(order))
-        return rw.replace(node, [x if back == tuple(range(len(back))) else rw.op("Transpose", x, perm=back)])
+        if list(x.dims()) != wanted or None in wanted:
+            x = Reshape.to(x, wanted).write(rw)
+        back = tuple(sorted(range(len(order)), key=order.__getitem__))
+        return rw.replace(node, [Transpose(x, back).write(rw)])
 
 
 def _as_before(before: Sequence[Dim], shape: Sequence[Dim], order: list[int]) -> list[int]:
@@ -74,60 +56,58 @@ def _as_before(before: Sequence[Dim], shape: Sequence[Dim], order: list[int]) ->
     return others
 
 
-def parted(before: Sequence[Dim], after: Sequence[Dim]) -> list[list[int]] | None:
+def _parted(before: Sequence[Dim], after: Sequence[Dim], otherwise: Decline) -> list[list[int]]:
     """Which axes of `after` each axis of `before` becomes, where a reshape only parts dimensions.
 
     Args:
         before: the shape that is reshaped; two dimensions of one name are equal.
         after: the shape that it becomes.
+        otherwise: what is raised where it is not known to be so.
 
     Returns:
-        For each axis of `before` the axes of `after`, in order, none for some of size 1; None when it is not known
-        to be so.
+        For each axis of `before` the axes of `after`, in order, none for some of size 1.
     """
-    low, end_before, end_after = 0, len(before), len(after)
-    while low < min(end_before, end_after) and before[low] is not None and before[low] == after[low]:
-        low += 1
-    while (
-        low < min(end_before, end_after)
-        and before[end_before - 1] is not None
-        and before[end_before - 1] == after[end_after - 1]
-    ):
-        end_before, end_after = end_before - 1, end_after - 1
-    inner = _parted_inner(before[low:end_before], after[low:end_after])
-    if inner is None:
-        return None
+    low = _equal(before, after)
+    high = _equal(before[low:][::-1], after[low:][::-1])
+    end = len(after) - high
+    inner, ones = _parted_inner(before[low : len(before) - high], after[low:end], otherwise)
     groups = [[axis] for axis in range(low)]
-    groups += [[low + axis for axis in group] for group in inner[0]]
-    groups += [[end_after + axis] for axis in range(len(before) - end_before)]
-    ones = [low + axis for axis in inner[1]]
+    groups += [[low + axis for axis in group] for group in inner]
+    groups += [[axis] for axis in range(end, len(after))]
     if ones and not groups:
-        return None
-    if ones:
-        beside = low + len(inner[0])
-        if beside < len(groups):
-            groups[beside][:0] = ones
-        else:
-            groups[-1] += ones
+        raise otherwise
+    if low + len(inner) < len(groups):
+        groups[low + len(inner)][:0] = [low + axis for axis in ones]
+    elif ones:
+        groups[-1] += [low + axis for axis in ones]
     return groups
 
 
-def _parted_inner(before: Sequence[Dim], after: Sequence[Dim]) -> tuple[list[list[int]], list[int]] | None:
+def _equal(before: Sequence[Dim], after: Sequence[Dim]) -> int:
+    """How many dimensions in front are known to be the same."""
+    count = 0
+    while count < min(len(before), len(after)) and before[count] is not None and before[count] == after[count]:
+        count += 1
+    return count
+
+
+def _parted_inner(before: Sequence[Dim], after: Sequence[Dim], otherwise: Decline) -> tuple[list[list[int]], list[int]]:
     """The groups, and the axes of size 1 behind all of them."""
     if len(before) == 1:
         return [list(range(len(after)))], []
-    if not all(isinstance(dim, int) and dim > 0 for dim in (*before, *after)):
-        return None
-    sizes = [dim for dim in after if isinstance(dim, int)]
+    sizes = [dim for dim in after if isinstance(dim, int) and dim > 0]
     groups: list[list[int]] = []
     at = 0
     for dim in before:
-        assert isinstance(dim, int)
+        if not isinstance(dim, int) or dim < 1 or len(sizes) < len(after):
+            raise otherwise
         start, product = at, 1
         while at < len(sizes) and (product < dim or (dim == 1 and at == start and sizes[at] == 1)):
             product *= sizes[at]
             at += 1
         if product != dim:
-            return None
+            raise otherwise
         groups.append(list(range(start, at)))
-    return (groups, list(range(at, len(sizes)))) if set(sizes[at:]) <= {1} else None
+    if any(dim != 1 for dim in after[at:]):
+        raise otherwise
+    return groups, list(range(at, len(after)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 
@@ -114,3 +114,28 @@ class Unsqueeze:
         """The operator, in the form of the opset of the graph."""
         unsqueezed: Value = to.op("Unsqueeze", self.x, axes=self.axes)
         return unsqueezed
+
+
+def of_ones(x: Value, before: Sequence[object], after: Sequence[object]) -> Squeeze | Unsqueeze:
+    """What makes one shape of another by axes of size 1 alone.
+
+    Args:
+        x: the value.
+        before: its shape.
+        after: the shape to come to.
+
+    Raises:
+        Decline: that takes both operators, neither, or something else.
+    """
+    view: type[Squeeze | Unsqueeze] = Unsqueeze if len(after) > len(before) else Squeeze
+    longer, shorter = (after, before) if view is Unsqueeze else (before, after)
+    axes: list[int] = []
+    at = 0
+    for axis, dim in enumerate(longer):
+        if at < len(shorter) and dim == shorter[at]:
+            at += 1
+        else:
+            axes.append(axis)
+    if not axes or at < len(shorter) or any(longer[axis] != 1 for axis in axes):
+        raise Decline("{} does not differ from {} by axes of size 1 alone", tuple(after), tuple(before))
+    return view(x, tuple(axes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphopt.errors import Decline
@@ -40,6 +41,24 @@ class Reshape:
         if target is None:
             raise Decline("no shape is given")
         return cls(x, target, bool(node.attr("allowzero", 0)))
+
+    @classmethod
+    def to(cls, x: Value, shape: Sequence[Dim]) -> Reshape:
+        """The reshape of a value to a shape: 0 copies a size of the same name, one -1 is what is not known.
+
+        Raises:
+            Decline: no constant says that for every size of the names, or a dimension has size 0.
+        """
+        before = x.shape or ()
+        target: list[int] = []
+        for axis, dim in enumerate(shape):
+            if isinstance(dim, int):
+                target.append(dim)
+            else:
+                target.append(0 if dim is not None and axis < len(before) and before[axis] == dim else -1)
+        if 0 in shape or target.count(-1) > 1 or (-1 in target and 0 in target):
+            raise Decline("no constant shape takes {} to {}", x.name, tuple(shape))
+        return cls(x, tuple(target))
 
     @classmethod
     def _of_flatten(cls, node: Node, x: Value) -> Reshape:
