@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-all lint types layers unit docs bench clean
+.PHONY: demo test test-all fuzz lint types layers unit docs bench clean
 
 demo: $(STAMP)
 	$(BIN)/graphopt demo
@@ -27,6 +27,11 @@ unit: $(STAMP)
 # Everything, the whole zoo at every level included: about half an hour on two cores.
 test-all: lint types layers
 	$(BIN)/pytest -q -n 2
+
+# Random models for every kind of bug that review found, with many more seeds than `make test` takes; about an hour.
+fuzz: $(STAMP)
+	$(BIN)/pytest -q -n 2 tests/property tests/hostile tests/models/test_twice.py \
+		tests/passes/test_layout_lanes.py tests/passes/test_layout_property.py
 
 # The pages that are written from the code: one for each pass, and the table of the other optimizers' passes.
 docs: $(STAMP)
