@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from graphopt.errors import Decline
 from graphopt.ir import Node
-from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
 
-_SATURATING = frozenset({"Exp", "Log", "Sqrt", "Sigmoid", "Tanh", "Relu"})
+_SATURATING = ("Exp", "Log", "Sqrt", "Sigmoid", "Tanh", "Relu")
 
 
 class EliminateNopMonotoneArgmax(OpRule):
@@ -27,24 +28,13 @@ class EliminateNopMonotoneArgmax(OpRule):
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look one step up and compare the axes."""
-        value = node.inputs[0]
-        first = value.producer if value is not None else None
-        if value is None or first is None:
-            return None
+        """Compare the axes; no pattern, for it has to count them from the front and stays where it is."""
+        value = node.operand(0)
+        first = value.source("Softmax", "LogSoftmax", *_SATURATING, reader=node)
         if first.op in _SATURATING:
-            return Mismatch("{} makes different elements equal", first.op)
-        if first.op not in ("Softmax", "LogSoftmax"):
-            return None
-        if first.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", value.name)
-        x = first.inputs[0]
-        if value.rank is None:
-            return Mismatch("the rank of {} is not known", value.name)
-        rank = value.rank or 1
-        along, over = node.attr("axis", 0) % rank, first.attr("axis", 1) % rank
+            raise Decline("{} makes different elements equal", first.op)
+        along, over = value.axis(node.attr("axis", 0)), value.axis(first.attr("axis", 1))
         # Before opset 13 all axes from the given one on are normalized together.
-        same = over <= along if node.graph.opset() < 13 else over == along
-        if not same:
-            return Mismatch("{} goes over axis {}, ArgMax over {}", first.op, over, along)
-        return rw.set_input(node, 0, x)
+        if over != along and (over > along or node.graph.opset() >= 13):
+            raise Decline("{} goes over axis {}, ArgMax over {}", first.op, over, along)
+        return rw.set_input(node, 0, first.operand(0))

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Node
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt.rewrite import OpRule, Outcome, Rewriter
 
 
 class EliminateNopCast(OpRule):
@@ -24,20 +25,12 @@ class EliminateNopCast(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Compare the element types."""
-        x = node.inputs[0]
-        target = _target(node)
-        if x is None or target is None:
-            return None
+        x = node.operand(0)
+        target = node.operand(1).dtype if node.op == "CastLike" else node.attr("to")
+        if isinstance(target, str):  # opset 1 names the type
+            target = dict(TensorProto.DataType.items()).get(target.upper())
         if x.dtype is None:
-            return Mismatch("the element type of {} is not known", x.name)
-        return rw.replace(node, [x]) if x.dtype == target else None
-
-
-def _target(node: Node) -> int | None:
-    if node.op == "CastLike":
-        like = node.input(1)
-        return like.dtype if like is not None else None
-    to = node.attr("to")
-    if isinstance(to, str):  # opset 1 names the type
-        return dict(TensorProto.DataType.items()).get(to.upper())
-    return to if isinstance(to, int) else None
+            raise Decline("the element type of {} is not known", x.name)
+        if x.dtype != target:
+            raise Decline
+        return rw.replace(node, [x])

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from graphopt.analysis.calls import called_function
 from graphopt.analysis.purity import is_removable
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Model
 from graphopt.rewrite import GraphPass, Rewriter
 
@@ -29,10 +30,10 @@ class EliminateDeadend(GraphPass):
         for node in reversed(graph):
             if any(value is not None and value.uses for value in node.outputs):
                 continue
-            if is_removable(node):
+            with rw.attempt(node):
+                if not is_removable(node):
+                    raise Decline("{} may do more than compute its outputs", node.op)
                 rw.erase(node)
-            else:
-                rw.decline("{} may do more than compute its outputs", node.op, node=node)
 
 
 class EliminateUnusedInitializer(GraphPass):

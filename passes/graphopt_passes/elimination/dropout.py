@@ -6,8 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Tensor
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
+from graphopt.rewrite import OpRule, Outcome, Rewriter
 
 
 class EliminateNopDropout(OpRule):
@@ -28,31 +29,18 @@ class EliminateNopDropout(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Let the input stand for the output."""
-        problem = _may_drop(node)
-        if problem is not None:
-            return problem
-        x, mask = node.inputs[0], node.output(1)
+        if _may_train(node) and node.number("ratio") != 0:
+            raise Decline("it may train")
+        x, mask = node.operand(0), node.output(1)
         if mask is None or not mask.uses:
             return rw.replace(node, [x, None])
         if node.graph.opset() < 12:
-            return Mismatch("mask {} is used, and its contents are open before opset 12", mask.name)
+            raise Decline("mask {} is used, and its contents are open before opset 12", mask.name)
         true = Tensor.from_array(np.array([True]))
         return rw.replace(node, [x, rw.op("ConstantOfShape", rw.op("Shape", x), value=true)])
 
 
-def _may_drop(node: Node) -> Mismatch | None:
-    """Why elements may be dropped; None when they cannot."""
-    opset = node.graph.opset()
-    if opset < 12:
-        if opset < 7 and not node.attr("is_test", 0) and node.attr("ratio", 0.5) != 0:
-            return Mismatch("is_test is not set")
-        return None
-    mode = node.input(2)
-    training = mode.const(64) if mode is not None else np.array(False)
-    if training is not None and not training.any():
-        return None
-    ratio = node.input(1)
-    rate = ratio.const(64) if ratio is not None else None
-    if rate is not None and rate.size == 1 and rate.reshape(-1)[0] == 0:
-        return None
-    return Mismatch("it may train: training_mode is not false")
+def _may_train(node: Node) -> bool:
+    """Whether it may be in training: as `is_test` says until opset 6, and `training_mode` from 12 on."""
+    training = node.input(2)
+    return not node.attr("is_test", 1) or (training is not None and not training.holds(False))

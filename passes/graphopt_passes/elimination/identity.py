@@ -20,4 +20,4 @@ class EliminateIdentity(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Let the input stand for the output."""
-        return rw.replace(node, [node.inputs[0]])
+        return rw.replace(node, [node.operand(0)])

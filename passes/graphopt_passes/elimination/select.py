@@ -6,23 +6,24 @@ from typing import ClassVar
 
 import numpy as np
 
-from graphopt.ir import Dim, Node, Value
-from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import all_equal, same_shape
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+
+_ADDING_UP = ("Mean", "Sum")
 
 
 class EliminateNopVariadic(OpRule):
     """Remove `Max`, `Mean`, `Min` and `Sum` of one input, and `And`, `Or`, `Max`, `Min` of a value with itself."""
 
     name = "eliminate_nop_variadic"
-    ops = ("And", "BitwiseAnd", "BitwiseOr", "Max", "Mean", "Min", "Or", "Sum")
+    ops = ("And", "BitwiseAnd", "BitwiseOr", "Max", "Min", "Or", *_ADDING_UP)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Count the different inputs."""
-        distinct = set(node.inputs)
-        if len(distinct) != 1 or (len(node.inputs) > 1 and node.op in ("Mean", "Sum")):
-            return None
-        return rw.replace(node, [node.inputs[0]])
+        """Count the different operands."""
+        if len(set(node.inputs)) != 1 or (len(node.inputs) > 1 and node.op in _ADDING_UP):
+            raise Decline
+        return rw.replace(node, [node.operand(0)])
 
 
 class EliminateNopWhere(OpRule):
@@ -38,27 +39,22 @@ class EliminateNopWhere(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Find what is always chosen, then compare the shapes."""
-        condition, x, z = node.inputs
-        y = node.outputs[0]
-        if condition is None or x is None or z is None or y is None:
-            return None
-        chosen = x if x is z or all_equal(condition, True) else z if all_equal(condition, False) else None
-        if chosen is None:
-            return None
-        if same_shape(chosen, y) or all(other is chosen or _fits(other, chosen) for other in (condition, x, z)):
-            return rw.replace(node, [chosen])
-        return Mismatch("broadcasting may enlarge {}", chosen.name)
+        operands = condition, x, other = node.operand(0), node.operand(1), node.operand(2)
+        chosen = _chosen(condition, x, other)
+        if not chosen.has_shape_of(node.result):
+            for value in operands:
+                if value is not chosen:
+                    value.check_fits(chosen)
+        return rw.replace(node, [chosen])
 
 
-def _fits(value: Value, into: Value) -> bool:
-    """Whether broadcasting with `value` surely leaves the shape of `into` as it is."""
-    shape: tuple[Dim, ...] | None = value.shape
-    if shape == ():
-        return True
-    if shape is None or into.shape is None or len(shape) > len(into.shape):
-        return False
-    last = into.shape[len(into.shape) - len(shape) :]
-    return all(dim == 1 or (dim is not None and dim == size) for dim, size in zip(shape, last, strict=True))
+def _chosen(condition: Value, x: Value, other: Value) -> Value:
+    """The operand that `Where` takes every element from."""
+    if x is other or condition.holds(True):
+        return x
+    if condition.holds(False):
+        return other
+    raise Decline
 
 
 class EliminateNopScatter(OpRule):
@@ -70,18 +66,17 @@ class EliminateNopScatter(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Compare the indices with 0, 1, 2, ... up to the size."""
-        data, indices, updates = node.inputs
-        if data is None or indices is None or updates is None or node.attr("reduction", "none") != "none":
-            return None
-        shape = indices.shape
-        if shape is None or len(shape) != 2 or shape[1] != 1 or not indices.is_const:
-            return None
-        if not same_shape(data, updates):
-            return Mismatch("the shapes of {} and {} are not known to be equal", data.name, updates.name)
-        found = indices.const()
-        rows = data.shape[0] if data.shape else None
-        if found is None or not isinstance(rows, int) or rows != len(found):
-            return Mismatch("it writes {} of {} slices", shape[0], rows or "unknown")
-        if not np.array_equal(np.where(found < 0, found + rows, found).reshape(-1), np.arange(rows)):
-            return Mismatch("it writes the slices in another order")
+        data, indices, updates = node.operand(0), node.operand(1), node.operand(2)
+        if node.attr("reduction", "none") != "none" or not indices.is_const:
+            raise Decline
+        count, depth = indices.sizes() if indices.rank == 2 else (0, 0)
+        if depth != 1:
+            raise Decline
+        if not data.has_shape_of(updates):
+            raise Decline("the shapes of {} and {} are not known to be equal", data.name, updates.name)
+        rows, written = data.size(0), indices.array().reshape(-1)
+        if count != rows:
+            raise Decline("it writes {} of {} slices", count, rows)
+        if not np.array_equal(np.where(written < 0, written + rows, written), np.arange(rows)):
+            raise Decline("it writes the slices in another order")
         return rw.replace(node, [updates])

@@ -1,22 +1,18 @@
-"""Sequences and optionals that are built only to be taken apart."""
+"""Sequences that are built only to be taken apart."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 import numpy as np
-import onnx
 
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt.rewrite.legality import is_visible
-from graphopt_passes.elimination.facts import constant_ints
+from graphopt.errors import Decline
+from graphopt.ir import Node
+from graphopt.operators import Elements
+from graphopt.rewrite import OpRule, Outcome, Rewriter
 
 _MOST_COPIED = 32
 """A longer list of elements is not written a second time for another reader."""
-
-_AXES_AS_INPUT = 13
-"""From this opset on `Unsqueeze` is told its axes by an input."""
 
 
 class EliminateSequenceAtConstruct(OpRule):
@@ -27,17 +23,8 @@ class EliminateSequenceAtConstruct(OpRule):
     peers: ClassVar[dict[str, str]] = {"onnxsim": "eliminate_sequence_at_construct"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look one step up and read the position."""
-        elements = _elements(node)
-        position = node.inputs[1]
-        if elements is None or isinstance(elements, Mismatch) or position is None:
-            return elements if isinstance(elements, Mismatch) else None
-        at = constant_ints(position)
-        if isinstance(at, Mismatch):
-            return at
-        if len(at) != 1 or not -len(elements) <= at[0] < len(elements):
-            return Mismatch("there is no element {} among {}", at[0] if at else None, len(elements))
-        return rw.replace(node, [elements[at[0]]])
+        """The element at the position."""
+        return rw.replace(node, [Elements.of(node.operand(0)).at(node.operand(1).integer())])
 
 
 class EliminateSequenceLengthConstruct(OpRule):
@@ -48,51 +35,51 @@ class EliminateSequenceLengthConstruct(OpRule):
     peers: ClassVar[dict[str, str]] = {"onnxsim": "eliminate_sequence_length_construct"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look one step up and count."""
-        first = _producer(node)
-        if first is None or first.op not in _ELEMENTS_KNOWN:
-            return None
-        return rw.replace(node, [rw.constant(np.array(len(first.inputs), np.int64))])
+        """Count them."""
+        count = len(Elements.of(node.operand(0)).values)
+        return rw.replace(node, [rw.constant(np.array(count, np.int64))])
 
 
-class FuseSequenceInsertIntoConstruct(OpRule):
+class ChangedSequence(OpRule):
+    """Make one `SequenceConstruct` of a sequence whose elements are known and a change of it."""
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """The elements after the change."""
+        sequence = node.operand(0)
+        elements = Elements.of(sequence)
+        if len(elements.values) > _MOST_COPIED and not sequence.one_use:
+            raise Decline("{} has {} elements and other readers", sequence.name, len(elements.values))
+        return rw.replace(node, [self.change(elements, node).write(rw)])
+
+    def change(self, elements: Elements, node: Node) -> Elements:
+        """What the node makes of the elements."""
+        raise NotImplementedError
+
+
+class FuseSequenceInsertIntoConstruct(ChangedSequence):
     """Make one `SequenceConstruct` of `SequenceInsert` into a sequence whose elements are known."""
 
     name = "fuse_sequence_insert_into_construct"
     ops = ("SequenceInsert",)
     peers: ClassVar[dict[str, str]] = {"onnxscript": "FoldConstantsPass"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Find the place among the elements."""
-        elements, value = _elements_to_change(node), node.input(1)
-        if elements is None or isinstance(elements, Mismatch) or value is None:
-            return elements if isinstance(elements, Mismatch) else None
-        at = _position(node, 2, len(elements), len(elements) + 1)
-        if isinstance(at, Mismatch):
-            return at
-        elements.insert(at, value)
-        return rw.replace(node, [rw.op("SequenceConstruct", *elements)])
+    def change(self, elements: Elements, node: Node) -> Elements:
+        """One more."""
+        position = node.input(2)
+        return elements.inserting(node.operand(1), None if position is None else position.integer())
 
 
-class FuseSequenceEraseIntoConstruct(OpRule):
+class FuseSequenceEraseIntoConstruct(ChangedSequence):
     """Leave an element out of a `SequenceConstruct` where `SequenceErase` would take it away again."""
 
     name = "fuse_sequence_erase_into_construct"
     ops = ("SequenceErase",)
     peers: ClassVar[dict[str, str]] = {"onnxscript": "FoldConstantsPass"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Find the element; one has to be left."""
-        elements = _elements_to_change(node)
-        if elements is None or isinstance(elements, Mismatch):
-            return elements
-        at = _position(node, 1, len(elements) - 1, len(elements))
-        if isinstance(at, Mismatch):
-            return at
-        if len(elements) == 1:
-            return Mismatch("nothing would be left")
-        del elements[at]
-        return rw.replace(node, [rw.op("SequenceConstruct", *elements)])
+    def change(self, elements: Elements, node: Node) -> Elements:
+        """One less; one has to be left."""
+        position = node.input(1)
+        return elements.erasing(-1 if position is None else position.integer())
 
 
 class ReplaceConcatFromSequenceWithConcat(OpRule):
@@ -103,103 +90,12 @@ class ReplaceConcatFromSequenceWithConcat(OpRule):
     peers: ClassVar[dict[str, str]] = {"onnxscript": "FoldConstantsPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look one step up; along a new axis each element gets that axis first."""
-        elements = _elements(node)
-        if elements is None or isinstance(elements, Mismatch):
-            return elements
-        axis = node.attr("axis")
-        if not elements or axis is None:
-            return Mismatch("there is nothing to join")
-        if not node.attr("new_axis", 0):
-            return rw.replace(node, [rw.op("Concat", *elements, axis=axis)])
-        if node.graph.opset() >= _AXES_AS_INPUT:
-            axes = rw.constant(np.array([axis], np.int64))
-            elements = [rw.op("Unsqueeze", value, axes) for value in elements]
-        else:
-            elements = [rw.op("Unsqueeze", value, axes=(axis,)) for value in elements]
-        return rw.replace(node, [rw.op("Concat", *elements, axis=axis)])
-
-
-class EliminateOptionalGetElement(OpRule):
-    """Take the value directly where `OptionalGetElement` reads an `Optional`, or what is no optional at all."""
-
-    name = "eliminate_optional_get_element"
-    ops = ("OptionalGetElement",)
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "eliminate_optional_get_element"}
-
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look one step up."""
-        value = node.inputs[0]
-        if value is not None and _is_given(value):
-            return rw.replace(node, [value])
-        first = _producer(node)
-        if first is None or first.op != "Optional":
-            return None
-        if not first.inputs or first.inputs[0] is None:
-            return Mismatch("the optional is empty")
-        if not is_visible(first.inputs[0], node.graph):
-            return Mismatch("{} is hidden where it would be read", first.inputs[0].name)
-        return rw.replace(node, [first.inputs[0]])
-
-
-class EliminateOptionalHasElement(OpRule):
-    """Replace `OptionalHasElement` by its answer, where it reads an `Optional` or what is no optional at all."""
-
-    name = "eliminate_optional_has_element"
-    ops = ("OptionalHasElement",)
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "eliminate_optional_has_element"}
-
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look one step up."""
-        value = node.input(0)
-        first = value.producer if value is not None else None
-        if value is None or _is_given(value):
-            return rw.replace(node, [rw.constant(np.array(value is not None))])
-        if first is None or first.op != "Optional":
-            return None
-        return rw.replace(node, [rw.constant(np.array(bool(first.inputs) and first.inputs[0] is not None))])
-
-
-_ELEMENTS_KNOWN = ("SequenceConstruct", "SequenceEmpty")
-
-
-def _producer(node: Node) -> Node | None:
-    value = node.input(0)
-    return value.producer if value is not None else None
-
-
-def _elements(node: Node) -> list[Value] | Mismatch | None:
-    """The elements of the sequence that a node reads first, when it is known what they are and they can be read."""
-    first = _producer(node)
-    if first is None or first.op not in _ELEMENTS_KNOWN:
-        return None
-    elements = [value for value in first.inputs if value is not None]
-    hidden = next((value for value in elements if not is_visible(value, node.graph)), None)
-    return elements if hidden is None else Mismatch("{} is hidden where it would be read", hidden.name)
-
-
-def _elements_to_change(node: Node) -> list[Value] | Mismatch | None:
-    """The elements of a sequence of which another one is to be made."""
-    elements = _elements(node)
-    sequence = node.input(0)
-    if isinstance(elements, list) and len(elements) > _MOST_COPIED and sequence is not None and not sequence.one_use:
-        return Mismatch("{} has {} elements and other readers", sequence.name, len(elements))
-    return elements
-
-
-def _position(node: Node, index: int, default: int, count: int) -> int | Mismatch:
-    """A position among `count`, counted from the front; negative ones are counted from the end of the elements."""
-    value = node.input(index)
-    stated = (default,) if value is None else constant_ints(value)
-    if isinstance(stated, Mismatch):
-        return stated
-    elements = count - 1 if node.op == "SequenceInsert" else count
-    if len(stated) != 1 or not -elements <= stated[0] < count:
-        return Mismatch("there is no position {} among {}", stated[0] if stated else None, elements)
-    return stated[0] + elements if stated[0] < 0 else stated[0]
-
-
-def _is_given(value: Value) -> bool:
-    """Whether the type of a value says that it is no optional."""
-    known = value.type
-    return value.dtype is not None or (isinstance(known, onnx.TypeProto) and known.HasField("sequence_type"))
+        """Join them; along a new axis each element gets that axis first."""
+        parts, axis = Elements.of(node.operand(0)).values, node.attr("axis")
+        if not parts:
+            raise Decline("there is nothing to join")
+        if node.attr("new_axis", 0):
+            first = rw.op("Unsqueeze", parts[0], axes=(axis,)).producer  # the others share its list of axes
+            others = [rw.op("Unsqueeze", part, *first.inputs[1:], **first.attrs) for part in parts[1:]]
+            parts = (first.result, *others)
+        return rw.replace(node, [rw.op("Concat", *parts, axis=axis)])

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import onnx
 
 from graphopt.analysis.purity import is_deterministic
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, Value
 from graphopt.rewrite import GraphPass, Rewriter
-from graphopt.rewrite.legality import is_visible
 
 _SWAPPABLE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 """Operators whose two inputs may trade places bit for bit. Max and Min may not: the sign of zero tells them apart."""
@@ -74,13 +74,9 @@ def _merge(node: Node, scopes: list[Scope], rw: Rewriter) -> None:
 
 
 def _replaced(node: Node, twin: Node, rw: Rewriter) -> bool:
-    if not is_deterministic(node):
-        rw.decline("{} need not give the same twice", node.op, node=node)
-        return False
-    if not all(value is None or is_visible(value, node.graph) for value in twin.outputs):
-        rw.decline("a name of an outer graph is hidden", node=node)
-        return False
     with rw.attempt(node):
+        if not is_deterministic(node):
+            raise Decline("{} need not give the same twice", node.op)
         rw.replace(node, twin.outputs)
     return node.removed
 

@@ -6,17 +6,33 @@ from typing import ClassVar
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import Node
-from graphopt.rewrite import Mismatch, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import made_by
+from graphopt.operators import Transpose
+from graphopt.rewrite import OpRule, Outcome, Rewriter
 
-_SHAPE_KEEPING = frozenset({
+_MEASURES = ("Shape", "Size")
+
+_SHAPE_KEEPING = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "Ceil", "Celu", "Clip", "Cos",
     "Cosh", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log",
     "LogSoftmax", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Sinh",
     "Softmax", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "ThresholdedRelu",
-})  # fmt: skip
+)  # fmt: skip
 """Operators whose result has the shape of their first input, and that never fail on account of its contents."""
+
+
+def _only_measured(node: Node, *ops: str) -> Node:
+    """The operator whose result `Shape` and `Size` alone read; no pattern, for there may be any number of them.
+
+    Raises:
+        Decline: it is another one, or has other uses.
+    """
+    value = node.operand(0)
+    first = value.source(*ops, reader=node)
+    if value.is_output or any(user.op not in _MEASURES for user in value.users):
+        raise Decline("{} is not only measured", value.name)
+    return first
 
 
 class EliminateCastBeforeShape(OpRule):
@@ -26,20 +42,12 @@ class EliminateCastBeforeShape(OpRule):
     """
 
     name = "eliminate_cast_before_shape"
-    ops = ("Shape", "Size")
+    ops = _MEASURES
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "PreShapeNodeElimination"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look one step up."""
-        value = node.inputs[0]
-        first = made_by(value, *_SHAPE_KEEPING)
-        if value is None or first is None:
-            return None
-        if first.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", value.name)
-        if value.output_count or any(user.op not in self.ops for user in value.users):
-            return Mismatch("{} is not only measured", value.name)
-        return rw.set_input(node, 0, first.inputs[0])
+        return rw.set_input(node, 0, _only_measured(node, *_SHAPE_KEEPING).operand(0))
 
 
 class EliminateTransposeBeforeShape(OpRule):
@@ -49,29 +57,18 @@ class EliminateTransposeBeforeShape(OpRule):
     """
 
     name = "eliminate_transpose_before_shape"
-    ops = ("Shape", "Size")
+    ops = _MEASURES
     opsets = "9-"  # below, an old model cannot hold a new constant of integers
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "TransposeOptimizer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look one step up and read the permutation."""
-        value = node.inputs[0]
-        transpose = made_by(value, "Transpose")
-        if value is None or transpose is None or transpose.inputs[0] is None:
-            return None
-        x = transpose.inputs[0]
-        if transpose.graph is not node.graph:
-            return Mismatch("{} is computed in an outer graph", value.name)
-        if value.output_count or any(user.op not in self.ops for user in value.users):
-            return Mismatch("{} is not only measured", value.name)
+        first = _only_measured(node, "Transpose")
         if node.op == "Size":
-            return rw.set_input(node, 0, x)
-        rank = value.rank if value.rank is not None else x.rank
-        perm = transpose.attr("perm") or (range(rank)[::-1] if rank is not None else None)
-        if perm is None:
-            return Mismatch("the rank of {} is not known", x.name)
-        asked = np.array(perm[node.attr("start", 0) : node.attr("end", len(perm))], np.int64)
-        return rw.replace(node, [rw.op("Gather", rw.op("Shape", x), asked)])
+            return rw.set_input(node, 0, first.operand(0))
+        transpose = Transpose.of(first)
+        asked = transpose.perm[node.attr("start", 0) : node.attr("end")]
+        return rw.replace(node, [rw.op("Gather", rw.op("Shape", transpose.x), np.array(asked, np.int64))])
 
 
 _OPTIONAL_FROM = {"Dropout": 1, "GRU": 1, "LSTM": 1, "LayerNormalization": 1, "RNN": 1}
@@ -88,16 +85,10 @@ class EliminateUnusedOptionalOutputs(OpRule):
     ops = tuple(_OPTIONAL_FROM)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look at the outputs from the last one on."""
-        needed = len(node.outputs)
-        while needed > _OPTIONAL_FROM[node.op] and not _is_read(node, needed - 1):
-            needed -= 1
-        if needed == len(node.outputs):
-            return None
+        """Count the outputs up to the last that is read."""
+        read = [index for index, value in enumerate(node.outputs) if value is not None and value.uses]
+        needed = max((_OPTIONAL_FROM[node.op], *(index + 1 for index in read)))
+        if needed >= len(node.outputs):
+            raise Decline
         made = rw.op(node.op_type, *node.inputs, outputs=needed, **node.attrs)
-        return rw.replace(node, [made] if needed == 1 else list(made))
-
-
-def _is_read(node: Node, index: int) -> bool:
-    value = node.outputs[index]
-    return value is not None and value.uses > 0
+        return rw.replace(node, [made] if needed == 1 else made)

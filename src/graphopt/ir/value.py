@@ -184,6 +184,25 @@ class Value:
             raise Decline("{} is not constant", self.name)
         return tuple(tensor.array().reshape(-1).tolist())
 
+    def integer(self) -> int:
+        """The one integer that it holds, with any shape.
+
+        Raises:
+            Decline: it is not constant, or holds something else.
+        """
+        numbers = self.ints()
+        if len(numbers) != 1:
+            raise Decline("{} is not a single number", self.name)
+        return numbers[0]
+
+    def holds(self, number: float) -> bool:
+        """Whether it is constant, has an element, and every element is a number."""
+        array = self.const()
+        # the first element decides most cases
+        if array is None or not array.size or bool(array.item(0) != number) or array.dtype == object:
+            return False
+        return array.size == 1 or bool((array == number).all())
+
     @property
     def dtype(self) -> int | None:
         """Element type (`onnx.TensorProto.DataType`), or None when unknown or not a tensor."""
@@ -245,6 +264,27 @@ class Value:
         if not isinstance(size, int):
             raise Decline("the size of axis {} of {} is not known", axis, self.name)
         return size
+
+    def has_shape_of(self, other: Value) -> bool:
+        """Whether both shapes are known and equal: every dimension is the same number or the same symbol."""
+        a, b = self.shape, other.shape
+        return a is not None and None not in a and a == b
+
+    def check_fits(self, other: Value) -> None:
+        """See that broadcasting with it leaves the shape of another value as it is.
+
+        Raises:
+            Decline: it may enlarge that.
+        """
+        dims = self.dims()
+        if not dims:
+            return
+        others = other.dims()
+        if len(dims) > len(others):
+            raise Decline("{} of rank {} raises the rank of {}", self.name, len(dims), other.name)
+        for size, dim in zip(dims, others[len(others) - len(dims) :], strict=True):
+            if size is None or size not in (1, dim):
+                raise Decline("{} may stretch {} along an axis of size {}", self.name, other.name, dim or "unknown")
 
     def made_by(self, *ops: str) -> Node | None:
         """The node that computes it, when it is one of some operators; None when not."""

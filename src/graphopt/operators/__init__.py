@@ -16,12 +16,13 @@ from graphopt.operators.reduce import Reduction
 from graphopt.operators.reshape import Reshape
 from graphopt.operators.resize import Resize
 from graphopt.operators.selection import Selection
+from graphopt.operators.sequence import Elements
 from graphopt.operators.shape import Shape
 from graphopt.operators.slice import Cut, Slice
 from graphopt.operators.split import Split
 from graphopt.operators.transpose import Transpose
 
 __all__ = [
-    "Bounds", "Builder", "Concat", "Cut", "Gather", "Pad", "Pool", "Reduction", "Reshape", "Resize", "Selection",
-    "Shape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+    "Bounds", "Builder", "Concat", "Cut", "Elements", "Gather", "Pad", "Pool", "Reduction", "Reshape", "Resize",
+    "Selection", "Shape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
@@ -91,6 +91,25 @@ class Reshape:
                 left_over = math.prod(whole) // known
                 sizes[self.target.index(-1)] = left_over
         return tuple(sizes)
+
+    def reading(self, x: Value) -> Reshape:
+        """The same shape of the same elements, read from another value.
+
+        Args:
+            x: what holds the elements of this `x`, in their order.
+
+        Raises:
+            Decline: a size is copied that is neither fixed nor the same in both.
+        """
+        target = list(self.target)
+        for axis in [axis for axis, size in enumerate(target) if size == 0 and not self.allowzero]:
+            dim = self.x.dims()[self.x.axis(axis)]
+            if dim is not None and x.shape is not None and dim in x.shape[axis : axis + 1]:
+                continue
+            if not isinstance(dim, int) or dim == 0:
+                raise Decline("dimension {} is copied from {}, where it is not fixed", axis, self.x.name)
+            target[axis] = dim
+        return replace(self, x=x, target=tuple(target))
 
     def write(self, to: Builder) -> Value:
         """The operator, in the form of the opset of the graph."""

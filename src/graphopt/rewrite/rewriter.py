@@ -56,6 +56,22 @@ class Rewriter(Building):
         """
         return self.replace_all([(node, values)], detail=detail)
 
+    def pass_on(self, node: Node, value: Value) -> Fired:
+        """Let a value stand for what a node computes, or an `Identity` of it where both have names that must stay.
+
+        Args:
+            node: a node of one output, the last of several that together do nothing.
+            value: the value.
+
+        Raises:
+            Decline: that would not be legal; nothing changed.
+        """
+        try:
+            return self.replace(node, [value])
+        except Decline:
+            check_types(node.result, value)
+            return self.replace(node, [self.op("Identity", value)])
+
     def replace_all(
         self, pairs: Sequence[tuple[Node, Sequence[Value | None]]], *, anchor: Node | None = None, detail: str = ""
     ) -> Fired:

@@ -1,0 +1,86 @@
+"""Arithmetic with the neutral element."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+
+_EITHER, _RIGHT = True, False
+
+NEUTRAL: dict[str, tuple[float | bool, bool]] = {
+    "Add": (0, _EITHER), "Sub": (0, _RIGHT),
+    "Mul": (1, _EITHER), "Div": (1, _RIGHT), "Pow": (1, _RIGHT),
+    "And": (True, _EITHER), "Or": (False, _EITHER), "Xor": (False, _EITHER),
+    "BitwiseOr": (0, _EITHER), "BitwiseXor": (0, _EITHER), "BitShift": (0, _RIGHT),
+}  # fmt: skip
+"""Each operator with its neutral element, and the side that this stands on."""
+
+_EXACT_POWERS = FLOAT_TYPES | {TensorProto.INT32}
+"""Runtimes compute powers of 64-bit integers in double precision, so that only these are exact to begin with."""
+
+
+class NeutralElement(OpRule):
+    """Remove an operator of two operands one of which is its neutral element."""
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Keep the other operand, where broadcasting with the neutral one does not enlarge it."""
+        number, side = NEUTRAL[node.op]
+        x, neutral = node.operand(0), node.operand(1)
+        one_way = node.graph.opset() < 7  # the second operand is broadcast to the first, never the other way
+        if not neutral.holds(number):
+            x, neutral = neutral, x
+            if one_way or side is not _EITHER or not neutral.holds(number):
+                raise Decline
+        self.check(node, x, neutral)
+        if not one_way:
+            neutral.check_fits(x)
+        return rw.replace(node, [x])
+
+    def check(self, node: Node, x: Value, neutral: Value) -> None:
+        """Decline where the element is not neutral for all numbers."""
+
+
+class EliminateNopWithUnit(NeutralElement):
+    """Remove arithmetic with the neutral element: `x - 0`, `x * 1`, `x / 1`, `x ** 1`, `and true`, `or false`.
+
+    `Add` of 0 is included for integers, and for the float -0.0, which is the neutral element; adding +0.0 changes
+    the sign of a negative zero and has a pass of its own. Broadcasting must not enlarge the result.
+    """
+
+    name = "eliminate_nop_with_unit"
+    ops = tuple(NEUTRAL)
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_nop_with_unit",
+        "onnxruntime": "NoopElimination",
+        "onnxscript": "mul_by_1_rule",
+        "onnxsim": "eliminate_nop_with_unit",
+    }
+
+    def check(self, node: Node, x: Value, neutral: Value) -> None:
+        """Compare the sign of zero, and ask how exact a power is."""
+        if node.op == "Pow" and x.dtype not in _EXACT_POWERS:
+            raise Decline("powers of {} are not exact", x.name)
+        if node.op in ("Add", "Sub") and neutral.dtype in FLOAT_TYPES:
+            negative = node.op == "Add"
+            if (np.signbit(neutral.array()) != negative).any():
+                raise Decline("{} changes the sign of negative zeros", neutral.name)
+
+
+class EliminateAdditionOfZero(NeutralElement):
+    """Remove `x + 0.0` and `x - -0.0`, which change nothing but the sign of negative zeros."""
+
+    name = "eliminate_addition_of_zero"
+    ops = ("Add", "Sub")
+    numerics = Numerics.ROUNDING
+    peers: ClassVar[dict[str, str]] = {
+        "onnxoptimizer": "eliminate_nop_with_unit",
+        "onnxruntime": "NoopElimination",
+        "onnxscript": "add_0_rule",
+        "onnxsim": "eliminate_nop_with_unit",
+    }

@@ -1,0 +1,79 @@
+"""Operands that may be left out because they are zero: biases and initial states."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+
+_BIAS = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2, "QLinearConv": 8}
+_STATES = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6)}
+
+
+class EliminateZeroBias(OpRule):
+    """Leave out a bias of `Conv`, `ConvTranspose`, `Gemm` or `QLinearConv` that is all zero.
+
+    The sign of a zero result may change, hence the level `rounding`.
+    """
+
+    name = "eliminate_zero_bias"
+    ops = tuple(_BIAS)
+    numerics = Numerics.ROUNDING
+    peers: ClassVar[dict[str, str]] = {"onnxscript": "RemoveOptionalBiasFromConv"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """The bias is the last operand."""
+        at = _BIAS[node.op]
+        bias = node.input(at)
+        if bias is None or not bias.holds(0):
+            raise Decline
+        if node.op == "Gemm" and node.graph.opset() < 11:
+            raise Decline("Gemm needs its third input before opset 11")
+        return rw.replace(node, [rw.op(node.op_type, *node.inputs[:at], **node.attrs)])
+
+
+class EliminateZeroInitialState(OpRule):
+    """Leave out the initial state of `RNN`, `GRU` and `LSTM` where it is all zeros.
+
+    The zeros may be stored or spread out to a dynamic batch by `Expand`, `ConstantOfShape` and the like. The recurrent
+    weights have to be constant and finite, for a runtime may skip their product with a state that is not there.
+    """
+
+    name = "eliminate_zero_initial_state"
+    ops = tuple(_STATES)
+    opsets = "7-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look where each state comes from."""
+        given = {index: state for index in _STATES[node.op] if (state := node.input(index)) is not None}
+        zero = [index for index, state in given.items() if _is_zero(state)]
+        if not given:
+            raise Decline
+        if not zero:
+            raise Decline("{} is not known to be zero", next(iter(given.values())).name)
+        if not np.isfinite(node.operand(2).array()).all():
+            raise Decline("the recurrent weights are not finite")
+        return rw.set_inputs(node, dict.fromkeys(zero), "the initial state is zero")
+
+
+_COPIES = ("Expand", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze")
+"""Operators whose result holds nothing but elements of their first input."""
+
+_FURTHEST = 16
+
+
+def _is_zero(value: Value) -> bool:
+    """Whether a tensor of numbers holds nothing but zeros in every run."""
+    for _ in range(_FURTHEST):
+        if (copy := value.made_by(*_COPIES)) is None:
+            break
+        value = copy.operand(0)
+    filled = value.made_by("ConstantOfShape")
+    if filled is None:
+        return value.holds(0)
+    filler = filled.attr("value")
+    return filler is None or not filler.array().any()
