@@ -65,10 +65,9 @@ class _BeforeQuantize(PatternRule):
         """What limits `x`."""
         raise NotImplementedError
 
-    def pattern(self, op: Any, x: Pattern, scale: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern, scale: Pattern) -> Any:
         """The limit, and what quantizes."""
-        quantize: Pattern = op.QuantizeLinear(self.limited(op, x), scale, Opt(Var("zero")), _other_attrs=True)
-        return quantize
+        return op.QuantizeLinear(self.limited(op, x), scale, Opt(Var("zero")), _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Quantize the limits."""

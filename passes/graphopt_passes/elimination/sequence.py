@@ -96,6 +96,7 @@ class ReplaceConcatFromSequenceWithConcat(OpRule):
             raise Decline("there is nothing to join")
         if node.attr("new_axis", 0):
             first = rw.op("Unsqueeze", parts[0], axes=(axis,)).producer  # the others share its list of axes
+            assert first is not None
             others = [rw.op("Unsqueeze", part, *first.inputs[1:], **first.attrs) for part in parts[1:]]
             parts = (first.result, *others)
         return rw.replace(node, [rw.op("Concat", *parts, axis=axis)])

@@ -23,10 +23,9 @@ class AdjustAdd(PatternRule):
     default = False
     peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "adjust_add"}
 
-    def pattern(self, op: Any, x: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern) -> Any:
         """The constant stands first."""
-        total: Pattern = op.Add(Const("constant", silent=True), x, _ordered=True, _other_attrs=True)
-        return total
+        return op.Add(Const("constant", silent=True), x, _ordered=True, _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Swap the operands."""
@@ -35,8 +34,7 @@ class AdjustAdd(PatternRule):
         if rw.graph.opset() < BROADCASTING_SINCE:
             # The second operand was broadcast to the first, never the other way round.
             raise Decline("before opset 7 the operands of Add are not alike")
-        swapped: Value = rw.op("Add", m.x, m.constant)
-        return swapped
+        return rw.op("Add", m.x, m.constant)
 
 
 class AdjustSliceAndMatmul(PatternRule):
@@ -51,10 +49,9 @@ class AdjustSliceAndMatmul(PatternRule):
     default = False
     peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "adjust_slice_and_matmul"}
 
-    def pattern(self, op: Any) -> Pattern:
+    def pattern(self, op: Any) -> Any:
         """A part of a constant on the left."""
-        product: Pattern = op.MatMul(op.Slice(Const("data"), Rest("cut"), _bind="slice"), Const("right"))
-        return product
+        return op.MatMul(op.Slice(Const("data"), Rest("cut"), _bind="slice"), Const("right"))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """The part of the product, with axes from the front: the product of a vector has an axis less."""
@@ -68,5 +65,4 @@ class AdjustSliceAndMatmul(PatternRule):
             raise Decline("it cuts the axis that the product sums over")
         starts, ends, _, *steps = m.cut
         product = rw.op("MatMul", data, m.right)
-        part: Value = rw.op("Slice", product, starts, ends, np.array(front, np.int64), *steps)
-        return part
+        return rw.op("Slice", product, starts, ends, np.array(front, np.int64), *steps)

@@ -24,11 +24,10 @@ class FuseCastIntoConstantOfShape(PatternRule):
     opsets = "9-"
     peers: ClassVar[dict[str, str]] = {"onnxscript": "cast_constant_of_shape_rule"}
 
-    def pattern(self, op: Any, shape: Pattern) -> Pattern:
+    def pattern(self, op: Any, shape: Pattern) -> Any:
         """How the `Cast` rounds does not matter for a number that stays the same."""
         fill = op.ConstantOfShape(shape, value=Attr("value"))
-        cast: Pattern = op.Cast(fill, to=Attr("to"), _other_attrs=True)
-        return cast
+        return op.Cast(fill, to=Attr("to"), _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Convert the number."""
@@ -41,8 +40,7 @@ class FuseCastIntoConstantOfShape(PatternRule):
         if not same:
             raise Decline("the number is another one in type {}", T.DataType.Name(m.to))
         made = Tensor.from_array(converted.reshape(1), m.to)
-        filled: Value = rw.op("ConstantOfShape", m.shape, value=made)
-        return filled
+        return rw.op("ConstantOfShape", m.shape, value=made)
 
 
 _NUMBERS = frozenset({

@@ -44,7 +44,7 @@ class FuseConsecutiveMul(PatternRule):
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_consecutive_mul"}
 
-    def pattern(self, op: Any, x: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern) -> Any:
         """`x * one * two`, each of them perhaps divided by."""
         return _two_in_a_row(op, x, "Mul", "Div")
 
@@ -52,12 +52,10 @@ class FuseConsecutiveMul(PatternRule):
         """Multiply the constants."""
         one, two = _constants(m)
         divides = m.first.op == "Div", m.root.op == "Div"
-        joined: Value
         if one.dtype.kind in "iu":
             if any(divides):
                 raise Decline("integers are divided")
-            joined = rw.op("Mul", m.x, np.asarray(one * two))
-            return joined
+            return rw.op("Mul", m.x, np.asarray(one * two))
         if m.x.dtype not in FLOAT_TYPES:
             raise Decline("the element type of {} is not known", m.x.name)
         op = "Div" if all(divides) else "Mul"
@@ -68,8 +66,7 @@ class FuseConsecutiveMul(PatternRule):
         product = narrowed(factors[0] * factors[1], one.dtype, "constants")
         if _vanishes(factors, product):
             raise Decline("the new constants leave the range of their element type")
-        joined = rw.op(op, m.x, product)
-        return joined
+        return rw.op(op, m.x, product)
 
 
 def _check_direction(factors: list[np.ndarray]) -> None:
@@ -102,7 +99,7 @@ class FuseConsecutiveAdd(PatternRule):
     opsets = "7-"
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: Any, x: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern) -> Any:
         """`x + one + two`, each of them perhaps subtracted."""
         return _two_in_a_row(op, x, "Add", "Sub")
 
@@ -110,11 +107,9 @@ class FuseConsecutiveAdd(PatternRule):
         """Add the constants."""
         one, two = _constants(m)
         minus = m.first.op == "Sub", m.root.op == "Sub"
-        joined: Value
         if one.dtype.kind in "iu":
             total = (0 - one if minus[0] else one) + (0 - two if minus[1] else two)
-            joined = rw.op("Add", m.x, np.asarray(total).astype(one.dtype))
-            return joined
+            return rw.op("Add", m.x, np.asarray(total).astype(one.dtype))
         if m.x.dtype not in FLOAT_TYPES:
             raise Decline("the element type of {} is not known", m.x.name)
         a, b = (array.astype(np.float64) * (-1 if sub else 1) for array, sub in zip((one, two), minus, strict=True))
@@ -122,8 +117,7 @@ class FuseConsecutiveAdd(PatternRule):
             raise Decline("the constants hold infinities or NaN")
         if (np.sign(a) * np.sign(b) < 0).any():
             raise Decline("the constants cancel each other")
-        joined = rw.op("Add", m.x, narrowed(a + b, one.dtype, "constants"))
-        return joined
+        return rw.op("Add", m.x, narrowed(a + b, one.dtype, "constants"))
 
 
 class FuseDivMul(PatternRule):
@@ -138,15 +132,13 @@ class FuseDivMul(PatternRule):
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "DivMulFusion"}
 
-    def pattern(self, op: Any, x: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern) -> Any:
         """`x * (1 / below)`."""
         below = Var("below", dtype=FLOAT_TYPES)
-        quotient: Pattern = op.Mul(x, Either(op.Reciprocal(below), op.Div(Scalar("one", silent=True), below)))
-        return quotient
+        return op.Mul(x, Either(op.Reciprocal(below), op.Div(Scalar("one", silent=True), below)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """`x / below`."""
         if m.one not in (None, 1.0):
             raise Decline("{} is divided, not 1", m.one)
-        quotient: Value = rw.op("Div", m.x, m.below)
-        return quotient
+        return rw.op("Div", m.x, m.below)

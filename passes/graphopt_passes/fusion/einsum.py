@@ -49,8 +49,7 @@ class ReplaceEinsumWithMatmul(OpRule):
 
 def _turned(value: Value, rank: int, rw: Rewriter) -> Value:
     """The value with its last two axes swapped."""
-    result: Value = rw.op("Transpose", value, perm=(*range(rank - 2), rank - 1, rank - 2))
-    return result
+    return rw.op("Transpose", value, perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
 def _summed(first: str, second: str, out: str) -> str:

@@ -41,7 +41,7 @@ class FuseGelu(PatternRule):
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_gelu", "onnxruntime": "GeluFusionL1"}
 
-    def pattern(self, op: Any) -> Pattern:
+    def pattern(self, op: Any) -> Any:
         """Both curves."""
         x = Var("x", dtype=TensorProto.FLOAT)
         return Either(gelu_by_erf(op, x), gelu_by_tanh(op, x))
@@ -51,8 +51,7 @@ class FuseGelu(PatternRule):
         if not close(m.scale, 0.5):
             raise Decline
         approximate = "tanh" if any(node.op == "Tanh" for node in m.owners) else None
-        gelu: Value = rw.op("Gelu", m.x, approximate=approximate)
-        return gelu
+        return rw.op("Gelu", m.x, approximate=approximate)
 
 
 def with_any_scale(gelu: Value, m: Match, rw: Rewriter) -> Value:
@@ -67,8 +66,7 @@ def with_any_scale(gelu: Value, m: Match, rw: Rewriter) -> Value:
     reader = next(iter(value.users)) if value.one_use else None
     if reader is not None and reader.op in ("Mul", "Div") and any(number(v) is not None for v in reader.inputs):
         raise Decline
-    scaled: Value = rw.op("Mul", gelu, np.array(2 * m.scale, np.float32))
-    return scaled
+    return rw.op("Mul", gelu, np.array(2 * m.scale, np.float32))
 
 
 def completes_gelu(node: Node) -> bool:

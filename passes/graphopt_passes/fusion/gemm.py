@@ -37,10 +37,9 @@ class FuseMatmulAddBiasIntoGemm(PatternRule):
         "onnxruntime": "MatMulAddFusion",
     }
 
-    def pattern(self, op: Any, bias: Pattern) -> Pattern:
+    def pattern(self, op: Any, bias: Pattern) -> Any:
         """`a b + bias`, or `a b - bias`."""
-        total: Pattern = op.AnyOf("Add", "Sub")(op.MatMul(Var("a", rank=2), Var("b", rank=2)), bias)
-        return total
+        return op.AnyOf("Add", "Sub")(op.MatMul(Var("a", rank=2), Var("b", rank=2)), bias)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """`Gemm`, of element types that it computes."""
@@ -49,8 +48,7 @@ class FuseMatmulAddBiasIntoGemm(PatternRule):
         if not dtypes or not dtypes <= FLOAT_TYPES or too_new:
             raise Decline("the element type of {} is none that Gemm computes", m.a.name)
         _check_bias(m.bias, (m.a.dims()[0], m.b.dims()[1]))
-        gemm: Value = rw.op("Gemm", m.a, m.b, m.bias if m.root.op == "Add" else _opposite(m.bias, rw))
-        return gemm
+        return rw.op("Gemm", m.a, m.b, m.bias if m.root.op == "Add" else _opposite(m.bias, rw))
 
 
 def _opposite(value: Value, rw: Rewriter) -> Value:
@@ -122,7 +120,7 @@ class FuseSumIntoGemm(PatternRule):
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "GemmSumFusion"}
 
-    def pattern(self, op: Any, a: Pattern, b: Pattern, addend: Pattern) -> Pattern:
+    def pattern(self, op: Any, a: Pattern, b: Pattern, addend: Pattern) -> Any:
         """`alpha a b + addend`, the operands perhaps transposed."""
         gemm = op.Gemm(a, b, None, _bind="gemm", _other_attrs=True)
         return Either(op.Add(gemm, addend), op.Sum(gemm, addend), op.Sum(addend, gemm))

@@ -35,10 +35,9 @@ class FuseMatmulAddBiasIntoGemmBatched(PatternRule):
         "onnxruntime": "MatMulAddFusion",
     }
 
-    def pattern(self, op: Any, x: Pattern, weight: Pattern, bias: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern, weight: Pattern, bias: Pattern) -> Any:
         """`x weight + bias`."""
-        total: Pattern = op.Add(op.MatMul(x, weight, _bind="matmul"), bias)
-        return total
+        return op.Add(op.MatMul(x, weight, _bind="matmul"), bias)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """The rows one below the other, times the matrix, plus the row, in the shape of the product."""
@@ -51,8 +50,7 @@ class FuseMatmulAddBiasIntoGemmBatched(PatternRule):
             raise Decline("more than one dimension of {} is not known", m.x.name)
         row = _row(m.bias, target, rw)
         product = rw.op("Gemm", _matrix(m.x, m.weight, rw), m.weight, row)
-        total: Value = rw.op("Reshape", product, shape=target)
-        return total
+        return rw.op("Reshape", product, shape=target)
 
 
 def _rows(x: Value, weight: Value) -> tuple[tuple[Dim, ...], int]:
@@ -103,5 +101,4 @@ def _matrix(x: Value, weight: Value, rw: Rewriter) -> Value:
         x = earlier.operand(0)
         if x.rank == 2 and x.dims()[1] == depth:
             return x
-    rows: Value = rw.op("Reshape", x, shape=(-1, depth))
-    return rows
+    return rw.op("Reshape", x, shape=(-1, depth))

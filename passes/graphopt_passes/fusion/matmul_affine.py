@@ -26,12 +26,11 @@ class FuseMulIntoMatmul(PatternRule):
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxslim": "FusionGemmMul"}
 
-    def pattern(self, op: Any, x: Pattern, factor: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern, factor: Pattern) -> Any:
         """`(x weight + bias) * factor`."""
         product = op.MatMul(x, Var("weight"), _bind="matmul")
         total = op.Add(product, Var("bias"), _bind="add")
-        scaled: Pattern = op.AnyOf("Mul", "Div")(Either(product, total), factor)
-        return scaled
+        return op.AnyOf("Mul", "Div")(Either(product, total), factor)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """`x (weight * factor) + bias * factor`."""

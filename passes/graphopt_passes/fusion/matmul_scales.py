@@ -30,17 +30,15 @@ class FuseScalesOfMatmul(PatternRule):
     opsets = "7-"
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: Any, q: Pattern, k: Pattern) -> Pattern:
+    def pattern(self, op: Any, q: Pattern, k: Pattern) -> Any:
         """`(a q) (b k)`."""
-        product: Pattern = op.MatMul(op.Mul(q, Const("a", silent=True)), op.Mul(k, Const("b", silent=True)))
-        return product
+        return op.MatMul(op.Mul(q, Const("a", silent=True)), op.Mul(k, Const("b", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """`(a b q) k`."""
         one, two = _scale(m.a, m.q), _scale(m.b, m.k)
         scale = np.asarray(one.item() * two.item(), one.dtype).reshape(one.shape)
-        product: Value = rw.op("MatMul", rw.op("Mul", m.q, scale), m.k)
-        return product
+        return rw.op("MatMul", rw.op("Mul", m.q, scale), m.k)
 
 
 def _scale(factor: Value, x: Value) -> np.ndarray:

@@ -108,9 +108,8 @@ def _emitted(branch: Branch, x: Value, like: Node, rw: Rewriter) -> Value:
     weight = like.operand(1)
     dtype = weight.array().dtype
     kernel, bias = narrowed(branch.kernel, dtype, "weights"), narrowed(branch.bias, dtype, "biases")
-    result: Value = rw.op(
+    return rw.op(
         "Conv", x, rw.constant(kernel, like=weight), rw.constant(bias, like=like.input(2) or f"{x.name}_bias"),
         kernel_shape=branch.size, strides=branch.strides, dilations=branch.dilations,
         pads=branch.before + branch.after, group=branch.group,
     )  # fmt: skip
-    return result

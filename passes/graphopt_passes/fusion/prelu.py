@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Value
-from graphopt.match import Const, Match, Pattern, Var
+from graphopt.match import Const, Match, Var
 from graphopt.rewrite import PatternRule, Rewriter
 
 
@@ -23,10 +23,9 @@ class ReplacePreluWithLeakyRelu(PatternRule):
     opsets = "7-"
     peers: ClassVar[dict[str, str]] = {}
 
-    def pattern(self, op: Any) -> Pattern:
+    def pattern(self, op: Any) -> Any:
         """The slope may be written once for each channel."""
-        prelu: Pattern = op.PRelu(Var("x", dtype=TensorProto.FLOAT), Const("slope"))
-        return prelu
+        return op.PRelu(Var("x", dtype=TensorProto.FLOAT), Const("slope"))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """One number for all elements, which leaves the shape as it is: the runtime refuses others, or enlarges it."""
@@ -38,5 +37,4 @@ class ReplacePreluWithLeakyRelu(PatternRule):
         fits = all(size in (1, dim) for size, dim in zip(slope.shape[::-1], dims[::-1], strict=False))
         if slope.ndim > len(dims) or not fits:
             raise Decline("{} is not known to have the shape {} broadcasts to", m.x.name, m.slope.name)
-        leaky: Value = rw.op("LeakyRelu", m.x, alpha=float(numbers[0]))
-        return leaky
+        return rw.op("LeakyRelu", m.x, alpha=float(numbers[0]))

@@ -20,12 +20,10 @@ class RewriteWhere(PatternRule):
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "rewrite_where", "onnxruntime": "NotWhereFusion"}
 
-    def pattern(self, op: Any, condition: Pattern, x: Pattern, y: Pattern) -> Pattern:
+    def pattern(self, op: Any, condition: Pattern, x: Pattern, y: Pattern) -> Any:
         """A negated condition."""
-        where: Pattern = op.Where(op.Not(condition, _shared=True), x, y)
-        return where
+        return op.Where(op.Not(condition, _shared=True), x, y)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """The other choice first."""
-        where: Value = rw.op("Where", m.condition, m.y, m.x)
-        return where
+        return rw.op("Where", m.condition, m.y, m.x)

@@ -76,8 +76,7 @@ class Squeeze:
 
     def write(self, to: Builder) -> Value:
         """The operator, in the form of the opset of the graph."""
-        squeezed: Value = to.op("Squeeze", self.x, axes=self.axes)
-        return squeezed
+        return to.op("Squeeze", self.x, axes=self.axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +111,7 @@ class Unsqueeze:
 
     def write(self, to: Builder) -> Value:
         """The operator, in the form of the opset of the graph."""
-        unsqueezed: Value = to.op("Unsqueeze", self.x, axes=self.axes)
-        return unsqueezed
+        return to.op("Unsqueeze", self.x, axes=self.axes)
 
 
 def of_ones(x: Value, before: Sequence[object], after: Sequence[object]) -> Squeeze | Unsqueeze:

@@ -91,14 +91,12 @@ class Bounds:
         """
         dtype, opset = _dtype(self.x), to.graph.opset()
         if self.low == 0 and self.high == math.inf and dtype in FLOAT_TYPES:
-            relu: Value = to.op("Relu", self.x)
-            return relu
+            return to.op("Relu", self.x)
         if opset < ALL_TYPES_SINCE and dtype not in _FIRST_TYPES:
             raise Decline("before opset 12 ONNX Runtime has no Clip for the element type of {}", self.x.name)
         bounds = zip((self.low, self.high), _left_out(dtype, opset), strict=True)
         low, high = (None if _says_nothing(bound, limit, dtype) else bound for bound, limit in bounds)
-        clip: Value = to.op("Clip", self.x, min=low, max=high)
-        return clip
+        return to.op("Clip", self.x, min=low, max=high)
 
 
 BROADCASTING_SINCE = 8

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, overload
 
-from graphopt.ir import Graph
+from graphopt.ir import Graph, Value
 
 
 class Builder(Protocol):
@@ -14,6 +14,17 @@ class Builder(Protocol):
     def graph(self) -> Graph:
         """The graph that new nodes are for."""
         ...
+
+    @overload
+    def op(
+        self, op_type: str, *inputs: Any, domain: str = "", outputs: Literal[1] = 1, name: str | None = None,
+        **attrs: Any,
+    ) -> Value: ...  # fmt: skip
+
+    @overload
+    def op(
+        self, op_type: str, *inputs: Any, domain: str = "", outputs: int, name: str | None = None, **attrs: Any
+    ) -> Any: ...
 
     def op(
         self, op_type: str, *inputs: Any, domain: str = "", outputs: int = 1, name: str | None = None, **attrs: Any

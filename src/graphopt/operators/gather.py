@@ -57,5 +57,4 @@ class Gather:
 
     def write(self, to: Builder) -> Value:
         """The operator."""
-        taken: Value = to.op("Gather", self.x, np.asarray(self.positions, np.int64), axis=self.axis)
-        return taken
+        return to.op("Gather", self.x, np.asarray(self.positions, np.int64), axis=self.axis)

@@ -90,8 +90,7 @@ class Pad:
     def write(self, to: Builder) -> Value:
         """The operator, in the form of the opset of the graph."""
         fill = self.number if isinstance(self.fill, Value) and to.graph.opset() < FILL_SINCE else self.fill
-        padded: Value = to.op("Pad", self.x, pads=self.before + self.after, constant_value=fill, mode=self.mode)
-        return padded
+        return to.op("Pad", self.x, pads=self.before + self.after, constant_value=fill, mode=self.mode)
 
 
 FILL_SINCE = 11

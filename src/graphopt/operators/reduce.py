@@ -87,5 +87,4 @@ class Reduction:
         if not self.axes:
             raise Decline("{} reduces nothing", self.op)
         axes = None if len(self.axes) == self.x.rank else self.axes
-        reduced: Value = to.op(self.op, self.x, axes=axes, keepdims=keepdims)
-        return reduced
+        return to.op(self.op, self.x, axes=axes, keepdims=keepdims)

@@ -113,5 +113,4 @@ class Reshape:
 
     def write(self, to: Builder) -> Value:
         """The operator, in the form of the opset of the graph."""
-        shaped: Value = to.op("Reshape", self.x, shape=self.target, allowzero=1 if self.allowzero else None)
-        return shaped
+        return to.op("Reshape", self.x, shape=self.target, allowzero=1 if self.allowzero else None)

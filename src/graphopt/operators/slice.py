@@ -136,12 +136,10 @@ class Slice:
             *((self.cuts[a].start, self.cuts[a].end, self.cuts[a].step) for a in axes), strict=True
         )
         if set(steps) == {1}:
-            sliced: Value = to.op("Slice", self.x, starts=starts, ends=ends, axes=axes)
-            return sliced
+            return to.op("Slice", self.x, starts=starts, ends=ends, axes=axes)
         if to.graph.opset() < STEPS_SINCE:
             raise Decline("opset {} has no Slice with steps", to.graph.opset())
-        stepped: Value = to.op("Slice", self.x, starts=starts, ends=ends, axes=axes, steps=steps)
-        return stepped
+        return to.op("Slice", self.x, starts=starts, ends=ends, axes=axes, steps=steps)
 
 
 STEPS_SINCE = 10

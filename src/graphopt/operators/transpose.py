@@ -53,5 +53,4 @@ class Transpose:
         """The operator, or `x` itself where nothing moves."""
         if self.moves_nothing:
             return self.x
-        moved: Value = to.op("Transpose", self.x, perm=self.perm)
-        return moved
+        return to.op("Transpose", self.x, perm=self.perm)

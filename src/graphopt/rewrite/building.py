@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
@@ -86,6 +86,17 @@ class Building:
     def _drop_pending(self) -> None:
         self._pending_nodes = []
         self._pending_constants = {}
+
+    @overload
+    def op(
+        self, op_type: str, *inputs: Operand, domain: str = "", outputs: Literal[1] = 1, name: str | None = None,
+        **attrs: Any,
+    ) -> Value: ...  # fmt: skip
+
+    @overload
+    def op(
+        self, op_type: str, *inputs: Operand, domain: str = "", outputs: int, name: str | None = None, **attrs: Any
+    ) -> Any: ...
 
     def op(
         self, op_type: str, *inputs: Operand, domain: str = "", outputs: int = 1, name: str | None = None, **attrs: Any

@@ -32,11 +32,10 @@ class FuseActivationIntoGemm(PatternRule):
     opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "GemmActivationFusion"}
 
-    def pattern(self, op: Any, a: Pattern, b: Pattern) -> Pattern:
+    def pattern(self, op: Any, a: Pattern, b: Pattern) -> Any:
         """`activation(a b + c)`."""
         gemm = op.Gemm(a, b, Opt(Var("c")), _bind="gemm", _other_attrs=True)
-        activation: Pattern = op.AnyOf(*_DEFAULTS)(gemm, _other_attrs=True)
-        return activation
+        return op.AnyOf(*_DEFAULTS)(gemm, _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """The kernel with the activation's name and parameters."""
@@ -60,7 +59,7 @@ class FuseActivationIntoConv(PatternRule):
     opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConvActivationFusion"}
 
-    def pattern(self, op: Any, x: Pattern, w: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern, w: Pattern) -> Any:
         """A convolution, perhaps with a residual already, and an activation."""
         plain = op.Conv(x, w, Opt(Var("b")), _bind="conv", _other_attrs=True)
         with_residual = op.domain(DOMAIN).FusedConv(
@@ -100,10 +99,9 @@ class FuseAddIntoConv(PatternRule):
     opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConvAddActivationFusion"}
 
-    def pattern(self, op: Any, x: Pattern, w: Pattern, z: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern, w: Pattern, z: Pattern) -> Any:
         """A convolution plus something."""
-        total: Pattern = op.Add(op.Conv(x, w, Opt(Var("b")), _bind="conv", _other_attrs=True), z)
-        return total
+        return op.Add(op.Conv(x, w, Opt(Var("b")), _bind="conv", _other_attrs=True), z)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """The kernel with a fourth operand, where an activation alone reads the sum."""

@@ -26,7 +26,7 @@ class FuseErfGelu(PatternRule):
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "GeluFusionL2"}
 
-    def pattern(self, op: Any) -> Pattern:
+    def pattern(self, op: Any) -> Any:
         """The curve is `Erf`."""
         return gelu_by_erf(op, Var("x", dtype=TensorProto.FLOAT))
 
@@ -48,7 +48,7 @@ class FuseFastGelu(PatternRule):
     numerics = Numerics.ROUNDING
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "FastGeluFusion"}
 
-    def pattern(self, op: Any) -> Pattern:
+    def pattern(self, op: Any) -> Any:
         """The curve is `Tanh`."""
         return gelu_by_tanh(op, Var("x", dtype=TensorProto.FLOAT))
 
@@ -69,7 +69,7 @@ class FuseAddBiasIntoGelu(PatternRule):
     opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "BiasGeluFusion"}
 
-    def pattern(self, op: Any, x: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern) -> Any:
         """A curve of `x + bias`."""
         total = op.Add(x, Const("bias", silent=True), _bind="add")
         return Either(op.Gelu(total, approximate=Attr("approximate")), op.domain(DOMAIN).FastGelu(total))
@@ -81,8 +81,7 @@ class FuseAddBiasIntoGelu(PatternRule):
         check_float(m.add.result)
         if not m.x.shape or m.bias.dims() != m.x.shape[-1:]:
             raise Decline("{} is no vector along the last axis of {}", m.bias.name, m.x.name)
-        gelu: Value = rw.op("FastGelu", m.x, m.bias, domain=DOMAIN)
-        return gelu
+        return rw.op("FastGelu", m.x, m.bias, domain=DOMAIN)
 
 
 class FuseQuickGelu(PatternRule):
@@ -94,12 +93,11 @@ class FuseQuickGelu(PatternRule):
     opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "QuickGeluFusion"}
 
-    def pattern(self, op: Any) -> Pattern:
+    def pattern(self, op: Any) -> Any:
         """Written out, or the operator of opset 24."""
         x = Var("x", dtype=TensorProto.FLOAT)
         return Either(op.Mul(x, op.Sigmoid(Either(x, Product(x, scale="alpha")))), op.Swish(x, alpha=Attr("alpha")))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """`QuickGelu` of the runtime."""
-        gelu: Value = rw.op("QuickGelu", m.x, domain=DOMAIN, alpha=1.0 if m.alpha is None else m.alpha)
-        return gelu
+        return rw.op("QuickGelu", m.x, domain=DOMAIN, alpha=1.0 if m.alpha is None else m.alpha)

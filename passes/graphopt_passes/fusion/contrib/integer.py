@@ -29,7 +29,7 @@ class FuseScaleIntoMatmulInteger(PatternRule):
     opsets = f"10-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "MatMulIntegerToFloatFusion"}
 
-    def pattern(self, op: Any, left: Pattern, right: Pattern, scale: Pattern) -> Pattern:
+    def pattern(self, op: Any, left: Pattern, right: Pattern, scale: Pattern) -> Any:
         """`scale * (left right)`, or the result of that and a bias."""
         zeros = Opt(Var("left_zero")), Opt(Var("right_zero"))
         product = op.MatMulInteger(left, right, *zeros, _bind="product")
@@ -47,8 +47,7 @@ class FuseScaleIntoMatmulInteger(PatternRule):
         else:
             _check_sums(m.product, m.cast.result)
             inputs = (m.left, m.right, *_scales(m.scale, m), m.left_zero, m.right_zero)
-        fused: Value = rw.op("MatMulIntegerToFloat", *inputs, domain=DOMAIN)
-        return fused
+        return rw.op("MatMulIntegerToFloat", *inputs, domain=DOMAIN)
 
 
 def _check_sums(product: Node, result: Value) -> None:
@@ -126,15 +125,13 @@ class FuseDynamicQuantizeIntoMatmul(PatternRule):
     opsets = f"11-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "DynamicQuantizeMatMulFusion"}
 
-    def pattern(self, op: Any, x: Pattern, right: Pattern, scale: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern, right: Pattern, scale: Pattern) -> Any:
         """A product that reads all that `DynamicQuantizeLinear` gives."""
         integers, own_scale, own_zero = op.DynamicQuantizeLinear(x, _outputs=("integers", "own_scale", "own_zero"))
-        product: Pattern = op.domain(DOMAIN).MatMulIntegerToFloat(
+        return op.domain(DOMAIN).MatMulIntegerToFloat(
             integers, right, own_scale, scale, own_zero, Opt(Var("zero")), Opt(Var("bias"))
         )
-        return product
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """The operator that reads the floats."""
-        fused: Value = rw.op("DynamicQuantizeMatMul", m.x, m.right, m.scale, m.zero, m.bias, domain=DOMAIN)
-        return fused
+        return rw.op("DynamicQuantizeMatMul", m.x, m.right, m.scale, m.zero, m.bias, domain=DOMAIN)

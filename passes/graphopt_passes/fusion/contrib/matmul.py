@@ -49,7 +49,7 @@ class FuseTransposeIntoMatmul(PatternRule):
     opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "MatmulTransposeFusion"}
 
-    def pattern(self, op: Any, x: Pattern, other: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern, other: Pattern) -> Any:
         """A `Transpose` before either operand."""
         transposed = op.Transpose(x, _bind="transpose", _other_attrs=True)
         return Either(*_products(op, transposed, other), *_products(op, other, transposed))
@@ -78,7 +78,7 @@ class FuseScaleIntoMatmul(PatternRule):
     opsets = f"7-{NEWEST}"
     peers: ClassVar[dict[str, str]] = {"onnxruntime": "MatMulScaleFusion"}
 
-    def pattern(self, op: Any, x: Pattern, other: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern, other: Pattern) -> Any:
         """A scale before either operand, or one behind the product."""
         scale, divisor = Scalar("scale", silent=True), Scalar("divisor", silent=True)
         scaled = Either(op.Mul(x, scale, _bind="scaled"), op.Div(x, divisor, _bind="scaled"))

@@ -207,11 +207,10 @@ def _gemm(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) 
     axes = _Axes(0 if trans else 1, (trans,), 0 if op.attr("transA", 0) else 1)
     _check_product(op, operands, output, axes, rw)
     bias_value = rest[0].value if rest else None
-    product: Value = rw.op(
+    return rw.op(
         "QGemm", *x.read(rw), *weight.read(rw), bias_value, *output.written(rw), domain=DOMAIN,
         transA=int(op.attr("transA", 0)), transB=trans, alpha=1.0,
     )  # fmt: skip
-    return product
 
 
 def _matmul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
@@ -221,8 +220,7 @@ def _matmul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
         raise Decline("{} is not a matrix", weight.value.name)
     axes = _Axes(1, () if rank is None else (max(rank - 2, 0),), -1)
     _check_product(op, operands, output, axes, rw)
-    product: Value = rw.op("QLinearMatMul", *x.read(rw), *weight.read(rw), *output.written(rw))
-    return product
+    return rw.op("QLinearMatMul", *x.read(rw), *weight.read(rw), *output.written(rw))
 
 
 def _plain(attributes: dict[str, Any] | None = None) -> Maker:
@@ -267,8 +265,7 @@ def _concat(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
     if op.graph.in_function:
         raise Decline("ONNX Runtime infers a wrong type for QLinearConcat in a function")
     reads = [part for operand in operands for part in operand.read(rw)]
-    made: Value = rw.op("QLinearConcat", *output.written(rw), *reads, domain=DOMAIN, axis=op.attr("axis"))
-    return made
+    return rw.op("QLinearConcat", *output.written(rw), *reads, domain=DOMAIN, axis=op.attr("axis"))
 
 
 def _moved(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:

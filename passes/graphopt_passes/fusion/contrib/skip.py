@@ -26,7 +26,7 @@ class ReplaceSkipLayerNormalization(PatternRule):
     numerics = Numerics.ROUNDING
     opsets = f"7-{NEWEST}"
 
-    def pattern(self, op: Any, x: Pattern, skip: Pattern, gamma: Pattern) -> Pattern:
+    def pattern(self, op: Any, x: Pattern, skip: Pattern, gamma: Pattern) -> Any:
         """Both operators; of their statistics nothing is known."""
         contrib, bias = op.domain(DOMAIN), Opt(Var("bias"))
         return Either(
@@ -53,16 +53,12 @@ def _layer(total: Value, m: Match, epsilon: float, rw: Rewriter) -> Value:
     opset = rw.graph.opset()
     if opset < _LAYER_SINCE:
         raise Decline("opset {} has no LayerNormalization", opset)
-    normalized: Value = rw.op("LayerNormalization", total, m.gamma, m.beta, axis=-1, epsilon=epsilon)
-    return normalized
+    return rw.op("LayerNormalization", total, m.gamma, m.beta, axis=-1, epsilon=epsilon)
 
 
 def _root_mean_square(total: Value, m: Match, epsilon: float, rw: Rewriter) -> Value:
-    normalized: Value
     if rw.graph.opset() >= _RMS_SINCE:
-        normalized = rw.op("RMSNormalization", total, m.gamma, axis=-1, epsilon=epsilon)
-        return normalized
+        return rw.op("RMSNormalization", total, m.gamma, axis=-1, epsilon=epsilon)
     if not in_runtime("BranchwiseRMSNorm"):
         raise Decline("this ONNX Runtime has no BranchwiseRMSNorm")
-    normalized = rw.op("BranchwiseRMSNorm", total, m.gamma, domain=DOMAIN, num_branches=1, epsilon=epsilon)
-    return normalized
+    return rw.op("BranchwiseRMSNorm", total, m.gamma, domain=DOMAIN, num_branches=1, epsilon=epsilon)
