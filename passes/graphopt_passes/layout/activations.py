@@ -7,17 +7,14 @@ from collections.abc import Sequence
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.operators import Bounds
 from graphopt_passes.layout.lanes import ANYTHING, UNARY, Lanes, clipped, combined, mapped, number
 
 Activation = tuple[str, tuple[float, ...]]
 """Name and parameters, as the attributes of the blocked Conv spell them."""
 
-
 ELEMENTWISE = frozenset({*UNARY, "Clip"})
 """Elementwise operators of one image."""
-
-_LARGEST = 3.4028234663852886e38
-"""The largest number of 32 bits."""
 
 
 def lanes_behind(node: Node, operands: Sequence[Lanes]) -> Lanes:
@@ -28,7 +25,8 @@ def lanes_behind(node: Node, operands: Sequence[Lanes]) -> Lanes:
         operands: lanes of its operands, or the bounds of what is spread over all lanes.
     """
     if node.op == "Clip":
-        return clipped(operands[0], *_bounds(node))
+        bounds = _bounds(node)
+        return ANYTHING if bounds is None else clipped(operands[0], *bounds)
     if node.op in UNARY:
         return mapped(node.op, operands[0], lambda name, absent: float(node.attr(name, absent)))
     return combined(node.op_type, operands)
@@ -54,17 +52,9 @@ def range_of(value: Value) -> Lanes:
     if tensor is not None and tensor.numel == 1:
         return number(tensor.array().reshape(-1)[0])
     if producer is not None and producer.op == "Clip":
-        return Lanes.within(*_bounds(producer))
+        return Lanes.within(*(_bounds(producer) or (-math.inf, math.inf)))
     bounds = _RANGES.get(producer.op) if producer is not None else None
     return ANYTHING if bounds is None else Lanes(*bounds).rounded()
-
-
-def _bounds(node: Node) -> tuple[float, float]:
-    """The bounds of a Clip, NaN where they come at run time."""
-    try:
-        return clip_bounds(node)
-    except Decline:
-        return math.nan, math.nan
 
 
 _RANGES = {
@@ -74,24 +64,20 @@ _RANGES = {
 """Operators whose results lie within bounds whatever they read."""
 
 
-def clip_bounds(node: Node) -> tuple[float, float]:
-    """The bounds of a Clip; a missing one is the largest number, which stops infinities.
-
-    Raises:
-        Decline: they are not constant.
-    """
-    low, high = node.number("min"), node.number("max")
-    return -_LARGEST if low is None else float(low), _LARGEST if high is None else float(high)
+def _bounds(clip: Node) -> tuple[float, float] | None:
+    """The bounds of a Clip, where they are constant; a missing one is the largest number, which stops infinities."""
+    try:
+        bounds = Bounds.of(clip)
+    except Decline:
+        return None
+    return float(bounds.low), float(bounds.high)
 
 
 def activation_of(node: Node) -> Activation | None:
     """The activation that a node is, if the blocked Conv has it."""
     if node.op == "Clip":
-        try:
-            bounds = clip_bounds(node)
-        except Decline:
-            return None
-        return ("Clip", bounds) if bounds[0] <= bounds[1] else None
+        bounds = _bounds(node)
+        return None if bounds is None else ("Clip", bounds)
     parameters = _ACTIVATIONS.get(node.op)
     return None if parameters is None else (node.op, tuple(float(node.attr(*each)) for each in parameters))
 

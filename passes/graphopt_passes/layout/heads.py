@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.match import Mismatch
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
 from graphopt.system.machine import host
 from graphopt_passes.layout.nchwc import would_block
@@ -50,56 +50,50 @@ class ConvertGemmToConv(OpRule):
         """Replace one product."""
         if node.op in _ACTIVATIONS:
             return _before_flatten(node, rw)
-        x, weight = node.input(0), node.input(1)
-        if x is None or weight is None or x.dtype != TensorProto.FLOAT or len(x.shape or ()) != 2:
-            return None
-        problem = _problem(node, x, weight, rw)
-        if problem is not None:
-            return problem
-        tensor = weight.constant_tensor
-        assert tensor is not None
-        transposed = bool(node.attr("transB", 0)) and node.op != "MatMul"
-        outputs, inputs = tensor.dims if transposed else tensor.dims[::-1]
+        x, weight = node.operand(0), node.operand(1)
+        if x.dtype != TensorProto.FLOAT or x.rank != 2:
+            raise Decline
+        self._check(node, rw)
+        array = weight.array()
+        if node.op == "MatMul" or not node.attr("transB", 0):
+            array = np.ascontiguousarray(array.T)
+        outputs, inputs = array.shape
         bias = _bias(node, outputs)
-        if isinstance(bias, Mismatch):
-            return bias
         if rw not in self._planned:
             self._planned[rw] = _blocks_something(rw)
         if not self._planned[rw]:
-            return Mismatch("no other convolution of the model is blocked")
-        array = tensor.array() if transposed else np.ascontiguousarray(tensor.array().T)
+            raise Decline("no other convolution of the model is blocked")
         made = rw.constant(array.reshape(outputs, inputs, 1, 1), like=weight)
-        image = _image(x)
-        if image is None:
-            image = rw.op("Reshape", x, np.array([1, inputs, 1, 1], np.int64))
+        image = _image(x) or rw.op("Reshape", x, shape=(1, inputs, 1, 1))
         out = rw.op("Conv", image, made, bias, kernel_shape=(1, 1))
         name = str(node.attr("activation", "")) if node.op == _FUSED else ""
         if name:
-            given: dict[str, Any] = {each: node.attrs.get(f"activation_{each}") for each in _ACTIVATIONS[name]}
-            out = rw.op(name, out, **{each: value for each, value in given.items() if value is not None})
+            attrs: dict[str, Any] = {each: node.attrs.get(f"activation_{each}") for each in _ACTIVATIONS[name]}
+            out = rw.op(name, out, **attrs)
         return rw.replace(node, [rw.op("Flatten", out)])
 
-
-def _problem(node: Node, x: Value, weight: Value, rw: Rewriter) -> Mismatch | None:
-    """Why a product cannot be, or should not be, a convolution."""
-    tensor = weight.constant_tensor
-    if tensor is None or len(tensor.dims) != 2 or tensor.dtype != TensorProto.FLOAT:
-        return Mismatch("{} is not a constant matrix of float32", weight.name)
-    if x.shape is None or x.shape[0] != 1:
-        return Mismatch("{} may have more than one row", x.name)
-    if tensor.numel < _SMALLEST[_image(x) is not None] or min(tensor.dims) < 4:
-        return Mismatch("{} is small", weight.name)
-    if not weight.one_use:
-        return Mismatch("{} has other readers", weight.name)
-    if node.op != "MatMul" and (node.attr("transA", 0) or node.attr("alpha", 1.0) != 1):
-        return Mismatch("the product is scaled or its row transposed")
-    if node.op == _FUSED and str(node.attr("activation", "")) not in _ACTIVATIONS:
-        return Mismatch("{} is no operator of its own", node.attr("activation", ""))
-    if (rw.options.target or host()).block not in (8, 16):
-        return Mismatch("the target has no blocked kernels")
-    if rw.model.opset(_BLOCKED):
-        return Mismatch("the model is in blocked layout already")
-    return Mismatch("it is inside of a function") if node.graph.in_function else None
+    def _check(self, node: Node, rw: Rewriter) -> None:
+        """Decline where a product cannot be, or should not be, a convolution."""
+        x, weight = node.operand(0), node.operand(1)
+        tensor = weight.constant_tensor
+        if tensor is None or len(tensor.dims) != 2 or tensor.dtype != TensorProto.FLOAT:
+            raise Decline("{} is not a constant matrix of float32", weight.name)
+        if x.dims()[0] != 1:
+            raise Decline("{} may have more than one row", x.name)
+        if tensor.numel < _SMALLEST[_image(x) is not None] or min(tensor.dims) < 4:
+            raise Decline("{} is small", weight.name)
+        if not weight.one_use:
+            raise Decline("{} has other readers", weight.name)
+        if node.op != "MatMul" and (node.attr("transA", 0) or node.attr("alpha", 1.0) != 1):
+            raise Decline("the product is scaled or its row transposed")
+        if node.op == _FUSED and str(node.attr("activation", "")) not in _ACTIVATIONS:
+            raise Decline("{} is no operator of its own", node.attr("activation", ""))
+        if (rw.options.target or host()).block not in (8, 16):
+            raise Decline("the target has no blocked kernels")
+        if rw.model.opset(_BLOCKED):
+            raise Decline("the model is in blocked layout already")
+        if node.graph.in_function:
+            raise Decline("it is inside of a function")
 
 
 def _blocks_something(rw: Rewriter) -> bool:
@@ -112,39 +106,35 @@ def _blocks_something(rw: Rewriter) -> bool:
     )
 
 
-def _bias(node: Node, outputs: int) -> np.ndarray | Mismatch | None:
+def _bias(node: Node, outputs: int) -> np.ndarray | None:
     """What is added, one number for each output."""
     value = node.input(2) if node.op != "MatMul" else None
     if value is None:
         return None
     array = value.const()
-    if array is None or array.dtype != np.float32 or array.size not in (1, outputs) or array.shape[-1:] == ():
-        return Mismatch("what is added, {}, is not a constant row", value.name)
-    if array.size == outputs and array.shape[-1] != outputs:
-        return Mismatch("what is added, {}, is not a constant row", value.name)
-    scale = np.float32(node.attr("beta", 1.0))
-    return np.array(np.broadcast_to(array.reshape(-1), (outputs,)) * scale)
+    fits = array is not None and array.dtype == np.float32 and array.ndim and array.size in (1, outputs)
+    if array is None or not fits or (array.size == outputs and array.shape[-1] != outputs):
+        raise Decline("what is added, {}, is not a constant row", value.name)
+    return np.array(np.broadcast_to(array.reshape(-1), (outputs,)) * np.float32(node.attr("beta", 1.0)))
 
 
 def _image(x: Value) -> Value | None:
     """The image of one pixel that a row was flattened from."""
-    producer = x.producer
-    if producer is None or producer.op not in ("Flatten", "Reshape", "Squeeze") or producer.graph is not x.graph:
+    producer = x.made_by("Flatten", "Reshape", "Squeeze")
+    if producer is None or producer.graph is not x.graph:
         return None
-    source, shape = producer.inputs[0], x.shape
-    if source is None or shape is None or len(shape) != 2:
-        return None
-    return source if source.shape == (1, shape[1], 1, 1) else None
+    source, dims = producer.operand(0), x.dims()
+    return source if source.shape == (1, *dims[1:], 1, 1) and len(dims) == 2 else None
 
 
 def _before_flatten(node: Node, rw: Rewriter) -> Outcome:
     """Move an activation before the Flatten that it reads, when that reads a convolution."""
-    x = node.input(0)
-    image = _image(x) if x is not None else None
-    if x is None or image is None or image.producer is None or image.producer.op != "Conv":
-        return None
-    if not x.one_use or not image.one_use:
-        return Mismatch("{} has other readers", x.name if not x.one_use else image.name)
-    if image.producer.graph is not node.graph or rw.model.opset(_BLOCKED) or node.graph.in_function:
-        return None
+    x = node.operand(0)
+    image = _image(x) if x.rank == 2 else None
+    if image is None or rw.model.opset(_BLOCKED) or node.graph.in_function:
+        raise Decline
+    image.source("Conv", reader=node)
+    for value in (x, image):
+        if not value.one_use:
+            raise Decline("{} has other readers", value.name)
     return rw.replace(node, [rw.op("Flatten", rw.op(node.op_type, image, **node.attrs))])

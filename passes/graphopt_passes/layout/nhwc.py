@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, TensorType, Value
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 
@@ -41,99 +42,100 @@ class ConvertLayoutNhwc(GraphPass):
         """Convert the operators of one graph in order."""
         if graph.is_function or not any(node.op == "QLinearConv" for node in graph):
             return
-        builder = _Builder(self.name, rw)
+        images = _ChannelsLast(rw)
         for node in list(graph):
             if rw.log.full:
                 break
             if not node.removed:
+                rw.begin(self.name, node)
                 with rw.attempt(node):
-                    builder.convert(node)
+                    images.convert(node)
 
 
-class _Builder:
+class _ChannelsLast:
     """Makes nodes on images with channels last.
 
     Args:
-        rule: name of the pass.
         rw: the gate.
     """
 
-    def __init__(self, rule: str, rw: Rewriter) -> None:
-        self.rule = rule
+    def __init__(self, rw: Rewriter) -> None:
         self.rw = rw
         self._last: dict[Value, Value] = {}
         """Values with channels last, by those with channels second that they stand for."""
 
     def convert(self, node: Node) -> None:
-        """Replace a node by its form with channels last, where it has one."""
-        self.rw.begin(self.rule, node)
+        """Replace a node by its form with channels last.
+
+        Raises:
+            Decline: it has none.
+        """
         entered: dict[Value, Value] = {}
         made = self._convolution(node, entered) if node.op == "QLinearConv" else self._between(node)
-        old = node.output(0)
-        if made is None or old is None:
-            return
+        old = node.result
         if isinstance(old.type, TensorType):
             shape = old.type.shape
             ordered = None if shape is None else tuple(shape[axis] for axis in _LAST)
             made.type = TensorType(old.type.dtype, ordered)
         first = self.rw.op("Transpose", made, perm=_FIRST)
         self.rw.replace(node, [first])
-        self._last.update(entered)
-        self._last[first] = made
+        self._last |= {**entered, first: made}
 
-    def _convolution(self, node: Node, entered: dict[Value, Value]) -> Value | None:
-        x, weight = node.input(0), node.input(3)
-        tensor = weight.constant_tensor if weight is not None else None
-        if x is None or tensor is None or len(tensor.dims) != 4:
-            return None
+    def _known(self, value: Value | None) -> Value:
+        """The value with channels last.
+
+        Raises:
+            Decline: it is not known so.
+        """
+        last = self._last.get(value) if value is not None else None
+        if last is None:
+            raise Decline
+        return last
+
+    def _convolution(self, node: Node, entered: dict[Value, Value]) -> Value:
+        x, tensor = node.operand(0), node.operand(3).constant_tensor
+        if tensor is None or len(tensor.dims) != 4:
+            raise Decline
         image = self._last.get(x)
         if image is None:
             image = entered[x] = self.rw.op("Transpose", x, perm=_LAST)
         return self._made("QLinearConv", [image, *node.inputs[1:]], {**node.attrs, "channels_last": 1})
 
-    def _between(self, node: Node) -> Value | None:
+    def _between(self, node: Node) -> Value:
         """The form of an operator that reads values with channels last already."""
         if node.op in _CONCATS:
             return self._concat(node)
-        data = self._last.get(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
-        if data is None or len(node.outputs) != 1:
-            return None
+        data, rest = self._known(node.input(0)), node.inputs[1:]
+        if len(node.outputs) != 1:
+            raise Decline
         if node.op in _UNARY:
             return self._unary(node, data)
         if node.op in _BINARY:
-            other = self._last.get(node.inputs[3]) if node.inputs[3] is not None else None
-            operands = [data, *node.inputs[1:3], other, *node.inputs[4:]]
-            return None if other is None else self._made(node.op_type, operands, node.attrs)
+            return self._made(node.op_type, [data, *rest[:2], self._known(rest[2]), *rest[3:]], node.attrs)
         if node.op in _POOLS:
-            return self._made(node.op_type, [data, *node.inputs[1:]], {**node.attrs, "channels_last": 1})
+            return self._made(node.op_type, [data, *rest], {**node.attrs, "channels_last": 1})
         if node.op == "MaxPool" and data.dtype in (TensorProto.UINT8, TensorProto.INT8):
             return self._made("NhwcMaxPool", [data], {k: v for k, v in node.attrs.items() if k != "storage_order"})
-        return None
+        raise Decline
 
-    def _concat(self, node: Node) -> Value | None:
+    def _concat(self, node: Node) -> Value:
         start, step = _CONCATS[node.op]
         operands, axis = list(node.inputs), int(node.attr("axis", 1))
         for at in range(start, len(operands), step):
-            part = operands[at]
-            operands[at] = self._last.get(part) if part is not None else None
-            if operands[at] is None:
-                return None
+            operands[at] = self._known(operands[at])
         attrs = {**node.attrs, "axis": _LAST.index(axis % len(_LAST))}
-        made: Value = self.rw.op(node.op_type, *operands, domain=node.domain, **attrs)
-        return made
+        return self._made(node.op_type, operands, attrs, node.domain)
 
-    def _unary(self, node: Node, data: Value) -> Value | None:
+    def _unary(self, node: Node, data: Value) -> Value:
         parameters = [value for value in node.inputs[1:] if value is not None]
         if any(value.constant_tensor is None or math.prod(value.constant_tensor.dims) != 1 for value in parameters):
-            return None
-        result = node.output(0)
-        if node.op == "DequantizeLinear" and not (result is not None and _read_by_unary(result)):
-            return None  # rather transpose bytes than floats
-        made: Value = self.rw.op(node.op_type, data, *node.inputs[1:], domain=node.domain, **node.attrs)
-        return made
+            raise Decline
+        if node.op == "DequantizeLinear" and not _read_by_unary(node.result):
+            raise Decline  # rather transpose bytes than floats
+        return self._made(node.op_type, [data, *node.inputs[1:]], node.attrs, node.domain)
 
-    def _made(self, op_type: str, inputs: list[Value | None], attrs: Mapping[str, Any]) -> Value:
-        made: Value = self.rw.op(op_type, *inputs, domain=_DOMAIN, **attrs)
+    def _made(self, op_type: str, inputs: list[Value | None], attrs: Mapping[str, Any], domain: str = _DOMAIN) -> Value:
+        made: Value = self.rw.op(op_type, *inputs, domain=domain, **attrs)
         return made
 
 

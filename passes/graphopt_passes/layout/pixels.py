@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from graphopt.errors import Decline
 from graphopt.ir import Node
-from graphopt.match import Mismatch
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
 from graphopt.system.machine import host
 
@@ -27,17 +27,15 @@ class EliminateNopReorder(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Let the input stand for the output."""
-        x = node.input(0)
-        if x is None or x.shape is None or len(x.shape) != 4:
-            return None
-        if x.shape[2:] != (1, 1):
-            return None
-        block = (rw.options.target or host()).block
-        channels = x.shape[1]
+        x = node.operand(0)
+        dims, block = x.dims(), (rw.options.target or host()).block
+        if len(dims) != 4 or dims[2:] != (1, 1):
+            raise Decline
+        channels = dims[1]
         if block not in (8, 16) or not isinstance(channels, int) or channels % block:
-            return Mismatch("the {} channels of {} do not fill blocks", channels, x.name)
+            raise Decline("the {} channels of {} do not fill blocks", channels, x.name)
         if node.op == _REORDERS[1] and node.attr("channels") != channels:
-            return Mismatch("{} of the {} channels of {} are meant", node.attr("channels"), channels, x.name)
+            raise Decline("{} of the {} channels of {} are meant", node.attr("channels"), channels, x.name)
         if node.attr("channels_last", 0) and node.op == _REORDERS[0]:
-            return Mismatch("{} has its channels last", x.name)
+            raise Decline("{} has its channels last", x.name)
         return rw.replace(node, [x])

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Node
-from graphopt.match import Mismatch
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
 
 _SMALLEST = 1 << 14
@@ -32,21 +32,18 @@ class ConvertPreluToMin(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Replace one node."""
-        x, slope = node.input(0), node.input(1)
-        array = slope.const() if slope is not None else None
-        if x is None or slope is None or x.dtype != TensorProto.FLOAT:
-            return None
-        if array is None:
-            return Mismatch("the slope {} is not constant", slope.name)
-        shape = x.shape
-        if shape is None or array.ndim > len(shape):
-            return Mismatch("the rank of {} is not known to be that of the result", x.name)
+        x, slope = node.operand(0), node.operand(1)
+        if x.dtype != TensorProto.FLOAT:
+            raise Decline
+        array = slope.array()
+        if x.rank is None or array.ndim > x.rank:
+            raise Decline("the rank of {} is not known to be that of the result", x.name)
         if not np.isfinite(array).all():
-            return Mismatch("{} is not finite", slope.name)
-        if any(size not in (1, dim) for size, dim in zip(array.shape[::-1], shape[::-1], strict=False)):
-            return Mismatch("{} is not known to have the shape {} broadcasts to", x.name, slope.name)
-        known = [dim for dim in shape if isinstance(dim, int)]
-        if len(known) == len(shape) and prod(known) < _SMALLEST:
-            return Mismatch("{} is small", x.name)
+            raise Decline("{} is not finite", slope.name)
+        dims = x.dims()
+        if any(size not in (1, dim) for size, dim in zip(array.shape[::-1], dims[::-1], strict=False)):
+            raise Decline("{} is not known to have the shape {} broadcasts to", x.name, slope.name)
+        if all(isinstance(dim, int) for dim in dims) and prod(x.sizes()) < _SMALLEST:
+            raise Decline("{} is small", x.name)
         below = rw.op("Mul", rw.op("Min", x, np.array(0, np.float32)), slope)
         return rw.replace(node, [rw.op("Add", rw.op("Relu", x), below)])

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Value
+from graphopt.operators import Pad, Reduction
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 from graphopt.system.machine import host
-from graphopt_passes.fusion.axes import absolute, read_axes, write_with_axes
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.activations import ELEMENTWISE
 
@@ -51,34 +52,29 @@ class ConvertConv1dTo2d(GraphPass):
         if gain <= 0 and not rw.options.extra.get(self.name, {}).get("force"):
             rw.decline("blocks gain {:.1f} us over all convolutions along one axis", gain, node=convs[0])
             return
-        builder = _Builder(self.name, rw)
+        rows = _Rows(rw)
         for node in list(graph):
             if rw.log.full:
                 break
-            if not node.removed:
+            if not node.removed and node.op in _FORMS:
+                rw.begin(self.name, node)
                 with rw.attempt(node):
-                    builder.convert(node)
+                    rows.convert(node)
 
 
 def _is_row_wise(node: Node) -> bool:
     """Whether a convolution works along one axis, with a constant kernel of float32."""
-    weight, x = node.input(1), node.input(0)
-    tensor = weight.constant_tensor if weight is not None else None
-    if x is None or tensor is None or tensor.dtype != TensorProto.FLOAT:
+    tensor = node.operand(1).constant_tensor
+    if tensor is None or tensor.dtype != TensorProto.FLOAT:
         return False
-    return len(tensor.dims) == 3 and 0 not in tensor.dims and x.shape is not None and len(x.shape) == 3
+    return len(tensor.dims) == 3 and 0 not in tensor.dims and node.operand(0).rank == 3
 
 
 def _gain(node: Node, target: Any) -> float:
     """Microseconds that blocks save for one convolution; a lone one between reorders of its own must save them too."""
-    weight, out = node.inputs[1], node.outputs[0]
-    assert weight is not None
-    tensor = weight.constant_tensor
-    assert tensor is not None
-    outputs, inputs, kernel = tensor.dims
+    outputs, inputs, kernel = node.operand(1).sizes()
     group = int(node.attr("group", 1))
-    shape = (out.shape if out is not None else None) or (None, None, None)
-    batch, length = shape[0], shape[-1]
+    batch, *_, length = node.result.shape or (None, None)
     images = batch if isinstance(batch, int) and batch > 0 else 1
     positions = length if isinstance(length, int) and length > 0 else _UNKNOWN_LENGTH
     plain, blocked = timing.convolution(
@@ -87,49 +83,56 @@ def _gain(node: Node, target: Any) -> float:
     return plain - blocked - timing.reorder(outputs, images * positions, target)
 
 
-class _Builder:
+class _Rows:
     """Makes nodes on images of one row.
 
     Args:
-        rule: name of the pass.
         rw: the gate.
     """
 
-    def __init__(self, rule: str, rw: Rewriter) -> None:
-        self.rule = rule
+    def __init__(self, rw: Rewriter) -> None:
         self.rw = rw
         self._images: dict[Value, Value] = {}
         """Images of one row, by the values of three dimensions that they stand for."""
         self._entered: dict[Value, Value] = {}
 
     def convert(self, node: Node) -> None:
-        """Replace a node by its form on images, where it has one."""
-        maker = _MAKERS.get(node.op)
-        old = node.output(0)
-        if maker is None or old is None or len(node.outputs) != 1 or old.shape is None or len(old.shape) != 3:
-            return
-        self.rw.begin(self.rule, node)
+        """Replace a node by its form on images.
+
+        Raises:
+            Decline: it has none.
+        """
+        if len(node.outputs) != 1 or node.result.rank != 3:
+            raise Decline
         self._entered = {}
-        made = maker(self, node)
-        if made is None:
-            return
-        row = write_with_axes(self.rw, "Squeeze", made, [2], 13)
+        made = _FORMS[node.op](self, node)
+        row = self.rw.op("Squeeze", made, axes=(2,))
         self.rw.replace(node, [row])
-        self._images.update(self._entered)
-        self._images[row] = made
+        self._images |= {**self._entered, row: made}
 
     def known(self, value: Value | None) -> Value | None:
         """The image that a value stands for, if it is one already."""
         return self._images.get(value) if value is not None else None
 
+    def image(self, node: Node) -> Value:
+        """The image that the first input stands for.
+
+        Raises:
+            Decline: it is none yet.
+        """
+        image = self.known(node.operand(0))
+        if image is None:
+            raise Decline
+        return image
+
     def enter(self, value: Value) -> Value:
         """The image of a value."""
         found = self._images.get(value) or self._entered.get(value)
         if found is None:
-            found = self._entered[value] = write_with_axes(self.rw, "Unsqueeze", value, [2], 13)
+            found = self._entered[value] = self.rw.op("Unsqueeze", value, axes=(2,))
         return found
 
-    def op(self, node: Node, *inputs: Value | np.ndarray | None, **changed: Any) -> Value:
+    def again(self, node: Node, *inputs: Value | None, **changed: Any) -> Value:
         """The same operator with other inputs and some other attributes."""
         made: Value = self.rw.op(node.op_type, *inputs, domain=node.domain, **{**node.attrs, **changed})
         return made
@@ -137,39 +140,33 @@ class _Builder:
 
 def _widened(node: Node) -> dict[str, Any]:
     """The attributes of a window along one axis for an image of one row."""
-    changed: dict[str, Any] = {}
-    for name, neutral in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("output_padding", 0)):
-        stated = node.attrs.get(name)
-        if stated is not None:
-            changed[name] = (neutral, *stated)
-    pads = node.attrs.get("pads")
-    if pads is not None:
-        changed["pads"] = (0, pads[0], 0, pads[1])
+    neutral = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0}
+    changed = {name: (number, *node.attrs[name]) for name, number in neutral.items() if name in node.attrs}
+    if "pads" in node.attrs:
+        before, after = node.attrs["pads"]
+        changed["pads"] = (0, before, 0, after)
     return changed
 
 
-def _convolution(build: _Builder, node: Node) -> Value | None:
-    x, weight = node.input(0), node.input(1)
-    if x is None or weight is None or not _is_row_wise(node) or node.attr("output_shape"):
-        return None
-    if node.op == "ConvTranspose" and build.known(x) is None:
-        return None
-    array = weight.const()
-    assert array is not None
-    kernel = build.rw.constant(array.reshape(*array.shape[:2], 1, array.shape[2]), like=weight)
-    return build.op(node, build.enter(x), kernel, *node.inputs[2:], **_widened(node))
+def _convolution(rows: _Rows, node: Node) -> Value:
+    x, weight = node.operand(0), node.operand(1)
+    if not _is_row_wise(node) or node.attr("output_shape"):
+        raise Decline
+    if node.op == "ConvTranspose":
+        rows.image(node)
+    array = weight.array()
+    kernel = rows.rw.constant(array.reshape(*array.shape[:2], 1, array.shape[2]), like=weight)
+    return rows.again(node, rows.enter(x), kernel, *node.inputs[2:], **_widened(node))
 
 
-def _pool(build: _Builder, node: Node) -> Value | None:
-    image = build.known(node.inputs[0])
-    return build.op(node, image, **_widened(node)) if image is not None else None
+def _pool(rows: _Rows, node: Node) -> Value:
+    return rows.again(node, rows.image(node), **_widened(node))
 
 
-def _unary(build: _Builder, node: Node) -> Value | None:
-    image = build.known(node.inputs[0])
-    if image is None or any(v is not None and not _is_number(v) for v in node.inputs[1:]):
-        return None
-    return build.op(node, image, *node.inputs[1:])
+def _unary(rows: _Rows, node: Node) -> Value:
+    if any(value is not None and not _is_number(value) for value in node.inputs[1:]):
+        raise Decline
+    return rows.again(node, rows.image(node), *node.inputs[1:])
 
 
 def _is_number(value: Value) -> bool:
@@ -177,73 +174,71 @@ def _is_number(value: Value) -> bool:
     return value.shape == () if tensor is None else tensor.numel == 1 and len(tensor.dims) <= 3
 
 
-def _together(build: _Builder, node: Node) -> Value | None:
+def _together(rows: _Rows, node: Node) -> Value:
     """Elementwise operators of several inputs; constants may hold a number for each channel."""
-    if not any(build.known(v) is not None for v in node.inputs):
-        return None
-    operands: list[Value | None] = []
-    for value in node.inputs:
-        if value is None:
-            return None
-        tensor = value.constant_tensor
-        if build.known(value) is not None or _is_number(value):
-            operands.append(build.known(value) or value)
-        elif tensor is not None and len(tensor.dims) <= 3:
-            array = tensor.array()
-            wide = array.reshape(*array.shape[:-1], 1, array.shape[-1]) if array.ndim > 1 else array
-            operands.append(build.rw.constant(wide, like=value))
-        elif value.shape is not None and len(value.shape) == 3 and tensor is None:
-            operands.append(build.enter(value))
-        else:
-            return None
-    return build.op(node, *operands)
+    if not any(rows.known(value) is not None for value in node.inputs):
+        raise Decline
+    return rows.again(node, *(_operand(rows, node.operand(at)) for at in range(len(node.inputs))))
 
 
-def _normalization(build: _Builder, node: Node) -> Value | None:
-    image = build.known(node.inputs[0])
-    return build.op(node, image, *node.inputs[1:]) if image is not None else None
+def _operand(rows: _Rows, value: Value) -> Value:
+    if rows.known(value) is not None or _is_number(value):
+        return rows.known(value) or value
+    array = value.const()
+    if array is None and value.rank == 3:
+        return rows.enter(value)
+    if array is None or array.ndim > 3:
+        raise Decline
+    return rows.rw.constant(np.expand_dims(array, -2), like=value) if array.ndim > 1 else value
 
 
-def _concat(build: _Builder, node: Node) -> Value | None:
-    if None in node.inputs or not any(build.known(value) is not None for value in node.inputs):
-        return None
-    images = [build.enter(value) for value in node.inputs if value is not None]
-    return build.op(node, *images, axis=_AXES[int(node.attrs["axis"])])
+def _again(rows: _Rows, node: Node) -> Value:
+    return rows.again(node, rows.image(node), *node.inputs[1:])
 
 
-def _slice(build: _Builder, node: Node) -> Value | None:
-    image, axes = build.known(node.inputs[0]), node.ints("axes")
-    if image is None or axes is None or any(axis not in _AXES for axis in axes):
-        return None
-    moved = np.array([_AXES[axis] for axis in axes], np.int64)
-    return build.op(node, image, *node.inputs[1:3], moved, node.input(4))
+def _concat(rows: _Rows, node: Node) -> Value:
+    if None in node.inputs or not any(rows.known(value) is not None for value in node.inputs):
+        raise Decline
+    images = [rows.enter(value) for value in node.inputs if value is not None]
+    return rows.again(node, *images, axis=_AXES[int(node.attrs["axis"])])
 
 
-def _pad(build: _Builder, node: Node) -> Value | None:
-    image = build.known(node.inputs[0])
-    pads = node.ints("pads")
-    if image is None or pads is None or len(pads) != 6 or node.input(3) is not None:
-        return None
-    wide = (*pads[:2], 0, pads[2], *pads[3:5], 0, pads[5])
-    if len(node.inputs) == 1:
-        return build.op(node, image, pads=wide)
-    return build.op(node, image, np.array(wide, np.int64), node.input(2))
+def _slice(rows: _Rows, node: Node) -> Value:
+    image, axes = rows.image(node), node.ints("axes")
+    starts, ends = (node.input(at) or node.attrs[name] for at, name in ((1, "starts"), (2, "ends")))
+    if axes is None or any(axis not in _AXES for axis in axes):
+        raise Decline
+    moved = tuple(_AXES[axis] for axis in axes)
+    made: Value = rows.rw.op("Slice", image, starts=starts, ends=ends, axes=moved, steps=node.input(4))
+    return made
 
 
-def _mean(build: _Builder, node: Node) -> Value | None:
+def _pad(rows: _Rows, node: Node) -> Value:
+    image, pad = rows.image(node), Pad.of(node)
+    pads = (*_beside(pad.before), *_beside(pad.after))
+    made: Value = rows.rw.op("Pad", image, pads=pads, constant_value=pad.fill or None, mode=node.attrs.get("mode"))
+    return made
+
+
+def _beside(pads: tuple[int, ...]) -> tuple[int, ...]:
+    return (*pads[:2], 0, *pads[2:])
+
+
+def _mean(rows: _Rows, node: Node) -> Value:
     """The mean along the row."""
-    image, axes = build.known(node.inputs[0]), read_axes(node)
-    if image is None or not isinstance(axes, tuple) or absolute(axes, 3) != (2,) or not node.attr("keepdims", 1):
-        return None
-    return write_with_axes(build.rw, "ReduceMean", image, [2, 3], 18)
+    image, mean = rows.image(node), Reduction.of(node)
+    if mean.axes != (2,) or not mean.keepdims:
+        raise Decline
+    made: Value = rows.rw.op("ReduceMean", image, axes=(2, 3))
+    return made
 
 
-_MAKERS: dict[str, Callable[[_Builder, Node], Value | None]] = {
+_FORMS: dict[str, Callable[[_Rows, Node], Value]] = {
     **dict.fromkeys(ELEMENTWISE, _unary),
     **dict.fromkeys(_TOGETHER, _together),
     **dict.fromkeys(_CONVOLUTIONS, _convolution),
     **dict.fromkeys(_POOLS | _GLOBAL, _pool),
-    "BatchNormalization": _normalization,
+    "BatchNormalization": _again,
     "Concat": _concat,
     "Pad": _pad,
     "ReduceMean": _mean,

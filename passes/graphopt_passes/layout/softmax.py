@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.match import Mismatch
+from graphopt.operators import Transpose
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
 
 _SMALLEST = 1 << 13
@@ -36,32 +36,24 @@ class ConvertSoftmaxAxis(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Replace one node."""
-        x = node.input(0)
-        shape = x.shape if x is not None else None
-        if x is None or shape is None or x.dtype != TensorProto.FLOAT:
-            return None
-        axis = int(node.attr("axis", -1))
-        if not -len(shape) <= axis < len(shape) or axis % len(shape) == len(shape) - 1:
-            return None
-        axis %= len(shape)
-        if all(dim == 1 for dim in shape[axis + 1 :]):
-            return Mismatch("the values of {} lie one after the other", x.name)
-        known = [dim for dim in shape if isinstance(dim, int)]
-        if len(known) == len(shape) and prod(known) < _SMALLEST:
-            return Mismatch("{} is small", x.name)
-        length = shape[axis]
+        x = node.operand(0)
+        dims, axis = x.dims(), x.axis(node.attr("axis", -1))
+        if x.dtype != TensorProto.FLOAT or axis == len(dims) - 1:
+            raise Decline
+        if all(dim == 1 for dim in dims[axis + 1 :]):
+            raise Decline("the values of {} lie one after the other", x.name)
+        if all(isinstance(dim, int) for dim in dims) and prod(x.sizes()) < _SMALLEST:
+            raise Decline("{} is small", x.name)
+        length = dims[axis]
         if node.op == "Softmax" and isinstance(length, int) and length < _FEW:
             return rw.replace(node, [_spelled(x, axis, rw)], detail="spelled out")
-        order = [at for at in range(len(shape)) if at != axis] + [axis]
-        back = [order.index(at) for at in range(len(shape))]
-        inner = rw.op(node.op_type, rw.op("Transpose", x, perm=tuple(order)), axis=-1)
-        return rw.replace(node, [rw.op("Transpose", inner, perm=tuple(back))], detail="transposed")
+        last = Transpose(x, (*(at for at in range(len(dims)) if at != axis), axis))
+        inner = rw.op(node.op_type, last.write(rw), axis=-1)
+        return rw.replace(node, [Transpose(inner, last.inverse).write(rw)], detail="transposed")
 
 
-def _spelled(x: Value, axis: int, rw: Rewriter) -> Any:
+def _spelled(x: Value, axis: int, rw: Rewriter) -> Value:
     """Softmax by elementwise operators and reductions."""
-    axes = np.array([axis], np.int64)
-    # ReduceMax takes its axes as an input from opset 18 on, ReduceSum from 13 on.
-    top = rw.op("ReduceMax", x, axes) if rw.graph.opset() >= 18 else rw.op("ReduceMax", x, axes=(axis,))
-    powers = rw.op("Exp", rw.op("Sub", x, top))
-    return rw.op("Div", powers, rw.op("ReduceSum", powers, axes))
+    powers = rw.op("Exp", rw.op("Sub", x, rw.op("ReduceMax", x, axes=(axis,))))
+    made: Value = rw.op("Div", powers, rw.op("ReduceSum", powers, axes=(axis,)))
+    return made

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from graphopt.ir import Node, Value
-from graphopt.match import Mismatch
-from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
+from graphopt.errors import Decline
+from graphopt.ir import Value
+from graphopt.match import Either, Match, Pattern, Var
+from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
 
 _FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
-class ConvertTokensToImage(OpRule):
+class ConvertTokensToImage(PatternRule):
     """Write tokens that become an image, and an image that becomes tokens, as a `Transpose` of four dimensions.
 
     [N, H*W, C] transposed and reshaped to [N, C, H, W] is [N, H, W, C] with its channels moved to the front, and back
@@ -20,68 +21,45 @@ class ConvertTokensToImage(OpRule):
     """
 
     name = "convert_tokens_to_image"
-    ops = ("Reshape", "Transpose")
     level = Level.LAYOUT
     numerics = Numerics.EXACT
     opsets = "7-"
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look for the pair that ends here."""
-        middle = node.inputs[0] if node.inputs else None
-        before = middle.producer if middle is not None else None
-        if middle is None or before is None or before.graph is not node.graph or not before.inputs:
-            return None
-        source, result = before.inputs[0], node.outputs[0]
-        if source is None or result is None:
-            return None
-        if node.op == "Reshape" and _swaps(before):
-            return _into_image(node, source, middle, result, rw)
-        if _swaps(node) and before.op == "Reshape":
-            return _into_tokens(node, source, middle, result, rw)
-        return None
+    def pattern(self, op: Any) -> Pattern:
+        """Either way; shapes are compared as they are known, so that they may be written in any form."""
+        into_image = op.Reshape(op.Transpose(Var("tokens"), perm=(0, 2, 1)), Var(), _other_attrs=True)
+        return Either(into_image, op.Transpose(op.Reshape(Var("image"), Var(), _other_attrs=True), perm=(0, 2, 1)))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """Move the channels of the image."""
+        made: Value
+        result = m.root.result
+        if m.image is None:
+            if result.is_output or not all(user.op == "Conv" and user.inputs[0] is result for user in result.users):
+                raise Decline
+            batch, channels, *image = _compared(m.tokens, result)
+            made = rw.op("Transpose", rw.op("Reshape", m.tokens, shape=(batch, *image, channels)), perm=_FIRST)
+            return made
+        m.image.source("Conv", reader=m.root)
+        batch, channels, height, width = _compared(result, m.image)
+        rows = rw.op("Transpose", m.image, perm=_LAST)
+        made = rw.op("Reshape", rows, shape=(batch, height * width, channels))
+        return made
 
 
-def _swaps(node: Node) -> bool:
-    return node.op == "Transpose" and node.attrs.get("perm") == (0, 2, 1)
+def _compared(tokens: Value, image: Value) -> tuple[int, int, int, int]:
+    """The sizes of an image [N, C, H, W] of the same numbers as tokens [N, H*W, C]; 0 for a batch to be copied.
 
-
-def _into_image(node: Node, tokens: Value, middle: Value, image: Value, rw: Rewriter) -> Outcome:
-    if not all(user.op == "Conv" and user.inputs[0] is image for user in image.users) or image.is_output:
-        return None
-    problem = _differs(tokens, image, middle)
-    if problem is not None:
-        return problem
-    assert image.shape is not None
-    rows = rw.op("Reshape", tokens, _target(image.shape[0], *image.shape[2:], image.shape[1]))
-    return rw.replace(node, [rw.op("Transpose", rows, perm=_FIRST)])
-
-
-def _into_tokens(node: Node, image: Value, middle: Value, tokens: Value, rw: Rewriter) -> Outcome:
-    if image.producer is None or image.producer.op != "Conv":
-        return None
-    problem = _differs(tokens, image, middle)
-    if problem is not None:
-        return problem
-    assert tokens.shape is not None
-    rows = rw.op("Transpose", image, perm=_LAST)
-    return rw.replace(node, [rw.op("Reshape", rows, _target(*tokens.shape))])
-
-
-def _differs(tokens: Value, image: Value, middle: Value) -> Mismatch | None:
-    """Why tokens [N, H*W, C] and an image [N, C, H, W] are not the same numbers, or what is between them must stay."""
-    if tokens.shape is None or image.shape is None or len(tokens.shape) != 3 or len(image.shape) != 4:
-        return Mismatch("{} and {} are no tokens and their image", tokens.name, image.name)
-    batch, length, width = tokens.shape
-    images, channels, height, across = image.shape
-    if batch is None or batch == 0 or batch != images:
-        return Mismatch("{} and {} may differ in batch", tokens.name, image.name)
-    if not (isinstance(width, int) and isinstance(height, int) and isinstance(across, int) and width > 0):
-        return Mismatch("the sizes of {} are not known", image.name)
-    if channels != width or length != height * across or not length:
-        return Mismatch("the channels of {} are not those of {}", image.name, tokens.name)
-    return None if middle.one_use else Mismatch("{} has other readers", middle.name)
-
-
-def _target(batch: object, *dims: object) -> np.ndarray:
-    """The shape to reshape to; a batch that is not known stays as it is."""
-    return np.array([batch if isinstance(batch, int) else 0, *dims], np.int64)
+    Raises:
+        Decline: they may be others.
+    """
+    rows, dims = tokens.dims(), image.dims()
+    if len(rows) != 3 or len(dims) != 4:
+        raise Decline("{} and {} are no tokens and their image", tokens.name, image.name)
+    batch = dims[0]
+    if batch is None or batch == 0 or batch != rows[0]:
+        raise Decline("{} and {} may differ in batch", tokens.name, image.name)
+    channels, height, width = (image.size(axis) for axis in (1, 2, 3))
+    if rows[1:] != (height * width, channels) or not height * width * channels:
+        raise Decline("the channels of {} are not those of {}", image.name, tokens.name)
+    return batch if isinstance(batch, int) else 0, channels, height, width

@@ -40,12 +40,10 @@ class Padded(_OnView):
 
     def build(self, emit: Emitter, group: Group) -> Built:
         """The same pads, and none within the blocks."""
-        pad, stated = self.pad, self.node.attrs
-        fill = pad.fill if isinstance(pad.fill, Value) else stated.get("value")
+        pads, fill = (*self.pad.before, 0, *self.pad.after, 0), self.pad.fill or None
 
         def padded(split: Value) -> Value:
-            pads = (*pad.before, 0, *pad.after, 0)
-            made: Value = emit.rw.op("Pad", split, pads=pads, constant_value=fill, mode=stated.get("mode"))
+            made: Value = emit.rw.op("Pad", split, pads=pads, constant_value=fill, mode=self.node.attrs.get("mode"))
             return made
 
         return emit.on_view(emit.enter(self.operands[0]), padded)
