@@ -101,9 +101,11 @@ class FuseTransposeIntoGemm(OpRule):
             except Decline as reason:
                 declined = reason if reason.args else declined
                 continue
-            if not transpose.moves_nothing:
-                operands[index] = transpose.x
-                attrs[key] = int(not node.attr(key, 0))
+            if transpose.moves_nothing:
+                declined = Decline("{} is not transposed", transpose.x.name)
+                continue
+            operands[index] = transpose.x
+            attrs[key] = int(not node.attr(key, 0))
         if operands == node.inputs:
             raise declined
         return rw.replace(node, [rw.op("Gemm", *operands, **attrs)])

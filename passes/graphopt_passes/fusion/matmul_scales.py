@@ -32,7 +32,7 @@ class FuseScalesOfMatmul(PatternRule):
 
     def pattern(self, op: Any, q: Pattern, k: Pattern) -> Any:
         """`(a q) (b k)`."""
-        return op.MatMul(op.Mul(q, Const("a", silent=True)), op.Mul(k, Const("b", silent=True)))
+        return op.MatMul(op.Mul(q, Const("a")), op.Mul(k, Const("b")))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """`(a b q) k`."""

@@ -73,16 +73,16 @@ class _Product:
         """Read an operator.
 
         Raises:
-            Decline: without a reason where it is no such product.
+            Decline: it is no such product.
         """
         x, weight, bias = node.operand(0), node.operand(1), node.input(2)
         matrix = weight.const() if weight.one_use else None
         if matrix is None or matrix.ndim != 2 or x.users[node] != 1:
-            raise Decline
+            raise Decline("{} is not a constant matrix that nothing else reads", weight.name)
         along = 0 if node.op == "Gemm" and node.attr("transB", 0) else 1
         row = None if bias is None else bias.const()
         if bias is not None and (row is None or row.shape != (matrix.shape[along],)):
-            raise Decline
+            raise Decline("the bias of {} is not a constant row", node.result.name)
         return cls(node, matrix, row, along)
 
     @property

@@ -65,8 +65,10 @@ class Bounds:
 
     @classmethod
     def _of_extremum(cls, node: Node) -> Bounds:
-        if node.op not in ("Max", "Min") or len(node.inputs) != 2 or node.graph.opset() < BROADCASTING_SINCE:
+        if node.op not in ("Max", "Min") or node.graph.opset() < BROADCASTING_SINCE:
             raise Decline
+        if len(node.inputs) != 2:
+            raise Decline("{} has {} operands", node.op, len(node.inputs))
         left, right = node.operand(0), node.operand(1)
         for x, other in ((left, right), (right, left)):
             array = other.const()
@@ -76,7 +78,7 @@ class Bounds:
                 raise Decline("the constant may add axes to {}", x.name)
             number = array.reshape(-1)[0].item()
             return cls(x, low=number) if node.op == "Max" else cls(x, high=number)
-        raise Decline
+        raise Decline("no operand of {} is a constant number", node.op)
 
     def then(self, second: Bounds) -> Bounds:
         """These bounds and second ones of what they give, as one."""

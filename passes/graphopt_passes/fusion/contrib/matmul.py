@@ -59,8 +59,10 @@ class FuseTransposeIntoMatmul(PatternRule):
         product, value = m.product, m.transpose.result
         perm = Transpose.of(m.transpose).perm
         *batch, row, column = range(max(len(perm), 2))
-        if perm != (*batch, column, row) or product.attr("transBatchA", 0) or product.attr("transBatchB", 0):
+        if perm != (*batch, column, row):
             raise Decline
+        if product.attr("transBatchA", 0) or product.attr("transBatchB", 0):
+            raise Decline("{} moves its batches as well", product.op_type)
         check_float(value)
         _check_matrices(product)
         flag = "transA" if value is product.operand(0) else "transB"
