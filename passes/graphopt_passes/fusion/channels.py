@@ -12,7 +12,7 @@ from graphopt.ir import Node, Value
 from graphopt.operators import Gather
 from graphopt.operators.linear import Convolution
 from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.transposes.permuted import UNARY
+from graphopt_passes.fusion.transposes.table import UNARY
 
 _MOST_CHANNELS = 1 << 16
 

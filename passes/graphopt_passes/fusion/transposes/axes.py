@@ -1,69 +1,25 @@
-"""Operators that work along some axes, on permuted inputs: they work along others."""
+"""Operators on one operand, permuted: they work along other axes, and say so in their attributes and lists."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch
-from graphopt_passes.elimination.facts import int_list
-from graphopt_passes.fusion.transposes.permuted import MOST_BYTES, Perm, Permuted, Sources, first
+from graphopt.errors import Decline
+from graphopt.ir import Node
+from graphopt.operators.axes import from_front
+from graphopt_passes.fusion.transposes.permuted import Operand, Perm, Permuted, axis_of
 
-REDUCTIONS = (
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum",
-    "ReduceSumSquare",
-)  # fmt: skip
-"""Not the largest and the smallest: which one runtimes find beside NaN depends on the order."""
+_IMAGE_AXES = 2
+"""Runtimes resize smoothly along the last two axes."""
 
-
-def concat(node: Node, sources: Sources, perm: Perm) -> Permuted | Mismatch:
-    """Concatenation: along the same axis where it lies now."""
-    axis = node.attr("axis")
-    if axis is None or not -len(perm) <= axis < len(perm):
-        return Mismatch("the axis is not known")
-    inputs: list[Value | np.ndarray | None] = []
-    for value in node.inputs:
-        source: Value | np.ndarray | None = sources.get(value) if value is not None else None
-        if source is None:
-            array = value.const(MOST_BYTES) if value is not None else None
-            if array is None or array.dtype == object or array.ndim != len(perm):
-                return Mismatch("not all that is joined is transposed alike")
-            source = np.ascontiguousarray(array.transpose(np.argsort(perm)))
-        inputs.append(source)
-    return Permuted(inputs, {**node.attrs, "axis": perm[axis]}, perm)
-
-
-def slows(axes: Sequence[int], perm: Perm) -> bool:
-    """Whether the axis that lies closest together is worked along before, and is not afterwards.
-
-    Args:
-        axes: what is worked along, counted from the front.
-        perm: the permutation.
-    """
-    last = len(perm) - 1
-    return last in axes and last not in [perm[axis] for axis in axes]
-
-
-SLOWER = Mismatch("it would work along an axis whose elements lie apart")
-"""Why such an operator stays."""
-
-
-def softmax(node: Node, sources: Sources, perm: Perm) -> Permuted | Mismatch:
-    """Softmax and its like, unless they were along the axis that lies closest together and would not be."""
-    axis, x = node.attr("axis", -1), first(node, sources)
-    if isinstance(x, Mismatch):
-        return x
-    if node.graph.opset() < 13 or not -len(perm) <= axis < len(perm):
-        return Mismatch("before opset 13 {} works along all axes from one on", node.op)
-    axis %= len(perm)
-    return SLOWER if slows([axis], perm) else Permuted([x], {**node.attrs, "axis": perm[axis]}, perm)
+_ONE_AXIS_SINCE = 13
+"""Before this opset softmax and its like work along all axes from one on."""
 
 
 def left(gone: Sequence[int], perm: Perm) -> Perm:
-    """The permutation of the axes that stay when some of the input's go.
+    """The permutation of the axes that stay when some of the operand's go.
 
     Args:
         gone: those that go, counted from the front.
@@ -73,105 +29,165 @@ def left(gone: Sequence[int], perm: Perm) -> Perm:
     return tuple(sorted(kept).index(axis) for axis in kept)
 
 
-def _normal(node: Node, axes: tuple[int, ...], rank: int) -> list[int] | Mismatch:
-    if any(not -rank <= axis < rank for axis in axes) or len({axis % rank for axis in axes}) < len(axes):
-        return Mismatch("the axes of {} do not exist", node.op)
-    return sorted(axis % rank for axis in axes)
+def _check_speed(axes: Sequence[int], perm: Perm) -> None:
+    """See that what was worked along the axis that lies closest together still is."""
+    last = len(perm) - 1
+    if last in axes and last not in [perm[axis] for axis in axes]:
+        raise Decline("it would work along an axis whose elements lie apart")
 
 
-def _with_axes(
-    node: Node, x: Value, axes: list[int], since: int, index: int, **attrs: Any
-) -> tuple[list[Value | np.ndarray | None], dict[str, Any]]:
-    """Inputs and attributes with other axes, in either opset form."""
-    kept = {**node.attrs, **attrs}
-    if node.graph.opset() < since:
-        return [x, *node.inputs[1:]], {**kept, "axes": tuple(axes)}
-    rest = [*node.inputs[1:], *[None] * index][: max(index, len(node.inputs) - 1)]
-    inputs: list[Value | np.ndarray | None] = [x, *rest]
-    inputs[index] = np.array(axes, np.int64)
-    return inputs, kept
+def _in_order(numbers: Sequence[int] | np.ndarray, perm: Perm) -> np.ndarray:
+    """One number for each axis, in the order of the source."""
+    return np.asarray(numbers)[np.argsort(perm)]
 
 
-def reduction(node: Node, sources: Sources, perm: Perm) -> Permuted | Mismatch:
-    """Reductions, with the same exception."""
-    x, rank = first(node, sources), len(perm)
-    since = 13 if node.op == "ReduceSum" else 18
-    axes = int_list(node, "axes", 1, since)
-    if isinstance(x, Mismatch):
-        return x
-    if isinstance(axes, Mismatch):
-        return axes
-    if not axes:
-        return Mismatch("it reduces all axes, or none")
-    normal = _normal(node, axes, rank)
-    if isinstance(normal, Mismatch):
-        return normal
-    if slows(normal, perm):
-        return SLOWER
-    inputs, attrs = _with_axes(node, x, sorted(perm[axis] for axis in normal), since, 1)
-    return Permuted(inputs, attrs, perm if node.attr("keepdims", 1) else left(normal, perm))
+def unchanged(_: Node, perm: Perm) -> Permuted:
+    """Operators that treat each element alike, whatever else they are told."""
+    return Permuted(perm)
 
 
-def pad(node: Node, sources: Sources, perm: Perm) -> Permuted | Mismatch:
+def parts(node: Node, perm: Perm) -> Permuted:
+    """`Split`, along the same axis where it lies now."""
+    return Permuted(perm, {"axis": perm[axis_of(node, perm)]})
+
+
+def one_axis(node: Node, perm: Perm) -> Permuted:
+    """`TopK`, and softmax and its like, which work along one axis and keep it."""
+    if node.op != "TopK" and node.graph.opset() < _ONE_AXIS_SINCE:
+        raise Decline("before opset 13 {} works along all axes from one on", node.op)
+    axis = axis_of(node, perm)
+    _check_speed([axis], perm)
+    return Permuted(perm, {"axis": perm[axis]})
+
+
+def extreme(node: Node, perm: Perm) -> Permuted:
+    """Positions of the largest or smallest along one axis, which may go."""
+    axis = axis_of(node, perm)
+    _check_speed([axis], perm)
+    return Permuted(perm if node.attr("keepdims", 1) else left([axis], perm), {"axis": perm[axis]})
+
+
+def reduction(node: Node, perm: Perm) -> Permuted:
+    """Reductions along some axes, which may go."""
+    given = node.ints("axes")
+    if not given:
+        raise Decline("it reduces all axes, or none")
+    axes = from_front(given, len(perm), node.operand(0).name)
+    _check_speed(axes, perm)
+    after = perm if node.attr("keepdims", 1) else left(axes, perm)
+    return Permuted(after, {"axes": sorted(perm[axis] for axis in axes)})
+
+
+def running_sum(node: Node, perm: Perm) -> Permuted:
+    """`CumSum` along a constant axis."""
+    axes = from_front(node.operand(1).ints(), len(perm), node.operand(0).name)
+    if len(axes) != 1:
+        raise Decline("{} is not one axis", node.operand(1).name)
+    _check_speed(axes, perm)
+    return Permuted(perm, operands={1: np.array(perm[axes[0]], np.int64)})
+
+
+def gather(node: Node, perm: Perm) -> Permuted:
+    """Positions along one axis: a list of them, or a single one, with which the axis goes."""
+    rank, axis = node.operand(1).rank, axis_of(node, perm)
+    if rank not in (0, 1):
+        raise Decline("the indices are not known to be a list")
+    return Permuted(perm if rank else left([axis], perm), {"axis": perm[axis]})
+
+
+def tile(node: Node, perm: Perm) -> Permuted:
+    """A constant number of repeats for each axis."""
+    repeats = node.operand(1).ints()
+    if len(repeats) != len(perm):
+        raise Decline("{} has {} numbers for {} axes", node.operand(1).name, len(repeats), len(perm))
+    return Permuted(perm, operands={1: _in_order(repeats, perm)})
+
+
+def expand(node: Node, perm: Perm) -> Permuted:
+    """Broadcasting to a constant shape that adds no axes."""
+    sizes = node.operand(1).ints()
+    if len(sizes) > len(perm):
+        raise Decline("{} has {} numbers for {} axes", node.operand(1).name, len(sizes), len(perm))
+    return Permuted(perm, operands={1: _in_order((1,) * (len(perm) - len(sizes)) + sizes, perm)})
+
+
+def pad(node: Node, perm: Perm) -> Permuted:
     """Pads for each axis."""
-    x, rank = first(node, sources), len(perm)
-    pads = int_list(node, "pads", 1, 11)
-    if isinstance(x, Mismatch):
-        return x
-    if pads is None or isinstance(pads, Mismatch) or node.graph.opset() < 2:
-        return Mismatch("the pads are not constant")
-    if node.input(3) is not None or len(pads) != 2 * rank:
-        return Mismatch("it pads certain axes only")
-    moved = [0] * (2 * rank)
-    for axis, source in enumerate(perm):
-        moved[source], moved[rank + source] = pads[axis], pads[rank + axis]
-    if node.graph.opset() < 11:
-        return Permuted([x], {**node.attrs, "pads": tuple(moved)}, perm)
-    return Permuted([x, np.array(moved, np.int64), *node.inputs[2:]], dict(node.attrs), perm)
+    pads, rank = node.ints("pads") or (), len(perm)
+    if node.ints("axes") is not None or len(pads) != 2 * rank:
+        raise Decline("it pads certain axes only")
+    before, after = _in_order(pads[:rank], perm), _in_order(pads[rank:], perm)
+    return Permuted(perm, {"pads": (*before.tolist(), *after.tolist())})
 
 
-def sliced(node: Node, sources: Sources, perm: Perm) -> Permuted | Mismatch:
-    """Cuts of certain axes."""
-    x, axes = first(node, sources), int_list(node, "axes", 3, 10)
-    if isinstance(x, Mismatch):
-        return x
-    if axes is None or isinstance(axes, Mismatch):
-        return Mismatch("the axes of the slice are not known")
-    rank = len(perm)
-    if any(not -rank <= axis < rank for axis in axes):
-        return Mismatch("the axes of {} do not exist", node.op)
-    inputs, attrs = _with_axes(node, x, [perm[axis % rank] for axis in axes], 10, 3)
-    return Permuted(inputs, attrs, perm)
+def cuts(node: Node, perm: Perm) -> Permuted:
+    """`Slice` along certain axes, wherever it starts and ends."""
+    axes = node.ints("axes")
+    if axes is None:
+        raise Decline("the axes of the slice are not known")
+    from_front(axes, len(perm), node.operand(0).name)
+    return Permuted(perm, {"axes": [perm[axis] for axis in axes]})
 
 
-def squeeze(node: Node, sources: Sources, perm: Perm) -> Permuted | Mismatch:
+def squeeze(node: Node, perm: Perm) -> Permuted:
     """Axes of size 1 that go."""
-    x, axes = first(node, sources), int_list(node, "axes", 1, 13)
-    if isinstance(x, Mismatch):
-        return x
-    if not axes or isinstance(axes, Mismatch):
-        return Mismatch("the axes of size 1 are not known")
-    normal = _normal(node, axes, len(perm))
-    if isinstance(normal, Mismatch):
-        return normal
-    inputs, attrs = _with_axes(node, x, sorted(perm[axis] for axis in normal), 13, 1)
-    return Permuted(inputs, attrs, left(normal, perm))
+    given = node.ints("axes")
+    if not given:
+        raise Decline("the axes of size 1 are not known")
+    axes = from_front(given, len(perm), node.operand(0).name)
+    return Permuted(left(axes, perm), {"axes": sorted(perm[axis] for axis in axes)})
 
 
-def unsqueeze(node: Node, sources: Sources, perm: Perm) -> Permuted | Mismatch:
-    """Axes of size 1 that come, which the result then has in front."""
-    x, axes = first(node, sources), int_list(node, "axes", 1, 13)
-    if isinstance(x, Mismatch):
-        return x
-    if not axes or isinstance(axes, Mismatch):
-        return Mismatch("the new axes are not known")
-    rank = len(perm) + len(axes)
-    normal = _normal(node, axes, rank)
-    if isinstance(normal, Mismatch):
-        return normal
-    # The new axes come first: where they stand among others does not matter to memory.
-    count = len(normal)
+def unsqueeze(node: Node, perm: Perm) -> Permuted:
+    """Axes of size 1 that come: in front, since where they stand among others does not matter to memory."""
+    given = node.ints("axes")
+    if not given:
+        raise Decline("the new axes are not known")
+    rank, count = len(perm) + len(given), len(given)
+    axes = from_front(given, rank, node.result.name)
     rest = iter(perm)
-    after = tuple(normal.index(axis) if axis in normal else count + next(rest) for axis in range(rank))
-    inputs, attrs = _with_axes(node, x, list(range(count)), 13, 1)
-    return Permuted(inputs, attrs, after)
+    after = tuple(axes.index(axis) if axis in axes else count + next(rest) for axis in range(rank))
+    return Permuted(after, {"axes": range(count)})
+
+
+def resize(node: Node, perm: Perm) -> Permuted:
+    """Constant scales or sizes, of the last two axes unless each element is taken from its nearest."""
+    if node.attr("axes") is not None:
+        raise Decline("it resizes certain axes")
+    operands: dict[int, Operand] = {}
+    resized: set[int] = set()
+    for index, value in enumerate(node.inputs[1:], 1):
+        if value is None or (value.is_const and value.shape == (0,)):
+            continue
+        array = value.array()
+        if array.shape != (len(perm),):
+            raise Decline("{} crops, or does not hold a number for each axis", value.name)
+        before = node.operand(0).shape if array.dtype.kind == "i" else (1,) * len(perm)
+        resized |= {perm[axis] for axis, to in enumerate(array) if before is None or before[axis] != to}
+        operands[index] = _in_order(array, perm)
+    if not operands:
+        raise Decline("scales or sizes are not constant")
+    if node.attr("mode", "nearest") != "nearest" and any(axis < len(perm) - _IMAGE_AXES for axis in resized):
+        raise Decline("it would resize other axes than the last two")
+    return Permuted(perm, operands=operands)
+
+
+def quantization(node: Node, perm: Perm) -> Permuted:
+    """`QuantizeLinear` and `DequantizeLinear` with one scale, or one for each position of an axis."""
+    shape = node.operand(1).shape
+    if shape is None or len(shape) > 1 or node.attr("block_size", 0):
+        raise Decline("the scales are not known to be one for each position of an axis")
+    return Permuted(perm, {"axis": None if shape in ((), (1,)) else perm[axis_of(node, perm)]})
+
+
+def normalization(node: Node, perm: Perm) -> Permuted:
+    """Normalization along the last axes, which stay where they are; scale and bias vary along them alone."""
+    axis = axis_of(node, perm)
+    if any(perm[at] != at for at in range(axis, len(perm))):
+        raise Decline("the normalized axes would move")
+    if len(node.outputs) > 1:
+        raise Decline("mean or variance are read")
+    for value in node.inputs[1:]:
+        if value is not None and (value.shape is None or any(dim != 1 for dim in value.shape[: axis - len(perm)])):
+            raise Decline("{} is not known to vary along the normalized axes alone", value.name)
+    return Permuted(perm)

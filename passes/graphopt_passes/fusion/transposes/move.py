@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Value
-from graphopt.rewrite import GraphPass, Mismatch, Numerics, Outcome, Rewriter
+from graphopt.rewrite import GraphPass, Numerics, Rewriter
 from graphopt_passes.fusion.consecutive import FuseConsecutiveTransposes
-from graphopt_passes.fusion.transposes.forms import moving_inputs, permuted
-from graphopt_passes.fusion.transposes.permuted import Perm
+from graphopt_passes.fusion.transposes.permuted import Perm, inverse, is_identity
 from graphopt_passes.fusion.transposes.plan import choose
-from graphopt_passes.fusion.transposes.region import MOST_NODES, Region, grow, inverse, is_identity, perm_of
+from graphopt_passes.fusion.transposes.region import MOST_NODES, Region, grow, permutes
+from graphopt_passes.fusion.transposes.table import moving_inputs, permuted
 
 _ATTEMPTS = 4
 """How many regions are looked at for each `Transpose` that there was."""
@@ -51,8 +51,9 @@ class MoveTransposes(GraphPass):
             if seed.removed or seed in done:
                 continue
             attempts -= 1
-            region = grow(seed, MOST_NODES if seen < _WORK * nodes else _NEAR)
-            if region is None:
+            try:
+                region = grow(seed, MOST_NODES if seen < _WORK * nodes else _NEAR)
+            except Decline:
                 continue
             done |= region.links
             seen += len(region.home)
@@ -77,9 +78,7 @@ def _change(region: Region, changed: set[Node], rw: Rewriter, rule: str) -> list
     for node in sorted(changed, key=lambda n: n.order):
         rw.begin(rule, node)
         with rw.attempt(node):
-            outcome = _turn(node, region, made, rw)
-            if isinstance(outcome, Mismatch):
-                rw.decline("{}", outcome, node=node)
+            _turn(node, region, made, rw)
     nodes = [node for node in region.links if node.op == "Transpose"]
     nodes += [user for value in made for user in value.users if user.op == "Transpose"]
     nodes += [user for node in nodes for value in node.outputs if value is not None for user in value.users]
@@ -104,20 +103,18 @@ def _joined(nodes: list[Node], rw: Rewriter, rule: str) -> list[Node]:
     return list(dict.fromkeys(left))
 
 
-def _turn(node: Node, region: Region, results: list[Value], rw: Rewriter) -> Outcome:
-    """Let an operator work on the other form of its inputs, and permute what it gives."""
+def _turn(node: Node, region: Region, results: list[Value], rw: Rewriter) -> None:
+    """Let an operator work on the other form of its operands, and permute what it gives."""
     moved = region.moves[node]
     sources = {v: _other_form(v, moved, node, region, rw) for v in moving_inputs(node, len(moved))}
     found = permuted(node, sources, inverse(moved))
-    if isinstance(found, Mismatch):
-        return found
-    made = rw.op(node.op_type, *found.inputs, outputs=len(node.outputs), **found.attrs)
-    parts = made if isinstance(made, tuple) else (made,)
+    parts = found.write(node, rw)
     results += parts
     if is_identity(found.perm):
-        return rw.replace(node, parts)
+        rw.replace(node, parts)
+        return
     taken = [v is not None and bool(v.users or v.output_count) for v in node.outputs]
-    return rw.replace(
+    rw.replace(
         node,
         [rw.op("Transpose", part, perm=found.perm) if used else None for part, used in zip(parts, taken, strict=True)],
     )
@@ -126,14 +123,13 @@ def _turn(node: Node, region: Region, results: list[Value], rw: Rewriter) -> Out
 def _other_form(value: Value, moved: Perm, node: Node, region: Region, rw: Rewriter) -> Value:
     """A value permuted, in the form that is there already if there is one."""
     producer = value.producer
-    if producer is not None and producer.graph is node.graph and producer.inputs:
-        source = producer.inputs[0]
-        undoes = producer.op == "Transpose" and perm_of(producer) == inverse(moved)
-        if source is not None and (undoes or (producer.op == "Reshape" and producer in region.links)):
-            return source
+    if producer is not None and producer.graph is node.graph:
+        if permutes(producer, inverse(moved)):
+            return producer.operand(0)
+        if producer.op == "Reshape" and producer in region.links:
+            return producer.operand(0)
     for user in value.users:
-        there = user.op == "Transpose" and user.graph is node.graph and user.order < node.order
-        if there and perm_of(user) == moved and user.outputs[0] is not None:
-            return user.outputs[0]
+        if permutes(user, moved) and user.graph is node.graph and user.order < node.order:
+            return user.result
     made: Value = rw.op("Transpose", value, perm=moved)
     return made

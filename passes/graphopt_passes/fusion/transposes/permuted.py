@@ -1,101 +1,128 @@
-"""How operators work on permuted inputs: what to change so that the permutation can be done afterwards."""
+"""How operators work on permuted operands: what to change so that the permutation can be done afterwards."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch
+from graphopt.rewrite import Rewriter
 
-MOST_BYTES = 1 << 20
+_MOST_BYTES = 1 << 20
 """A constant that is larger is not written a second time in another order."""
 
-UNARY = (
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Elu",
-    "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Log", "Mish", "Neg",
-    "BitwiseNot", "Not", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus",
-    "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
-)  # fmt: skip
-BROADCASTING = (
-    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
-    "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
-)  # fmt: skip
 Perm = tuple[int, ...]
+Operand = Value | np.ndarray | None
 Sources = Mapping[Value, Value]
-"""Which inputs of an operator are permuted, and from what."""
+"""Which operands of an operator are permuted, and from what."""
+
+
+def inverse(perm: Perm) -> Perm:
+    """The permutation that undoes another one."""
+    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
+
+
+def joined(first: Perm, second: Perm) -> Perm:
+    """The permutation that does one and then another."""
+    return tuple(first[axis] for axis in second)
+
+
+def is_identity(perm: Perm) -> bool:
+    """Whether a permutation leaves all axes where they are."""
+    return perm == tuple(range(len(perm)))
 
 
 @dataclass(frozen=True, slots=True)
 class Permuted:
-    """An operator on unpermuted inputs, and the permutation that its result needs then.
+    """An operator on unpermuted operands, and the permutation that its results need then.
 
     Attributes:
-        inputs: its inputs; arrays are new constants.
-        attrs: its attributes.
         perm: of each result: axis `i` of it is axis `perm[i]` of what the operator gives now.
+        settings: what differs of its attributes, and of the lists that some opsets have as operands.
+        operands: which operands differ, by position; arrays are new constants.
     """
 
-    inputs: list[Value | np.ndarray | None]
-    attrs: dict[str, Any]
     perm: Perm
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    operands: Mapping[int, Operand] = field(default_factory=dict)
+
+    def write(self, node: Node, rw: Rewriter) -> tuple[Value, ...]:
+        """The operator on unpermuted operands.
+
+        Args:
+            node: the operator as it is.
+            rw: the gate, begun at it.
+        """
+        operands = [self.operands.get(index, value) for index, value in enumerate(node.inputs)]
+        made = rw.op(node.op_type, *operands, outputs=len(node.outputs), **{**node.attrs, **self.settings})
+        return made if isinstance(made, tuple) else (made,)
 
 
-def first(node: Node, sources: Sources) -> Value | Mismatch:
-    """The source of the first input, the others not being permuted.
-
-    Args:
-        node: the operator.
-        sources: which of its inputs are permuted, and from what.
-    """
-    x = node.input(0)
-    if x is None or x not in sources or any(v in sources for v in node.inputs[1:] if v is not None):
-        return Mismatch("the transposed value is not only what it works on")
-    return sources[x]
+def _from(sources: Sources, value: Value, perm: Perm) -> Operand:
+    """What an operand is permuted from."""
+    return sources[value] if value in sources else _rearranged(value, perm)
 
 
-def unary(node: Node, sources: Sources, perm: Perm) -> Permuted | Mismatch:
-    """Operators that treat each element alike, whatever else they are told."""
-    x = first(node, sources)
-    return x if isinstance(x, Mismatch) else Permuted([x, *node.inputs[1:]], dict(node.attrs), perm)
-
-
-def broadcasting(node: Node, sources: Sources, perm: Perm) -> Permuted | Mismatch:
-    """Operators that broadcast their operands, all of them permuted alike or constant."""
-    if node.graph.opset() < (7 if node.op != "PRelu" else 9) or (
-        node.op in ("Max", "Mean", "Min", "Sum") and node.graph.opset() < 8
-    ):
-        return Mismatch("the operands of {} are not broadcast freely at this opset", node.op)
-    if node.op == "PRelu" and node.input(0) not in sources:
-        return Mismatch("only the slope is transposed")
-    inputs: list[Value | np.ndarray | None] = []
-    for value in node.inputs:
-        if value is None:
-            return Mismatch("an operand is left out")
-        found = sources[value] if value in sources else rearranged(value, perm)
-        if isinstance(found, Mismatch):
-            return found
-        inputs.append(found)
-    return Permuted(inputs, dict(node.attrs), perm)
-
-
-def rearranged(value: Value, perm: Perm) -> Value | np.ndarray | Mismatch:
-    """An operand as the source needs it: a constant in the other order, and what is alike in every order as it is.
-
-    Args:
-        value: an operand that broadcasts to as many axes as the permutation has.
-        perm: the permutation.
-    """
+def _rearranged(value: Value, perm: Perm) -> Operand:
+    """A constant operand in the order of the source; one that is alike in every order as it is."""
     rank, shape = len(perm), value.shape
     if shape is not None and len(shape) <= rank and all(dim == 1 for dim in shape):
         return value
-    array = value.const(MOST_BYTES)
+    array = value.const(_MOST_BYTES)
     if array is None or array.dtype == object:
-        return Mismatch("{} is neither transposed alike nor a small constant", value.name)
+        raise Decline("{} is neither transposed alike nor a small constant", value.name)
     if array.ndim > rank:
-        return Mismatch("{} adds axes", value.name)
+        raise Decline("{} adds axes", value.name)
     whole = array.reshape((1,) * (rank - array.ndim) + array.shape)
     return np.ascontiguousarray(whole.transpose(np.argsort(perm)))
+
+
+_BROADCAST_SINCE = {"Max": 8, "Mean": 8, "Min": 8, "PRelu": 9, "Sum": 8}
+"""Where not from opset 7 on."""
+
+
+def broadcasting(node: Node, sources: Sources, perm: Perm) -> Permuted:
+    """Operators that broadcast their operands, all of them permuted alike or constant."""
+    if node.graph.opset() < _BROADCAST_SINCE.get(node.op, 7):
+        raise Decline("the operands of {} are not broadcast freely at this opset", node.op)
+    if node.op == "PRelu" and node.operand(0) not in sources:
+        raise Decline("only the slope is transposed")
+    operands = {index: _from(sources, node.operand(index), perm) for index in range(len(node.inputs))}
+    return Permuted(perm, operands=operands)
+
+
+def concat(node: Node, sources: Sources, perm: Perm) -> Permuted:
+    """Concatenation: along the same axis where it lies now."""
+    values = [node.operand(index) for index in range(len(node.inputs))]
+    if any(value not in sources and value.rank != len(perm) for value in values):
+        raise Decline("not all that is joined is transposed alike")
+    operands = {index: _from(sources, value, perm) for index, value in enumerate(values)}
+    return Permuted(perm, {"axis": perm[axis_of(node, perm)]}, operands)
+
+
+def product(node: Node, sources: Sources, perm: Perm) -> Permuted:
+    """`MatMul` whose rows and columns stay in place, by one matrix or with both operands permuted alike."""
+    a, b, rank = node.operand(0), node.operand(1), len(perm)
+    if a not in sources:
+        raise Decline("only the right operand is transposed")
+    if b.rank == 2 and b not in sources:
+        if rank < 2 or perm[-1] != rank - 1:
+            raise Decline("the axis that is added up would move")
+        return Permuted(perm, operands={0: sources[a]})
+    if perm[-2:] != (rank - 2, rank - 1):
+        raise Decline("the axis that is added up, or that of the rows, would move")
+    if b not in sources and b.rank != rank:
+        raise Decline("{} is not transposed alike", b.name)
+    return Permuted(perm, operands={0: sources[a], 1: _from(sources, b, perm)})
+
+
+def axis_of(node: Node, perm: Perm) -> int:
+    """The axis that an operator works along, counted from the front."""
+    axis = node.attr("axis")
+    if not isinstance(axis, int) or not -len(perm) <= axis < len(perm):
+        raise Decline("the axis of {} does not exist", node.op)
+    return axis % len(perm)

@@ -9,8 +9,8 @@ import numpy as np
 
 from graphopt.ir import Node, Value
 from graphopt.ir.types import element_bits
-from graphopt_passes.fusion.transposes.forms import moving_inputs
 from graphopt_passes.fusion.transposes.region import Region, is_absorbed, keeps_order
+from graphopt_passes.fusion.transposes.table import moving_inputs
 from graphopt_passes.layout.mincut import INFINITE, Cut
 
 _USUAL_SIZE = 16

@@ -10,10 +10,10 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Graph, Node, Tensor, Value
-from graphopt.rewrite import Mismatch
+from graphopt.operators import Transpose
 from graphopt.rewrite.legality import check_constant
-from graphopt_passes.fusion.transposes.forms import FORMS, moving_inputs, permuted
-from graphopt_passes.fusion.transposes.permuted import Perm
+from graphopt_passes.fusion.transposes.permuted import Perm, inverse, is_identity, joined
+from graphopt_passes.fusion.transposes.table import OPERATORS, moving_inputs, permuted
 
 MOST_NODES = 20_000
 """A region grows no further than this."""
@@ -27,63 +27,42 @@ _SCALES = 3
 """How many factors may stand between a `Transpose` and the product."""
 
 
-def perm_of(node: Node) -> Perm | None:
-    """The permutation of a `Transpose`; None when it is left out and the rank is not known."""
-    given = node.attr("perm")
-    if given is not None:
-        return tuple(given)
-    rank = node.inputs[0].rank if node.inputs[0] is not None else None
-    return None if rank is None else tuple(range(rank))[::-1]
+def _perm_of(node: Node) -> Perm:
+    """The permutation of a `Transpose`, or of a `Reshape` that only moves axes of size 1.
 
-
-def _perm_of_reshape(node: Node) -> Perm | None:
-    """The permutation that a `Reshape` stands for that only moves axes of size 1; None when it does more."""
-    x, y = node.inputs[0], node.outputs[0]
-    before, after = (x.shape, y.shape) if x is not None and y is not None else (None, None)
-    if before is None or after is None or len(before) != len(after) or None in before:
-        return None
+    Raises:
+        Decline: it is not known, or the `Reshape` does more.
+    """
+    if node.op == "Transpose":
+        return Transpose.of(node).perm
+    before, after = node.operand(0).dims(), node.result.dims()
     long = [axis for axis, dim in enumerate(before) if dim != 1]
-    if [before[axis] for axis in long] != [dim for dim in after if dim != 1]:
-        return None
+    same = [before[axis] for axis in long] == [dim for dim in after if dim != 1]
+    if not same or None in before or len(before) != len(after):
+        raise Decline
     ones = iter(axis for axis, dim in enumerate(before) if dim == 1)
     rest = iter(long)
     return tuple(next(ones if dim == 1 else rest) for dim in after)
 
 
-def inverse(perm: Perm) -> Perm:
-    """The permutation that undoes another one."""
-    back = [0] * len(perm)
-    for at, axis in enumerate(perm):
-        back[axis] = at
-    return tuple(back)
-
-
-def joined(first: Perm, second: Perm) -> Perm:
-    """The permutation that does one and then another."""
-    return tuple(first[axis] for axis in second)
-
-
-def is_identity(perm: Perm) -> bool:
-    """Whether a permutation leaves all axes where they are."""
-    return perm == tuple(range(len(perm)))
+def permutes(node: Node, perm: Perm) -> bool:
+    """Whether a node is a `Transpose` by a permutation."""
+    return node.op == "Transpose" and tuple(node.attr("perm") or range(len(perm))[::-1]) == perm
 
 
 def is_absorbed(node: Node) -> bool:
     """Whether a `Transpose` swaps rows and columns for products alone, which runtimes do inside of the product."""
-    perm, value = perm_of(node), node.outputs[0]
-    last = len(perm or ())
-    if value is None or perm != (*range(last - 2), last - 1, last - 2):
+    rank, value = len(node.attr("perm") or node.operand(0).shape or ()), node.outputs[0]
+    if rank < 2 or not permutes(node, (*range(rank - 2), rank - 1, rank - 2)):
         return False
     for _ in range(_SCALES):
-        if value.output_count or not value.users:
+        if value is None or value.output_count or not value.users:
             return False
         if all(user.op in _PRODUCTS for user in value.users):
             return True
         scale = next(iter(value.users))
         others = [v for v in scale.inputs if v is not value and v is not None]
-        if len(value.users) > 1 or scale.op not in ("Mul", "Div") or any(not _is_number(v) for v in others):
-            return False
-        if scale.outputs[0] is None:
+        if len(value.users) > 1 or scale.op not in ("Mul", "Div") or not all(map(_is_number, others)):
             return False
         value = scale.outputs[0]
     return False
@@ -111,7 +90,7 @@ class Region:
     home: dict[Node, int] = field(default_factory=dict)
     moves: dict[Node, Perm] = field(default_factory=dict)
     links: set[Node] = field(default_factory=set)
-    declined: dict[Node, Mismatch] = field(default_factory=dict)
+    declined: dict[Node, Decline] = field(default_factory=dict)
 
     def side(self, value: Value) -> int:
         """The side whose form of a value is the value itself."""
@@ -122,20 +101,19 @@ class Region:
         return self.forms[value][1 - self.side(value)]
 
 
-def grow(seed: Node, most: int = MOST_NODES) -> Region | None:
+def grow(seed: Node, most: int = MOST_NODES) -> Region:
     """The region around a `Transpose`, or a `Reshape` that only moves axes of size 1.
 
     Args:
         seed: the node.
         most: how many operators to take in.
 
-    Returns:
-        None when its permutation is not known or moves nothing.
+    Raises:
+        Decline: its permutation is not known or moves nothing.
     """
-    perm = perm_of(seed) if seed.op == "Transpose" else _perm_of_reshape(seed)
-    x, y = seed.inputs[0], seed.outputs[0]
-    if perm is None or x is None or y is None or is_identity(perm):
-        return None
+    perm, x, y = _perm_of(seed), seed.operand(0), seed.result
+    if is_identity(perm):
+        raise Decline
     region = Region(seed.graph)
     same = tuple(range(len(perm)))
     region.forms[x], region.forms[y] = (same, perm), (inverse(perm), same)
@@ -147,41 +125,49 @@ def grow(seed: Node, most: int = MOST_NODES) -> Region | None:
         if value.producer is not None and value.producer.graph is region.graph:
             around.append(value.producer)
         for node in around:
-            if node not in region.home and node not in region.links and node not in region.declined:
+            if node in region.home or node in region.links or node in region.declined:
+                continue
+            try:
                 queue.extend((_link if node.op in _LINKS else _take)(region, node, value))
+            except Decline as declined:
+                # what is reached from its result may be reached from its operands yet
+                if declined.args and value.producer is not node:
+                    region.declined[node] = declined
     return region
 
 
 def _link(region: Region, node: Node, value: Value) -> list[Value]:
     """Take in what a node turns a value into, or makes it from, if it only permutes, and that is the other form."""
-    x, y = node.inputs[0], node.outputs[0]
-    if x is None or y is None or (value is not x and value is not y):
-        return []
+    x, y = node.operand(0), node.result
+    if value is not x and value is not y:
+        raise Decline
     other = y if value is x else x
     forms = _by_transpose(region, node, value) if node.op == "Transpose" else _by_reshape(region, value, other)
-    if forms is None or region.forms.setdefault(other, forms) != forms:
-        return []
+    if region.forms.setdefault(other, forms) != forms:
+        raise Decline
     region.links.add(node)
     return [other]
 
 
-def _by_transpose(region: Region, node: Node, value: Value) -> tuple[Perm, Perm] | None:
+def _by_transpose(region: Region, node: Node, value: Value) -> tuple[Perm, Perm]:
     """The forms of what is on the other side of a `Transpose`."""
-    perm = perm_of(node)
-    if perm is None or is_absorbed(node):
-        return None
+    perm = Transpose.of(node).perm
+    if is_absorbed(node):
+        raise Decline
     step = inverse(perm) if value is node.inputs[0] else perm
     first, second = (joined(step, form) for form in region.forms[value])
-    return (first, second) if is_identity(first) or is_identity(second) else None
+    if not is_identity(first) and not is_identity(second):
+        raise Decline
+    return first, second
 
 
-def _by_reshape(region: Region, value: Value, other: Value) -> tuple[Perm, Perm] | None:
+def _by_reshape(region: Region, value: Value, other: Value) -> tuple[Perm, Perm]:
     """The forms of what is on the other side of a `Reshape` that only moves axes of size 1."""
-    moved, shape = region.moved(value), value.shape
-    if shape is None or None in shape or len(shape) != len(moved) or other.shape != tuple(shape[a] for a in moved):
-        return None
+    moved, shape = region.moved(value), value.shape or ()
+    if None in shape or len(shape) != len(moved) or other.shape != tuple(shape[axis] for axis in moved):
+        raise Decline
     if not keeps_order(moved, shape):
-        return None
+        raise Decline
     same, back = tuple(range(len(moved))), inverse(moved)
     return (back, same) if region.side(value) == 0 else (same, back)
 
@@ -199,48 +185,36 @@ def keeps_order(perm: Perm, shape: Sequence[Dim]) -> bool:
 
 def _take(region: Region, node: Node, value: Value) -> list[Value]:
     """Take in an operator that reads a value or makes it, and what it reads and makes."""
-    if node.op not in FORMS:
-        return []
     side, moved = region.side(value), region.moved(value)
-    backward = value.producer is node
-    if not backward and value not in moving_inputs(node, len(moved)):
-        return []
+    if node.op not in OPERATORS or (value.producer is not node and value not in moving_inputs(node, len(moved))):
+        raise Decline
     found = _forms_around(node, moved)
-    if isinstance(found, Mismatch):
-        if not backward:  # its inputs may be reached from elsewhere yet
-            region.declined[node] = found
-        return []
     forms = {v: (same, form) if side == 0 else (form, same) for v, (same, form) in found.items()}
     if forms.get(value) != region.forms[value]:
-        return []  # the other way round it has another permutation
+        raise Decline  # the other way round it has another permutation
     if any(region.forms.get(v, form) != form for v, form in forms.items()):
-        region.declined[node] = Mismatch("its operands would need different permutations")
-        return []
+        region.declined[node] = Decline("its operands would need different permutations")
+        raise Decline
     region.home[node], region.moves[node] = side, moved
     new = [v for v in forms if v not in region.forms]
     region.forms.update(forms)
     return new
 
 
-def _forms_around(node: Node, moved: Perm) -> dict[Value, tuple[Perm, Perm]] | Mismatch:
-    """The identity and the other form of what an operator reads and makes, when it reads permuted inputs.
+def _forms_around(node: Node, moved: Perm) -> dict[Value, tuple[Perm, Perm]]:
+    """The identity and the other form of what an operator reads and makes, when it reads permuted operands.
 
     Args:
         node: the operator.
-        moved: by what its inputs are permuted.
+        moved: by what its operands are permuted.
     """
     sources = {v: v for v in moving_inputs(node, len(moved))}
     if not sources or any(v.rank is not None and v.rank != len(moved) for v in sources):
-        return Mismatch("the rank of its operands is not known to be {}", len(moved))
+        raise Decline("the rank of its operands is not known to be {}", len(moved))
     found = permuted(node, sources, inverse(moved))
-    if isinstance(found, Mismatch):
-        return found
-    for array in found.inputs if node.graph.opset() < _ALL_TYPES_SINCE else ():
+    for array in found.operands.values() if node.graph.opset() < _ALL_TYPES_SINCE else ():
         if isinstance(array, np.ndarray):
-            try:
-                check_constant(node.graph, Tensor.from_array(array))
-            except Decline as declined:
-                return Mismatch(*declined.args)
+            check_constant(node.graph, Tensor.from_array(array))
     after = inverse(found.perm)
     forms = {v: (tuple(range(len(moved))), moved) for v in sources}
     if not is_identity(after):

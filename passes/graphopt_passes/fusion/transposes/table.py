@@ -1,0 +1,92 @@
+"""Which operators can be done on permuted operands, and how: one entry for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt_passes.fusion.transposes import axes
+from graphopt_passes.fusion.transposes.permuted import Perm, Permuted, Sources, broadcasting, concat, product
+
+UNARY = (
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Elu",
+    "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Log", "Mish", "Neg",
+    "BitwiseNot", "Not", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus",
+    "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
+)  # fmt: skip
+_BROADCASTING = (
+    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
+    "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
+)  # fmt: skip
+_REDUCTIONS = (
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum",
+    "ReduceSumSquare",
+)  # fmt: skip
+"""Not the largest and the smallest: which one runtimes find beside NaN depends on the order."""
+
+_ONE_OPERAND: Mapping[str, Callable[[Node, Perm], Permuted]] = {
+    **dict.fromkeys(UNARY, axes.unchanged),
+    **dict.fromkeys(_REDUCTIONS, axes.reduction),
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax", "TopK"), axes.one_axis),
+    **dict.fromkeys(("ArgMax", "ArgMin"), axes.extreme),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), axes.normalization),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), axes.quantization),
+    "CumSum": axes.running_sum,
+    "Expand": axes.expand,
+    "Gather": axes.gather,
+    "Pad": axes.pad,
+    "Resize": axes.resize,
+    "Slice": axes.cuts,
+    "Split": axes.parts,
+    "Squeeze": axes.squeeze,
+    "Tile": axes.tile,
+    "Unsqueeze": axes.unsqueeze,
+}
+"""What works on its first operand, which alone is permuted."""
+
+_SEVERAL_OPERANDS: Mapping[str, Callable[[Node, Sources, Perm], Permuted]] = {
+    **dict.fromkeys(_BROADCASTING, broadcasting),
+    "Concat": concat,
+    "MatMul": product,
+}
+"""What works on several operands, permuted alike."""
+
+OPERATORS = frozenset((*_ONE_OPERAND, *_SEVERAL_OPERANDS))
+"""What can be done before a permutation as well as after it."""
+
+
+def permuted(node: Node, sources: Sources, perm: Perm) -> Permuted:
+    """The operator on what its operands are permuted from.
+
+    Args:
+        node: one of `OPERATORS`.
+        sources: those of its operands that are permuted, and from what; all that is not constant must be among them.
+        perm: the permutation; axis `i` of the operand is axis `perm[i]` of the source.
+
+    Raises:
+        Decline: it would not give the same, or would be slower.
+    """
+    if node.op in _SEVERAL_OPERANDS:
+        return _SEVERAL_OPERANDS[node.op](node, sources, perm)
+    x = node.operand(0)
+    if x not in sources or any(value in sources for value in node.inputs[1:]):
+        raise Decline("the transposed value is not only what it works on")
+    change = _ONE_OPERAND[node.op](node, perm)
+    return replace(change, operands={**change.operands, 0: sources[x]})
+
+
+def moving_inputs(node: Node, rank: int) -> list[Value]:
+    """The operands of one of `OPERATORS` that have to be permuted alike for a permutation of `rank` axes.
+
+    Args:
+        node: the operator.
+        rank: how many axes are permuted.
+    """
+    if node.op in _ONE_OPERAND:
+        return [node.operand(0)]
+    found = [value for value in node.inputs if value is not None and value.rank == rank and not value.is_const]
+    if node.op == "MatMul" and rank > 2:
+        return found
+    return [value for value in found if node.op == "Concat" or any(dim != 1 for dim in value.shape or ())]
