@@ -54,5 +54,6 @@ PASSES: dict[str, str] = {
     "eliminate_unused_function": "elimination.dead:EliminateUnusedFunction",
     "eliminate_duplicate_initializer": "elimination.duplicates:EliminateDuplicateInitializer",
     "eliminate_negligible_weights": "elimination.negligible:EliminateNegligibleWeights",
+    "eliminate_dead_channels": "elimination.dead_channels:EliminateDeadChannels",
     "eliminate_padded_kernel_cells": "elimination.kernel:EliminatePaddedKernelCells",
 }

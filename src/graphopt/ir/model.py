@@ -23,6 +23,10 @@ ZEROED_KEY = "graphopt.zeroed_weights"
 """Metadata: how many weights were set to zero because they cannot matter. Beside infinities they did."""
 
 
+REMOVED_KEY = "graphopt.removed_channels"
+"""Metadata: how many channels were removed because their filters are zero. Beside infinities these gave NaN."""
+
+
 class Model:
     """A model: its main graph, its functions, and everything around them.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import UsageError
-from graphopt.ir import ZEROED_KEY
+from graphopt.ir import REMOVED_KEY, ZEROED_KEY
 from graphopt.verify import numerics as levels
 from graphopt.verify.determinism import random_outputs
 from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator, Plan
@@ -79,7 +79,10 @@ class _Comparison:
         self.before, self.after, self.request, self.progress = before, after, request, progress
         self.old, self.new = interface_of(before.proto), interface_of(after.proto)
         # Where negligible weights were set to zero, as the model says of itself, an infinity that met one gives NaN.
-        self.zeroed = any(entry.key == ZEROED_KEY for entry in after.proto.metadata_props)
+        # Where channels were removed, an infinity that met their filters of zeros gives no NaN any more.
+        stated = {entry.key for entry in after.proto.metadata_props}
+        self.zeroed = ZEROED_KEY in stated
+        self.infinite = not stated & {ZEROED_KEY, REMOVED_KEY}
         self.random = {**random_outputs(after.proto), **random_outputs(before.proto)}
         self.report = Report("inconclusive", request.numerics, request.seed, interface=differences(self.old, self.new))
 
@@ -136,7 +139,7 @@ class _Comparison:
             yield self._attempt(runner, GIVEN, {}, feed)
         if self.request.inputs and self.request.sets is None:
             return
-        generator = Generator(self.before.proto, self.request.seed, self.request.dims, infinite=not self.zeroed)
+        generator = Generator(self.before.proto, self.request.seed, self.request.dims, infinite=self.infinite)
         sensible = generator.sets()
         sets = self.request.sets or tuple(s for s in sensible if s != "special" or self.request.numerics != "fast")
         accepted, failure = self._find_plans(runner, generator)

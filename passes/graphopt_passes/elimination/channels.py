@@ -1,0 +1,319 @@
+"""Values that have the same channels: from the operators that make these to those that sum over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Graph, Node, Value
+from graphopt.operators import Reduction
+from graphopt.operators.affine import BROADCASTING_SINCE, per_channel
+from graphopt.operators.linear import Convolution
+
+LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+_UNARY = frozenset(
+    ("Abs", "Celu", "Clip", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Mish",
+     "Neg", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Sqrt", "Swish", "Tanh", "ThresholdedRelu")
+)  # fmt: skip
+_BROADCASTING = frozenset(("Add", "Div", "Max", "Min", "Mul", "PRelu", "Sub"))
+POINTWISE = _UNARY | _BROADCASTING
+"""Operators that compute each element from those at the same place."""
+
+_SMALL = 1 << 22
+"""In larger weights nobody looks for input channels that are not read: they lie one page apart."""
+
+
+def zero_along(array: np.ndarray, axis: int) -> np.ndarray:
+    """For each position along an axis, whether all elements there are zero; one of each is read to begin with."""
+    first: list[int | slice] = [0] * array.ndim
+    first[axis] = slice(None)
+    zero = np.asarray(array[tuple(first)] == 0)
+    candidates = np.flatnonzero(zero)
+    if candidates.size:
+        others = tuple(at for at in range(array.ndim) if at != axis)
+        zero[candidates] = ~np.take(array, candidates, axis).any(axis=others)
+    return zero
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A linear operator with a constant weight, seen by the channels that it reads and makes.
+
+    Attributes:
+        node: the operator.
+        weight: its weight.
+        made: the axis of the weight that numbers the channels it makes.
+        read: the axis that numbers those it reads; None where each makes one, as in a depthwise convolution.
+        axis: the axis of its input and of its result that holds the channels.
+        rank: the rank of both.
+    """
+
+    node: Node
+    weight: np.ndarray
+    made: int
+    read: int | None
+    axis: int
+    rank: int
+
+    @classmethod
+    def of(cls, node: Node) -> Layer:
+        """Read one.
+
+        Raises:
+            Decline: it is none, its weight is not constant, or neither float nor double; it is a convolution of some
+                groups.
+        """
+        if node.op not in LAYERS:
+            raise Decline
+        weight = node.operand(1)
+        array = weight.array()
+        if array.dtype not in (np.float32, np.float64) or not array.size:
+            raise Decline("the weight {} is neither float nor double, or empty", weight.name)
+        if node.op in Convolution.ops:
+            return cls._of_convolution(node, array)
+        rank = 2 if node.op == "Gemm" else len(node.operand(0).dims())
+        if array.ndim != 2 or rank < 2 or node.attr("transA", 0):
+            raise Decline("{} multiplies no rows with a matrix", node.op)
+        made = 0 if node.attr("transB", 0) else 1
+        return cls(node, array, made, 1 - made, rank - 1, rank)
+
+    @classmethod
+    def _of_convolution(cls, node: Node, array: np.ndarray) -> Layer:
+        group = node.attr("group", 1)
+        if array.ndim < 3:
+            raise Decline("the weight of {} has {} axes", node.op, array.ndim)
+        if group > 1:
+            if group != array.shape[0] or array.shape[1] != 1:
+                raise Decline("{} works in {} groups", node.op, group)
+            return cls(node, array, 0, None, 1, array.ndim)
+        made = 0 if node.op == "Conv" else 1
+        return cls(node, array, made, 1 - made, 1, array.ndim)
+
+    @property
+    def channels(self) -> int:
+        """The number of channels that it makes."""
+        return int(self.weight.shape[self.made])
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel makes one."""
+        return self.read is None
+
+    def is_uniform(self) -> bool:
+        """Whether a channel that is the same everywhere adds the same everywhere: nothing is padded with zeros."""
+        node = self.node
+        return node.op != "ConvTranspose" and not (node.op == "Conv" and Convolution.of(node).pads)
+
+    def dead(self) -> np.ndarray:
+        """For each channel that it makes, whether all its weights are zero."""
+        return zero_along(self.weight, self.made)
+
+    def unread(self) -> np.ndarray:
+        """For each channel that it reads, whether all weights are zero; large weights are taken to read all."""
+        assert self.read is not None
+        if self.weight.nbytes > _SMALL:
+            return np.zeros(self.weight.shape[self.read], bool)
+        return zero_along(self.weight, self.read)
+
+    def bias(self) -> np.ndarray:
+        """What it adds to each channel that it makes, in float64.
+
+        Raises:
+            Decline: that is not one finite constant number for each.
+        """
+        shift = self.node.input(2)
+        if shift is None:
+            return np.zeros(self.channels)
+        if self.node.op != "Gemm":
+            return per_channel(shift, 1, 0, self.channels)
+        return per_channel(shift, 2, 1, self.channels) * float(self.node.attr("beta", 1.0))
+
+    def added(self, numbers: np.ndarray, channels: np.ndarray) -> np.ndarray:
+        """What some channels that it reads, the same everywhere, add to each channel that it makes.
+
+        Args:
+            numbers: the number that each of them holds.
+            channels: which ones.
+        """
+        assert self.read is not None
+        part = np.moveaxis(np.take(self.weight, channels, self.read), (self.read, self.made), (0, 1))
+        sums = part.sum(axis=tuple(range(2, part.ndim)), dtype=np.float64)
+        return np.asarray(numbers[channels].astype(np.float64) @ sums * float(self.node.attr("alpha", 1.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value has its channels.
+
+    Attributes:
+        value: the value.
+        axis: the axis of channels, from the front.
+        rank: its rank.
+    """
+
+    value: Value
+    axis: int
+    rank: int
+
+
+@dataclass(slots=True)
+class Space:
+    """Values with the same channels, which nothing sees but the operators listed here.
+
+    Attributes:
+        graph: the graph that all of it is in.
+        channels: the number of channels.
+        places: the values.
+        makers: the operators that make the channels.
+        between: those that keep them apart.
+        readers: those that sum over them.
+    """
+
+    graph: Graph
+    channels: int
+    places: dict[Value, Place] = field(default_factory=dict)
+    makers: dict[Node, Layer] = field(default_factory=dict)
+    between: dict[Node, Layer | None] = field(default_factory=dict)
+    readers: dict[Node, Layer] = field(default_factory=dict)
+
+    def explore(self, place: Place) -> None:
+        """Follow the channels of a value to all operators that make or read them.
+
+        Raises:
+            Decline: something else sees them.
+        """
+        todo = [place]
+        while todo:
+            at = todo.pop()
+            value = at.value
+            known = self.places.setdefault(value, at)
+            if known is not at:
+                if known != at:
+                    raise Decline("{} has its channels at two axes", value.name)
+                continue
+            if value.is_anchored or value.producer is None:
+                raise Decline("{} is seen outside of the graph's nodes", value.name)
+            todo += self._made(value.producer, at)
+            for user in value.users:
+                todo += self._read(user, at)
+
+    def _made(self, node: Node, at: Place) -> list[Place]:
+        self._see(node)
+        if node.op not in LAYERS:
+            return self._kept(node, at)
+        layer = self._layer(node)
+        self._count(layer, layer.channels, at)
+        if layer.is_depthwise:
+            return self._each(layer, at)
+        self.makers[node] = layer
+        return []
+
+    def _read(self, node: Node, at: Place) -> list[Place]:
+        self._see(node)
+        if node.op not in LAYERS:
+            return self._kept(node, at)
+        if node.inputs[0] is not at.value or node.inputs.count(at.value) > 1:
+            raise Decline("{} is no plain input of {}", at.value.name, node.op)
+        layer = self._layer(node)
+        self._count(layer, layer.channels if layer.read is None else layer.weight.shape[layer.read], at)
+        if layer.is_depthwise:
+            return self._each(layer, at)
+        self.readers[node] = layer
+        return []
+
+    def _see(self, node: Node) -> None:
+        if node.graph is not self.graph:
+            raise Decline("{} of an inner or outer graph is in between", node.op)
+
+    def _layer(self, node: Node) -> Layer:
+        weight = node.operand(1)
+        if not weight.one_use or weight.is_anchored:
+            raise Decline("the weight {} has other uses", weight.name)
+        return Layer.of(node)
+
+    def _count(self, layer: Layer, channels: int, at: Place) -> None:
+        if channels != self.channels or (layer.axis, layer.rank) != (at.axis, at.rank):
+            raise Decline("{} has {} channels, {} has {}", layer.node.op, channels, at.value.name, self.channels)
+
+    def _each(self, layer: Layer, at: Place) -> list[Place]:
+        self.between[layer.node] = layer
+        return [Place(value, at.axis, at.rank) for value in (layer.node.operand(0), layer.node.result)]
+
+    def _kept(self, node: Node, at: Place) -> list[Place]:
+        """The other values that an operator which keeps channels apart has with this one."""
+        read = KEEPING.get(node.op)
+        if read is None or any(value is not None for value in node.outputs[1:]):
+            raise Decline("{} is in between", node.op)
+        places = read(node, at, self.channels)
+        self.between[node] = None
+        return places
+
+
+def _of_pointwise(node: Node, at: Place, channels: int) -> list[Place]:
+    if node.op in _BROADCASTING and node.graph.opset() < BROADCASTING_SINCE:
+        raise Decline("{} broadcasts otherwise before opset {}", node.op, BROADCASTING_SINCE)
+    joined = [value for value in node.inputs if value is not None and not value.is_const]
+    for value in node.inputs:
+        if value is not None and value.is_const:
+            per_channel(value, at.rank, at.axis, channels)
+    if node.op not in _BROADCASTING and joined != [node.operand(0)]:
+        raise Decline("{} has bounds that are not constant", node.op)
+    return [Place(value, at.axis, at.rank) for value in (*joined, node.result)]
+
+
+def _of_pool(node: Node, at: Place, channels: int) -> list[Place]:
+    """Pools over windows, each of which has an element of the input and counts no padding."""
+    pads, kernel = node.attr("pads") or (), node.attr("kernel_shape") or ()
+    if node.attr("ceil_mode", 0) or any(size != 1 for size in node.attr("dilations") or ()):
+        raise Decline("{} may have windows without an element", node.op)
+    if any(pad >= kernel[i % len(kernel)] for i, pad in enumerate(pads)):
+        raise Decline("{} may have windows without an element", node.op)
+    padded = any(pads) or node.attr("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    if node.op == "AveragePool" and padded and node.attr("count_include_pad", 0):
+        raise Decline("{} counts its padding", node.op)
+    return _plain(node, at)
+
+
+def _of_reduction(node: Node, at: Place, channels: int) -> list[Place]:
+    reduction = Reduction.of(node)
+    if min(reduction.axes, default=0) <= 1 or at.axis != 1:
+        raise Decline("{} may reduce channels", node.op)
+    return _shrunk(node, at, 0 if reduction.keepdims else len(reduction.axes))
+
+
+def _of_flatten(node: Node, at: Place, channels: int) -> list[Place]:
+    if at.axis != 1 or node.attr("axis", 1) != 1 or any(size != 1 for size in node.operand(0).dims()[2:]):
+        raise Decline("{} joins channels with other axes", node.op)
+    return _shrunk(node, at, len(node.operand(0).dims()) - 2)
+
+
+def _of_squeeze(node: Node, at: Place, channels: int) -> list[Place]:
+    x = node.operand(0)
+    axes = sorted(x.axis(axis) for axis in node.ints("axes") or ())
+    if at.axis != 1 or not axes or axes[0] < 2:
+        raise Decline("{} may move channels", node.op)
+    return _shrunk(node, at, len(axes))
+
+
+def _shrunk(node: Node, at: Place, fewer: int) -> list[Place]:
+    """Input and result of an operator that takes some trailing axes away; `at` is one of them."""
+    before = at.rank if at.value is node.operand(0) else at.rank + fewer
+    return [Place(node.operand(0), at.axis, before), Place(node.result, at.axis, before - fewer)]
+
+
+def _plain(node: Node, at: Place, channels: int = 0) -> list[Place]:
+    if at.axis != 1:
+        raise Decline("{} may move channels", node.op)
+    return [Place(value, at.axis, at.rank) for value in (node.operand(0), node.result)]
+
+
+KEEPING: dict[str, Callable[[Node, Place, int], list[Place]]] = {
+    **dict.fromkeys(POINTWISE, _of_pointwise), "AveragePool": _of_pool, "MaxPool": _of_pool,
+    "GlobalAveragePool": _plain, "GlobalMaxPool": _plain, "ReduceMean": _of_reduction, "ReduceMax": _of_reduction,
+    "Flatten": _of_flatten, "Squeeze": _of_squeeze,
+}  # fmt: skip
+"""Operators that keep channels apart, and make a channel that is the same everywhere one that is so too."""
