@@ -5,7 +5,6 @@ from __future__ import annotations
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.rewrite import OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import same_shape
 
 
 class EliminateExpandBeforeBroadcast(OpRule):
@@ -28,7 +27,7 @@ class EliminateExpandBeforeBroadcast(OpRule):
         for index, value in enumerate(operands):
             try:
                 x = value.source("Expand", reader=node).operand(0)
-                if any(other is not value and same_shape(other, result) for other in operands):
+                if any(other is not value and other.has_shape_of(result) for other in operands):
                     return rw.set_input(node, index, x)
                 raise Decline("no other operand is known to have the shape of {}", result.name)
             except Decline as reason:

@@ -8,7 +8,6 @@ from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Squeeze, Unsqueeze
 from graphopt.rewrite import OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import pass_on, same_shape
 
 
 class EliminateDoubleNegation(OpRule):
@@ -19,7 +18,7 @@ class EliminateDoubleNegation(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look one step up."""
-        return pass_on(node, node.operand(0).source(node.op, reader=node).operand(0), rw)
+        return rw.pass_on(node, node.operand(0).source(node.op, reader=node).operand(0))
 
 
 class EliminateSqueezeUnsqueeze(OpRule):
@@ -38,17 +37,17 @@ class EliminateSqueezeUnsqueeze(OpRule):
         """Compare the axes of both, counted in the longer shape."""
         value, y = node.operand(0), node.result
         _check_lists_axes(node)
-        if same_shape(value, y):
+        if value.has_shape_of(y):
             return rw.replace(node, [value])
         first = value.source("Squeeze" if node.op == "Unsqueeze" else "Unsqueeze", reader=node)
         _check_lists_axes(first)
         x = first.operand(0)
-        if not same_shape(x, y):
+        if not x.has_shape_of(y):
             squeeze, unsqueeze = (first, node) if first.op == "Squeeze" else (node, first)
             gone, come = Squeeze.of(squeeze).axes, Unsqueeze.of(unsqueeze).axes
             if gone != come:
                 raise Decline("axes {} go, {} come", gone, come)
-        return pass_on(node, x, rw)
+        return rw.pass_on(node, x)
 
 
 def _check_lists_axes(node: Node) -> None:

@@ -10,7 +10,6 @@ from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Cut, Reduction, Reshape, Selection, Transpose
 from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.elimination.facts import same_shape
 
 
 class ChangesNothing(OpRule):
@@ -45,7 +44,7 @@ class EliminateNopSlice(ChangesNothing):
         x = node.operand(0)
         if any(step != 1 for step in node.ints("steps") or ()):
             raise Decline
-        if same_shape(x, node.result):
+        if x.has_shape_of(node.result):
             return
         starts, ends, axes = node.ints("starts") or (), node.ints("ends") or (), node.ints("axes")
         for start, end, axis in zip(starts, ends, range(len(starts)) if axes is None else axes, strict=True):
@@ -148,7 +147,7 @@ class EliminateNopReshape(ChangesNothing):
     def check(self, node: Node) -> None:
         """Compare the shapes before and after."""
         x = node.operand(0)
-        if same_shape(x, node.result):
+        if x.has_shape_of(node.result):
             return
         reshape = Reshape.of(node)
         dims = x.dims()
@@ -229,7 +228,7 @@ class EliminateNopExpand(ChangesNothing):
     def check(self, node: Node) -> None:
         """Compare the shapes, from the last axis on."""
         x = node.operand(0)
-        if same_shape(x, node.result):
+        if x.has_shape_of(node.result):
             return
         wanted, dims = node.operand(1).ints(), x.dims()
         if len(wanted) > len(dims):
@@ -247,7 +246,7 @@ class EliminateNopTile(ChangesNothing):
 
     def check(self, node: Node) -> None:
         """Read the repeats, or compare the shapes before and after."""
-        if not same_shape(node.operand(0), node.result) and (node.operand(1).array() != 1).any():
+        if not node.operand(0).has_shape_of(node.result) and (node.operand(1).array() != 1).any():
             raise Decline
 
 
@@ -272,7 +271,7 @@ class EliminateNopResize(ChangesNothing):
                 raise Decline("a scale is not 1")
         elif node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
             raise Decline("the aspect ratio is kept")
-        elif not same_shape(x, y):
+        elif not x.has_shape_of(y):
             raise Decline("the sizes of {} are not known to be those of {}", y.name, x.name)
 
 

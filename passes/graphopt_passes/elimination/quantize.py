@@ -12,7 +12,6 @@ from graphopt.ir import Node, Value
 from graphopt.match import Attr, Match, Opt, Pattern, Var
 from graphopt.operators import Bounds
 from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
-from graphopt_passes.elimination.facts import pass_on
 
 _RANGES: dict[int, tuple[int, int]] = {
     TensorProto.UINT8: (0, 255), TensorProto.INT8: (-128, 127),
@@ -45,7 +44,7 @@ class EliminateDoubleQdq(OpRule):
             raise Decline("scale {} is not of type float", scale.name)
         if not np.all((numbers > _SANE[0]) & (numbers < _SANE[1])):
             raise Decline("a scale in {} is too small or too large", scale.name)
-        return pass_on(node, q, rw)
+        return rw.pass_on(node, q)
 
 
 def _equal(a: Value | None, b: Value | None) -> bool:

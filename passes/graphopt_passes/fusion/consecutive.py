@@ -13,7 +13,6 @@ from graphopt.match import Match, Pattern
 from graphopt.operators import Reduction, Slice, Squeeze, Transpose, Unsqueeze
 from graphopt.operators.reduce import POSITIONS, REDUCTIONS
 from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
-from graphopt_passes.elimination.facts import pass_on
 
 
 class Consecutive(OpRule):
@@ -31,7 +30,7 @@ class Consecutive(OpRule):
         """Read both, and write what they are together."""
         value = node.operand(0)
         first = (value.sole_source if self.alone else value.source)(node.op, reader=node)
-        return pass_on(node, self.join(self.view.of(first), self.view.of(node)).write(rw), rw)
+        return rw.pass_on(node, self.join(self.view.of(first), self.view.of(node)).write(rw))
 
     def join(self, first: Any, second: Any) -> Any:
         """What both do."""
@@ -313,7 +312,7 @@ class FuseConsecutiveCasts(OpRule):
         if middle not in _WIDER.get(x.dtype, ()):
             raise Decline("not every number of type {} fits type {}", T.DataType.Name(x.dtype), T.DataType.Name(middle))
         if x.dtype == last:
-            return pass_on(node, x, rw)
+            return rw.pass_on(node, x)
         if x.dtype in _FLOATS and last not in _FLOATS:
             raise Decline("what is out of the range of {} may convert otherwise", T.DataType.Name(last))
         return rw.replace(node, [rw.op("Cast", x, **node.attrs)])
