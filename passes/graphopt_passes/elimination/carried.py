@@ -2,15 +2,99 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from graphopt.analysis.purity import is_removable
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Value, captured_values
 from graphopt.rewrite import OpRule, Outcome, Rewriter
 from graphopt.rewrite.inline import Operand, Trim, replace_by, trimmed
 
-_LOOPS = {"Loop": (2, 1), "Scan": (0, 0)}
-"""How many inputs and outputs of the body come before the states."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a `Loop` or `Scan` carries from round to round, and what its rounds put out.
+
+    Attributes:
+        node: the loop or scan.
+        body: one round.
+        first_in: how many inputs of the body come before the states.
+        first_out: how many outputs of the body come before the states: the condition of a loop.
+        states: the number of states; the results follow them.
+    """
+
+    node: Node
+    body: Graph
+    first_in: int
+    first_out: int
+    states: int
+
+    @classmethod
+    def of(cls, node: Node) -> Carried:
+        """Read a `Loop` or `Scan`.
+
+        Raises:
+            Decline: its body has other inputs or outputs than it needs.
+        """
+        first_in, first_out = (2, 1) if node.op == "Loop" else (0, 0)
+        states = len(node.inputs) - first_in - int(node.attr("num_scan_inputs", 0))
+        body = node.subgraphs.get("body")
+        if body is None or states < 0 or None in node.inputs[first_in:] or len(body.inputs) != len(node.inputs):
+            raise Decline
+        if len(body.outputs) - first_out < max(states, len(node.outputs)):
+            raise Decline
+        return cls(node, body, first_in, first_out, states)
+
+    @property
+    def after(self) -> list[Value]:
+        """The states as a round leaves them, and the results behind them."""
+        return self.body.outputs[self.first_out :]
+
+    def start(self, k: int) -> Operand:
+        """The initial value of a state."""
+        return self.node.inputs[self.first_in + k]
+
+    def before(self, k: int) -> Value:
+        """A state as a round finds it."""
+        return self.body.inputs[self.first_in + k]
+
+    def is_passed_on(self, k: int) -> bool:
+        """Whether each round leaves a state as it was, or as the initial value."""
+        value = self.body.outputs[self.first_out + k]
+        while (identity := value.made_by("Identity")) is not None and identity.graph is self.body:
+            value = identity.operand(0)
+        return value is self.before(k) or value is self.start(k)
+
+    def trim(self, gone: Collection[int], nodes: Collection[Node] = ()) -> tuple[Trim, list[Operand]]:
+        """What it takes to leave out some states and results, and the operands that are left."""
+        inputs = {self.first_in + k for k in gone if k < self.states}
+        operands = [value for index, value in enumerate(self.node.inputs) if index not in inputs]
+        return Trim(inputs, [self.first_out + k for k in gone], nodes), operands
+
+    def wanted(self, used: Sequence[bool]) -> list[bool]:
+        """The states and results that something depends on.
+
+        That may be a final value that is read, the condition, a result, or a node that may do more than compute.
+
+        Args:
+            used: which of the final states and results are read.
+        """
+        wanted = list(used)
+        while True:
+            read = _needed(self.body, self.roots(wanted))[1]
+            more = [k for k in range(self.states) if not wanted[k] and self.before(k) in read]
+            if not more:
+                return wanted
+            for k in more:
+                wanted[k] = True
+
+    def roots(self, wanted: Sequence[bool]) -> list[Value]:
+        """The outputs of a round that stay: the condition, and the states and results that are wanted."""
+        return [*self.body.outputs[: self.first_out], *_chosen(self.after, wanted)]
 
 
 class EliminateUnusedSubgraphOutputs(OpRule):
@@ -27,10 +111,9 @@ class EliminateUnusedSubgraphOutputs(OpRule):
         """Find the unused ones; a node with no used output at all is another pass's business."""
         used = [value is not None and value.uses > 0 for value in node.outputs]
         if not any(used):
-            return None
-        if node.op == "If":
-            return _trim_branches(node, used, rw)
-        return _trim_body(node, used, rw)
+            raise Decline
+        results = _trim_branches(node, used, rw) if node.op == "If" else _trim_body(node, used, rw)
+        return replace_by(rw, node, results)
 
 
 class EliminateLoopInvariantState(OpRule):
@@ -40,132 +123,57 @@ class EliminateLoopInvariantState(OpRule):
     """
 
     name = "eliminate_loop_invariant_state"
-    ops = tuple(_LOOPS)
+    ops = ("Loop", "Scan")
     opsets = "9-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Compare what goes into a round with what comes out."""
-        body = node.subgraphs.get("body")
-        if body is None or not _fits(node, body):
-            return None
-        first_in, first_out = _LOOPS[node.op]
-        states = _states(node)
-        kept = [k for k in range(states) if not _is_passed_on(body, node, k)]
-        if len(kept) == states:
-            return None
-        gone = [k for k in range(states) if k not in kept]
-        given = {body.inputs[first_in + k]: node.inputs[first_in + k] for k in gone}
-        trim = Trim([first_in + k for k in gone], [first_out + k for k in gone])
-        operands = [v for i, v in enumerate(node.inputs) if i - first_in not in gone]
-        count = len(node.outputs) - sum(k < len(node.outputs) for k in gone)
-        made = trimmed(rw, node, {"body": trim}, inputs=operands, outputs=count, given=given)
-        rest = iter(made)
-        results = [node.inputs[first_in + k] if k in gone else next(rest) for k in range(len(node.outputs))]
+        carried = Carried.of(node)
+        gone = {k for k in range(carried.states) if carried.is_passed_on(k)}
+        if not gone:
+            raise Decline
+        given = {carried.before(k): carried.start(k) for k in gone}
+        trim, operands = carried.trim(gone)
+        count = sum(k not in gone for k in range(len(node.outputs)))
+        made = iter(trimmed(rw, node, {"body": trim}, inputs=operands, outputs=count, given=given))
+        results = [carried.start(k) if k in gone else next(made) for k in range(len(node.outputs))]
         return replace_by(rw, node, results)
 
 
-def _states(node: Node) -> int:
-    """How many values a loop or scan carries from round to round."""
-    if node.op == "Loop":
-        return len(node.inputs) - 2
-    return len(node.inputs) - int(node.attr("num_scan_inputs", 0))
-
-
-def _fits(node: Node, body: Graph) -> bool:
-    """Whether the body has the inputs and outputs that the node needs, and all operands are there."""
-    first_in, first_out = _LOOPS[node.op]
-    states = _states(node)
-    if states < 0 or None in node.inputs[first_in:]:
-        return False
-    return len(body.inputs) == len(node.inputs) and len(body.outputs) >= max(first_out + states, len(node.outputs))
-
-
-def _is_passed_on(body: Graph, node: Node, number: int) -> bool:
-    """Whether each round puts out a state as it came, or the initial value itself."""
-    first_in, first_out = _LOOPS[node.op]
-    value = body.outputs[first_out + number]
-    while value.producer is not None and value.producer.op == "Identity" and value.producer.graph is body:
-        before = value.producer.inputs[0]
-        if before is None:
-            return False
-        value = before
-    return value is body.inputs[first_in + number] or value is node.inputs[first_in + number]
-
-
-def _trim_branches(node: Node, used: list[bool], rw: Rewriter) -> Outcome:
-    branches = list(node.subgraphs.values())
-    if all(used) or len(branches) != 2 or any(len(branch.outputs) != len(used) for branch in branches):
-        return None
+def _trim_branches(node: Node, used: list[bool], rw: Rewriter) -> list[Operand]:
+    branches = node.subgraphs
+    if all(used) or len(branches) != 2 or any(len(branch.outputs) != len(used) for branch in branches.values()):
+        raise Decline
     gone = [index for index, is_used in enumerate(used) if not is_used]
-    trims = {
-        key: Trim((), gone, _unneeded(branch, _chosen(branch.outputs, used))) for key, branch in node.subgraphs.items()
-    }
-    made = trimmed(rw, node, trims, inputs=node.inputs, outputs=sum(used))
-    return replace_by(rw, node, _dealt(made, used))
+    trims = {key: Trim((), gone, _unneeded(branch, _chosen(branch.outputs, used))) for key, branch in branches.items()}
+    return _dealt(trimmed(rw, node, trims, inputs=node.inputs, outputs=sum(used)), used)
 
 
-def _trim_body(node: Node, used: list[bool], rw: Rewriter) -> Outcome:
-    body = node.subgraphs.get("body")
-    if body is None or not _fits(node, body):
-        return None
-    first_in, first_out = _LOOPS[node.op]
-    states = _states(node)
-    total = len(body.outputs) - first_out
-    used = [*used, *(False for _ in range(total - len(used)))]
-    wanted = _wanted_states(node, body, used)
-    keep = [wanted[k] if k < states else used[k] for k in range(total)]
+def _trim_body(node: Node, used: list[bool], rw: Rewriter) -> list[Operand]:
+    carried = Carried.of(node)
+    total = len(carried.after)
+    keep = carried.wanted([*used, *[False] * (total - len(used))])
     if all(keep):
-        return None
-    roots = [
-        *body.outputs[:first_out],
-        *(v for v, is_kept in zip(body.outputs[first_out:], keep, strict=True) if is_kept),
-    ]
-    gone = [k for k in range(states) if not keep[k]]
-    trim = Trim(
-        [first_in + k for k in gone], [first_out + k for k in range(total) if not keep[k]], _unneeded(body, roots)
-    )
-    operands = [v for i, v in enumerate(node.inputs) if i - first_in not in gone]
-    attrs: dict[str, Any] = {
-        name: tuple(entry for entry, is_kept in zip(listed, keep[states:], strict=True) if is_kept) or None
-        for name in ("scan_output_axes", "scan_output_directions")
-        if (listed := node.attrs.get(name)) is not None
-    }
-    if any(len(node.attrs[name]) != total - states for name in attrs):
-        return None
+        raise Decline
+    gone = [k for k in range(total) if not keep[k]]
+    trim, operands = carried.trim(gone, _unneeded(carried.body, carried.roots(keep)))
+    results = keep[carried.states :]
+    lists = {name: node.attrs[name] for name in ("scan_output_axes", "scan_output_directions") if name in node.attrs}
+    if any(len(listed) != len(results) for listed in lists.values()):
+        raise Decline
+    attrs: dict[str, Any] = {name: tuple(_chosen(listed, results)) or None for name, listed in lists.items()}
     made = trimmed(rw, node, {"body": trim}, inputs=operands, outputs=sum(keep), **attrs)
-    return replace_by(rw, node, _dealt(made, keep)[: len(node.outputs)])
+    return _dealt(made, keep)[: len(node.outputs)]
 
 
-def _chosen(values: list[Value], wanted: list[bool]) -> list[Value]:
+def _chosen(values: Sequence[T], wanted: Sequence[bool]) -> list[T]:
     return [value for value, is_wanted in zip(values, wanted, strict=True) if is_wanted]
 
 
-def _dealt(made: list[Operand], kept: list[bool]) -> list[Operand]:
+def _dealt(made: list[Operand], kept: Sequence[bool]) -> list[Operand]:
+    """The outputs that were kept, each in its place."""
     rest = iter(made)
     return [next(rest) if is_kept else None for is_kept in kept]
-
-
-def _wanted_states(node: Node, body: Graph, used: list[bool]) -> list[bool]:
-    """Which states something depends on.
-
-    That may be a final value that is read, the condition, a result, or a node that may do more than compute.
-    """
-    first_in, first_out = _LOOPS[node.op]
-    states = _states(node)
-    number = {value: k for k, value in enumerate(body.inputs[first_in : first_in + states])}
-    wanted = used[:states]
-    roots = [
-        *body.outputs[:first_out],
-        *(v for v, is_used in zip(body.outputs[first_out:], used, strict=True) if is_used),
-    ]
-    while True:
-        read = _needed(body, roots)[1]
-        more = [k for value, k in number.items() if value in read and not wanted[k]]
-        if not more:
-            return wanted
-        for k in more:
-            wanted[k] = True
-            roots.append(body.outputs[first_out + k])
 
 
 def _unneeded(graph: Graph, roots: list[Value]) -> list[Node]:

@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class KernelAxis:
     """A window along one axis.
 
     Attributes:
@@ -43,6 +44,14 @@ class Axis:
             last = self.cells - 1
         return first, last
 
+    def cut(self, first: int, last: int) -> KernelAxis:
+        """The window without the cells before and behind some."""
+        before, after = first * self.dilation, (self.cells - 1 - last) * self.dilation
+        cells = last - first + 1
+        return KernelAxis(
+            self.size, cells, self.stride, self.dilation if cells > 1 else 1, self.before - before, self.after - after
+        )
+
     def _sees(self, cell: int) -> bool:
         """Whether a cell is over the image anywhere: where it first comes out of the padding in front."""
         span = (self.cells - 1) * self.dilation + 1
@@ -66,55 +75,42 @@ class EliminatePaddedKernelCells(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Make the kernel smaller, and the padding with it."""
-        weight = node.input(1)
-        axes = _axes(node)
-        if axes is None or weight is None:
-            return None
+        weight, axes = node.operand(1), _axes(node)
         live = [axis.live() for axis in axes]
-        if all(axis.cells == last - first + 1 for axis, (first, last) in zip(axes, live, strict=True)):
-            return None
-        array = weight.const()
-        if array is None:
-            return Mismatch("the weight {} is not constant", weight.name)
-        kept = array[(slice(None), slice(None), *(slice(first, last + 1) for first, last in live))]
+        smaller = [axis.cut(*cells) for axis, cells in zip(axes, live, strict=True)]
+        if all(axis.cells == cut.cells for axis, cut in zip(axes, smaller, strict=True)):
+            raise Decline
+        array = weight.array()
         if array.dtype.kind != "f" or not np.isfinite(array).all():
-            return Mismatch("the weight {} is not finite", weight.name)
-        before = [axis.before - first * axis.dilation for axis, (first, _) in zip(axes, live, strict=True)]
-        after = [
-            axis.after - (axis.cells - 1 - last) * axis.dilation for axis, (_, last) in zip(axes, live, strict=True)
-        ]
-        kernel = kept.shape[2:]
+            raise Decline("the weight {} is not finite", weight.name)
+        kept = array[(slice(None), slice(None), *(slice(first, last + 1) for first, last in live))]
         attrs = {
             **node.attrs,
-            "kernel_shape": kernel,
-            "pads": (*before, *after),
-            "dilations": tuple(axis.dilation if cells > 1 else 1 for axis, cells in zip(axes, kernel, strict=True)),
+            "kernel_shape": kept.shape[2:],
+            "pads": (*(axis.before for axis in smaller), *(axis.after for axis in smaller)),
+            "dilations": tuple(axis.dilation for axis in smaller),
         }
         made = rw.constant(np.ascontiguousarray(kept), like=weight)
         return rw.replace(node, [rw.op("Conv", node.inputs[0], made, *node.inputs[2:], **attrs)])
 
 
-def _axes(node: Node) -> list[Axis] | None:
-    """The windows of a convolution along each axis, None where something is not known or there is no padding."""
-    x, weight = node.input(0), node.input(1)
+def _axes(node: Node) -> list[KernelAxis]:
+    """The spatial axes of a convolution with padding that is stated."""
     pads = node.attr("pads")
-    if x is None or weight is None or not pads or not any(pads) or str(node.attr("auto_pad", "NOTSET")) != "NOTSET":
-        return None
-    sizes, kernel = _spatial(x), _spatial(weight)
-    if sizes is None or kernel is None or not len(sizes) == len(kernel) == len(pads) // 2 or min(kernel) < 1:
-        return None
+    if not pads or not any(pads) or node.attr("auto_pad", "NOTSET") != "NOTSET":
+        raise Decline
+    sizes, kernel = (_spatial(node.operand(index)) for index in (0, 1))
     rank = len(sizes)
-    ones = (1,) * rank
-    strides, dilations = node.attr("strides") or ones, node.attr("dilations") or ones
-    return [
-        Axis(size, cells, strides[at], dilations[at], pads[at], pads[at + rank])
-        for at, (size, cells) in enumerate(zip(sizes, kernel, strict=True))
-    ]
+    strides, dilations = (node.attr(name) or (1,) * rank for name in ("strides", "dilations"))
+    lists = sizes, kernel, strides, dilations, pads[:rank], pads[rank:]
+    if any(len(each) != rank for each in lists) or min(kernel) < 1:
+        raise Decline
+    return [KernelAxis(*axis) for axis in zip(*lists, strict=True)]
 
 
-def _spatial(value: Value) -> list[int] | None:
-    shape = value.shape
-    if shape is None or len(shape) < 3:
-        return None
-    sizes = [dim for dim in shape[2:] if isinstance(dim, int)]
-    return sizes if len(sizes) == len(shape) - 2 else None
+def _spatial(value: Value) -> list[int]:
+    """The sizes of an image or kernel, without its batch and channels."""
+    sizes = [value.size(axis) for axis in range(2, len(value.dims()))]
+    if not sizes:
+        raise Decline
+    return sizes
