@@ -6,9 +6,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from graphopt.audit.difference import diff
 from graphopt.errors import ModelError
 from graphopt.ir import Model
 from graphopt.manager import PassManager
+from graphopt.verify import compare
 from tests.hostile.mutations import nested_functions, nested_graphs, nested_types
 
 MARK = b"WHERE-A-NAME-IS"
@@ -89,3 +91,18 @@ def test_attributes_that_refer_to_nothing_are_left_alone() -> None:
     graph = helper.make_graph(nodes, "g", [x], [helper.make_value_info("y", onnx.TypeProto())])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     assert PassManager("all", strict=True).run(model).model.SerializeToString() == model.SerializeToString()
+
+
+def test_element_types_that_nobody_knows_have_a_number_for_a_name() -> None:
+    models = []
+    for value in (b"a", b"b"):
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+        x.type.tensor_type.elem_type = 65536
+        weight = TensorProto(name="w", data_type=65536, dims=[1], raw_data=value)
+        nodes = [helper.make_node("Strange", ["x", "w"], ["y"], domain="strange")]
+        graph = helper.make_graph(nodes, "g", [x], [helper.make_value_info("y", onnx.TypeProto())], [weight])
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("strange", 1)]
+        models.append(helper.make_model(graph, opset_imports=opsets, ir_version=9))
+    assert diff(models[0], models[0]).empty
+    assert "type 65536[1]" in str(diff(*models).to_dict())
+    assert not compare(*models).ok

@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 
 from graphopt.ir import Graph, Model, Node, Source, Tensor, Value
+from graphopt.ir.types import type_name
 from graphopt.verify.interface import differences, interface_of
 
 
@@ -185,7 +186,7 @@ def _differ(a: Value, b: Value) -> bool:
 
 def _type(value: Value) -> str:
     assert value.tensor is not None
-    name = onnx.TensorProto.DataType.Name(value.tensor.dtype).lower()
+    name = type_name(value.tensor.dtype)
     return f"{name}[{','.join(map(str, value.tensor.dims))}]"
 
 

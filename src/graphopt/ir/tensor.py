@@ -257,6 +257,8 @@ class Tensor:
         return self._key
 
     def _digest(self) -> bytes:
+        if not self.is_known and self._proto is not None:
+            return self.header("").SerializeToString() + self._proto.raw_data
         if self.dtype == TensorProto.STRING:
             parts = [s if isinstance(s, bytes) else str(s).encode() for s in self.array().ravel()]
             return b"".join(len(p).to_bytes(8, "little") + p for p in parts)

@@ -33,6 +33,12 @@ FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOA
 """The floating-point element types that arithmetic operators accept."""
 
 
+def type_name(dtype: int) -> str:
+    """What an element type is called, in lower case; its number where this version knows no name for it."""
+    known = TensorProto.DataType.DESCRIPTOR.values_by_number.get(dtype)
+    return known.name.lower() if known is not None else f"type {dtype}"
+
+
 def element_bits(dtype: int) -> int | None:
     """Size of one element in bits, or None for strings and types this version does not know."""
     return _BITS.get(dtype)

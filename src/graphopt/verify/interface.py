@@ -8,6 +8,7 @@ from typing import Literal
 
 import onnx
 
+from graphopt.ir.types import type_name
 from graphopt.verify.report import Difference
 
 Dim = int | str | None
@@ -38,7 +39,7 @@ class Spec:
             return f"{self.kind}({self.element})"
         if self.kind != "tensor":
             return self.kind
-        name = onnx.TensorProto.DataType.Name(self.dtype).lower() if self.dtype else "unknown"
+        name = type_name(self.dtype) if self.dtype else "unknown"
         if self.shape is None:
             return f"{name} of unknown rank"
         return f"{name}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
