@@ -33,8 +33,10 @@ class Known:
         self._lanes: dict[Value, Lanes] = {}
 
     def follow(self, node: Node) -> None:
-        """Take in the next node of the graph."""
-        self._shapes.update(node)
+        """Take in the next node of the graph; what has a type of fixed sizes, or is no image, needs no analysis."""
+        shape = node.result.shape
+        if shape is None or (len(shape) == 4 and not all(isinstance(dim, int) for dim in shape)):
+            self._shapes.update(node)
 
     def learn(self, node: Node, gives: Sequence[Layout], sizes: Sizes, lanes: Lanes) -> None:
         """Take in what the form of a node says of its outputs."""

@@ -89,9 +89,11 @@ def _gains_alone(form: Form, costs: Costs) -> bool:
 def _each_form(graph: Graph, known: Known) -> Iterator[tuple[Node, Form | Decline]]:
     """Nodes that have a blocked form, or the reason why not, while `known` follows the graph."""
     for node in graph:
+        if not node.inputs or node.output(0) is None:
+            continue
         known.follow(node)
         read = FORMS.get(node.op)
-        if read is None or not node.inputs or node.output(0) is None:
+        if read is None:
             continue
         try:
             form = read(node, known)
