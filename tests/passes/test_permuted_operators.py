@@ -31,6 +31,8 @@ CASES: list[tuple[str, list[Any], dict[str, Any], int]] = [
     ("ReduceSum", [], {"axes": [1, -1], "keepdims": 0}, 1),
     ("ReduceMean", [], {"axes": [1], "keepdims": 1}, 1),
     ("ReduceL2", [], {"axes": [-3, 0], "keepdims": 0}, 1),
+    ("ReduceSum", [], {}, 1),
+    ("ReduceMean", [], {"keepdims": 0}, 1),
     ("ArgMax", [], {"axis": 1, "keepdims": 0}, 1),
     ("Softmax", [], {"axis": 1}, 1),
     ("Split", [], {"axis": -1, "split": [1, 3]}, 2),
@@ -42,6 +44,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any], int]] = [
     ("Expand", [np.array([3, 5, 1])], {}, 1),
     ("Pad", [], {"pads": [0, 1, 2, 0, 1, 0, 0, 3], "constant_value": 1.5}, 1),
     ("Slice", [], {"starts": [1, -3], "ends": [3, 9], "axes": [-1, 1]}, 1),
+    ("Slice", [], {"starts": [0, 1], "ends": [1, 3]}, 1),
     ("Squeeze", [], {"axes": [2]}, 1),
     ("Unsqueeze", [], {"axes": [0, 3]}, 1),
     ("Unsqueeze", [], {"axes": [4]}, 1),
@@ -108,7 +111,7 @@ def test_operators_on_permuted_operands(opset: int) -> None:
                 continue
             x = np.random.default_rng(0).standard_normal([SHAPE[axis] for axis in inverse(perm)]).astype(np.float32)
             for before, after in zip(run(proto, {"x": x}), run(loaded.flush(), {"x": x}), strict=True):
-                np.testing.assert_allclose(after, before, rtol=1e-6, err_msg=f"{op} {settings} {perm}")
+                np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6, err_msg=f"{op} {settings} {perm}")
             tried += 1
     assert tried >= 2 * len({op for op, *_ in CASES if _exists(op, opset)})
     reasons = {reason for _, *given in declined for reason in given}

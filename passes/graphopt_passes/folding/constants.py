@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from graphopt.analysis.budget import Allowance, constant_bytes
 from graphopt.analysis.evaluate import Policy, evaluate, plan
-from graphopt.ir import Graph, Model, Node, Tensor, Value
+from graphopt.ir import Graph, Model
 from graphopt.rewrite import GraphPass, Numerics, Rewriter
+from graphopt_passes.folding.store import store
 
 GROWTH_KEY = "graphopt.folding"
 """What folding has added to a model and what its weights were, where that kept a result from being stored."""
@@ -32,13 +33,10 @@ class FoldConstants(GraphPass):
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Fold every graph, inner ones first; together they may grow by so much and no more."""
-        graphs = list(model.graphs())
         spent, weights = _account(model, rw)
         allowance = Allowance.of(weights, spent)
-        for graph in reversed(graphs):
-            if graph.owner is None or not graph.owner.removed:
-                rw.enter(graph)
-                self._fold(graph, rw, allowance)
+        for graph in self.entered(model, rw):
+            self._fold(graph, rw, allowance)
         now, _ = _account(model, rw)
         if now > 0 and allowance.refuses_more_than(Allowance.of(constant_bytes(model.graphs()))):
             rw.set_metadata(GROWTH_KEY, f"{now} added to {weights}")
@@ -52,20 +50,9 @@ class FoldConstants(GraphPass):
             rw.decline(reason, node=node)
         for node in reversed(region.roots):
             if not node.removed and all(v is None or v in results for v in node.outputs):
-                self._store(node, results, rw)
-
-    def _store(self, node: Node, results: dict[Value, Tensor], rw: Rewriter) -> None:
-        rw.begin(self.name, node)
-        values: list[Value | None] = []
-        for value in node.outputs:
-            if value is None or not (value.users or value.output_count):
-                values.append(None)
-            elif value.output_count:
-                values.append(rw.op("Constant", value=results[value]))
-            else:
-                values.append(rw.constant(results[value]))
-        with rw.attempt(node):
-            rw.replace(node, values)
+                rw.begin(self.name, node)
+                with rw.attempt(node):
+                    store(rw, node, [None if v is None else results[v] for v in node.outputs])
 
 
 def _account(model: Model, rw: Rewriter) -> tuple[int, int]:

@@ -35,17 +35,14 @@ class ReplaceGatherWithReshape(GraphPass):
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Analyse the model once, if it has gathers whose indices are computed from ranges."""
-        graphs = [graph for graph in model.graphs() if _may_count(graph)]
+        graphs = {graph for graph in model.graphs() if self.knows_opset(graph.opset()) and _may_count(graph)}
         if not graphs:
             return
         analysis = ShapeAnalysis(model, zero_sizes=True)
         positions = PositionAnalysis(analysis)
-        for graph in reversed(graphs):
-            if graph.owner is not None and graph.owner.removed:
-                continue
-            rw.enter(graph, self.name)
-            for node in graph:
-                if node.op in ("Gather", "GatherND") and self.knows_opset(graph.opset()):
+        for graph in self.entered(model, rw):
+            for node in graph if graph in graphs else ():
+                if node.op in ("Gather", "GatherND"):
                     rw.begin(self.name, node)
                     with rw.attempt(node):
                         _rewrite(node, analysis, positions, rw)

@@ -47,20 +47,17 @@ class FoldShapes(GraphPass):
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Analyse the model once and rewrite all its graphs."""
-        graphs = list(model.graphs())
-        if not any(node.op in _SEEDS for graph in graphs for node in graph):
+        if not any(node.op in _SEEDS for node in model.nodes()):
             return
         analysis = _analyse(model)
         interface = frozenset(dim for value in model.graph.inputs for dim in value.shape or () if isinstance(dim, str))
-        for graph in reversed(graphs):
-            if graph.owner is None or not graph.owner.removed:
-                rw.enter(graph, self.name)
-                self._state_types(graph, analysis, interface, rw)
-                self._fold(graph, analysis, rw)
-                self._fix_operands(graph, analysis, rw)
-                self._merge(graph, analysis, rw)
-                if graph is model.graph:
-                    self._read_off(graph, analysis, rw)
+        for graph in self.entered(model, rw):
+            self._state_types(graph, analysis, interface, rw)
+            self._fold(graph, analysis, rw)
+            self._fix_operands(graph, analysis, rw)
+            self._merge(graph, analysis, rw)
+        rw.enter(model.graph)
+        self._read_off(model.graph, analysis, rw)
 
     def _state_types(self, graph: Graph, analysis: ShapeAnalysis, interface: frozenset[str], rw: Rewriter) -> None:
         for node in graph:

@@ -60,9 +60,8 @@ class FoldUniformOperands(GraphPass):
             return
         shapes = ShapeAnalysis(model, zero_sizes=True)
         known = UniformAnalysis(shapes)
-        for graph in reversed(graphs):
-            if graph.owner is None or not graph.owner.removed:
-                rw.enter(graph, self.name)
+        for graph in self.entered(model, rw):
+            if graph.opset() >= _OPSET:
                 self._graph(graph, shapes, known, rw)
 
     def _graph(self, graph: Graph, shapes: ShapeAnalysis, known: UniformAnalysis, rw: Rewriter) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -186,7 +186,12 @@ class GraphPass(Rule):
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Rewrite a model; by default each of its graphs."""
+        for graph in self.entered(model, rw):
+            self.run(graph, rw)
+
+    def entered(self, model: Model, rw: Rewriter) -> Iterator[Graph]:
+        """The graphs of a model, inner ones first, without those that go away meanwhile; the gate builds into each."""
         for graph in reversed(list(model.graphs())):
             if graph.owner is None or not graph.owner.removed:
-                rw.enter(graph)
-                self.run(graph, rw)
+                rw.enter(graph, self.name)
+                yield graph

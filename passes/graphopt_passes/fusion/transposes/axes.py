@@ -8,11 +8,15 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node
+from graphopt.operators import Pad, Reduction
 from graphopt.operators.axes import from_front
 from graphopt_passes.fusion.transposes.permuted import Operand, Perm, Permuted, axis_of
 
 _IMAGE_AXES = 2
 """Runtimes resize smoothly along the last two axes."""
+
+_PADDED_AXES = 3
+"""Which operand of `Pad` names the axes that are padded, where not all of them are."""
 
 _ONE_AXIS_SINCE = 13
 """Before this opset softmax and its like work along all axes from one on."""
@@ -69,13 +73,11 @@ def extreme(node: Node, perm: Perm) -> Permuted:
 
 def reduction(node: Node, perm: Perm) -> Permuted:
     """Reductions along some axes, which may go."""
-    given = node.ints("axes")
-    if not given:
-        raise Decline("it reduces all axes, or none")
-    axes = from_front(given, len(perm), node.operand(0).name)
+    reduced = Reduction.of(node)
+    axes = from_front(reduced.axes, len(perm), reduced.x.name)
     _check_speed(axes, perm)
-    after = perm if node.attr("keepdims", 1) else left(axes, perm)
-    return Permuted(after, {"axes": sorted(perm[axis] for axis in axes)})
+    settings = {"axes": sorted(perm[axis] for axis in axes)} if node.ints("axes") else {}  # otherwise all, or none
+    return Permuted(perm if reduced.keepdims else left(axes, perm), settings)
 
 
 def running_sum(node: Node, perm: Perm) -> Permuted:
@@ -113,18 +115,18 @@ def expand(node: Node, perm: Perm) -> Permuted:
 
 def pad(node: Node, perm: Perm) -> Permuted:
     """Pads for each axis."""
-    pads, rank = node.ints("pads") or (), len(perm)
-    if node.ints("axes") is not None or len(pads) != 2 * rank:
-        raise Decline("it pads certain axes only")
-    before, after = _in_order(pads[:rank], perm), _in_order(pads[rank:], perm)
-    return Permuted(perm, {"pads": (*before.tolist(), *after.tolist())})
+    padded = Pad.of(node)
+    if not len(padded.before) == len(padded.after) == len(perm):
+        raise Decline("{} pads for {} axes", len(padded.before), len(perm))
+    before, after = _in_order(padded.before, perm), _in_order(padded.after, perm)
+    return Permuted(perm, {"pads": (*before.tolist(), *after.tolist())}, {_PADDED_AXES: None})
 
 
 def cuts(node: Node, perm: Perm) -> Permuted:
     """`Slice` along certain axes, wherever it starts and ends."""
     axes = node.ints("axes")
     if axes is None:
-        raise Decline("the axes of the slice are not known")
+        axes = tuple(range(len(node.ints("starts") or ())))
     from_front(axes, len(perm), node.operand(0).name)
     return Permuted(perm, {"axes": [perm[axis] for axis in axes]})
 
