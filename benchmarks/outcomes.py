@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.skeleton import load_skeleton, names
 
-LEVELS = ("all",)
+LEVELS = ("basic", "extended", "all")
 
 
 def outcome(key: str, level: str) -> dict[str, Any]:

@@ -239,6 +239,13 @@ def test_a_silent_constant_is_no_near_miss():
     assert reason(lambda op, x: op.Add(op.Neg(x), Const("b", silent=True)), model) == ""
 
 
+def test_an_attribute_of_another_computation_is_no_near_miss():
+    model = graph("a = Transpose <perm = [1, 0]> (x) y = Relu (a) z = Abs (a)", inputs="float[2,3] x", **TWO)
+    other, both = Attr("perm", among={(0, 1)}), Attr("perm", among={(0, 1), (1, 0)})
+    assert reason(lambda op, x: op.Relu(op.Transpose(x, perm=other)), model) == ""
+    assert reason(lambda op, x: op.Relu(op.Transpose(x, perm=both)), model) == "a has other readers"
+
+
 def test_a_silent_scalar_is_no_near_miss():
     model = graph("a = Neg (x) y = Mul (a, x) z = Abs (a)", **TWO)
     assert reason(lambda op, x: op.Mul(op.Neg(x), Scalar("s")), model) == "a has other readers"

@@ -80,7 +80,7 @@ def _sliced(sliced: Slice, concat: Concat) -> Selection:
     if list(sliced.cuts) != [concat.axis]:
         raise Decline
     cut, size = sliced.cuts[concat.axis], sum(concat.sizes)
-    if len(concat.sizes) < len(concat.parts) and not 0 <= min(cut.start, cut.end) <= max(cut.start, cut.end) <= size:
+    if len(concat.sizes) < len(concat.parts) and not (0 <= cut.start < size and 0 <= cut.end <= size):
         raise Decline("the size of axis {} of {} is not known", concat.axis, sliced.x.name)
     positions = cut.positions(size)
     if not positions:

@@ -82,13 +82,13 @@ class PixelShuffle(PatternRule):
     def pattern(self, op: Any, x: Pattern) -> Pattern:
         """Shapes are compared as they are known, so that they may be written in any form."""
         split = op.Reshape(x, Var(), _bind="split", _other_attrs=True)
-        joined: Pattern = op.Reshape(op.Transpose(split, perm=Attr("perm")), Var(), _bind="join", _other_attrs=True)
+        joined: Pattern = op.Reshape(
+            op.Transpose(split, perm=Attr("perm", among=self.perms)), Var(), _bind="join", _other_attrs=True
+        )
         return joined
 
     def sizes(self, m: Match) -> list[tuple[int, ...]]:
         """The sizes before, between and after, but that of the batch: it is the same where images are as large."""
-        if m.perm not in self.perms:
-            raise Decline
         if m.x.dtype not in _TYPES:
             raise Decline("{} is not known to be of floats", m.x.name)
         sizes = [_image(value, rank) for value, rank in ((m.x, 4), (m.split.result, 6), (m.join.result, 4))]

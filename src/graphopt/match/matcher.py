@@ -55,10 +55,13 @@ class Steps:
         apply, index, name = output.apply, output.index, output.name
         ops = frozenset(apply.ops)
         inputs = self._inputs_of(apply)
+        kinds = [(key, attr.among) for key, attr in apply.attrs.items() if attr.among is not None]
 
         def step(value: Value | None, m: Match, go: Next) -> bool:
             node = value.producer if value is not None else None
             if value is None or node is None or node.op not in ops or value.index != index:
+                return False
+            if kinds and any(node.attr(key) not in among for key, among in kinds):
                 return False
             owner = m.owners.get(node)
             if owner is not None and owner is not apply:

@@ -148,13 +148,17 @@ class Attr:
     Args:
         name: what the rule calls it.
         equals: the value it must have.
+        among: the values that make it this operator; with another one it is another computation, not a near miss.
         default: the value to bind when the node has none and the schema neither.
     """
 
-    __slots__ = ("default", "equals", "name")
+    __slots__ = ("among", "default", "equals", "name")
 
-    def __init__(self, name: str = "", *, equals: Any = UNSET, default: Any = None) -> None:
+    def __init__(
+        self, name: str = "", *, equals: Any = UNSET, among: Collection[Any] | None = None, default: Any = None
+    ) -> None:
         self.name = name
+        self.among = among
         self.equals = tuple(equals) if isinstance(equals, list) else equals
         self.default = default
 

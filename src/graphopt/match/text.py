@@ -107,6 +107,8 @@ class _Text:
 
 
 def _attr(attr: Attr) -> str:
+    if attr.among is not None:
+        return " | ".join(map(_literal, sorted(attr.among)))
     return (attr.name or "*") if attr.equals is UNSET else _literal(attr.equals)
 
 
