@@ -9,6 +9,7 @@ from graphopt.manager import PassManager
 from graphopt.rewrite import Options
 from graphopt.verify import compare
 from tests.property.random_control import as_function, random_control_model
+from tests.property.settling import unsettled
 
 
 def problem(seed: int, manager: PassManager, *, in_function: bool = False) -> str | None:
@@ -54,3 +55,21 @@ def test_many_results_stay(start: int) -> None:
     manager = PassManager("basic", strict=True, check=True)
     problems = [found for seed in range(start, start + 100) if (found := problem(seed, manager))]
     assert not problems, "\n\n".join(problems)
+
+
+def check_settles(start: int, count: int) -> None:
+    problems = []
+    for seed in range(start, start + count):
+        model = random_control_model(seed)
+        problems += [f"seed {seed}: {found}" for found in unsettled(model) + unsettled(as_function(model))]
+    assert not problems, "\n".join(problems)
+
+
+def test_every_level_settles() -> None:
+    check_settles(0, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(100, 300, 100))
+def test_every_level_settles_on_many(start: int) -> None:
+    check_settles(start, 100)

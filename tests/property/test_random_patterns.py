@@ -15,6 +15,7 @@ from graphopt.verify import compare
 from graphopt.verify.runners import RunError, open_runner
 from graphopt.verify.source import Source
 from tests.property.random_patterns import Shape, random_pattern
+from tests.property.settling import unsettled
 
 Feed = dict[str, np.ndarray]
 
@@ -97,3 +98,22 @@ def test_results_stay(start: int) -> None:
 def test_many_results_stay(start: int) -> None:
     problems = [found for seed in range(start, start + 500) if (found := problem(seed))]
     assert not problems, "\n\n".join(problems)
+
+
+def check_settles(start: int, count: int) -> None:
+    problems = []
+    for seed in range(start, start + count):
+        model, sizes = random_pattern(seed)
+        if is_usable(model, feed_of(model, sizes, seed)):
+            problems += [f"seed {seed}: {found}" for found in unsettled(model)]
+    assert not problems, "\n".join(problems)
+
+
+def test_every_level_settles() -> None:
+    check_settles(0, 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(4000, 6000, 500))
+def test_every_level_settles_on_many(start: int) -> None:
+    check_settles(start, 500)
