@@ -125,17 +125,17 @@ def shuffled(value: Value, reader: Node) -> Gather:
     Raises:
         Decline: without a reason when something else makes it; when it is not known to be a shuffle of channels alone.
     """
-    transposed = value.source("Reshape", reader=reader).operand(0)
-    transpose = transposed.source("Transpose", reader=reader)
-    grouped = transpose.operand(0)
-    x = grouped.source("Reshape", reader=reader).operand(0)
+    last = value.source("Reshape", reader=reader)
+    transpose = last.operand(0).source("Transpose", reader=last)
+    first = transpose.operand(0).source("Reshape", reader=transpose)
     if transpose.attr("perm") != (0, 2, 1, 3, 4):
         raise Decline
-    shape, parts = x.shape or (), grouped.shape or ()
-    if len(shape) != 4 or len(parts) != 5 or None in shape[1:] or None in parts[1:]:
+    x, grouped = first.operand(0), first.result
+    shape, parts = x.dims(), grouped.dims()
+    if len(shape) != 4 or None in (*shape[1:], *parts[1:]):
         raise Decline("the sizes of {} are not known", grouped.name)
     channels, groups, members = shape[1], parts[1], parts[2]
-    images = (shape, (parts[0], channels, *parts[3:]), value.shape or ())
+    images = (shape, (parts[0], channels, *parts[3:]), value.dims())
     if any(image[1:] != shape[1:] for image in images) or not _one_batch(images):
         raise Decline("{} does not regroup channels alone", grouped.name)
     if not (isinstance(channels, int) and isinstance(groups, int) and isinstance(members, int)):
@@ -143,9 +143,8 @@ def shuffled(value: Value, reader: Node) -> Gather:
     check_count(channels)
     if groups * members != channels:
         raise Decline("{} regroups more than channels", grouped.name)
-    for between in (grouped, transposed):
-        if not between.one_use:
-            raise Decline("{} has other readers", between.name)
+    for each in (transpose, last):
+        each.operand(0).sole_source("Reshape", "Transpose", reader=each)
     return Gather(x, 1, np.arange(channels).reshape(groups, members).T.reshape(-1))
 
 
