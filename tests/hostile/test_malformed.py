@@ -106,3 +106,17 @@ def test_element_types_that_nobody_knows_have_a_number_for_a_name() -> None:
     assert diff(models[0], models[0]).empty
     assert "type 65536[1]" in str(diff(*models).to_dict())
     assert not compare(*models).ok
+
+
+@pytest.mark.parametrize("perm", [[1], [0, 1, 2], [0, 0], [2, 0], [-1, 0], [1 << 62, 0]])
+@pytest.mark.parametrize("known", [True, False])
+def test_what_is_no_permutation_is_left_alone(perm: list[int], known: bool) -> None:
+    nodes = [helper.make_node("Transpose", [a], [b], perm=perm) for a, b in (("x", "a"), ("a", "b"))]
+    nodes += [helper.make_node("Relu", ["b"], ["c"]), helper.make_node("Transpose", ["c"], ["y"], perm=perm)]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2] if known else None)
+    graph = helper.make_graph(nodes, "g", [x], [helper.make_value_info("y", onnx.TypeProto())])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    result = PassManager("all", strict=True).run(model)
+    if known:  # of what it gives nothing is known, so later ones of another rank may well be right
+        first = result.model.graph.node[0]
+        assert (first.op_type, list(first.input), list(first.attribute[0].ints)) == ("Transpose", ["x"], perm)

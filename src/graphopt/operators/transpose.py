@@ -21,12 +21,18 @@ class Transpose:
         """Read a `Transpose`.
 
         Raises:
-            Decline: it is none, or states no permutation and the rank is not known.
+            Decline: it is none, or states no permutation and the rank is not known, or what it states is none of the
+                axes of its operand.
         """
         if node.op != "Transpose":
             raise Decline
         x, perm = node.operand(0), node.attr("perm")
-        return cls(x, tuple(perm) if perm is not None else tuple(range(len(x.dims())))[::-1])
+        if perm is None:
+            return cls(x, tuple(range(len(x.dims())))[::-1])
+        rank = len(perm) if x.rank is None else x.rank
+        if sorted(perm) != list(range(rank)):
+            raise Decline("{} is no permutation of the axes of {}", list(perm), x.name)
+        return cls(x, tuple(perm))
 
     @property
     def moves_nothing(self) -> bool:
