@@ -82,13 +82,13 @@ def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]
         for value in alike if len(alike) > 1 else ():
             assert value.tensor is not None
             kept = first.setdefault(value.tensor.key(), value)
-            if kept is value or value.graph is not rw.graph:
+            if kept is value or value.graph is not rw.graph or value.is_anchored:
                 continue
             try:
                 rw.merge_constant(value, kept)
                 merged.add(value)
             except Decline as declined:
-                if not value.is_anchored and value.users:
+                if value.users:
                     rw.decline("{}", declined, node=next(iter(value.users)))
     return [value for value in own if value not in merged]
 

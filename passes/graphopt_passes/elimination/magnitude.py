@@ -9,8 +9,9 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.operators import Bounds
 from graphopt.operators.affine import Affine
-from graphopt_passes.elimination.rows import WEIGHED
+from graphopt_passes.elimination.rows import WEIGHED, constant
 
 MOST = float(np.finfo(np.float32).eps) ** -2
 """Products of constants below this leave what is negligible negligible."""
@@ -85,40 +86,38 @@ def refuse_magnified_after(node: Node, lost: float, *, summed: bool) -> None:
 def _through(way: _Way, user: Node, lost: float, *, summed: bool) -> list[_Way]:
     """Where a change goes on to from a reader of a value: nowhere when it vanishes there."""
     value = way.value
-    factor = _factor(user, value) if user.graph is value.graph else None
-    if factor is None:
-        steep = user.op in _STEEP or (user.op == "Div" and user.input(0) is not value)
-        if user.graph is value.graph and user.op not in _JUMPING and (summed or (way.joined and not steep)):
-            return []
-        raise Decline("{} may magnify {}", user.op, value.name)
+    try:
+        if user.graph is not value.graph:
+            raise Decline
+        factor = _factor(user, value)
+    except Decline:
+        steep = user.op in _STEEP or (user.op == "Div" and user.operand(0) is not value)
+        vanishes = summed or (way.joined and not steep)
+        if not vanishes or user.op in _JUMPING or user.graph is not value.graph:
+            raise Decline("{} may magnify {}", user.op, value.name) from None
+        return []
     linear = user.op in WEIGHED and user.op != "BatchNormalization"
     gain = way.gain * (max(1.0, factor / _ORDINARY) if linear else factor)
     if not gain <= MOST:
         raise Decline("{} is magnified by up to {:.2g} after it", value.name, gain)
-    if _least_added(user, value) * float(np.finfo(np.float32).eps) ** 2 >= gain * lost:
+    if _added(user).min() * float(np.finfo(np.float32).eps) ** 2 >= gain * lost:
         return []
     joined = way.joined or linear or user.op in _JOINING
     return [_Way(output, gain, joined) for output in user.outputs if output is not None]
 
 
-def _least_added(user: Node, value: Value) -> float:
-    """The least magnitude of the constants that an operator adds to what it computes of a value."""
-    added = _added(user)
-    return float(np.abs(added).min()) if added is not None and added.size and value in user.inputs else 0.0
-
-
-def _added(node: Node) -> np.ndarray[Any, Any] | None:
-    """The constants that an operator adds to its result, None where it adds none."""
+def _added(node: Node) -> np.ndarray[Any, Any]:
+    """The magnitudes of the constants that an operator adds to its result; a single 0 where it adds none."""
+    added: np.ndarray[Any, Any] | None = None
     if node.op == "BatchNormalization":
-        return _normalization(node).shift
-    index = 2 if node.op in _WITH_BIAS else 1 if node.op in ("Add", "Sub") else None
-    addend = node.input(index) if index is not None else None
-    if node.op == "Add" and addend is not None and not addend.is_const:
-        addend = node.input(0)
-    array = addend.const() if addend is not None else None
-    if array is None or array.dtype.kind != "f":
-        return None
-    return np.asarray(array.astype(np.float64) * float(node.attr("beta", 1.0)))
+        added = _normalization(node).shift
+    elif node.op in _WITH_BIAS:
+        added = constant(node, 2).astype(np.float64) * float(node.attr("beta", 1.0))
+    elif node.op in ("Add", "Sub"):
+        added = constant(node, 0 if node.op == "Add" and not node.operand(1).is_const else 1)
+    if added is None or not added.size or added.dtype.kind != "f":
+        return np.zeros(1)
+    return np.asarray(np.abs(added.astype(np.float64)))
 
 
 def _normalization(node: Node) -> Affine:
@@ -129,76 +128,87 @@ def _normalization(node: Node) -> Affine:
         return Affine()
 
 
-def _factor(user: Node, value: Value) -> float | None:
-    """By how much a reader magnifies a value, None when that is not known."""
+def _factor(user: Node, value: Value) -> float:
+    """By how much a reader magnifies a value; declines where that is not known."""
+    is_first = value in user.inputs[:1]
     if user.op in _POINTWISE or user.op in _MOVING:
-        steep = user.op in ("HardSigmoid", "Elu", "LeakyRelu") and abs(float(user.attr("alpha", 1.0)))
-        return max(1.0, steep) if value in user.inputs[:1] or user.op == "Concat" else None
+        if not is_first and user.op != "Concat":
+            raise Decline
+        slope = float(user.attr("alpha", 1.0)) if user.op in ("HardSigmoid", "Elu", "LeakyRelu") else 1.0
+        return max(1.0, abs(slope))
     if user.op in _JOINING or (user.op == "Cast" and user.attr("to") in FLOAT_TYPES):
         return 1.0
-    if user.op == "Where" and user.inputs[0] is not value:
+    if user.op == "Where" and not is_first:
         return 1.0
-    others = [other for other in user.inputs if other is not value]
+    others = [other for other in user.inputs if other is not None and other is not value]
     if user.op == "Mul":
-        return _limit(others[0]) if others and others[0] is not None else 1.0
-    if user.op == "Div" and others and user.inputs[0] is value:
-        return _inverse(others[0])
-    if user.op == "PRelu" and others and user.inputs[0] is value:
+        return _limit(others[0]) if others else 1.0
+    if user.op == "Div" and others and is_first:
+        return 1.0 / _least(others[0])
+    if user.op == "PRelu" and others and is_first:
         return _limit(others[0])
-    if user.op == "BatchNormalization" and user.inputs[0] is value:
-        scale = _normalization(user).scale
-        return None if scale is None else float(np.abs(scale).max(initial=0.0))
-    return _linear_factor(user, value)
+    if user.op == "BatchNormalization" and is_first:
+        scale = Affine.of_normalization(user).scale
+        return 1.0 if scale is None else float(np.abs(scale).max(initial=0.0))
+    return _largest_weight(user, value)
 
 
-def _linear_factor(user: Node, value: Value) -> float | None:
-    """The largest weight that a linear operator multiplies a value with."""
+def _largest_weight(user: Node, value: Value) -> float:
+    """The largest weight that a linear operator multiplies a value with; declines where that is not known."""
+    if user.op in _RECURRENT:
+        raise Decline
     for index in WEIGHED.get(user.op, ()):
-        weight = user.input(index)
-        array = weight.const() if weight is not None and weight is not value else None
-        if array is not None and user.op_type not in _RECURRENT:
+        weight = user.operand(index)
+        if weight is not value and weight.is_const:
             alpha = abs(float(user.attr("alpha", 1.0))) if user.op_type.endswith("Gemm") else 1.0
+            array = weight.array()
             return alpha * max(float(array.max(initial=0.0)), -float(array.min(initial=0.0)))
-    return None
+    raise Decline
 
 
-def _limit(value: Value | None, depth: int = 4) -> float | None:
-    """The largest magnitude that a value can have, None when that is not known."""
-    if value is None:
-        return None
-    array = value.const()
-    if array is not None:
-        return float(np.abs(array).max(initial=0.0)) if array.dtype.kind == "f" else None
+def _limit(value: Value, depth: int = 4) -> float:
+    """The largest magnitude that a value can have; declines where that is not known."""
+    if value.is_const:
+        return float(_floats(value).max(initial=0.0))
     node = value.producer
     if node is None or depth == 0:
-        return None
+        raise Decline
     if node.op in _BOUNDED:
         return 1.0
     if node.op == "Clip":
-        bounds = [_limit(bound, 0) for bound in node.inputs[1:3]] if node.graph.opset() >= 11 else _clip_bounds(node)
-        known = [bound for bound in bounds if bound is not None]
-        return max(known) if len(known) == 2 else None
+        bounds = Bounds.of(node)
+        limit = max(abs(float(bounds.low)), abs(float(bounds.high)))
+        if limit >= _LARGEST:
+            raise Decline
+        return limit
     if node.op in ("Add", "Mul", "Sub"):
-        left, right = (_limit(part, depth - 1) for part in node.inputs[:2])
-        if left is None or right is None:
-            return None
+        left, right = (_limit(node.operand(index), depth - 1) for index in (0, 1))
         return left * right if node.op == "Mul" else left + right
-    return _limit(node.input(0), depth - 1) if node.op in _MOVING - {"Concat"} or node.op in _KEEPING else None
+    if node.op in _MOVING - {"Concat"} or node.op in _KEEPING:
+        return _limit(node.operand(0), depth - 1)
+    raise Decline
 
 
 _KEEPING = frozenset(("Relu", "Identity", "Dropout", "AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool"))
 
+_LARGEST = float(np.finfo(np.float32).max)
+"""What `Clip` keeps within where it states no bound."""
 
-def _clip_bounds(node: Node) -> list[float | None]:
-    return [abs(float(node.attrs[name])) if name in node.attrs else None for name in ("min", "max")]
+
+def _least(value: Value) -> float:
+    """The least magnitude of constants; declines where they are not known, or one is zero."""
+    array = _floats(value)
+    if not array.size or not array.min() > 0:
+        raise Decline
+    return float(array.min())
 
 
-def _inverse(value: Value | None) -> float | None:
-    array = value.const() if value is not None else None
-    if array is None or array.dtype.kind != "f" or not array.size:
-        return None
-    least = float(np.abs(array).min())
-    return 1.0 / least if least > 0 else None
+def _floats(value: Value) -> np.ndarray[Any, Any]:
+    """The magnitudes of constant floats; declines where they are not constant, or no floats."""
+    array = value.array()
+    if array.dtype.kind != "f":
+        raise Decline
+    return np.asarray(np.abs(array))
 
 
 def refuse_magnified_before(node: Node, index: int) -> None:
@@ -211,8 +221,7 @@ def refuse_magnified_before(node: Node, index: int) -> None:
     Raises:
         Decline: they may.
     """
-    data = node.input(1 if index == 0 else 0)
-    ways = [(data, 1.0)] if data is not None else []
+    ways = [(node.operand(1 if index == 0 else 0), 1.0)]
     seen: set[Value] = set()
     while ways and len(seen) < _STEPS:
         value, gain = ways.pop()
@@ -220,12 +229,20 @@ def refuse_magnified_before(node: Node, index: int) -> None:
         if value in seen or maker is None or maker.op in _BOUNDED:
             continue
         seen.add(value)
-        added = _added(maker)
-        largest = gain * float(np.abs(added).max(initial=0.0)) if added is not None else 0.0
-        for source in maker.inputs:
-            if source is not None and not source.is_const:
-                factor = _factor(maker, source)
-                ways.append((source, gain * max(1.0, (factor or 1.0) / _ORDINARY)))
-                largest = max(largest, ways[-1][1])
+        gains = {
+            source: gain * _growth(maker, source)
+            for source in maker.inputs
+            if source is not None and not source.is_const
+        }
+        largest = max((gain * float(_added(maker).max()), *gains.values()))
         if not largest <= MOST:
             raise Decline("{} may be as large as {:.2g}", value.name, largest)
+        ways += gains.items()
+
+
+def _growth(maker: Node, source: Value) -> float:
+    """By how much an operator magnifies what it reads beyond what layers do; 1 where that is not known."""
+    try:
+        return max(1.0, _factor(maker, source) / _ORDINARY)
+    except Decline:
+        return 1.0

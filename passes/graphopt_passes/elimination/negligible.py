@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from graphopt.ir import ZEROED_KEY, Graph, Node, Value
-from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
+from graphopt.errors import Decline
+from graphopt.ir import ZEROED_KEY, Graph, Node
+from graphopt.rewrite import GraphPass, Numerics, Rewriter
 from graphopt_passes.elimination.magnitude import refuse_magnified_after, refuse_magnified_before
 from graphopt_passes.elimination.rows import WEIGHED, Rows, has_negligible, read_rows, threshold
 
@@ -46,22 +47,15 @@ class EliminateNegligibleWeights(GraphPass):
         """Look at the weights of each operator that has some."""
         for node in graph:
             for index in WEIGHED.get(node.op, ()):
-                weight = node.input(index)
-                if weight is None or not has_negligible(weight, _SAMPLED):
-                    continue
-                try:
-                    _eliminate(node, index, weight, rw)
-                except Decline as declined:
-                    rw.decline(*declined.args, node=node)
+                with rw.attempt(node):
+                    if has_negligible(node.operand(index), _SAMPLED):
+                        _eliminate(node, index, rw)
 
 
-def _eliminate(node: Node, index: int, weight: Value, rw: Rewriter) -> None:
-    """Set the negligible weights of an operator's input to zero.
-
-    Raises:
-        Decline: none of them may go.
-    """
-    if any(user.op not in WEIGHED for user in weight.users) or weight.output_count:
+def _eliminate(node: Node, index: int, rw: Rewriter) -> None:
+    """Set the negligible weights at an input of an operator to zero; declines where none of them may go."""
+    weight = node.operand(index)
+    if weight.is_output or any(user.op not in WEIGHED for user in weight.users):
         raise Decline("{} is read by others too", weight.name)
     rows = read_rows(node, index)
     removed = (np.abs(rows.array) < threshold(rows.array.dtype)) & (rows.array != 0)
@@ -70,8 +64,8 @@ def _eliminate(node: Node, index: int, weight: Value, rw: Rewriter) -> None:
     bound = float(rows.sums(removed).max())
     array = np.where(removed, rows.array.dtype.type(0), rows.array).reshape(weight.array().shape)
     detail = f"{count} negligible weights of {weight.name}; no output changes by more than {bound:.2g} of an input"
-    if rw.set_input(node, index, rw.constant(array, like=weight), detail):
-        _note(rw, count, bound)
+    rw.set_input(node, index, rw.constant(array, like=weight), detail)
+    _note(rw, count, bound)
 
 
 def _note(rw: Rewriter, count: int, bound: float) -> None:
@@ -84,8 +78,7 @@ def _note(rw: Rewriter, count: int, bound: float) -> None:
 def _steady(node: Node, index: int, rows: Rows, removed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The outputs that can do without weights: a bias is far above them, or nothing magnifies what they make.
 
-    Raises:
-        Decline: there is none of which some would go.
+    Declines where there is none of which some would go.
     """
     refuse_magnified_before(node, index)
     square = float(np.finfo(rows.array.dtype).eps) ** 2

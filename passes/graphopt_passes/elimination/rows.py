@@ -19,6 +19,8 @@ WEIGHED: dict[str, tuple[int, ...]] = {
 }  # fmt: skip
 """Operators that multiply their input with weights, and the positions of these."""
 
+_NOTHING = np.zeros(0)
+
 
 def threshold(dtype: np.dtype[Any]) -> float:
     """Below this a weight is negligible: products with activations as small as the machine epsilon are denormal."""
@@ -26,14 +28,14 @@ def threshold(dtype: np.dtype[Any]) -> float:
     return float(info.smallest_normal) / float(info.eps)
 
 
-def has_negligible(value: Value | None, most_read: int | None = None) -> bool:
+def has_negligible(value: Value, most_read: int | None = None) -> bool:
     """Whether a constant of float or double has a negligible element.
 
     Args:
         value: the value.
         most_read: above so many bytes in a file only a part of them is looked at.
     """
-    tensor = value.constant_tensor if value is not None else None
+    tensor = value.constant_tensor
     least = tensor.least(most_read) if tensor is not None else None
     return least is not None and float(least) < threshold(least.dtype)
 
@@ -80,8 +82,15 @@ def read_rows(node: Node, index: int) -> Rows:
     return _READERS[node.op_type](node, index, node.operand(index).array())
 
 
+def constant(node: Node, index: int) -> np.ndarray[Any, Any]:
+    """What is added at an input, which may be left out: nothing where it is, or where it is not constant."""
+    value = node.input(index)
+    array = value.const() if value is not None else None
+    return _NOTHING if array is None else array
+
+
 def _of_conv(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
-    return _plain(array.reshape(1, 1, len(array), -1), _magnitudes(node.input(2), len(array)))
+    return _plain(array.reshape(1, 1, len(array), -1), constant(node, 2))
 
 
 def _of_conv_transpose(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
@@ -89,7 +98,7 @@ def _of_conv_transpose(node: Node, index: int, array: np.ndarray[Any, Any]) -> R
     if array.ndim < 3 or group < 1 or len(array) % group:
         raise Decline("{} input channels in {} groups", len(array), group)
     rows = array.reshape(group, len(array) // group, array.shape[1], -1)
-    return _plain(rows, _magnitudes(node.input(2), group * array.shape[1]))
+    return _plain(rows, constant(node, 2))
 
 
 def _of_gemm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
@@ -97,11 +106,10 @@ def _of_gemm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
         raise Decline("the weight of Gemm has {} axes", array.ndim)
     first = bool(node.attr("transA" if index == 0 else "transB", 0)) == (index == 1)
     rows = array.reshape(1, 1, *array.shape) if first else array.reshape(1, *array.shape, 1)
-    addend = node.input(2)
-    bias = addend.const() if addend is not None else None
-    if bias is not None:
-        bias = np.abs(bias.reshape((1,) * (2 - bias.ndim) + bias.shape)).min(axis=1 if index == 0 else 0)
-        bias = np.broadcast_to(bias, (rows.shape[2],)) * abs(float(node.attr("beta", 1.0)))
+    bias = np.abs(constant(node, 2))
+    if bias.size:
+        least = bias.reshape((1,) * (2 - bias.ndim) + bias.shape).min(axis=1 if index == 0 else 0)
+        bias = np.broadcast_to(least, (rows.shape[2],)) * float(node.attr("beta", 1.0))
     return _plain(rows, bias, abs(float(node.attr("alpha", 1.0))))
 
 
@@ -112,33 +120,29 @@ def _of_matmul(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
 
 
 def _of_batchnorm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
-    shift = Affine.of_normalization(node).shift
-    assert shift is not None
+    affine = Affine.of_normalization(node)
+    shift = np.zeros(array.size) if affine.shift is None else np.abs(affine.shift)
     variance = node.operand(4).array().astype(np.float64)
     factor = 1 / np.sqrt(variance + np.float64(np.float32(node.attr("epsilon"))))
-    return Rows(array.reshape(1, 1, -1, 1), factor.reshape(1, -1), np.abs(shift).reshape(1, -1))
+    return Rows(array.reshape(1, 1, -1, 1), factor.reshape(1, -1), shift.reshape(1, -1))
 
 
 def _of_recurrence(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
     if array.ndim != 3:
         raise Decline("the weight of {} has {} axes", node.op, array.ndim)
-    bias = node.input(3)
-    both = bias.const() if bias is not None else None
     number = array.shape[0] * array.shape[1]
-    if both is not None and both.size == 2 * number:
-        both = np.abs(both.reshape(array.shape[0], 2, -1).astype(np.float64).sum(axis=1))
-    return _plain(array.reshape(1, 1, number, -1), both if both is not None and both.size == number else None)
+    bias = constant(node, 3)
+    if bias.size == 2 * number:  # one of the input and one of the state
+        bias = bias.reshape(array.shape[0], 2, -1).astype(np.float64).sum(axis=1)
+    return _plain(array.reshape(1, 1, number, -1), bias)
 
 
-def _plain(array: np.ndarray[Any, Any], bias: np.ndarray[Any, Any] | None = None, scale: float = 1.0) -> Rows:
+def _plain(array: np.ndarray[Any, Any], bias: np.ndarray[Any, Any] = _NOTHING, scale: float = 1.0) -> Rows:
+    """Rows that are all scaled alike, and to which a bias is added where it is one number for each."""
     outputs = (array.shape[0], array.shape[2])
-    shift = np.zeros(outputs) if bias is None else bias.astype(np.float64).reshape(outputs)
-    return Rows(array, np.full(outputs, scale), shift)
-
-
-def _magnitudes(bias: Value | None, number: int) -> np.ndarray[Any, Any] | None:
-    array = bias.const() if bias is not None else None
-    return np.abs(array) if array is not None and array.size == number else None
+    if bias.size != outputs[0] * outputs[1]:
+        bias = np.zeros(outputs)
+    return Rows(array, np.full(outputs, scale), np.abs(bias).astype(np.float64).reshape(outputs))
 
 
 _READERS: dict[str, Callable[[Node, int, np.ndarray[Any, Any]], Rows]] = {
