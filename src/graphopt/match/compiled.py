@@ -81,13 +81,17 @@ class CompiledPattern:
             Decline: without a reason where the operators do not fit, with one where something else does not.
         """
         declined: list[Decline] = []
+        makers = [value.producer for value in node.inputs if value is not None and value.producer is not None]
+        near = {maker.op for maker in makers}
         for needs, far, step in self._attempts[node.op]:
-            if needs and not _are_there(node, needs, far):
+            if needs and _lack(needs, _with_above(makers, near) if far else near):
                 continue
             m = Match(node, self.names)
             if step(node.outputs[0], m, partial(_last, m, declined, accept)):
                 return m
-        raise next((reason for reason in declined if reason.args), Decline)
+        if not declined:
+            raise Decline
+        raise next((reason for reason in declined if reason.args), declined[0])
 
     def validate(self) -> None:
         """See whether the standard has the operators and attributes of the pattern; tests do.
@@ -196,14 +200,18 @@ def _makers(part: Pattern | None) -> frozenset[str]:
     return frozenset()
 
 
-def _are_there(node: Node, needs: list[frozenset[str]], far: bool) -> bool:
-    """Whether operators that are needed are there; in a product one step further up, too."""
-    makers = [value.producer for value in node.inputs if value is not None and value.producer is not None]
-    found = {maker.op for maker in makers}
-    if far:
-        above = [value for maker in makers if maker.op in PRODUCTS for value in maker.inputs]
-        found.update([value.producer.op for value in above if value is not None and value.producer is not None])
-    return not any(found.isdisjoint(ops) for ops in needs)
+def _lack(needs: list[frozenset[str]], found: set[str]) -> bool:
+    """Whether no operator of a kind that is needed is there."""
+    for ops in needs:  # noqa: SIM110 -- almost every attempt at a rewrite ends here
+        if found.isdisjoint(ops):
+            return True
+    return False
+
+
+def _with_above(makers: list[Node], near: set[str]) -> set[str]:
+    """The operators that compute the inputs of a product, and of the products before it."""
+    above = [value for maker in makers if maker.op in PRODUCTS for value in maker.inputs]
+    return near.union([value.producer.op for value in above if value is not None and value.producer is not None])
 
 
 def _close(name: str) -> str:
