@@ -90,14 +90,18 @@ def _all_of(node: Node, before: Shape, at: Shape, positions: PositionAnalysis) -
     """The shape of the result of a `Gather` that takes everything in order."""
     (axis,) = from_front((node.attr("axis", 0),), len(before), node.operand(0).name)
     found = positions.of(node.operand(1))
-    if found is None or not positions.covers(found, at, before[axis]):
+    if found is None:
         raise Decline
+    if not positions.covers(found, at, before[axis]):
+        raise Decline("{} does not count through axis {}", node.operand(1).name, axis)
     return before[:axis] + at + before[axis + 1 :]
 
 
 def _all_nd(node: Node, before: Shape, at: Shape, positions: PositionAnalysis) -> Shape:
     """The shape of the result of a `GatherND` that takes everything in order."""
-    if node.attr("batch_dims", 0) or not at or not isinstance(at[-1], int) or at[-1] > len(before):
+    if node.attr("batch_dims", 0):
+        raise Decline("some axes are batches")
+    if not at or not isinstance(at[-1], int) or at[-1] > len(before):
         raise Decline
     columns = _columns(node.operand(1), positions)
     if len(columns) != at[-1]:
@@ -107,12 +111,12 @@ def _all_nd(node: Node, before: Shape, at: Shape, positions: PositionAnalysis) -
     stride: Size = 1
     for column, dim in zip(reversed(columns), reversed(before[: len(columns)]), strict=True):
         if any(not _is_natural(number) for number in (column.start, *column.steps)):
-            raise Decline  # a negative index would count from the end
+            raise Decline("a position may be negative, and count from the end")
         start = start + column.start * stride
         steps = [one + two * stride for one, two in zip(steps, column.steps[:-1], strict=True)]
         stride = stride * dim
     if not positions.covers(Positions(start, tuple(steps)), at[:-1], stride):
-        raise Decline
+        raise Decline("{} does not count through the first {} axes", node.operand(1).name, len(columns))
     return at[:-1] + before[len(columns) :]
 
 

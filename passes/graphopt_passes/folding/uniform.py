@@ -122,19 +122,21 @@ def _kept(node: Node, operands: list[Array | None]) -> tuple[int, bool]:
     unit, either_side = _UNITS.get(node.op, (None, False))
     for index in (1, 0) if either_side else (1,):
         operand = operands[index]
-        if unit is not None and operand is not None:
-            if operand == unit and _is_neutral(node, operand):
-                return 1 - index, False
-            if node.op == "Xor" and bool(operand):
-                return 1 - index, True
+        if unit is None or operand is None:
+            continue
+        if node.op == "Xor" and bool(operand):
+            return 1 - index, True
+        if operand == unit:
+            _check_sign(node, operand)
+            return 1 - index, False
     raise Decline
 
 
-def _is_neutral(node: Node, unit: Array) -> bool:
-    """Whether not even the sign of a zero changes: -0.0 is neutral in sums, +0.0 is in differences."""
-    if node.op not in ("Add", "Sub") or node.operand(0).dtype not in FLOAT_TYPES:
-        return True
-    return bool(np.signbit(unit)) is (node.op == "Add")
+def _check_sign(node: Node, zero: Array) -> None:
+    """See that not even the sign of a zero changes: -0.0 is neutral in sums, +0.0 is in differences."""
+    signed = node.op in ("Add", "Sub") and node.operand(0).dtype in FLOAT_TYPES
+    if signed and bool(np.signbit(zero)) is not (node.op == "Add"):
+        raise Decline("a zero would change its sign")
 
 
 def _put_numbers(node: Node, operands: list[Array | None], fits: list[bool], declined: Decline, rw: Rewriter) -> None:
