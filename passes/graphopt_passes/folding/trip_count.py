@@ -30,21 +30,11 @@ def rounds_of(node: Node, body: Graph, most: int) -> int:
         Decline: it is not known, or above `most`.
     """
     limit, condition = node.input(0), node.input(1)
-    declined = []
-    try:
-        if condition is not None and not known_condition(condition, node.graph):
-            return 0
-    except Decline as reason:
-        declined.append(reason)
-    try:
-        trips = None if limit is None else max(0, only_element(limit))
-    except Decline as reason:
-        declined.append(reason)
-    else:
-        if trips == 0:
-            return 0
-    if declined:
-        raise declined[0]
+    if limit is not None and limit.is_const and only_element(limit) <= 0:
+        return 0
+    if condition is not None and not known_condition(condition, node.graph):
+        return 0
+    trips = None if limit is None else only_element(limit)
     rounds = 1 if trips == 1 else _until_false(node, body, trips, most)
     check_rounds(rounds, most, body)
     return rounds
