@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from graphopt.ir import Node, Value
 from graphopt_passes.layout.activations import Activation
@@ -34,6 +34,10 @@ class Form(ABC):
         plain: whether the first operand may stay in NCHW at no cost.
         by_plain: whether the first operand is read by way of NCHW, since its padding lanes may hold anything.
         fused: whether a convolution would take it in: as an `activation`, or as a `residual` sum.
+        residual: what it adds to its result by itself.
+        activation: what the node is as an activation that a blocked convolution can take in.
+        is_active: whether it applies an activation by itself.
+        is_sum: whether it is a sum of two images, which a convolution can take in.
     """
 
     label: ClassVar[str]
@@ -49,31 +53,15 @@ class Form(ABC):
     plain: bool = field(default=False, init=False)
     by_plain: bool = field(default=False, init=False)
     fused: str = field(default="", init=False)
+    residual: Value | None = field(default=None, init=False)
+    activation: Activation | None = field(default=None, init=False)
+    is_active: bool = field(default=False, init=False)
+    is_sum: bool = field(default=False, init=False)
 
     @property
     def title(self) -> str:
         """What is said of it in plans and events."""
         return self.label
-
-    @property
-    def residual(self) -> Value | None:
-        """What it adds to its result by itself."""
-        return None
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it applies an activation by itself."""
-        return False
-
-    @property
-    def activation(self) -> Activation | None:
-        """What the node is as an activation that a blocked convolution can take in."""
-        return None
-
-    @property
-    def is_sum(self) -> bool:
-        """Whether it is a sum of two images, which a convolution can take in."""
-        return False
 
     @property
     def companion(self) -> Node | None:
@@ -155,7 +143,14 @@ class Convolving(Form):
     takes_sum = True
 
     def convolve(
-        self, emit: Emitter, group: Group, inputs: Sequence[Value | None], layout: Layout, *, count: int = 1
+        self,
+        emit: Emitter,
+        group: Group,
+        inputs: Sequence[Value | None],
+        layout: Layout,
+        *,
+        count: int = 1,
+        **attrs: Any,
     ) -> Built:
         """The convolution, with the residual and the activation that it takes in.
 
@@ -165,19 +160,15 @@ class Convolving(Form):
             inputs: image, weight, and bias if there is one.
             layout: of its result.
             count: number of groups of channels.
+            **attrs: its other attributes.
         """
         residual = emit.enter(group.residual, layout).value if group.residual is not None else None
         x, weight, *bias = inputs
         operands = (x, weight, bias[0] if bias else None, residual)
-        attrs = {**self.window(), **activated(group)}
-        return [(emit.op("Conv", *operands, group=count, **attrs), layout)]
-
-    def window(self) -> dict[str, object]:
-        """The attributes that the convolution keeps of the node."""
-        return {}
+        return [(emit.op("Conv", *operands, group=count, **attrs | activated(group)), layout)]
 
 
-def activated(group: Group) -> dict[str, object]:
+def activated(group: Group) -> dict[str, Any]:
     """The attributes that tell a blocked convolution its activation."""
     if group.activation is None:
         return {}

@@ -98,10 +98,10 @@ class Known:
         return all(channels % self.block == 0 for channels in layout)
 
 
-def is_number(value: Value) -> bool:
-    """Whether a value is a single number that meets an image without changing its rank."""
+def is_number(value: Value, rank: int = 4) -> bool:
+    """Whether a value is a single number that meets images of a rank without changing it."""
     tensor = value.constant_tensor
-    return value.shape == () if tensor is None else tensor.numel == 1 and len(tensor.dims) <= 4
+    return value.shape == () if tensor is None else tensor.numel == 1 and len(tensor.dims) <= rank
 
 
 def channel_vector(value: Value, channels: int) -> np.ndarray | None:

@@ -15,6 +15,7 @@ from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 from graphopt.system.machine import host
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.activations import ELEMENTWISE
+from graphopt_passes.layout.known import is_number
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _TOGETHER = frozenset({"Add", "Div", "Max", "Mean", "Min", "Mul", "PRelu", "Pow", "Sub", "Sum"})
@@ -164,14 +165,9 @@ def _pool(rows: _Rows, node: Node) -> Value:
 
 
 def _unary(rows: _Rows, node: Node) -> Value:
-    if any(value is not None and not _is_number(value) for value in node.inputs[1:]):
+    if any(value is not None and not is_number(value, 3) for value in node.inputs[1:]):
         raise Decline
     return rows.again(node, rows.image(node), *node.inputs[1:])
-
-
-def _is_number(value: Value) -> bool:
-    tensor = value.constant_tensor
-    return value.shape == () if tensor is None else tensor.numel == 1 and len(tensor.dims) <= 3
 
 
 def _together(rows: _Rows, node: Node) -> Value:
@@ -182,7 +178,7 @@ def _together(rows: _Rows, node: Node) -> Value:
 
 
 def _operand(rows: _Rows, value: Value) -> Value:
-    if rows.known(value) is not None or _is_number(value):
+    if rows.known(value) is not None or is_number(value, 3):
         return rows.known(value) or value
     array = value.const()
     if array is None and value.rank == 3:

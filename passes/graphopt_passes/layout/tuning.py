@@ -191,23 +191,15 @@ def _nodes(n: int, case: Case, group: int) -> list[onnx.NodeProto]:
         helper.make_node("Abs", [f"x{n}"], [f"y{n}"]),
         helper.make_node("Conv", [f"y{n}", f"w{n}"], [f"p{n}"], f"plain{n}", group=case.group, **window),
     ]
-    source = f"y{n}"
+    source, names = f"y{n}", ([f"c{n}"], f"blocked{n}")
     if group:
-        return made + _blocked_nodes(n, source, case, group, window)
-    node = helper.make_node("Conv", [source, f"v{n}"], [f"c{n}"], f"blocked{n}", domain=DOMAIN, group=1, **window)
-    return [*made, node, _leave(n, case)]
-
-
-def _blocked_nodes(n: int, source: str, case: Case, group: int, window: dict[str, Any]) -> list[onnx.NodeProto]:
+        source = f"r{n}"
+        made.append(helper.make_node("ReorderInput", [f"y{n}"], [source], f"enter{n}", domain=DOMAIN))
     return [
-        helper.make_node("ReorderInput", [source], [f"r{n}"], f"enter{n}", domain=DOMAIN),
-        helper.make_node("Conv", [f"r{n}", f"v{n}"], [f"c{n}"], f"blocked{n}", domain=DOMAIN, group=group, **window),
-        _leave(n, case),
+        *made,
+        helper.make_node("Conv", [source, f"v{n}"], *names, domain=DOMAIN, group=group or 1, **window),
+        helper.make_node("ReorderOutput", [f"c{n}"], [f"b{n}"], f"leave{n}", domain=DOMAIN, channels=case.outputs),
     ]
-
-
-def _leave(n: int, case: Case) -> onnx.NodeProto:
-    return helper.make_node("ReorderOutput", [f"c{n}"], [f"b{n}"], f"leave{n}", domain=DOMAIN, channels=case.outputs)
 
 
 def _blocked_weight(weight: onnx.TensorProto, case: Case, block: int) -> tuple[np.ndarray, int]:

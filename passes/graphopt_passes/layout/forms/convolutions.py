@@ -35,16 +35,6 @@ class _Convolution(Convolving):
     merge: int
 
     @property
-    def residual(self) -> Value | None:
-        """What a FusedConv adds already."""
-        return self.operands[1] if len(self.operands) > 1 else None
-
-    @property
-    def is_active(self) -> bool:
-        """Whether a FusedConv applies an activation already."""
-        return self.node.attr("activation") is not None
-
-    @property
     def weight(self) -> Value:
         """The kernel, constant."""
         return self.node.operand(1)
@@ -54,17 +44,14 @@ class _Convolution(Convolving):
         array = self.weight.array()
         return weights.block_diagonal(array, self.group, self.merge) if self.merge > 1 else array
 
-    def window(self) -> dict[str, object]:
-        """What of the node's attributes the blocked operator has too."""
-        return {name: self.node.attrs.get(name) for name in _KEPT}
-
     def biased(self, emit: Emitter, group: Group, inputs: list[Value], layout: Layout, *, count: int = 1) -> Built:
         """The convolution with the node's bias."""
+        attrs = {name: self.node.attrs.get(name) for name in _KEPT}
         bias = self.node.input(2)
         if bias is not None:
             array = bias.array()
             bias = emit.constant(bias, (layout,), lambda: weights.vector(array, layout, emit.block))
-        return self.convolve(emit, group, [*inputs, bias], layout, count=count)
+        return self.convolve(emit, group, [*inputs, bias], layout, count=count, **attrs)
 
     def lanes_in(self, costs: Costs, inputs: int) -> int:
         """Channels that the blocked form reads, padding included."""
@@ -219,6 +206,8 @@ def _fused(form: Form, known: Known) -> Form:
         if known.layout(residual) != form.gives[0]:
             raise Decline("{} is not known to have the shape of the convolution", residual.name)
         form.operands.append(residual)
+        form.residual = residual
         form.lanes = known.lanes(residual) if form.lanes == ZERO else ANYTHING
+    form.is_active = form.node.attr("activation") is not None
     form.lanes = lanes_of_activation(form.node, form.lanes)
     return form

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt_passes.layout.activations import Activation, activation_of, lanes_behind, range_of
+from graphopt_passes.layout.activations import activation_of, lanes_behind, range_of
 from graphopt_passes.layout.cost import Costs, Price
 from graphopt_passes.layout.emitter import Blocked, Built, Emitter
 from graphopt_passes.layout.form import Form, Group
@@ -22,20 +22,16 @@ _SECOND_PASS = 0.3
 _FUSED_IN_NCHW = frozenset({"Clip", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
 
 
+@dataclass(eq=False)
 class Elementwise(Form):
     """The operator itself on blocked values."""
 
     label = "elementwise"
 
-    @property
-    def activation(self) -> Activation | None:
-        """What the node is as an activation."""
-        return activation_of(self.node)
-
-    @property
-    def is_sum(self) -> bool:
-        """Whether it is a sum of two images."""
-        return self.node.op in ("Add", "Sum") and len(self.operands) == len(self.node.inputs) == 2
+    def __post_init__(self) -> None:
+        """A convolution may take it in, as an activation or as a sum of two images."""
+        self.activation = activation_of(self.node)
+        self.is_sum = self.node.op in ("Add", "Sum") and len(self.operands) == len(self.node.inputs) == 2
 
     def price(self, costs: Costs) -> Price:
         """As much in either form, but for the padding and for what a convolution takes in."""
