@@ -80,7 +80,7 @@ def test_the_command_measures_keeps_shows_and_forgets(tables: Path, capsys: Any,
     assert Path(shown["file"]).parent == tables
     stated = tuned.figures(NAME, host())
     assert stated == shown["passes"][NAME]
-    assert timing.rates_of(host()) == timing.Rates.read(stated["rates"])
+    assert timing.rates_of(host()) == timing.LayoutRates.read(stated["rates"])
     assert run("tune", NAME, "--show") == 0
     assert "measured here" in capsys.readouterr().out
     assert run("tune", NAME, "--reset") == 0
@@ -117,7 +117,7 @@ def test_the_plan_tells_what_becomes_of_each_node(tmp_path: Path, capsys: Any) -
 
 
 def test_a_fit_finds_the_rates_behind_the_times() -> None:
-    truth = timing.Rates((30e3, 50e3, 60e3), 40e3, 30e3, 9e3, 20e3, 40e3, 20e3, (3e3, 1.5e3), 0.4, 15e3, 1.5)
+    truth = timing.LayoutRates((30e3, 50e3, 60e3), 40e3, 30e3, 9e3, 20e3, 40e3, 20e3, (3e3, 1.5e3), 0.4, 15e3, 1.5)
     taken = []
     for case in CASES:
         shape = case.shape(16)

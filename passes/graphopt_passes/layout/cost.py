@@ -39,7 +39,7 @@ from graphopt.analysis import Size
 from graphopt.analysis.shapes.dim import Atom
 from graphopt.ir import Value
 from graphopt_passes.layout.known import Known, Sizes
-from graphopt_passes.layout.timing import RATES, Rates
+from graphopt_passes.layout.timing import RATES, LayoutRates
 from graphopt_passes.layout.weights import Layout, lanes
 
 Price = tuple[float, float]
@@ -61,7 +61,7 @@ class Costs:
         rates: the machine's speed; the built-in figures of the block size when None.
     """
 
-    def __init__(self, known: Known, rates: Rates | None = None) -> None:
+    def __init__(self, known: Known, rates: LayoutRates | None = None) -> None:
         self.known = known
         self.block = known.block
         self.rates = rates or RATES[known.block]

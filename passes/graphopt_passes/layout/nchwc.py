@@ -23,9 +23,9 @@ class ConvertLayoutNchwc(GraphPass):
     only, and says so in its metadata.
 
     `Options(extra={"convert_layout_nchwc": {...}})` takes `"force"`: True blocks all that can be, whatever the
-    cost model says; and `"rates"`: `Rates` in place of what `graphopt tune` measured here or of the built-in ones.
-    The log of a run that explains has the rows of `layout.report` among its findings: what becomes of each node, and
-    both prices.
+    cost model says; and `"rates"`: `LayoutRates` in place of what `graphopt tune` measured here, or of the built-in
+    ones. The log of a run that explains has the rows of `layout.report` among its findings: what becomes of each node,
+    and both prices.
     """
 
     name = "convert_layout_nchwc"

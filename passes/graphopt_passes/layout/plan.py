@@ -13,7 +13,7 @@ from graphopt_passes.layout.form import Form, Group
 from graphopt_passes.layout.forms import FORMS
 from graphopt_passes.layout.groups import grouped, mark
 from graphopt_passes.layout.known import Known
-from graphopt_passes.layout.timing import Rates
+from graphopt_passes.layout.timing import LayoutRates
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ _FORCED = 1e9
 """A price in NCHW that no blocked form reaches."""
 
 
-def make_plan(graph: Graph, block: int, *, force: bool = False, rates: Rates | None = None) -> LayoutPlan:
+def make_plan(graph: Graph, block: int, *, force: bool = False, rates: LayoutRates | None = None) -> LayoutPlan:
     """Choose what of a graph is to be blocked.
 
     Args:
@@ -62,7 +62,7 @@ def make_plan(graph: Graph, block: int, *, force: bool = False, rates: Rates | N
     return LayoutPlan(groups, prices, {node: prices[node] for node in forms if node not in chosen}, declined)
 
 
-def blocks_something(graph: Graph, block: int, *, force: bool = False, rates: Rates | None = None) -> bool:
+def blocks_something(graph: Graph, block: int, *, force: bool = False, rates: LayoutRates | None = None) -> bool:
     """Whether `make_plan` would block a convolution; most often one of the first tells, without a plan.
 
     A node that gains by itself, reordered before and behind, gains in every company: that of others can only save it

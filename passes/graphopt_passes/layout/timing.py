@@ -17,7 +17,7 @@ PASS = "convert_layout_nchwc"
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class LayoutRates:
     """A machine's speed, per microsecond.
 
     Attributes:
@@ -47,8 +47,8 @@ class Rates:
     start: float
 
     @classmethod
-    def read(cls, stated: dict[str, Any]) -> Rates | None:
-        """Rates as `asdict` gives them and JSON holds them; None where anything is missing or not positive."""
+    def read(cls, stated: dict[str, Any]) -> LayoutRates | None:
+        """LayoutRates as `asdict` gives them and JSON holds them; None where anything is missing or not positive."""
         values: dict[str, Any] = {}
         for field in fields(cls):
             given, size = stated.get(field.name), _SIZES.get(field.name, 1)
@@ -61,7 +61,7 @@ class Rates:
 
 _SIZES = {"blocked": 3, "plain_depthwise": 2}
 
-_ZEN4 = Rates((61e3, 56e3, 59e3), 53e3, 52e3, 14.6e3, 48e3, 45e3, 31e3, (4.3e3, 1.85e3), 0.21, 13e3, 1.5)
+_ZEN4 = LayoutRates((61e3, 56e3, 59e3), 53e3, 52e3, 14.6e3, 48e3, 45e3, 31e3, (4.3e3, 1.85e3), 0.21, 13e3, 1.5)
 RATES = {16: _ZEN4, 8: _ZEN4}
 """By block size, as `graphopt tune` measured them on one thread of a Zen 4 core with AVX-512 and onnxruntime 1.31.1.
 
@@ -73,10 +73,10 @@ _FEW_ROWS = 4
 """With this few outputs the matrix product does without packing."""
 
 
-def rates_of(target: Target) -> Rates:
+def rates_of(target: Target) -> LayoutRates:
     """What was measured on machines of a target, the built-in figures of its block size where nothing was."""
     stated = figures(PASS, target)
-    measured = Rates.read(stated.get("rates", {})) if stated is not None else None
+    measured = LayoutRates.read(stated.get("rates", {})) if stated is not None else None
     return measured or RATES[target.block]
 
 
@@ -111,7 +111,7 @@ class Shape:
     depthwise: bool = False
 
 
-def plain(shape: Shape, rates: Rates) -> float:
+def plain(shape: Shape, rates: LayoutRates) -> float:
     """Time in NCHW."""
     per_group = shape.inputs // shape.group
     macs = shape.positions * shape.cells * shape.outputs * per_group
@@ -123,7 +123,7 @@ def plain(shape: Shape, rates: Rates) -> float:
     return macs / rates.plain + copied / rates.copy + stored / rates.store + rates.start
 
 
-def blocked(shape: Shape, block: int, rates: Rates) -> float:
+def blocked(shape: Shape, block: int, rates: LayoutRates) -> float:
     """Time in blocks, reorders not counted."""
     moved = 4 * (shape.source * shape.lanes_in + shape.positions * shape.lanes_out)
     if shape.depthwise:
@@ -170,6 +170,6 @@ def reorder(channels: int, positions: float, target: Target) -> float:
     return 4 * (-(-channels // target.block) * target.block) * positions / rates.reorder + rates.start
 
 
-def stated(rates: Rates) -> dict[str, Any]:
-    """Rates as JSON holds them."""
+def stated(rates: LayoutRates) -> dict[str, Any]:
+    """LayoutRates as JSON holds them."""
     return asdict(rates)

@@ -2,7 +2,7 @@
 
 All shapes are in one model, each twice: in NCHW and, behind a reorder, in blocks. The runtime's profiler tells the
 time of each kernel. So both forms meet the same noise, and weights have left the first cache before they come on again,
-as in a real model. The figures of `Rates` are those with the least relative errors.
+as in a real model. The figures of `LayoutRates` are those with the least relative errors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphopt.system.files import scratch
 from graphopt.system.machine import Target, host
 from graphopt.system.sessions import kernel_events, open_session
 from graphopt_passes.layout import timing, weights
-from graphopt_passes.layout.timing import RATES, Rates, Shape
+from graphopt_passes.layout.timing import RATES, LayoutRates, Shape
 
 DOMAIN = "com.microsoft.nchwc"
 _ROUNDS = 25
@@ -125,12 +125,12 @@ def _cells(name: str, *times: float) -> tuple[str, ...]:
     return tuple(cells)
 
 
-def _model(case: Case, rates: Rates, block: int) -> tuple[float, float]:
+def _model(case: Case, rates: LayoutRates, block: int) -> tuple[float, float]:
     shape = case.shape(block)
     return timing.plain(shape, rates), timing.blocked(shape, block, rates)
 
 
-def _rounded(case: Case, taken: Timing, rates: Rates, block: int) -> list[float]:
+def _rounded(case: Case, taken: Timing, rates: LayoutRates, block: int) -> list[float]:
     return [round(time, 1) for time in (taken.plain, taken.blocked, *_model(case, rates, block))]
 
 
@@ -228,7 +228,7 @@ _PLACES: tuple[tuple[str, int | None], ...] = (
 )  # fmt: skip
 
 
-def fit(cases: tuple[Case, ...], taken: list[Timing], block: int) -> Rates:
+def fit(cases: tuple[Case, ...], taken: list[Timing], block: int) -> LayoutRates:
     """The rates that describe what was measured best, found by changing one rate at a time.
 
     Args:
@@ -254,13 +254,13 @@ def fit(cases: tuple[Case, ...], taken: list[Timing], block: int) -> Rates:
     return rates
 
 
-def _scaled(rates: Rates, name: str, at: int | None, factor: float) -> Rates:
+def _scaled(rates: LayoutRates, name: str, at: int | None, factor: float) -> LayoutRates:
     value = getattr(rates, name)
     changed: Any = value * factor if at is None else tuple(v * factor if n == at else v for n, v in enumerate(value))
     return replace(rates, **{name: changed})
 
 
-def _error(shapes: list[Shape], taken: list[Timing], block: int, rates: Rates) -> float:
+def _error(shapes: list[Shape], taken: list[Timing], block: int, rates: LayoutRates) -> float:
     """Sum over both forms and, twice, their ratio, for that is what is decided by; outliers count little."""
     total = 0.0
     for shape, measured in zip(shapes, taken, strict=True):
@@ -275,7 +275,7 @@ def _loss(error: float) -> float:
     return math.sqrt(1 + (error / 0.2) ** 2) - 1
 
 
-def _reorder_rate(cases: tuple[Case, ...], taken: list[Timing], block: int, given: Rates) -> float:
+def _reorder_rate(cases: tuple[Case, ...], taken: list[Timing], block: int, given: LayoutRates) -> float:
     """Bytes a microsecond of all reorders that take long enough to tell."""
     found = []
     for case, measured in zip(cases, taken, strict=True):
