@@ -71,4 +71,4 @@ def test_elements_of_sequences_are_those_of_a_list() -> None:
             wrong()
     with pytest.raises(Decline) as declined:
         Elements.of(known["s"])
-    assert str(declined.value) == ""
+    assert str(declined.value) == "the elements of s are not known"

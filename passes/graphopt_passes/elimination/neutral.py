@@ -35,8 +35,10 @@ class NeutralElement(OpRule):
         one_way = node.graph.opset() < 7  # the second operand is broadcast to the first, never the other way
         if not neutral.holds(number):
             x, neutral = neutral, x
-            if one_way or side is not _EITHER or not neutral.holds(number):
+            if not neutral.holds(number):
                 raise Decline
+            if one_way or side is not _EITHER:
+                raise Decline("{} is the left operand", neutral.name)
         self.check(node, x, neutral)
         if not one_way:
             neutral.check_fits(x)

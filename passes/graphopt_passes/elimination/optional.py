@@ -51,5 +51,5 @@ def _held(value: Value) -> Value | None:
         return value
     optional = value.made_by("Optional")
     if optional is None:
-        raise Decline
+        raise Decline("it is not known what {} holds", value.name)
     return optional.input(0)

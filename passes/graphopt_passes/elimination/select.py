@@ -54,7 +54,7 @@ def _chosen(condition: Value, x: Value, other: Value) -> Value:
         return x
     if condition.holds(False):
         return other
-    raise Decline
+    raise Decline("{} chooses from both", condition.name) if condition.is_const else Decline
 
 
 class EliminateNopScatter(OpRule):
@@ -67,14 +67,15 @@ class EliminateNopScatter(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Compare the indices with 0, 1, 2, ... up to the size."""
         data, indices, updates = node.operand(0), node.operand(1), node.operand(2)
-        if node.attr("reduction", "none") != "none" or not indices.is_const:
-            raise Decline
         count, depth = indices.sizes() if indices.rank == 2 else (0, 0)
         if depth != 1:
             raise Decline
+        written = indices.array().reshape(-1)
+        if node.attr("reduction", "none") != "none":
+            raise Decline("it combines {} with what is there", updates.name)
         if not data.has_shape_of(updates):
             raise Decline("the shapes of {} and {} are not known to be equal", data.name, updates.name)
-        rows, written = data.size(0), indices.array().reshape(-1)
+        rows = data.size(0)
         if count != rows:
             raise Decline("it writes {} of {} slices", count, rows)
         if not np.array_equal(np.where(written < 0, written + rows, written), np.arange(rows)):

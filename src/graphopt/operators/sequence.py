@@ -28,7 +28,7 @@ class Elements:
         """
         node = sequence.made_by("SequenceConstruct", "SequenceEmpty")
         if node is None:
-            raise Decline
+            raise Decline("the elements of {} are not known", sequence.name)
         return cls(tuple([node.operand(index) for index in range(len(node.inputs))]))
 
     def at(self, position: int) -> Value:
