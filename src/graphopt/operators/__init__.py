@@ -3,6 +3,7 @@
 A view's `of` reads a node at whatever opset its graph has and raises `Decline` where the node is none of its kind, or
 where something that it needs is not constant or not known. Its `write` makes the operator in the form of the opset of
 the graph that it is written into. In between there is small algebra: what two in a row are together.
+`Pool` and `Resize` are only read.
 """
 
 from graphopt.operators.axes import Squeeze, Unsqueeze

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Tensor, Value
@@ -29,7 +29,10 @@ class _Convolution(Convolving):
     Attributes:
         group: number of groups of channels.
         merge: how many of these the blocked form makes one, with zeros between them.
+        is_depthwise: whether each channel is a group of its own.
     """
+
+    is_depthwise: ClassVar[bool] = False
 
     group: int
     merge: int
@@ -65,7 +68,7 @@ class _Convolution(Convolving):
         shape = Shape(
             inputs, outputs, prod(kernel), positions, costs.elements(self.operands[0]) / inputs or positions,
             self.lanes_in(costs, inputs), weights.lanes(self.gives[0], costs.block), group=self.group, merge=self.merge,
-            strided=max(self.node.attr("strides") or (1,)) > 1, depthwise=isinstance(self, Depthwise),
+            strided=max(self.node.attr("strides") or (1,)) > 1, depthwise=self.is_depthwise,
         )  # fmt: skip
         return timing.plain(shape, costs.rates), timing.blocked(shape, costs.block, costs.rates)
 
@@ -121,6 +124,7 @@ class Depthwise(_Convolution):
     """A convolution of each channel alone."""
 
     label = "depthwise"
+    is_depthwise = True
 
     def build(self, emit: Emitter, group: Group) -> Built:
         """A group for each lane."""
