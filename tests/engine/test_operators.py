@@ -269,6 +269,8 @@ def test_a_part_of_a_shape(opset: int) -> None:
         assert Shape.giving(loaded.graph.outputs[0]).dims() == (2, "N", 4)[start:end]
     with pytest.raises(Decline):
         Shape.giving(loaded.graph.inputs[0])
+    again = rewritten(proto, lambda node, rw: Shape.of(node).write(rw))
+    assert {a.name: a.i for a in again.graph.node[0].attribute} == part
 
 
 def test_two_transposes_are_one() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import ClassVar
 
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.analysis.purity import is_removable
-from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size
+from graphopt.analysis.shapes import ShapeAnalysis, Size
 from graphopt.analysis.shapes.engine import DATA_RULES
+from graphopt.errors import Decline
 from graphopt.ir import Dim, Graph, Model, Node, Tensor, TensorType, Value
+from graphopt.operators import Shape
 from graphopt.rewrite import GraphPass, Rewriter
 from graphopt_passes.folding.shape_operands import expand_target, never_empty, reshape_target, slice_ends
 from graphopt_passes.folding.store import store
@@ -21,11 +23,12 @@ _SEEDS = frozenset({"Shape", "Size"})
 
 _INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32})
 
-_SHAPE_OF_PART = 15
-"""From this opset on `Shape` can put out a part."""
-
 _OPERANDS = {"Reshape": (1, reshape_target), "Expand": (1, expand_target), "Slice": (2, slice_ends)}
 """Operators that are told a shape: by which input, at the opsets that have it, and how it can be said otherwise."""
+
+
+_Contents = tuple[int, tuple[int, ...], tuple[Size, ...]]
+"""Element type, shape and sizes: what two values share only if they hold the same sizes in every run."""
 
 
 class FoldShapes(GraphPass):
@@ -93,11 +96,7 @@ class FoldShapes(GraphPass):
     def _merge(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
         """Let one value stand for all that hold the same sizes."""
         first: dict[Hashable, Value] = {}
-        for node in graph:
-            value = node.outputs[0] if len(node.outputs) == 1 else None
-            key = _meaning(value, analysis) if value is not None and node.op in DATA_RULES else None
-            if value is None or key is None:
-                continue
+        for node, value, key in _computed(graph, analysis):
             known = first.setdefault(key, value)
             if known.producer is None or known.producer.removed:
                 first[key] = value
@@ -108,23 +107,13 @@ class FoldShapes(GraphPass):
 
     def _read_off(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
         """Take sizes straight from an input of the graph where they stand side by side there."""
-        partly = graph.opset() >= _SHAPE_OF_PART
         shapes = {value: shape for value in graph.inputs if (shape := analysis.shape(value))}
-        for node in graph:
-            value = node.outputs[0] if len(node.outputs) == 1 else None
-            if value is None or value.rank != 1 or node.op == "Shape" or node.op not in DATA_RULES:
+        for node, value, (_, _, sizes) in _computed(graph, analysis):
+            if node.op == "Shape" or value.rank != 1 or value.dtype != TensorProto.INT64 or not is_removable(node):
                 continue
-            key = _meaning(value, analysis)
-            place = _place(analysis.sizes(value) or [], shapes) if key is not None else None
-            if place is None or value.dtype != TensorProto.INT64 or not is_removable(node):
-                continue
-            source, start, end = place
             rw.begin(self.name, node)
             with rw.attempt(node):
-                if start == 0 and end == len(shapes[source]):
-                    rw.replace(node, [rw.op("Shape", source)])
-                elif partly:
-                    rw.replace(node, [rw.op("Shape", source, start=start, end=end)])
+                rw.replace(node, [_part_with(sizes, shapes).write(rw)])
 
 
 def _analyse(model: Model) -> ShapeAnalysis:
@@ -178,22 +167,24 @@ def _contents(node: Node, analysis: ShapeAnalysis) -> list[np.ndarray | None] | 
     return results if any(array is not None for array in results) else None
 
 
-def _place(sizes: list[Size], shapes: dict[Value, Shape]) -> tuple[Value, int, int] | None:
-    """A value, and from where to where in its shape the sizes stand."""
+def _part_with(sizes: tuple[Size, ...], shapes: dict[Value, tuple[Size, ...]]) -> Shape:
+    """Where sizes stand side by side in the shape of a value."""
     count = len(sizes)
     for value, shape in shapes.items():
-        for start in range(len(shape) - count + 1):
-            if list(shape[start : start + count]) == sizes:
-                return value, start, start + count
-    return None
+        for start in range(len(shape) - count + 1 if count else 0):
+            if shape[start : start + count] == sizes:
+                return Shape(value, start, start + count) if count < len(shape) else Shape(value)
+    raise Decline
 
 
-def _meaning(value: Value, analysis: ShapeAnalysis) -> Hashable | None:
-    """A key that two values share only if they hold the same sizes in every run."""
-    if value.dtype not in _INTEGERS:
-        return None
-    data = analysis.data(value)
-    sizes = analysis.sizes(value)
-    if data is None or sizes is None or data.dtype.kind != "O":
-        return None
-    return value.dtype, data.shape, tuple(sizes)
+def _computed(
+    graph: Graph, analysis: ShapeAnalysis
+) -> Iterator[tuple[Node, Value, tuple[int, tuple[int, ...], tuple[Size, ...]]]]:
+    """The nodes that compute dynamic sizes, their results, and what these hold."""
+    for node in graph:
+        value = node.outputs[0] if len(node.outputs) == 1 and node.op in DATA_RULES else None
+        if value is None or value.dtype not in _INTEGERS:
+            continue
+        data, sizes = analysis.data(value), analysis.sizes(value)
+        if data is not None and sizes is not None and data.dtype.kind == "O":
+            yield node, value, (value.dtype, data.shape, tuple(sizes))

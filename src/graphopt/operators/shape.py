@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
+from graphopt.operators.builder import Builder
+
+_PARTS_SINCE = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +54,17 @@ class Shape:
             Decline: the rank is not known.
         """
         return self.x.dims()[self.start : self.end]
+
+    def write(self, to: Builder) -> Value:
+        """The operator.
+
+        Raises:
+            Decline: it gives a part, which the opset does not have.
+        """
+        if not self.start and self.end is None:
+            whole: Value = to.op("Shape", self.x)
+            return whole
+        if to.graph.opset() < _PARTS_SINCE:
+            raise Decline("opset {} has no Shape of some axes", to.graph.opset())
+        part: Value = to.op("Shape", self.x, start=self.start, end=self.end)
+        return part
