@@ -120,6 +120,14 @@ def growth(
 
 
 @app.command()
+def denormals(network: list[str] | None = None, seconds: float = 20.0) -> None:
+    """Networks whose folding makes denormal weights: counts, the bound, and times before and after."""
+    from benchmarks.denormals import run
+
+    print(run(network, seconds))
+
+
+@app.command()
 def large(tool: Tools = None, limit: float = 900.0) -> None:
     """A model above two gigabytes, from path to path."""
     from benchmarks.large import run

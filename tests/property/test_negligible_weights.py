@@ -76,7 +76,7 @@ def test_initializers_of_training_stay() -> None:
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     assert zeroed(PassManager().run(model)) == 1
-    model.training_info.add().algorithm.name = "step"
+    model.training_info.add().update_binding.add(key="w", value="w")
     assert zeroed(PassManager().run(model)) == 0
 
 

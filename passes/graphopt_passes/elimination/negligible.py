@@ -9,6 +9,7 @@ import numpy as np
 from graphopt.errors import Decline
 from graphopt.ir import ZEROED_KEY, Graph, Node
 from graphopt.rewrite import GraphPass, Numerics, Rewriter
+from graphopt_passes.elimination.channels import LAYERS, Layer
 from graphopt_passes.elimination.magnitude import refuse_magnified_after, refuse_magnified_before
 from graphopt_passes.elimination.rows import WEIGHED, Rows, has_negligible, read_rows, threshold
 
@@ -33,6 +34,9 @@ class EliminateNegligibleWeights(GraphPass):
     stay in the row, no operator on the way tells zero from next to zero. In front of the operator the activations
     must not have been multiplied with more than that either.
 
+    A negligible bias goes where all weights of its output are zero, for it is all that the output is then, and what
+    reads it multiplies with it; beside ordinary weights it costs nothing and stays.
+
     An infinite activation that meets a removed weight gives NaN where it gave an infinity, as it does when the runtime
     flushes denormals to zero by itself (docs/adr/0015-negligible-weights.md). Numbers and NaN are as before, within
     the bound. The model's metadata says how many weights were removed.
@@ -50,6 +54,10 @@ class EliminateNegligibleWeights(GraphPass):
                 with rw.attempt(node):
                     if has_negligible(node.operand(index), _SAMPLED):
                         _eliminate(node, index, rw)
+            shift = node.input(2) if node.op in LAYERS else None
+            if shift is not None and has_negligible(shift):
+                with rw.attempt(node):
+                    _eliminate_bias(node, rw)
 
 
 def _eliminate(node: Node, index: int, rw: Rewriter) -> None:
@@ -65,6 +73,26 @@ def _eliminate(node: Node, index: int, rw: Rewriter) -> None:
     array = np.where(removed, rows.array.dtype.type(0), rows.array).reshape(weight.array().shape)
     detail = f"{count} negligible weights of {weight.name}; no output changes by more than {bound:.2g} of an input"
     rw.set_input(node, index, rw.constant(array, like=weight), detail)
+    _note(rw, count, bound)
+
+
+def _eliminate_bias(node: Node, rw: Rewriter) -> None:
+    """Set the negligible biases of an operator to zero where they are all that it puts out.
+
+    Raises:
+        Decline: none of them may go.
+    """
+    shift, layer = node.operand(2), Layer.of(node)
+    array, added = shift.array(), layer.bias()
+    removed = layer.dead() & (added != 0) & (np.abs(added) < threshold(array.dtype))
+    if not removed.any() or array.size != layer.channels:
+        raise Decline
+    bound = float(np.abs(added[removed]).max())
+    refuse_magnified_after(node, bound, summed=False)
+    left = np.where(removed.reshape(array.shape), array.dtype.type(0), array)
+    count = int(np.count_nonzero(removed))
+    detail = f"{count} negligible biases of {shift.name}; no output changes by more than {bound:.2g}"
+    rw.set_input(node, 2, rw.constant(left, like=shift), detail)
     _note(rw, count, bound)
 
 
