@@ -110,7 +110,7 @@ def _axes(node: Node) -> list[KernelAxis]:
 
 def _spatial(value: Value) -> list[int]:
     """The sizes of an image or kernel, without its batch and channels."""
-    sizes = [value.size(axis) for axis in range(2, len(value.dims()))]
-    if not sizes:
-        raise Decline
+    sizes = [size for size in value.dims()[2:] if isinstance(size, int)]
+    if not sizes or len(sizes) != len(value.dims()) - 2:
+        raise Decline  # no near miss: hardly a convolution of an image of unknown size has such cells
     return sizes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,7 +111,8 @@ def _added(node: Node) -> np.ndarray[Any, Any]:
     """The magnitudes of the constants that an operator adds to its result; a single 0 where it adds none."""
     added: np.ndarray[Any, Any] | None = None
     if node.op == "BatchNormalization":
-        added = _normalization(node).shift
+        with suppress(Decline):
+            added = Affine.of_normalization(node).shift
     elif node.op in _WITH_BIAS:
         added = constant(node, 2).astype(np.float64) * float(node.attr("beta", 1.0))
     elif node.op in ("Add", "Sub"):
@@ -118,14 +120,6 @@ def _added(node: Node) -> np.ndarray[Any, Any]:
     if added is None or not added.size or added.dtype.kind != "f":
         return np.zeros(1)
     return np.asarray(np.abs(added.astype(np.float64)))
-
-
-def _normalization(node: Node) -> Affine:
-    """The scale and shift of a batch normalization, neither where it has none that are known."""
-    try:
-        return Affine.of_normalization(node)
-    except Decline:
-        return Affine()
 
 
 def _factor(user: Node, value: Value) -> float:
