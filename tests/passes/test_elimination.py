@@ -147,7 +147,7 @@ def test_a_hidden_node_is_not_read() -> None:
     ]
     result = run(hiding(body, []), "eliminate_common_subexpression")
     assert not result.changed
-    assert {miss.reason for miss in result.near_misses} == {"a name of an outer graph is hidden"}
+    assert {miss.reason for miss in result.near_misses} == {"a is not visible in graph branch"}
 
 
 def test_a_hidden_initializer_is_not_read() -> None:
