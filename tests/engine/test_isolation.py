@@ -288,7 +288,7 @@ GATE: dict[str, Action] = {
     "set an attribute": lambda node, rw: rw.set_attr(_node(rw, "m"), keepdims=None, noop_with_empty_axes=0),
     "set an input": lambda node, rw: rw.set_input(node, 1, np.array([1, 1, 3], np.float32)),
     "swap inputs": lambda node, rw: rw.set_inputs(node, {0: node.inputs[1], 1: node.inputs[0]}),
-    "more inputs": lambda node, rw: rw.set_input(_node(rw, "s"), 4, _value(rw, "z")),
+    "more inputs": lambda node, rw: rw.set_input(_node(rw, "s"), 2, _value(rw, "z")),
     "rename": lambda node, rw: rw.rename_node(node, "other"),
     "merge": lambda node, rw: rw.merge_constant(_value(rw, "w2"), _value(rw, "w")),
     "drop": lambda node, rw: rw.drop_constant(_value(rw, "large")),

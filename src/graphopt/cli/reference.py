@@ -82,7 +82,8 @@ class Page:
         if self.explanation():
             parts.append(_paragraphs(self.explanation()))
         if self.record["pattern"]:
-            parts += ["What it looks for:", _indented(self.record["pattern"])]
+            lines = (_hanging("    ", line) for line in self.record["pattern"].splitlines())
+            parts += ["What it looks for:", "\n".join(lines)]
         if self.example is not None:
             parts += ["Example: before", _indented(self.example.before), "after", _indented(self.example.after or "")]
         if self.keeps:

@@ -29,6 +29,8 @@ for _name, _bits in (("UINT4", 4), ("INT4", 4), ("FLOAT4E2M1", 4), ("UINT2", 2),
 KNOWN_TYPES = frozenset(_BITS) | {TensorProto.STRING}
 """The element types that this version can read."""
 
+_ELEMENT_TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
+
 FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 """The floating-point element types that arithmetic operators accept."""
 
@@ -42,6 +44,11 @@ def type_name(dtype: int) -> str:
 def element_bits(dtype: int) -> int | None:
     """Size of one element in bits, or None for strings and types this version does not know."""
     return _BITS.get(dtype)
+
+
+def dtype_name(dtype: int) -> str:
+    """An element type in the standard's words, or its number where it has no name."""
+    return str(TensorProto.DataType.Name(dtype)) if dtype in _ELEMENT_TYPES else str(dtype)
 
 
 def tensor_nbytes(dtype: int, numel: int) -> int | None:
@@ -92,14 +99,14 @@ ValueType = TensorType | onnx.TypeProto
 
 
 def decode_type(proto: onnx.TypeProto) -> ValueType | None:
-    """The type that a `TypeProto` states; None when it states none."""
+    """The type that a `TypeProto` states; None when it states none, or an element type that nobody knows."""
     kind = proto.WhichOneof("value")
     if kind is None:
         return None
     if kind != "tensor_type":
         return read_only(proto)
     tensor = proto.tensor_type
-    if not tensor.elem_type:
+    if tensor.elem_type not in _ELEMENT_TYPES:
         return None
     if not tensor.HasField("shape"):
         return TensorType(tensor.elem_type, None)

@@ -74,7 +74,7 @@ class _Text:
         if key in self._names:
             return self._names[key]
         text = self._plain(pattern)
-        if key in self._shared or len(text) > _LONGEST:
+        if (key in self._shared and not isinstance(pattern, Opt)) or len(text) > _LONGEST:
             name = self._names[key] = f"v{len(self._names) + 1}"
             self._lines.append(f"{name} = {text}")
             return name
