@@ -10,7 +10,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.errors import Decline
 from graphopt.ir import Tensor, Value
-from graphopt.ir.types import dtype_name
+from graphopt.ir.types import type_name
 from graphopt.match import Attr, Match, Pattern
 from graphopt.rewrite import PatternRule, Rewriter
 
@@ -34,12 +34,12 @@ class FuseCastIntoConstantOfShape(PatternRule):
         """Convert the number."""
         array = np.zeros(1, np.float32) if m.value is None else m.value.array()
         if array.dtype.kind not in "fiub" or m.to not in _NUMBERS:
-            raise Decline("type {} holds no plain numbers", dtype_name(m.to))
+            raise Decline("type {} holds no plain numbers", type_name(m.to))
         with np.errstate(all="ignore"):
             converted = array.astype(tensor_dtype_to_np_dtype(m.to))
             same = converted.astype(array.dtype).tobytes() == array.tobytes()  # a negative zero is not 0 either
         if not same:
-            raise Decline("the number is another one in type {}", dtype_name(m.to))
+            raise Decline("the number is another one in type {}", type_name(m.to))
         made = Tensor.from_array(converted.reshape(1), m.to)
         return rw.op("ConstantOfShape", m.shape, value=made)
 

@@ -9,7 +9,7 @@ from onnx import TensorProto as T
 
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
-from graphopt.ir.types import dtype_name
+from graphopt.ir.types import type_name
 from graphopt.match import Match, Pattern
 from graphopt.operators import Reduction, Slice, Squeeze, Transpose, Unsqueeze
 from graphopt.operators.reduce import POSITIONS, REDUCTIONS
@@ -311,9 +311,9 @@ class FuseConsecutiveCasts(OpRule):
         if x.dtype is None:
             raise Decline("the element type that {} is converted from is not known", node.operand(0).name)
         if middle not in _WIDER.get(x.dtype, ()):
-            raise Decline("not every number of type {} fits type {}", dtype_name(x.dtype), dtype_name(middle))
+            raise Decline("not every number of type {} fits type {}", type_name(x.dtype), type_name(middle))
         if x.dtype == last:
             return rw.pass_on(node, x)
         if x.dtype in _FLOATS and last not in _FLOATS:
-            raise Decline("what is out of the range of {} may convert otherwise", dtype_name(last))
+            raise Decline("what is out of the range of {} may convert otherwise", type_name(last))
         return rw.replace(node, [rw.op("Cast", x, **node.attrs)])

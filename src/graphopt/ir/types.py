@@ -29,8 +29,6 @@ for _name, _bits in (("UINT4", 4), ("INT4", 4), ("FLOAT4E2M1", 4), ("UINT2", 2),
 KNOWN_TYPES = frozenset(_BITS) | {TensorProto.STRING}
 """The element types that this version can read."""
 
-_ELEMENT_TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
-
 FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 """The floating-point element types that arithmetic operators accept."""
 
@@ -44,11 +42,6 @@ def type_name(dtype: int) -> str:
 def element_bits(dtype: int) -> int | None:
     """Size of one element in bits, or None for strings and types this version does not know."""
     return _BITS.get(dtype)
-
-
-def dtype_name(dtype: int) -> str:
-    """An element type in the standard's words, or its number where it has no name."""
-    return str(TensorProto.DataType.Name(dtype)) if dtype in _ELEMENT_TYPES else str(dtype)
 
 
 def tensor_nbytes(dtype: int, numel: int) -> int | None:
@@ -106,7 +99,7 @@ def decode_type(proto: onnx.TypeProto) -> ValueType | None:
     if kind != "tensor_type":
         return read_only(proto)
     tensor = proto.tensor_type
-    if tensor.elem_type not in _ELEMENT_TYPES:
+    if tensor.elem_type not in KNOWN_TYPES:
         return None
     if not tensor.HasField("shape"):
         return TensorType(tensor.elem_type, None)
