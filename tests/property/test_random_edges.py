@@ -24,7 +24,7 @@ from tests.property.random_edges import KINDS, variant
 GOLDEN = Path(__file__).parents[1] / "golden"
 FAMILIES = ("elimination", "folding", "fusion")
 QUANTIZED = ("int8", "integer", "qdq", "quantize")
-FINITE = frozenset({"eliminate_negligible_weights", "fuse_parallel_convs"})
+FINITE = frozenset({"eliminate_dead_channels", "eliminate_negligible_weights", "fuse_parallel_convs"})
 """Passes that say that infinities and NaN may change places: ADR 15 and ADR 1."""
 Feed = dict[str, np.ndarray]
 Run = tuple[str, Feed, list[np.ndarray]]

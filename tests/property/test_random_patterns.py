@@ -36,7 +36,7 @@ def rules_for(model: onnx.ModelProto) -> list[str]:
     return [
         name
         for name, rule in classes.items()
-        if not issubclass(rule, GraphPass) and str(rule.numerics) != "fast" and ops & set(getattr(rule, "ops", ()))
+        if not issubclass(rule, GraphPass) and str(rule.numerics) != "fast" and ops & set(getattr(rule(), "ops", ()))
     ]
 
 
