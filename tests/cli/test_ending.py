@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from graphopt.system.files import is_temporary
+from tests.engine.misbehaving import heed_signals
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
@@ -24,7 +25,7 @@ def test_a_command_ends_with_all_that_it_started(model_file: Path, tmp_path: Pat
     audit = subprocess.Popen(
         [sys.executable, "-m", "graphopt", "audit", str(model_file), "--budget", "60", "--level", "basic"],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env={**os.environ, "TMPDIR": str(place)},
+        env={**os.environ, "TMPDIR": str(place)}, preexec_fn=heed_signals,
     )  # fmt: skip
     seen: list[psutil.Process] = []
     until = time.monotonic() + 60

@@ -265,3 +265,9 @@ class Misbehaving(Peer):
         with contextlib.suppress(AttributeError):
             os.kill(os.getpid(), signal.SIGINT)
         time.sleep(120)
+
+
+def heed_signals() -> None:
+    """Heed what ends a process, also where whoever runs the tests ignores it, as `nohup` and `&` in scripts do."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)

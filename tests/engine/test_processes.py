@@ -151,7 +151,12 @@ def test_all_ends_with_graphopt(tmp_path: Path, end: str, threads: int) -> None:
         "[t.start() for t in threads]\n"
         "work() if not threads else threading.Event().wait(60)\n"
     )
-    graphopt = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, start_new_session=True)
+    graphopt = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=misbehaving.heed_signals,
+    )
     misbehaving.wait_for(str(tmp_path / "self"), str(tmp_path / "daemon"))
     for number in ENDS[end]:
         graphopt.send_signal(number)
