@@ -1,0 +1,226 @@
+"""Every operator case of the standard's backend suite that the runtime runs, converted to every opset and compared.
+
+A conversion is *right* where both models give the same outputs in ONNX Runtime with its optimizations off; *refused*
+where the converter says that it cannot; *unrunnable* where the result is valid and the runtime has no kernel for it;
+*wrong* where outputs differ, or the result is no valid model; *crashed* where the converter broke.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from benchmarks.conversion_peer import Peer, PeerError
+from benchmarks.results import RESULTS
+from graphopt.errors import GraphoptError
+from graphopt.opsets import ConversionError, convert
+from graphopt.verify.numerics import compare_arrays
+from graphopt.verify.report import worst
+from graphopt.verify.runners import CannotLoadError, RunError, open_runner
+from graphopt.verify.source import Source
+from graphopt.verify.structure import leaves
+from tests.backend_models import _cases
+
+RESULT = RESULTS / "conversion.json"
+DOCS = Path(__file__).parents[1] / "docs"
+MARK = "<!-- written by `python -m benchmarks conversion` -->"
+
+NEWEST_RUN = 26
+"""The newest opset that the runtime takes."""
+
+LOWEST = 7
+KINDS = ("right", "refused", "unrunnable", "wrong", "crashed")
+TOOLS = ("graphopt", "onnx", "onnxscript")
+
+_NO_KERNEL = re.compile(r"NOT_IMPLEMENTED|Could not find an implementation|not implemented|is not supported", re.I)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case with what it gives at its own opset."""
+
+    name: str
+    model: onnx.ModelProto
+    feed: dict[str, Any]
+    outputs: list[Any]
+
+    @property
+    def opset(self) -> int:
+        """The opset that it was written for."""
+        return _opset_of(self.model)
+
+    @property
+    def ops(self) -> str:
+        """The operators of it, the case's own first."""
+        return self.model.graph.node[-1].op_type if self.model.graph.node else ""
+
+
+def _opset_of(model: onnx.ModelProto) -> int:
+    return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+
+
+def run_model(model: onnx.ModelProto, feed: dict[str, Any]) -> list[Any]:
+    """The outputs of a model in the runtime, with nothing optimized."""
+    return list(open_runner(Source(model, "model"), ("onnxruntime",)).run(feed))
+
+
+@lru_cache(maxsize=1)
+def _found() -> dict[str, Any]:
+    """The cases of the suite that import the standard's operators, by name."""
+    known = (case for case in _cases() if case.model is not None and case.data_sets)
+    return {case.name: case for case in known if any(o.domain in ("", "ai.onnx") for o in case.model.opset_import)}
+
+
+def names() -> list[str]:
+    """The names of the cases."""
+    return list(_found())
+
+
+@cache
+def case_of(name: str) -> Case | None:
+    """A case; None where the runtime does not run it, or gives something else the second time."""
+    found = _found()[name]
+    feed = dict(zip((v.name for v in found.model.graph.input), found.data_sets[0][0], strict=False))
+    feed = {key: value for key, value in feed.items() if value is not None}
+    try:
+        outputs = run_model(found.model, feed)
+        same = differs(outputs, run_model(found.model, feed)) is None
+    except (CannotLoadError, RunError, GraphoptError):
+        return None
+    return Case(name, found.model, feed, outputs) if same else None
+
+
+def pairs() -> Iterator[tuple[str, int]]:
+    """Every case with every opset that it is converted to."""
+    for name in names():
+        for target in targets(_opset_of(_found()[name].model)):
+            yield name, target
+
+
+def differs(expected: list[Any], actual: list[Any]) -> str | None:
+    """What differs between two lists of outputs, None when nothing does."""
+    if len(expected) != len(actual):
+        return f"{len(actual)} outputs"
+    for number, (one, two) in enumerate(zip(expected, actual, strict=True)):
+        a, b = leaves(one), leaves(two)
+        if [path for path, _ in a] != [path for path, _ in b]:
+            return f"output {number} has other parts"
+        for (_, left), (_, right) in zip(a, b, strict=True):
+            report = compare_arrays(str(number), left, right, "rounding")
+            if worst([report.status]) == "mismatch":
+                return f"output {number}: {report.detail}"
+    return None
+
+
+def judged(case: Case, converted: onnx.ModelProto) -> tuple[str, str]:
+    """What a converted model is, and why."""
+    try:
+        onnx.checker.check_model(converted)
+    except Exception as error:
+        return "wrong", f"no valid model: {str(error).splitlines()[0]}"
+    try:
+        difference = differs(case.outputs, run_model(converted, case.feed))
+    except CannotLoadError as error:
+        return ("unrunnable" if _NO_KERNEL.search(str(error)) else "wrong"), str(error)
+    except RunError as error:
+        return ("unrunnable" if _NO_KERNEL.search(str(error)) else "wrong"), str(error)
+    return ("right", "") if difference is None else ("wrong", difference)
+
+
+def attempt(case: Case, target: int, peer: Peer | None = None) -> tuple[str, str]:
+    """Convert a case, by graphopt or by another converter, and judge it."""
+    try:
+        converted = convert(case.model, opset=target) if peer is None else peer.convert(case.model, target)
+    except ConversionError as error:
+        refusal = error.refusals[0]
+        return "refused", f"{refusal.op}|{refusal.reason}|{refusal.nearest}"
+    except PeerError as error:
+        return "refused", " ".join(str(error).split())[:200]
+    except Exception as error:
+        return "crashed", f"{type(error).__name__}: {error}"
+    if _opset_of(converted) != target:
+        return "refused", f"the result has opset {_opset_of(converted)}"
+    return judged(case, converted)
+
+
+def targets(opset: int) -> list[int]:
+    """The opsets that a model of one is converted to."""
+    return [target for target in range(LOWEST, NEWEST_RUN + 1) if target != opset]
+
+
+def run(tools: Iterable[str], wanted: Iterable[int], every: int) -> dict[str, Any]:
+    """Judge the tools on every case, or every so many, and keep the counts in `results/conversion.json`."""
+    chosen = set(wanted)
+    todo = [pair for pair in list(pairs())[::every] if not chosen or pair[1] in chosen]
+    found: dict[str, Any] = {"opsets": sorted(chosen), "every": every, "tools": {}, "refusals": []}
+    for tool in tools:
+        peer = None if tool == "graphopt" else Peer(tool)
+        counts: dict[str, Counter[str]] = {"up": Counter(), "down": Counter()}
+        refusals: Counter[str] = Counter()
+        for name, target in todo:
+            case = case_of(name)
+            if case is None:
+                continue
+            kind, why = attempt(case, target, peer)
+            direction = "up" if target > case.opset else "down"
+            counts[direction][kind] += 1
+            if peer is None and kind == "refused":
+                refusals[f"{direction}|{why}"] += 1
+            elif peer is None and kind != "right":
+                print(f"{name} to {target}: {kind}: {why}", flush=True)
+        if peer is None:
+            found["refusals"] = [[*key.split("|"), count] for key, count in sorted(refusals.items())]
+        else:
+            peer.close()
+        found["tools"][tool] = {direction: dict(each) for direction, each in counts.items()}
+    RESULT.write_text(json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def tables(found: dict[str, Any]) -> str:
+    """The counts and the refusals as Markdown."""
+    opsets = ", ".join(map(str, found["opsets"])) or f"{LOWEST} to {NEWEST_RUN}"
+    share = "" if found["every"] == 1 else f", every {found['every']}th of them"
+    lines = [
+        f"Operator cases of onnx {onnx.__version__} to opset {opsets}{share}.", "",
+        "| converter | direction | " + " | ".join(KINDS) + " |", "|---|---|" + "---:|" * len(KINDS),
+    ]  # fmt: skip
+    for tool, directions in found["tools"].items():
+        for direction, counts in directions.items():
+            lines.append(f"| {tool} | {direction} | " + " | ".join(str(counts.get(k, 0)) for k in KINDS) + " |")
+    lines += [
+        "",
+        "## What is refused",
+        "",
+        "| operator | direction | reason | nearest opset | cases |",
+        "|---|---|---|---|---:|",
+    ]
+    merged: Counter[tuple[str, ...]] = Counter()
+    for direction, op, reason, nearest, count in found["refusals"]:
+        merged[op, direction, _general(reason), nearest] += count
+    lines += [f"| {op} | {way} | {why} | {near} | {count} |" for (op, way, why, near), count in sorted(merged.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _general(reason: str) -> str:
+    """A reason without the names of one model."""
+    return (
+        re.sub(r"(the (?:rank|shape|size|element types?) (?:of|of axis \S+ of) )\S+", r"\1an operand", reason)
+        if ("known" in reason)
+        else re.sub(r"^\S+ is not constant", "an operand is not constant", reason)
+    )
+
+
+def write(found: dict[str, Any]) -> None:
+    """Put the tables into docs/convert.md, behind the line that says so."""
+    page = DOCS / "convert.md"
+    head, mark, _ = page.read_text().partition(MARK)
+    page.write_text(head + mark + "\n\n" + tables(found))

@@ -1,0 +1,8 @@
+"""Conversion between opsets: any version of the standard's operators to any other, with the same results or refused."""
+
+from graphopt.opsets.conversion import Conversion, ConversionError, Refusal, convert, convert_source, convert_view
+from graphopt.opsets.runtimes import Runtime, runtimes
+
+__all__ = [
+    "Conversion", "ConversionError", "Refusal", "Runtime", "convert", "convert_source", "convert_view", "runtimes",
+]  # fmt: skip

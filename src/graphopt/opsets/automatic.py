@@ -1,0 +1,205 @@
+"""Steps that follow from the schemas: attributes that come and go at their defaults, or become operands.
+
+What the schemas do not tell stands in three tables: what an operator did before it had an attribute where that is not
+the default, what a newer version calls a choice, and which choices are newer than their attribute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import defs
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Tensor
+from graphopt.ir.forms import MOVED, Moved
+from graphopt.opsets.changes import Change, defaults, formal, is_required
+from graphopt.opsets.types import carry, lacking
+from graphopt.rewrite import Rewriter
+
+MEANT: dict[tuple[str, int], dict[str, Any]] = {
+    ("Clip", 6): {"min": -math.inf, "max": math.inf},
+    ("Concat", 4): {"axis": 1},
+    ("RoiAlign", 16): {"coordinate_transformation_mode": "output_half_pixel"},
+}
+"""What an operator did before an attribute said it, where that is not what the default of the attribute says."""
+
+RENAMED: dict[tuple[str, int], dict[tuple[str, str], str]] = {
+    ("GRU", 3): {("direction", "foward"): "forward"},
+    ("GridSample", 20): {("mode", "bilinear"): "linear", ("mode", "bicubic"): "cubic"},
+}
+"""What a choice is called from a version on."""
+
+CHOICES: dict[tuple[str, int], dict[str, tuple[str, ...]]] = {
+    ("Pad", 19): {"mode": ("wrap",)},
+    ("Resize", 11): {"mode": ("cubic",)},
+    ("Resize", 19): {"coordinate_transformation_mode": ("half_pixel_symmetric",)},
+    ("ScatterElements", 18): {"reduction": ("max", "min")},
+    ("ScatterND", 18): {"reduction": ("max", "min")},
+}
+"""Choices that came later than their attribute."""
+
+IGNORED = frozenset({"consumed_inputs", "spatial", "output_sequence"})
+"""Attributes that say nothing of the result, or whose other value has a step of its own."""
+
+
+def up(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Bring a node to the next version of its operator.
+
+    Raises:
+        Decline: it cannot be said there.
+    """
+    old, new = change.before, change.after
+    if old is None or new is None:
+        raise Decline("{} is gone from opset {} on", node.op_type, change.version)
+    if any(True for _ in lacking(node, new)):
+        carry(node, change, new, rw)
+        return
+    attrs = _kept_defaults(node, old, new, MEANT.get((node.op_type, change.version), {}))
+    names = RENAMED.get((node.op_type, change.version), {})
+    for name, value in {**node.attrs, **attrs}.items():
+        if (name, _key(value)) in names:
+            attrs[name] = names[name, _key(value)]
+    operands: dict[int, Any] = {}
+    moved = _moving(node.op_type, change.version)
+    for name in sorted(set(old.attributes) - set(new.attributes)):
+        form = next((f for key, f in moved.items() if name == key or name in f.names), None)
+        value = node.attr(name)
+        if form is not None and value is not None:
+            operands[form.index] = _as_operand(node, value, form)
+        elif form is None:
+            _droppable(node, name, defaults(old).get(name), change)
+        attrs[name] = None
+    for name, attribute in new.attributes.items():
+        if attribute.required and name not in {**node.attrs, **attrs}:
+            raise Decline("{} has to be stated from opset {} on", name, change.version)
+    yield
+    _write(node, operands, attrs, rw)
+
+
+def down(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Bring a node to the version of its operator before.
+
+    Raises:
+        Decline: it cannot be said there.
+    """
+    old, new = change.before, change.after
+    if old is None or new is None:
+        raise Decline("there is no {} before opset {}", node.op_type, change.version)
+    _check_choices(node, change)
+    if any(True for _ in lacking(node, old)):
+        carry(node, change, old, rw)
+        return
+    attrs = _kept_defaults(node, new, old, {})
+    meant = MEANT.get((node.op_type, change.version), {})
+    for name in sorted(set(new.attributes) - set(old.attributes)):
+        _droppable(node, name, meant.get(name, defaults(new).get(name)), change, stated=node.attr(name))
+        attrs[name] = None
+    names = {(name, new_): old_ for (name, old_), new_ in RENAMED.get((node.op_type, change.version), {}).items()}
+    stated = {**node.attrs, **attrs}
+    attrs.update({name: names[name, _key(value)] for name, value in stated.items() if (name, _key(value)) in names})
+    _check_operands(node, old, change)
+    operands: dict[int, Any] = {i: None for i in range(len(node.inputs)) if formal(old.inputs, i) is None}
+    for name, form in _moving(node.op_type, change.version).items():
+        attribute = form.names[-1] if form.names and form.names[-1] in old.attributes else name
+        if attribute in old.attributes:
+            attrs[attribute] = node.ints(name) if form.rank and form.dtype is np.int64 else _numbers(node, name, form)
+        elif node.input(form.index) is not None:
+            raise Decline("{} is given, which came with opset {}", name, change.version)
+        operands[form.index] = None
+    for name, attribute_ in old.attributes.items():
+        if attribute_.required and attrs.get(name, node.attrs.get(name)) is None:
+            raise Decline("{} has to be stated before opset {}", name, change.version)
+    yield
+    _write(node, {i: v for i, v in operands.items() if i < len(node.inputs)}, attrs, rw)
+
+
+def _key(value: Any) -> str:
+    """A choice; nothing where an attribute is none."""
+    return value if isinstance(value, str) else ""
+
+
+def _moving(op_type: str, version: int) -> dict[str, Moved]:
+    """The attributes of an operator that became operands at a version."""
+    return {name: form for name, form in MOVED.get(op_type, {}).items() if form.since == version}
+
+
+def _kept_defaults(
+    node: Node, own: defs.OpSchema, other: defs.OpSchema, meant: dict[str, Any]
+) -> dict[str, Any]:  # fmt: skip
+    """Attributes to state, since what they are by default is another value there."""
+    here, there = defaults(own), defaults(other)
+    kept = {
+        name: value
+        for name, value in here.items()
+        if name in other.attributes and name not in node.attrs and there.get(name) != value
+    }
+    return {**kept, **{name: value for name, value in meant.items() if name not in node.attrs}}
+
+
+def _droppable(node: Node, name: str, default: Any, change: Change, stated: Any = None) -> None:
+    """See that an attribute can be left out."""
+    value = node.attrs.get(name) if stated is None else stated
+    if value is None or value == default or name in IGNORED:
+        return
+    shown = "a reference" if isinstance(value, onnx.AttributeProto) else value
+    if isinstance(value, Tensor):
+        shown = "a tensor"
+    raise Decline("{}={} {} opset {}", name, shown, "came with" if stated is not None else "went with", change.version)
+
+
+def _check_choices(node: Node, change: Change) -> None:
+    for name, later in CHOICES.get((node.op_type, change.version), {}).items():
+        if node.attr(name) in later:
+            raise Decline("{}={} came with opset {}", name, node.attr(name), change.version)
+
+
+def _check_operands(node: Node, old: defs.OpSchema, change: Change) -> None:
+    """See that no operand is given, and no output used, that the version before lacks, and that none is missing."""
+    moved = {form.index for form in _moving(node.op_type, change.version).values()}
+    for index, value in enumerate(node.inputs):
+        parameter = formal(old.inputs, index)
+        if value is not None and parameter is None and index not in moved:
+            assert change.after is not None
+            raise Decline("{} is given, which came with opset {}", change.after.inputs[index].name, change.version)
+        if value is None and parameter is not None and is_required(parameter):
+            raise Decline("{} has to be given before opset {}", parameter.name, change.version)
+    for index in range(len(node.inputs), len(old.inputs)):
+        if is_required(old.inputs[index]):
+            raise Decline("{} has to be given before opset {}", old.inputs[index].name, change.version)
+    for index, result in enumerate(node.outputs):
+        if result is not None and result.uses and formal(old.outputs, index) is None:
+            assert change.after is not None
+            raise Decline("{} is used, which came with opset {}", change.after.outputs[index].name, change.version)
+
+
+def _numbers(node: Node, name: str, form: Moved) -> Any:
+    """A number, or a list of floats, that is an operand."""
+    if not form.rank:
+        return node.number(name)
+    value = node.input(form.index)
+    return None if value is None else tuple(map(float, value.array().reshape(-1)))
+
+
+def _as_operand(node: Node, value: Any, form: Moved) -> np.ndarray:
+    if isinstance(value, onnx.AttributeProto):
+        raise Decline("an attribute refers to one of the function")
+    dtype: Any = form.dtype
+    if dtype is None:
+        known = node.operand(0).dtype
+        if known is None:
+            raise Decline("the element type of {} is not known", node.operand(0).name)
+        dtype = tensor_dtype_to_np_dtype(known)
+    array = np.asarray(value, dtype)
+    return array.reshape(-1) if form.rank else array.reshape(())
+
+
+def _write(node: Node, operands: dict[int, Any], attrs: dict[str, Any], rw: Rewriter) -> None:
+    changed = {name: value for name, value in attrs.items() if value is not None or name in node.attrs}
+    if operands or changed:
+        rw.set_inputs(node, operands, **changed)

@@ -1,0 +1,99 @@
+"""Operators that are newer than the target, written out by the function that the standard defines them by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+from onnx import defs
+
+from graphopt.errors import Decline
+from graphopt.ir import Graph, Model, Node, Value
+from graphopt.ir.attributes import decode_attribute
+from graphopt.ir.flush import emit
+from graphopt.ir.schema import op_schema
+from graphopt.ir.types import encode_type
+from graphopt.rewrite import Rewriter
+from graphopt.rewrite.inline import adopt, replace_by
+
+_IR = 10
+
+
+def write_out(node: Node, rw: Rewriter) -> None:
+    """Replace a node by the body of its operator, in operators of the opset of its graph.
+
+    Args:
+        node: the node.
+        rw: the gate, begun at it.
+
+    Raises:
+        Decline: it has no body at this opset, or cannot be replaced by it.
+    """
+    proto = _standard(node)
+    if proto is None:
+        raise Decline
+    write_body(node, proto, rw)
+
+
+def write_body(node: Node, proto: onnx.FunctionProto, rw: Rewriter) -> None:
+    """Replace a node by a function of its inputs, in operators of the opset of its graph.
+
+    Raises:
+        Decline: it cannot be replaced.
+    """
+    function = _loaded(proto)
+    given: dict[Value, Value | None] = {value: node.input(i) for i, value in enumerate(function.inputs)}
+    made = adopt(rw, function, given, _attributes(node, proto))
+    results = {value.name: result for value, result in zip(function.outputs, made, strict=True)}
+    replace_by(rw, node, [results.get(name) for name in proto.output])
+
+
+def _loaded(proto: onnx.FunctionProto) -> Graph:
+    model = onnx.ModelProto(ir_version=_IR, opset_import=proto.opset_import)
+    model.graph.name = "body"
+    body = model.functions.add()
+    body.CopyFrom(proto)
+    # Where an optional output is not asked for, a body of the standard may still list it.
+    computed = {name for node in proto.node for name in node.output} | set(proto.input)
+    del body.output[:]
+    body.output.extend(name for name in proto.output if name in computed)
+    return Model.load(model).functions[0]
+
+
+def _attributes(node: Node, proto: onnx.FunctionProto) -> dict[str, Any]:
+    schema = node.schema
+    stated = {a.name: decode_attribute(a) for a in proto.attribute_proto}
+    return {**stated, **({} if schema is None else schema.defaults), **node.attrs}
+
+
+def _standard(node: Node) -> onnx.FunctionProto | None:
+    """The function of the standard for a node, at the opset of its graph."""
+    opset = node.graph.opset(node.domain)
+    if node.op != node.op_type:
+        return None
+    schema: Any = defs.get_schema(node.op_type, opset, node.domain)
+    plain, dependent = schema.function_opset_versions, schema.context_dependent_function_opset_versions
+    version = max((each for each in (*plain, *dependent) if each <= opset), default=0)
+    if not version:
+        return None
+    if version in plain:
+        return _fitting(schema.get_function_with_opset_version(version), opset)
+    types = []
+    for value in node.inputs:
+        if value is not None and value.type is None:
+            raise Decline("the type of {} is not known", value.name)
+        known = None if value is None else value.type
+        types.append(b"" if known is None else encode_type(known).SerializeToString())
+    written = emit(node).SerializeToString()
+    return _fitting(schema.get_context_dependent_function_with_opset_version(version, written, types), opset)
+
+
+def _fitting(body: bytes | onnx.FunctionProto, opset: int) -> onnx.FunctionProto | None:
+    """A body, if its operators mean the same at an opset."""
+    found = onnx.FunctionProto.FromString(body if isinstance(body, bytes) else body.SerializeToString())
+    version = next((each.version for each in found.opset_import if each.domain == ""), opset)
+    for node in found.node:
+        there, here = (op_schema(node.op_type, "", each) for each in (version, opset))
+        if there is None or here is None or there.since_version != here.since_version:
+            return None
+    return found if found.node else None

@@ -1,0 +1,420 @@
+"""The conversion: one version after the other, for the main graph and each function, all of it or nothing.
+
+At each step a node whose operator has another definition on the other side is first *read*, while the graph still has
+the version that it was written for; then the graph is given the other version, and the node is *written*. What has no
+form on the other side is written out before, in operators of its own version, whose steps follow then like all others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from graphopt.analysis.evaluate import ConstantRegion, evaluate
+from graphopt.analysis.purity import why_not_fold
+from graphopt.analysis.shapes import ShapeAnalysis
+from graphopt.errors import Decline, ModelError, UsageError
+from graphopt.ir import Graph, Model, Node, Source, TensorType, Value, paused_gc
+from graphopt.opsets import meanings
+from graphopt.opsets.bodies import write_out
+from graphopt.opsets.changes import DOMAINS, Change, changes, newest
+from graphopt.opsets.runtimes import runtime
+from graphopt.pipeline import Pipeline, Plan, execute
+from graphopt.rewrite import Driver, Log, Options, Rewriter
+from graphopt.rewrite.inline import inner_graphs
+
+LOWEST = 7
+"""The lowest opset that a model can be brought down to: what a runtime of today still reads."""
+
+_RULE = "convert_opset"
+_LEAST_IR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A node that cannot be brought over a version.
+
+    Attributes:
+        op: its operator.
+        node: its name, or that of its first output.
+        graph: the graph it is in.
+        reason: why not.
+        nearest: the nearest version of the domain that the model can be brought to.
+    """
+
+    op: str
+    node: str
+    graph: str
+    reason: str
+    nearest: int
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.node!r}: {self.reason or 'there is no form of it'} (nearest opset: {self.nearest})"
+
+
+class ConversionError(ModelError):
+    """A model cannot be brought to an opset; nothing was changed.
+
+    Attributes:
+        refusals: the nodes that stand in the way at the first version that cannot be reached.
+    """
+
+    def __init__(self, target: int, refusals: list[Refusal]) -> None:
+        more = f"; and {len(refusals) - 3} more" if len(refusals) > 3 else ""
+        super().__init__(f"cannot convert to opset {target}: {'; '.join(map(str, refusals[:3]))}{more}")
+        self.refusals = refusals
+
+
+@dataclass(slots=True)
+class Conversion:
+    """A model on its way to other versions of its operators.
+
+    Attributes:
+        model: the model; changed in place, or not at all.
+        driver: the gate and the log.
+        before: the model as it came; see `described`.
+    """
+
+    model: Model
+    driver: Driver = field(init=False)
+    before: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.driver = Driver(self.model, Log())
+        self.before = self.described()
+
+    def described(self) -> dict[str, Any]:
+        """The versions that the model states at present, and how many nodes it has."""
+        nodes = sum(len(graph) for graph in self.model.graphs())
+        return {"opsets": dict(self.model.graph.opsets), "ir_version": self.model.ir_version, "nodes": nodes}
+
+    def run(self, targets: Mapping[str, int]) -> None:
+        """Bring every graph to the versions given.
+
+        Args:
+            targets: a version for each domain that is to be converted.
+
+        Raises:
+            ConversionError: a node cannot be brought there; nothing changed.
+        """
+        mark = self.driver._journal.mark()
+        self.driver.infer()
+        try:
+            for domain, target in targets.items():
+                for top in (self.model.graph, *self.model.functions):
+                    self._bring(top, domain, target)
+            self._state_ir(targets)
+        except BaseException:
+            self.driver._journal.undo(mark)
+            raise
+
+    @property
+    def written_out(self) -> dict[str, int]:
+        """How often each operator was replaced by others."""
+        gone = Counter(note.op for event in self.driver.log.events for note in event.removed)
+        made = Counter(note.op for event in self.driver.log.events for note in event.added)
+        return dict((gone - made).most_common())
+
+    def _bring(self, top: Graph, domain: str, target: int) -> None:
+        version = top.opset(domain)
+        while version and version != target:
+            step = 1 if target > version else -1
+            refusals = self._step(top, domain, version, step)
+            if refusals:
+                raise ConversionError(target, refusals)
+            version += step
+
+    def _step(self, top: Graph, domain: str, version: int, step: int) -> list[Refusal]:
+        """Bring a graph to a neighbouring version. Returns what stands in the way."""
+        crossing = _Crossing(self.driver.rewriter, top, domain, step, changes(domain, max(version, version + step)))
+        declined = crossing.read()
+        if declined:
+            self._learn(declined)
+            declined = crossing.read(again=declined)
+        if not declined:
+            declined = crossing.write(version + step)
+        if declined:
+            return [_refusal(node, reason, version) for node, reason in declined.items()]
+        self.driver.refresh_types()
+        return []
+
+    def _learn(self, nodes: Iterable[Node]) -> None:
+        """Find out what is known of nodes that declined: the ranks of what they read, and lists that are computed."""
+        self.driver.infer()
+        analysis = ShapeAnalysis(self.model)
+        analysis.refine()
+        rw = self.driver.rewriter
+        for node in nodes:
+            if not node.removed:
+                rw.begin(_RULE, node)
+                found = {i: array for i, v in enumerate(node.inputs) if (array := _contents(v, analysis)) is not None}
+                if found:
+                    rw.set_inputs(node, dict(found))
+
+    def _state_ir(self, targets: Mapping[str, int]) -> None:
+        """State the IR version that came with the opset, but none that what is in the model is newer than."""
+        if "" not in targets or self.model.opset() == 0:
+            return
+        wanted = max(_LEAST_IR, ir_of(targets[""]), _needed_ir(self.model))
+        if wanted != self.model.ir_version:
+            self.driver.rewriter.set_ir_version(wanted)
+
+
+@dataclass(slots=True)
+class _Crossing:
+    """A step to a neighbouring version.
+
+    Attributes:
+        rw: the gate.
+        top: the main graph or a function.
+        domain: whose version changes.
+        step: 1 on the way up, -1 on the way down.
+        differing: the operators that the version changes.
+        writing: nodes that are read, with what is to be done at the other version.
+        seen: nodes that were looked at.
+    """
+
+    rw: Rewriter
+    top: Graph
+    domain: str
+    step: int
+    differing: Mapping[str, Change]
+    writing: list[tuple[Node, Iterator[None]]] = field(default_factory=list)
+    seen: set[Node] = field(default_factory=set)
+
+    def read(self, again: Iterable[Node] = ()) -> dict[Node, Decline]:
+        """The first part for every node that it concerns, those included that come of it; gives those that cannot.
+
+        Args:
+            again: nodes that are looked at a second time.
+        """
+        declined: dict[Node, Decline] = {}
+        self.seen.difference_update(again)
+        while nodes := [node for node in self._nodes() if node not in self.seen]:
+            for node in nodes:
+                self.seen.add(node)
+                try:
+                    if not node.removed:
+                        self._read(node)
+                except Decline as reason:
+                    declined[node] = reason
+        return declined
+
+    def _nodes(self) -> Iterator[Node]:
+        for graph in (self.top, *inner_graphs(self.top)):
+            for node in graph:
+                if node.domain == self.domain and node.op_type in self.differing and not node.op.startswith("call "):
+                    yield node
+
+    def _read(self, node: Node) -> None:
+        """Try each meaning in turn, and to write the node out at last."""
+        change, declined = self.differing[node.op_type], Decline()
+        for meaning in (*meanings.of(node, change, self.step), _written_out):
+            self.rw.begin(_RULE, node)
+            try:
+                rest = meaning(node, change, self.rw)
+                if isinstance(rest, Iterator) and next(rest, _DONE) is not _DONE:
+                    self.writing.append((node, rest))
+                return
+            except Decline as reason:
+                declined = declined if declined.args else reason
+        raise declined
+
+    def write(self, version: int) -> dict[Node, Decline]:
+        """The second part; gives the nodes that cannot be written."""
+        declined: dict[Node, Decline] = {}
+        self.rw.set_opset(self.top, self.domain, version)
+        for node, rest in self.writing:
+            if not node.removed:
+                self.rw.begin(_RULE, node)
+                try:
+                    next(rest, None)
+                except Decline as reason:
+                    declined[node] = reason
+        return declined
+
+
+_DONE = object()
+
+
+def _written_out(node: Node, change: Change, rw: Rewriter) -> None:
+    write_out(node, rw)
+
+
+def _contents(value: Value | None, analysis: ShapeAnalysis) -> np.ndarray | None:
+    """What a value holds that is computed of sizes or of constants; None where it is stated, or not known."""
+    if value is None or value.is_const or value.producer is None or value.dtype is None:
+        return None
+    data = analysis.data(value)
+    if data is not None and data.dtype.kind in "if":
+        return np.asarray(data, tensor_dtype_to_np_dtype(value.dtype))
+    nodes: dict[Node, None] = {}
+    if not _follows_from_constants(value, nodes):
+        return None
+    region = ConstantRegion(list(nodes), [value.producer], no_runtime=set(nodes))
+    found = evaluate(region).get(value)
+    return None if found is None else found.array()
+
+
+_MOST_NODES, _MOST_ELEMENTS = 64, 1 << 12
+
+
+def _follows_from_constants(value: Value, nodes: dict[Node, None]) -> bool:
+    """Whether few nodes compute a value of small constants; they are entered in order."""
+    node = value.producer
+    if value.is_const or node in nodes:
+        return True
+    if node is None or node.subgraphs or why_not_fold(node) or len(nodes) >= _MOST_NODES:
+        return False
+    if not isinstance(value.type, TensorType) or (value.type.numel or _MOST_ELEMENTS + 1) > _MOST_ELEMENTS:
+        return False
+    if not all(each is None or _follows_from_constants(each, nodes) for each in node.inputs):
+        return False
+    nodes[node] = None
+    return True
+
+
+def _refusal(node: Node, declined: Decline, version: int) -> Refusal:
+    output = next((value.name for value in node.outputs if value is not None), "")
+    return Refusal(node.op_type, node.name or output, node.graph.name, str(declined), version)
+
+
+def ir_of(opset: int) -> int:
+    """The IR version of the first release of the standard that has an opset."""
+    return min(row[1] for row in helper.VERSION_TABLE if row[2] >= opset)
+
+
+_IR_WITH_SPARSE, _IR_WITH_TRAINING, _IR_WITH_FUNCTIONS, _IR_WITH_OVERLOADS = 5, 7, 8, 10
+
+
+def _needed_ir(model: Model) -> int:
+    """The first IR version that has all fields of the model that mean something."""
+    proto = model.proto
+    needed = [_LEAST_IR]
+    if any(value.is_sparse for graph in model.graphs() for value in graph.values.values()):
+        needed.append(_IR_WITH_SPARSE)
+    if proto.training_info:
+        needed.append(_IR_WITH_TRAINING)
+    if model.functions:
+        needed.append(_IR_WITH_FUNCTIONS)
+    if any(function.overload for function in proto.functions):
+        needed.append(_IR_WITH_OVERLOADS)
+    return max(needed)
+
+
+def targets_of(model: Model, opset: int | None, ml_opset: int | None) -> dict[str, int]:
+    """The versions that a model is to be brought to, checked.
+
+    Raises:
+        UsageError: there is no such version, or none is given.
+    """
+    given = {domain: version for domain, version in zip(DOMAINS, (opset, ml_opset), strict=True) if version is not None}
+    if not given:
+        raise UsageError("expected an opset to convert to")
+    for domain, version in given.items():
+        lowest = 1 if domain else LOWEST
+        if isinstance(version, bool) or not isinstance(version, int) or not lowest <= version <= newest(domain):
+            name = "ml_opset" if domain else "opset"
+            raise UsageError(f"{name}: expected a version from {lowest} to {newest(domain)}, found {version!r}")
+        if model.opset(domain) > newest(domain):
+            raise ModelError(f"the model has opset {model.opset(domain)}, onnx knows them to {newest(domain)}")
+    return given
+
+
+def opset_for(model: Model, opset: int | None, runtime_name: str | None) -> int | None:
+    """The opset that is asked for, by its number or by the name of a runtime.
+
+    Raises:
+        UsageError: both are given, or there is no such runtime.
+    """
+    if runtime_name is None:
+        return opset
+    if opset is not None:
+        raise UsageError("expected an opset or a runtime, found both")
+    return runtime(runtime_name).opset(model.opset())
+
+
+def convert_view(model: Model, opset: int | None = None, *, ml_opset: int | None = None) -> Conversion:
+    """Bring a view to other versions of its operators, in place.
+
+    Args:
+        model: the view.
+        opset: the version of the standard's operators, from 7 on.
+        ml_opset: the version of `ai.onnx.ml`; as it is when left out.
+
+    Returns:
+        What was done, with the log.
+
+    Raises:
+        UsageError: there is no such version.
+        ConversionError: it cannot be brought there; it is as it was.
+    """
+    conversion = Conversion(model)
+    targets = targets_of(model, opset, ml_opset)
+    with paused_gc():
+        conversion.run(targets)
+    return conversion
+
+
+def convert(
+    source: Source, opset: int | None = None, *, ml_opset: int | None = None, runtime: str | None = None,
+    inplace: bool = False,
+) -> onnx.ModelProto:  # fmt: skip
+    """Bring a model to another version of the standard's operators, up or down, with the same results.
+
+    Each operator is written in the form that the other opset has; what is newer than the target is written out in
+    older operators. Where an opset cannot state something, that is refused and nothing changes.
+
+    Args:
+        source: a path, serialized bytes, or a `ModelProto`, which is not changed unless `inplace`.
+        opset: the version of the standard's operators, from 7 on.
+        ml_opset: the version of `ai.onnx.ml`; as it is when left out.
+        runtime: in the place of an opset, what the model is for: `tensorrt`, `coreml`, `openvino`, `ncnn` or `tract`.
+        inplace: change the given `ModelProto` instead of making a new one.
+
+    Returns:
+        The converted model.
+
+    Raises:
+        UsageError: there is no such version or runtime.
+        ConversionError: it cannot be brought there; the message names the nodes and the nearest opset.
+        ModelError: the model cannot be read.
+
+    Examples:
+        >>> from graphopt import convert, demo
+        >>> convert(demo.conv_maxpool(), opset=9).opset_import[0].version
+        9
+    """
+    return convert_source(source, opset, ml_opset=ml_opset, runtime=runtime, inplace=inplace).model.flush()
+
+
+def convert_source(
+    source: Source, opset: int | None = None, *, ml_opset: int | None = None, runtime: str | None = None,
+    inplace: bool = False,
+) -> Conversion:  # fmt: skip
+    """Read a model and bring it to another opset; see `convert`.
+
+    Nothing is known of types inside of model-local functions. Where that, or an attribute that refers to one of the
+    call, stands in the way, calls are replaced by the bodies first.
+
+    Returns:
+        What was done, with the model.
+    """
+    model = Model.load(source, inplace=inplace)
+    wanted = opset_for(model, opset, runtime)
+    try:
+        return convert_view(model, wanted, ml_opset=ml_opset)
+    except ConversionError as error:
+        inside = {graph.name for function in model.functions for graph in (function, *inner_graphs(function))}
+        if not any(refusal.graph in inside for refusal in error.refusals):
+            raise
+    plan = Plan(Pipeline.parse("inline_functions,eliminate_unused_function"))
+    execute(plan, model, Log(), strict=True, check=False, options=Options())
+    return convert_view(model, wanted, ml_opset=ml_opset)

@@ -1,0 +1,163 @@
+"""Numbers: bounds, powers, casts and roundings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from graphopt.errors import Decline
+from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.ir.types import type_name
+from graphopt.operators import Bounds
+from graphopt.opsets import automatic
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.registry import down, number_like, up
+from graphopt.rewrite import Rewriter
+from graphopt.rewrite.operands import Operand
+
+_LARGEST = 3.4028234663852886e38
+
+
+@down(19, "Cast", "CastLike")
+@down(24, "Cast", "CastLike")
+def of_small_floats_alone(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Saturation and rounding are of casts to eight bits."""
+    to = node.result.dtype if node.op_type == "CastLike" else node.attr("to")
+    if to is not None and not type_name(to).startswith("float8"):
+        stated = {name: None for name in ("saturate", "round_mode") if name in node.attrs}
+        if stated:
+            rw.set_attr(node, **stated)
+    yield from automatic.down(node, change, rw)
+
+
+@up(11, "Clip")
+def bounds_as_operands(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The bounds that are stated; those of single floats that are not stay so."""
+    x = node.operand(0)
+    if x.dtype is None:
+        raise Decline("the element type of {} is not known", x.name)
+    kind = tensor_dtype_to_np_dtype(x.dtype)
+    limits = {"min": -_LARGEST, "max": _LARGEST}
+    numbers = {name: node.attr(name, limit) for name, limit in limits.items()}
+    yield
+    operands: dict[int, Any] = {
+        index: np.asarray(numbers[name], kind)
+        for index, name in enumerate(("min", "max"), 1)
+        if x.dtype != TensorProto.FLOAT or numbers[name] != limits[name]
+    }
+    if operands or node.attrs:
+        rw.set_inputs(node, operands, min=None, max=None)
+
+
+@down(11, "Clip")
+def bounds_as_attributes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Bounds of single floats; all others are those of `Max` and `Min`."""
+    x = node.operand(0)
+    bounds = [node.input(1), node.input(2)]
+    if x.dtype == TensorProto.FLOAT and all(bound is None or bound.is_const for bound in bounds):
+        yield from automatic.down(node, change, rw)
+        return
+    if x.dtype not in FLOAT_TYPES:
+        raise Decline("the element type of {} is not known, or none of floats", x.name)
+    rw.replace(node, [_bounded(node, rw)])
+
+
+@down(12, "Clip")
+def bounds_of_integers(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Bounds of integers are those of `Max` and `Min`."""
+    x = node.operand(0)
+    if x.dtype is None or x.dtype in FLOAT_TYPES:
+        yield from automatic.down(node, change, rw)
+        return
+    if node.input(1) is None and node.input(2) is None:
+        rw.replace(node, [rw.op("Identity", x)])
+        return
+    rw.replace(node, [_bounded(node, rw)])
+
+
+def _bounded(node: Node, rw: Rewriter) -> Any:
+    """What `Clip` does, by `Max` and `Min`; a bound that is left out is the limit of the type."""
+    x = node.operand(0)
+    assert x.dtype is not None
+    kind = np.dtype(tensor_dtype_to_np_dtype(x.dtype))
+    limits = (np.finfo(kind).min, np.finfo(kind).max) if kind.kind == "f" else (None, None)
+    result: Any = x
+    for op_type, bound, limit in zip(("Max", "Min"), (node.input(1), node.input(2)), limits, strict=True):
+        given = np.asarray(limit, kind) if bound is None and limit is not None else bound
+        result = result if given is None else rw.op(op_type, result, given)
+    return result
+
+
+@down(12, "Max", "Min")
+def greater_of_integers(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Of integers the greater one is chosen; before opset 12 only floats are compared by `Max`."""
+    x = node.operand(0)
+    if x.dtype is None or x.dtype in FLOAT_TYPES:
+        yield from automatic.down(node, change, rw)
+        return
+    result = x
+    for other in node.inputs[1:]:
+        assert other is not None
+        chosen = rw.op("Greater" if node.op_type == "Max" else "Less", result, other)
+        result = rw.op("Where", chosen, result, other)
+    rw.replace(node, [rw.op("Identity", x) if result is x else result])
+
+
+@down(12, "Pow")
+def powers_of_one_type(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Base and exponent have one type; integers are raised as runtimes do, in double precision."""
+    x, y = node.operand(0), node.operand(1)
+    if x.dtype is None or y.dtype is None:
+        raise Decline("the element types of {} and {} are not known", x.name, y.name)
+    if x.dtype == y.dtype and x.dtype in FLOAT_TYPES:
+        yield from automatic.down(node, change, rw)
+        return
+    power = y.const()
+    kind = tensor_dtype_to_np_dtype(x.dtype)
+    if x.dtype in FLOAT_TYPES and power is not None and bool((power.astype(kind) == power).all()):
+        rw.set_input(node, 1, power.astype(kind))
+        yield from automatic.down(node, change, rw)
+        return
+    wide = [rw.op("Cast", each, to=TensorProto.DOUBLE) for each in (x, y)]
+    rw.replace(node, [rw.op("Cast", rw.op("Pow", *wide), to=x.dtype)])
+
+
+@down(8, "Max", "Mean", "Min", "Sum")
+def of_one_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Before opset 8 the operands have one shape: sums go by `Add`, bounds by `Clip`, others are expanded first."""
+    operands = [node.operand(index) for index in range(len(node.inputs))]
+    first = operands[0]
+    if all(other.has_shape_of(first) for other in operands[1:]):
+        yield from automatic.down(node, change, rw)
+        return
+    if node.op_type in ("Mean", "Sum"):
+        total = _folded(rw, "Add", operands)
+        if node.op_type == "Mean":
+            total = rw.op("Div", total, number_like(first, len(operands)))
+        rw.replace(node, [total])
+        return
+    if (bounds := _bounds_of(node)) is not None and bounds.x.dtype == TensorProto.FLOAT:
+        rw.replace(node, [rw.op("Clip", bounds.x, min=float(bounds.low), max=float(bounds.high))])
+        return
+    known = node.result.shape is not None and all(isinstance(dim, int) for dim in node.result.shape)
+    shape: Operand = np.asarray(node.result.shape, np.int64) if known else rw.op("Shape", _folded(rw, "Add", operands))
+    wide = [each if each.has_shape_of(node.result) else rw.op("Expand", each, shape) for each in operands]
+    rw.replace(node, [rw.op(node.op_type, *wide)])
+
+
+def _folded(rw: Rewriter, op_type: str, operands: list[Value]) -> Value:
+    result = operands[0]
+    for other in operands[1:]:
+        result = rw.op(op_type, result, other)
+    return result
+
+
+def _bounds_of(node: Node) -> Bounds | None:
+    try:
+        return Bounds.of(node)
+    except Decline:
+        return None

@@ -1,0 +1,142 @@
+"""The first seven opsets: operators came to broadcast as NumPy does, and inference became what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from onnx import TensorProto
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.opsets import automatic
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.registry import up
+from graphopt.rewrite import Rewriter
+
+
+@up(7, "Add", "And", "Div", "Equal", "Gemm", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
+def broadcast_from_the_right(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The second operand, which lay along the axes from `axis` on, gets axes of size 1 behind."""
+    b, axis = node.operand(1), node.attrs.get("axis")
+    behind = 0
+    if node.attr("broadcast", 0) and axis is not None:
+        rank = len(node.operand(0).dims())
+        behind = rank - (axis + rank if axis < 0 else axis) - len(b.dims())
+        if behind < 0:
+            raise Decline("{} has no {} axes from {} on", node.operand(0).name, len(b.dims()), axis)
+    yield
+    operands: dict[int, Value] = {}
+    if behind:
+        operands = {1: rw.op("Unsqueeze", b, axes=range(len(b.dims()), len(b.dims()) + behind))}
+    if operands or node.attrs:
+        rw.set_inputs(node, operands, axis=None, broadcast=None)
+
+
+@up(7, "PRelu")
+def slopes_of_channels(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """One slope for each channel gets axes of size 1 behind."""
+    slope = node.operand(1)
+    yield
+    if slope.shape is not None and (len(slope.shape) != 1 or slope.shape == (1,)):
+        return
+    slope.dims()
+    behind = len(node.operand(0).dims()) - 2
+    if behind > 0:
+        rw.set_inputs(node, {1: rw.op("Unsqueeze", slope, axes=range(1, 1 + behind))})
+
+
+@up(6, "Cast")
+def type_by_number(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The type was a name."""
+    name = node.attrs.get("to")
+    if not isinstance(name, str) or name.upper() not in set(TensorProto.DataType.keys()):
+        raise Decline("{} is no element type", name)
+    yield
+    rw.set_attr(node, to=TensorProto.DataType.Value(name.upper()))
+
+
+@up(7, "BatchNormalization", "Dropout")
+def inference_alone(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """What is for training until opset 6 has no form at 7."""
+    if not node.attr("is_test", 0):
+        raise Decline("is_test=0 went with opset 7")
+    yield
+    rw.set_attr(node, is_test=None)
+
+
+@up(9, "BatchNormalization")
+def each_element_by_itself(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """With spatial=0 every element has its own mean and variance."""
+    if node.attr("spatial", 1):
+        yield from automatic.up(node, change, rw)
+        return
+    x, scale, bias, mean, variance = (node.operand(i) for i in range(5))
+    if x.dtype is None:
+        raise Decline("the element type of {} is not known", x.name)
+    epsilon = np.asarray(node.attr("epsilon"), tensor_dtype_to_np_dtype(x.dtype))
+    deviation = rw.op("Sqrt", rw.op("Add", variance, epsilon))
+    normal = rw.op("Div", rw.op("Sub", x, mean), deviation)
+    rw.replace(node, [rw.op("Add", rw.op("Mul", normal, scale), bias)])
+
+
+@up(2, "GlobalLpPool", "LpPool")
+def integer_power(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The power was a float."""
+    power = node.attr("p", 2.0)
+    if power != int(power):
+        raise Decline("p={} went with opset 2", power)
+    yield
+    rw.set_attr(node, p=int(power))
+
+
+@up(2, "Pad")
+def called_pads(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The list had another name."""
+    yield
+    rw.set_attr(node, paddings=None, pads=node.attrs.get("paddings"))
+
+
+@up(2, "Split")
+def sizes_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The sizes of the parts were an operand."""
+    axis, sizes = node.attrs.get("axis"), node.attrs.get("split")
+    given = node.input(1)
+    if axis is None:
+        raise Decline("axis has to be stated from opset 2 on")
+    if given is not None:
+        sizes = tuple(int(size) for size in given.array().reshape(-1))
+    yield
+    rw.set_inputs(node, {1: None} if given is not None else {}, split=sizes)
+
+
+@up(2, "LabelEncoder")
+def classes_as_keys(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Text was numbered in the order of a list, or the other way round."""
+    classes = node.attrs.get("classes_strings") or ()
+    numbers = tuple(range(len(classes)))
+    is_text = node.operand(0).dtype == TensorProto.STRING
+    sides = {"keys_strings": classes, "values_int64s": numbers}
+    if not is_text:
+        sides = {"keys_int64s": numbers, "values_strings": classes}
+    yield
+    rw.set_attr(node, classes_strings=None, **sides)
+
+
+@up(6, "Tile")
+def repeats_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The repeats were one number, along one axis."""
+    x, count, axis = node.operand(0), node.operand(1).array(), node.operand(2).array()
+    repeats = np.ones(len(x.dims()), np.int64)
+    repeats[int(axis.item())] = int(count.item())
+    yield
+    rw.set_inputs(node, {1: repeats, 2: None})
+
+
+@up(7, "Upsample")
+def scales_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """There were factors of height and width."""
+    height, width = node.attrs.get("height_scale"), node.attrs.get("width_scale")
+    yield
+    rw.set_attr(node, scales=(1.0, 1.0, height, width), height_scale=None, width_scale=None)

@@ -1,0 +1,185 @@
+"""Functions of one number that came later than what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.opsets import automatic
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.registry import Step, down, number_like, typed
+from graphopt.rewrite import Rewriter
+
+Make = Callable[..., Value]
+"""What makes an operator, plain numbers being constants of the right element type; see `typed`."""
+
+
+def _sinh(x: Value, op: Make) -> Value:
+    return op("Mul", op("Sub", op("Exp", x), op("Exp", op("Neg", x))), 0.5)
+
+
+def _cosh(x: Value, op: Make) -> Value:
+    return op("Mul", op("Add", op("Exp", x), op("Exp", op("Neg", x))), 0.5)
+
+
+def _acosh(x: Value, op: Make) -> Value:
+    inside = op("Sqrt", op("Sub", op("Mul", x, x), 1))
+    return op("Log", op("Add", x, inside))
+
+
+def _atanh(x: Value, op: Make) -> Value:
+    return op("Mul", op("Log", op("Div", op("Add", x, 1), op("Sub", 1, x))), 0.5)
+
+
+def rounded(x: Value, op: Make, dtype: int) -> Value:
+    """To the nearest, of two equally near ones to the even one."""
+    below = op("Floor", x)
+    rest = op("Sub", x, below)
+    halves = op("Not", op("Or", op("Less", rest, 0.5), op("Greater", rest, 0.5)))
+    odd = op("Greater", op("Sub", below, op("Mul", op("Floor", op("Mul", below, 0.5)), 2)), 0.5)
+    up = op("Or", op("Greater", rest, 0.5), op("And", halves, odd))
+    return op("Add", below, op("Cast", up, to=dtype))
+
+
+_FORMULAS = {
+    "Sinh": _sinh, "Cosh": _cosh, "Acosh": _acosh, "Atanh": _atanh,
+}  # fmt: skip
+
+
+@down(9, "Acosh", "Atanh", "Cosh", "Sinh")
+def by_formula(node: Node, change: Change, rw: Rewriter) -> None:
+    """By the formula of its name, in double precision: in the precision of the operand, differences would cancel."""
+    x = node.operand(0)
+    if x.dtype not in (TensorProto.FLOAT, TensorProto.FLOAT16):
+        raise Decline("there is no {} before opset 9", node.op_type)
+
+    def op(op_type: str, *operands: Any) -> Value:
+        given = (np.asarray(each, np.float64) if isinstance(each, (int, float)) else each for each in operands)
+        return rw.op(op_type, *given)
+
+    wide = rw.op("Cast", x, to=TensorProto.DOUBLE)
+    rw.replace(node, [rw.op("Cast", _FORMULAS[node.op_type](wide, op), to=x.dtype)])
+
+
+@down(11, "Round")
+def to_the_even(node: Node, change: Change, rw: Rewriter) -> None:
+    """Rounded down, and up where more than a half is left, or a half above an odd number."""
+    x = node.operand(0)
+    op = typed(rw, x)
+    rw.replace(node, [rounded(x, op, number_type(x))])
+
+
+def number_type(x: Value) -> int:
+    """The element type of a value.
+
+    Raises:
+        Decline: it is not known.
+    """
+    if x.dtype is None:
+        raise Decline("the element type of {} is not known", x.name)
+    return x.dtype
+
+
+def is_number(x: Value, op: Make) -> Value:
+    """Whether a value is no NaN: a number is greater than -1 or less than 0."""
+    return op("Or", op("Greater", x, -1), op("Less", x, 0))
+
+
+@down(9, "IsNaN")
+def is_no_number(node: Node, change: Change, rw: Rewriter) -> None:
+    """Whether it is neither greater than -1 nor less than 0."""
+    x = node.operand(0)
+    rw.replace(node, [rw.op("Not", is_number(x, typed(rw, x)))])
+
+
+@down(10, "IsInf")
+def beyond_all_numbers(node: Node, change: Change, rw: Rewriter) -> None:
+    """Whether it is greater than the largest number, or less than the lowest."""
+    x = node.operand(0)
+    op = typed(rw, x)
+    top = float(np.finfo(number_like(x, 0).dtype).max)
+    high, low = op("Greater", x, top), op("Less", x, -top)
+    wanted = [each for name, each in (("positive", high), ("negative", low)) if node.attr(f"detect_{name}", 1)]
+    if not wanted:
+        raise Decline("it detects nothing")
+    rw.replace(node, [wanted[0] if len(wanted) == 1 else op("Or", high, low)])
+
+
+@down(9, "Sign")
+def one_of_three(node: Node, change: Change, rw: Rewriter) -> None:
+    """1 where it is greater than 0, less 1 where it is less."""
+    x = node.operand(0)
+    op = typed(rw, x)
+    high, low = (op("Cast", op(kind, x, 0), to=x.dtype) for kind in ("Greater", "Less"))
+    rw.replace(node, [op("Sub", high, low)])
+
+
+@down(9, "Shrink")
+def shrunk(node: Node, change: Change, rw: Rewriter) -> None:
+    """What is far from 0 comes nearer, the rest is 0; chosen, so that infinities stay what they are."""
+    x = node.operand(0)
+    if x.dtype not in FLOAT_TYPES:
+        raise Decline("there is no Shrink before opset 9")
+    op, lambd, bias = typed(rw, x), node.attr("lambd", 0.5), node.attr("bias", 0.0)
+    above = op("Where", op("Greater", x, lambd), op("Sub", x, bias), 0)
+    rw.replace(node, [op("Where", op("Less", x, -lambd), op("Add", x, bias), above)])
+
+
+@down(10, "ThresholdedRelu")
+def above_a_threshold(node: Node, change: Change, rw: Rewriter) -> None:
+    """What is not above the threshold is 0; chosen, not multiplied, so that infinities stay out."""
+    x = node.operand(0)
+    op = typed(rw, x)
+    chosen = op("Greater", x, node.attr("alpha", 1.0))
+    rw.replace(node, [op("Where", chosen, x, 0)])
+
+
+@down(10, "Mod")
+def remainder(node: Node, change: Change, rw: Rewriter) -> None:
+    """What a division leaves: rounded towards zero as in C, or downwards as in Python."""
+    x, y = node.operand(0), node.operand(1)
+    if x.dtype in FLOAT_TYPES:
+        raise Decline("there is no Mod before opset 10, and floats have no exact quotient")
+    rest = rw.op("Sub", x, rw.op("Mul", rw.op("Div", x, y), y))
+    if node.attr("fmod", 0):
+        rw.replace(node, [rest])
+        return
+    op = typed(rw, x)
+    apart = op("Cast", op("Less", op("Mul", rest, y), 0), to=x.dtype)
+    rw.replace(node, [op("Add", rest, op("Mul", apart, y))])
+
+
+@down(11, "Equal")
+def equal_floats(node: Node, change: Change, rw: Rewriter) -> Step:
+    """Floats are equal where none is greater and none is NaN, which their sum would be; integers by their bits."""
+    x, y = node.operand(0), node.operand(1)
+    if x.dtype == TensorProto.UINT64:
+        rw.replace(node, [rw.op("Equal", *(rw.op("Cast", each, to=TensorProto.INT64) for each in (x, y)))])
+        return None
+    if x.dtype not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16):
+        return automatic.down(node, change, rw)
+    op = typed(rw, x)
+    same = op("Not", op("Or", op("Less", x, y), op("Greater", x, y)))
+    rw.replace(node, [op("And", same, is_number(op("Add", x, y), op))])
+    return None
+
+
+@down(9, "Greater", "Less")
+def by_halves(node: Node, change: Change, rw: Rewriter) -> Step:
+    """Before opset 9 floats alone are compared: integers of 64 bits are, by their upper half and then the lower."""
+    x, y = node.operand(0), node.operand(1)
+    if x.dtype != TensorProto.INT64:
+        return automatic.down(node, change, rw)
+    half = np.asarray(1 << 31, np.int64)
+    upper = [rw.op("Div", each, half) for each in (x, y)]
+    lower = [rw.op("Sub", each, rw.op("Mul", high, half)) for each, high in zip((x, y), upper, strict=True)]
+    by_upper, by_lower = (
+        rw.op(node.op_type, *(rw.op("Cast", each, to=TensorProto.DOUBLE) for each in pair)) for pair in (upper, lower)
+    )
+    rw.replace(node, [rw.op("Or", by_upper, rw.op("And", rw.op("Equal", *upper), by_lower))])
+    return None

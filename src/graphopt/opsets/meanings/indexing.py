@@ -1,0 +1,312 @@
+"""Choosing and gathering by elements: by the positions that they have in the flat tensor, where sizes are known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.opsets import automatic
+from graphopt.opsets.bodies import write_body
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.registry import Step, down, number_like
+from graphopt.rewrite import Rewriter
+
+_COMPUTED = (TensorProto.INT32, TensorProto.INT64)
+_UNROLLED = 256
+"""The longest axis along which a product is written out step by step."""
+
+
+def _strides(sizes: tuple[int, ...]) -> np.ndarray:
+    """How far apart neighbours along each axis are in the flat tensor."""
+    return np.asarray([math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))], np.int64)
+
+
+def _flat(rw: Rewriter, x: Value) -> Value:
+    return rw.op("Reshape", x, np.asarray([-1], np.int64))
+
+
+def _counted(rw: Rewriter, indices: Value, size: int | np.ndarray) -> Value:
+    """Indices as 64-bit integers, those from the end counted from the front."""
+    wide = indices if indices.dtype == TensorProto.INT64 else rw.op("Cast", indices, to=TensorProto.INT64)
+    known = wide.const()
+    if known is not None and (known >= 0).all():
+        return wide
+    negative = rw.op("Cast", rw.op("Less", wide, np.asarray(0, np.int64)), to=TensorProto.INT64)
+    return rw.op("Add", wide, rw.op("Mul", negative, np.asarray(size, np.int64)))
+
+
+@down(11, "GatherElements")
+def elements_of_a_flat_tensor(node: Node, change: Change, rw: Rewriter) -> None:
+    """Each element by its position in the flat tensor."""
+    x, indices = node.operand(0), node.operand(1)
+    places = _positions(rw, x, indices, x.axis(node.attr("axis", 0)))
+    rw.replace(node, [rw.op("Gather", _flat(rw, x), places)])
+
+
+def _positions(rw: Rewriter, x: Value, indices: Value, axis: int) -> Value:
+    """Where in the flat tensor the elements are that indices along an axis mean."""
+    sizes, shape = x.sizes(), indices.sizes()
+    strides, grid = _strides(sizes), np.indices(shape, dtype=np.int64)
+    others = np.asarray(sum(grid[a] * strides[a] for a in range(len(sizes)) if a != axis), np.int64)
+    along = rw.op("Mul", _counted(rw, indices, sizes[axis]), np.asarray(strides[axis]))
+    return rw.op("Add", along, np.broadcast_to(others, shape).copy())
+
+
+@down(12, "GatherND")
+def batches_by_position(node: Node, change: Change, rw: Rewriter) -> Step:
+    """Batches are axes whose index counts up."""
+    batches = node.attr("batch_dims", 0)
+    if not batches:
+        return automatic.down(node, change, rw)
+    x, indices = node.operand(0), node.operand(1)
+    sizes, shape = x.sizes(), indices.sizes()
+    grid = np.indices((*shape[:-1], 1), dtype=np.int64)[:batches]
+    counts = [np.broadcast_to(each, (*shape[:-1], 1)).copy() for each in grid]
+    wide = _counted(rw, indices, np.asarray(sizes[batches : batches + shape[-1]]))
+    rw.replace(node, [rw.op("GatherND", x, rw.op("Concat", *counts, wide, axis=-1))])
+    return None
+
+
+@down(11, "GatherND")
+def slices_of_a_flat_tensor(node: Node, change: Change, rw: Rewriter) -> None:
+    """Each slice by its position among all."""
+    x, indices = node.operand(0), node.operand(1)
+    count = indices.size(-1)
+    flat, position = _slices(rw, x, indices, count)
+    rw.replace(node, [rw.op("Gather", flat, position)])
+
+
+def _slices(rw: Rewriter, x: Value, indices: Value, count: int) -> tuple[Value, Value]:
+    """A value whose first axes are one, and the positions along it that indices of several axes mean."""
+    sizes = x.sizes()
+    if not 0 < count <= len(sizes):
+        raise Decline("{} indices for {} axes", count, len(sizes))
+    flat = rw.op("Reshape", x, np.asarray([math.prod(sizes[:count]), *sizes[count:]], np.int64))
+    wide = _counted(rw, indices, np.asarray(sizes[:count], np.int64))
+    steps = rw.op("Mul", wide, _strides(sizes[:count]))
+    return flat, rw.op("ReduceSum", steps, axes=[len(indices.dims()) - 1], keepdims=0)
+
+
+@down(11, "ScatterND")
+def slices_scattered(node: Node, change: Change, rw: Rewriter) -> None:
+    """Each slice, flat, goes to its position among all."""
+    x, indices, updates = node.operand(0), node.operand(1), node.operand(2)
+    count, sizes = indices.size(-1), x.sizes()
+    rows, width = math.prod(sizes[:count]), math.prod(sizes[count:])
+    number = math.prod(indices.sizes()[:-1])
+    _, position = _slices(rw, x, indices, count)
+    table = rw.op("Reshape", x, np.asarray([rows, width], np.int64))
+    column = rw.op("Reshape", position, np.asarray([number, 1], np.int64))
+    wide = rw.op("Expand", column, np.asarray([number, width], np.int64))
+    written = rw.op("Reshape", updates, np.asarray([number, width], np.int64))
+    result = rw.op("ScatterElements", table, wide, written, axis=0)
+    rw.replace(node, [rw.op("Reshape", result, np.asarray(sizes, np.int64))])
+
+
+@down(24, "TensorScatter")
+def written_at_positions(node: Node, change: Change, rw: Rewriter) -> None:
+    """What is written goes to rows of the cache, from an index for each batch on, round its end where that is asked."""
+    x, updates = node.operand(0), node.operand(1)
+    sizes, shape = x.sizes(), updates.sizes()
+    axis = x.axis(node.attr("axis", -2))
+    grid = np.indices(shape, dtype=np.int64)
+    start = node.input(2)
+    rows: Value | np.ndarray = grid[axis]
+    if start is not None:
+        behind = np.asarray([-1] + [1] * (len(shape) - 1), np.int64)
+        rows = rw.op("Add", rw.op("Reshape", start, behind), grid[axis])
+        if node.attr("mode", "linear") == "circular":
+            rows = rw.op("Mod", rows, np.asarray(sizes[axis], np.int64))
+    rw.replace(node, [rw.op("ScatterElements", x, rows, updates, axis=axis)])
+
+
+@down(9, "Where")
+def gathered_of_two(node: Node, change: Change, rw: Rewriter) -> None:
+    """Integers are multiplied by 0 and 1; anything else is gathered from both operands, behind one another.
+
+    So no infinity and no NaN comes through that is not chosen.
+    """
+    chosen, x, y = (node.operand(index) for index in range(3))
+    if x.dtype == TensorProto.BOOL:
+        left, right = rw.op("And", chosen, x), rw.op("And", rw.op("Not", chosen), y)
+        rw.replace(node, [rw.op("Or", left, right)])
+        return
+    if x.dtype in _COMPUTED:
+        factor = rw.op("Cast", chosen, to=x.dtype)
+        other = rw.op("Sub", number_like(x, 1), factor)
+        rw.replace(node, [rw.op("Add", rw.op("Mul", factor, x), rw.op("Mul", other, y))])
+        return
+    sizes = node.result.sizes()
+    count, shape = math.prod(sizes), np.asarray(sizes, np.int64)
+    both = rw.op("Concat", *(_flat(rw, rw.op("Expand", each, shape)) for each in (x, y)), axis=0)
+    second = rw.op("Cast", rw.op("Not", chosen), to=TensorProto.INT64)
+    places = np.arange(count, dtype=np.int64).reshape(sizes)
+    rw.replace(node, [rw.op("Gather", both, rw.op("Add", rw.op("Mul", second, np.asarray(count)), places))])
+
+
+@down(14, "Trilu")
+def triangle(node: Node, change: Change, rw: Rewriter) -> None:
+    """What is outside of the triangle is chosen to be 0; which that is follows from the numbers of rows and columns."""
+    x, shift = node.operand(0), node.input(1)
+    upper = node.attr("upper", 1)
+    dims = x.dims()
+    if x.dtype is None or len(dims) < 2:
+        raise Decline("the element type of {} is not known", x.name)
+    zero = number_like(x, 0)
+    rows, columns = dims[-2:]
+    if isinstance(rows, int) and isinstance(columns, int):
+        apart: Value | np.ndarray = np.arange(columns) - np.arange(rows)[:, None]
+    else:
+        shape = rw.op("Shape", x)
+        sizes = [rw.op("Gather", shape, np.asarray(axis, np.int64)) for axis in (-2, -1)]
+        down_, right = (rw.op("Range", np.asarray(0, np.int64), size, np.asarray(1, np.int64)) for size in sizes)
+        apart = rw.op("Sub", right, rw.op("Unsqueeze", down_, axes=[1]))
+    by = 0 if shift is None else shift.integer() if shift.is_const else None
+    if isinstance(apart, np.ndarray) and by is not None:
+        keep: Value | np.ndarray = apart >= by if upper else apart <= by
+    else:
+        given = shift if by is None else np.asarray(by, np.int64)
+        keep = rw.op("GreaterOrEqual" if upper else "LessOrEqual", apart, given)
+    rw.replace(node, [rw.op("Where", keep, x, zero)])
+
+
+@down(11, "CumSum")
+def summed_by_a_triangle(node: Node, change: Change, rw: Rewriter) -> None:
+    """Sums of integers along an axis of known size are a product with a triangle of ones.
+
+    Of floats, where an infinity times 0 is none, each element is added to the one 1, 2, 4 and so on behind.
+    """
+    x = node.operand(0)
+    axis, rank = x.axis(node.operand(1).integer()), len(x.dims())
+    size = x.size(axis)
+    if x.dtype in FLOAT_TYPES:
+        rw.replace(node, [_doubled(rw, x, axis, size, node)])
+        return
+    ones = np.triu(np.ones((size, size)), 1 if node.attr("exclusive", 0) else 0)
+    weights = (ones.T if node.attr("reverse", 0) else ones).astype(number_like(x, 0).dtype)
+    if axis == rank - 1 and rank > 1:
+        rw.replace(node, [rw.op("MatMul", x, weights)])
+        return
+    if rank == 1:
+        wide = rw.op("MatMul", rw.op("Unsqueeze", x, axes=[0]), weights)
+        rw.replace(node, [rw.op("Squeeze", wide, axes=[0])])
+        return
+    perm = [each for each in range(rank) if each != axis] + [axis]
+    back = [perm.index(each) for each in range(rank)]
+    last = rw.op("MatMul", rw.op("Transpose", x, perm=perm), weights)
+    rw.replace(node, [rw.op("Transpose", last, perm=back)])
+
+
+def _doubled(rw: Rewriter, x: Value, axis: int, size: int, node: Node) -> Value:
+    """Sums of 1, 2, 4 and more elements, until they reach from end to end."""
+    backward, rank = node.attr("reverse", 0), len(x.dims())
+
+    def moved(value: Value, by: int) -> Value:
+        starts, ends = ([by], [size]) if backward else ([0], [size - by])
+        kept = rw.op("Slice", value, starts=starts, ends=ends, axes=[axis])
+        pads = [0] * (2 * rank)
+        pads[axis + (rank if backward else 0)] = by
+        return rw.op("Pad", kept, pads=pads)
+
+    result = moved(x, 1) if node.attr("exclusive", 0) and size else x
+    reach = 1
+    while reach < size:
+        result = rw.op("Add", result, moved(result, reach))
+        reach *= 2
+    return rw.op("Identity", x) if result is x else result
+
+
+@down(26, "CumProd")
+def multiplied_step_by_step(node: Node, change: Change, rw: Rewriter) -> None:
+    """Products along a short axis, one after the other."""
+    x = node.operand(0)
+    axis = x.axis(node.operand(1).integer())
+    size = x.size(axis)
+    if not 0 < size <= _UNROLLED:
+        raise Decline("there is no CumProd before opset 26, and the axis has {} elements", size)
+    order = range(size) if not node.attr("reverse", 0) else range(size - 1, -1, -1)
+    parts = [rw.op("Slice", x, starts=[at], ends=[at + 1], axes=[axis]) for at in order]
+    if node.attr("exclusive", 0):
+        first = rw.op("Add", rw.op("Mul", parts[0], number_like(x, 0)), number_like(x, 1))
+        if x.dtype in FLOAT_TYPES:
+            shape = [each if isinstance(each, int) else None for each in x.dims()]
+            if None in shape:
+                raise Decline("the shape of {} is not known", x.name)
+            shape[axis] = 1
+            ones = np.ones([each for each in shape if each is not None], number_like(x, 0).dtype)
+            first = rw.op("Identity", ones)
+        parts = [first, *parts[:-1]]
+    found = [parts[0]]
+    for part in parts[1:]:
+        found.append(rw.op("Mul", found[-1], part))
+    rw.replace(node, [rw.op("Concat", *(found if order.step > 0 else found[::-1]), axis=axis)])
+
+
+@down(9, "EyeLike")
+def unit_matrix(node: Node, change: Change, rw: Rewriter) -> None:
+    """A constant, where the shape is known."""
+    x = node.operand(0)
+    rows, columns = x.sizes()
+    kind = number_like(node.result, 0).dtype
+    rw.replace(node, [rw.op("Identity", np.eye(rows, columns, node.attr("k", 0), kind))])
+
+
+_ONE_BY_ONE = """
+<opset_import: ["" : 16], domain: "written.out">
+ScatterND (data, indices, updates) => (result) {{
+  minus_one = Constant <value = int64[1] {{-1}}> ()
+  zero = Constant <value = int64[1] {{0}}> ()
+  one = Constant <value = int64 {{1}}> ()
+  far = Constant <value = int64[1] {{9223372036854775807}}> ()
+  of_indices = Shape (indices)
+  width = Slice (of_indices, minus_one, far, zero)
+  of_rows = Concat <axis = 0> (minus_one, width)
+  rows = Reshape (indices, of_rows)
+  of_flat = Shape (rows)
+  number = Gather <axis = 0> (of_flat, zero)
+  of_data = Shape (data)
+  of_slice = Slice (of_data, width, far, zero)
+  of_updates = Concat <axis = 0> (number, of_slice)
+  slices = Reshape (updates, of_updates)
+  result = Loop (number, , data) <body = one_by_one (int64 at, bool on, before) => (bool again, after) {{
+    again = Identity (on)
+    place = Reshape (at, minus_one)
+    row = Gather <axis = 0> (rows, place)
+    slice = Gather <axis = 0> (slices, place)
+    old = GatherND (before, row)
+    new = {op} (old, slice)
+    after = ScatterND (before, row, new)
+  }}>
+}}
+"""
+
+
+@down(16, "ScatterND")
+@down(18, "ScatterND")
+def scattered_one_by_one(node: Node, change: Change, rw: Rewriter) -> Step:
+    """Where places may be written more than once, a loop goes over the updates."""
+    reduction = node.attr("reduction", "none")
+    if reduction == "none" or (change.version == 18 and reduction in ("add", "mul")):
+        return automatic.down(node, change, rw)
+    op_type = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}[reduction]
+    write_body(node, onnx.parser.parse_function(_ONE_BY_ONE.format(op=op_type)), rw)
+    return None
+
+
+@down(16, "ScatterElements")
+@down(18, "ScatterElements")
+def elements_as_slices(node: Node, change: Change, rw: Rewriter) -> Step:
+    """What is reduced goes by its positions in the flat tensor."""
+    reduction = node.attr("reduction", "none")
+    if reduction == "none" or (change.version == 18 and reduction in ("add", "mul")):
+        return automatic.down(node, change, rw)
+    x, indices, updates = node.operand(0), node.operand(1), node.operand(2)
+    places = rw.op("Unsqueeze", _flat(rw, _positions(rw, x, indices, x.axis(node.attr("axis", 0)))), axes=[1])
+    flat = rw.op("ScatterND", _flat(rw, x), places, _flat(rw, updates), reduction=reduction)
+    rw.replace(node, [rw.op("Reshape", flat, np.asarray(x.sizes(), np.int64))])
+    return None

@@ -1,0 +1,158 @@
+"""Layers of networks: softmax and its axis, normalization, dropout, products with a bias."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.opsets import automatic
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.registry import down, up
+from graphopt.rewrite import Rewriter
+
+_SOFTMAX = ("Hardmax", "LogSoftmax", "Softmax")
+
+
+@up(13, *_SOFTMAX)
+def along_one_axis(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """All axes from `axis` on were one: where it is not the last, the value is made flat around it."""
+    x, axis = node.operand(0), node.attr("axis", 1)
+    yield
+    if x.rank is not None and axis in (-1, x.rank - 1):
+        rw.set_attr(node, axis=axis)
+        return
+    flat = rw.op(node.op_type, rw.op("Flatten", x, axis=axis), axis=1)
+    rw.replace(node, [rw.op("Reshape", flat, rw.op("Shape", x))])
+
+
+@down(13, *_SOFTMAX)
+def over_the_last_axis(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """An axis that is not the last is brought there."""
+    x, axis = node.operand(0), node.attr("axis", -1)
+    if axis != -1 and x.axis(axis) != len(x.dims()) - 1:
+        perm = list(range(len(x.dims())))
+        perm[axis], perm[-1] = perm[-1], perm[axis]
+        last = rw.op(node.op_type, rw.op("Transpose", x, perm=perm), axis=-1)
+        rw.replace(node, [rw.op("Transpose", last, perm=perm)])
+        return
+    yield
+    rw.set_attr(node, axis=axis)
+
+
+@up(14, "BatchNormalization")
+def training_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Whoever used more than one output meant training."""
+    used = [index for index, value in enumerate(node.outputs) if value is not None and value.uses]
+    if used in ([], [0]):
+        yield from automatic.up(node, change, rw)
+        return
+    if max(used) > 2:
+        raise Decline("saved_mean and saved_var went with opset 14")
+    yield
+    attrs = {**node.attrs, "training_mode": 1}
+    rw.replace(node, rw.outputs(3, "BatchNormalization", *node.inputs, **attrs))
+
+
+@down(14, "BatchNormalization")
+def training_written_out(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Training normalizes by the moments of the batch."""
+    if not node.attr("training_mode", 0):
+        yield from automatic.down(node, change, rw)
+        return
+    x, scale, bias, mean, variance = (node.operand(i) for i in range(5))
+    rank = len(x.dims())
+    if x.dtype is None or not x.dtype == scale.dtype == mean.dtype:
+        raise Decline("its operands have different element types")
+    kind = tensor_dtype_to_np_dtype(x.dtype)
+    axes, behind = [0, *range(2, rank)], list(range(1, rank - 1))
+
+    def of_channels(value: Value) -> Value:
+        return rw.op("Unsqueeze", value, axes=behind) if behind else value
+
+    middle = rw.op("ReduceMean", x, axes=axes, keepdims=0)
+    centred = rw.op("Sub", x, of_channels(middle))
+    spread = rw.op("ReduceMean", rw.op("Mul", centred, centred), axes=axes, keepdims=0)
+    deviation = rw.op("Sqrt", rw.op("Add", spread, np.asarray(node.attr("epsilon"), kind)))
+    factor = rw.op("Div", scale, deviation)
+    y = rw.op("Add", rw.op("Mul", centred, of_channels(factor)), of_channels(bias))
+    momentum = node.attr("momentum")
+    running = [
+        rw.op("Add", rw.op("Mul", old, np.asarray(momentum, kind)), rw.op("Mul", new, np.asarray(1 - momentum, kind)))
+        for old, new in ((mean, middle), (variance, spread))
+    ]
+    rw.replace(node, [y, *running][: len(node.outputs)])
+
+
+@up(10, "Dropout")
+def mask_of_truths(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The mask was of numbers."""
+    mask = node.output(1)
+    yield
+    if mask is not None and mask.uses:
+        y, truths = rw.outputs(2, "Dropout", *node.inputs, **node.attrs)
+        rw.replace(node, [y, rw.op("Cast", truths, to=mask.dtype or node.operand(0).dtype)])
+
+
+@down(10, "Dropout")
+def mask_of_numbers(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The mask, which says nothing in inference, was of numbers."""
+    if (mask := node.output(1)) is not None and mask.uses:
+        all_pass(node, rw)
+        return
+    yield from automatic.down(node, change, rw)
+
+
+def all_pass(node: Node, rw: Rewriter) -> None:
+    """In inference the mask lets everything through."""
+    shape = rw.op("Shape", node.operand(0))
+    truths = rw.op("ConstantOfShape", shape, value=np.ones(1, np.bool_))
+    rw.replace(node, [rw.op("Dropout", *node.inputs, **node.attrs), truths])
+
+
+@down(12, "Dropout")
+def inference_of_dropout(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The ratio says nothing in inference; training is random."""
+    training = node.input(2)
+    if training is not None and (training.const() is None or training.array().any()):
+        ratio = node.input(1)
+        if ratio is None or ratio.const() is None or ratio.array().any():
+            raise Decline("training_mode came with opset 12")
+    if (mask := node.output(1)) is not None and mask.uses:
+        all_pass(node, rw)
+        return
+    given = node.input(1)
+    number = None if given is None or not given.is_const else node.number("ratio")
+    yield
+    rw.set_inputs(node, {1: None, 2: None}, ratio=number, seed=None)
+
+
+@down(11, "Gemm")
+def bias_of_zero(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The bias has to be there."""
+    if node.input(2) is None:
+        dtype = node.operand(0).dtype
+        if dtype is None:
+            raise Decline("the element type of {} is not known", node.operand(0).name)
+        rw.set_input(node, 2, np.zeros((), tensor_dtype_to_np_dtype(dtype)))
+    yield from automatic.down(node, change, rw)
+
+
+@down(14, "GRU", "LSTM", "RNN")
+def time_first(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """A batch that comes first is brought behind the time."""
+    if not node.attr("layout", 0):
+        yield from automatic.down(node, change, rw)
+        return
+    inputs = list(node.inputs)
+    for index in (0, 5, 6):
+        value = node.input(index)
+        if value is not None:
+            inputs[index] = rw.op("Transpose", value, perm=(1, 0, 2))
+    attrs = {name: value for name, value in node.attrs.items() if name != "layout"}
+    results = rw.outputs(len(node.outputs), node.op_type, *inputs, **attrs)
+    perms = [(2, 0, 1, 3), (1, 0, 2), (1, 0, 2)]
+    rw.replace(node, [rw.op("Transpose", each, perm=perm) for each, perm in zip(results, perms, strict=False)])

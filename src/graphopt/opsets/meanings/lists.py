@@ -1,0 +1,210 @@
+"""Lists of axes, starts, ends and sizes: what became an operand, and what counts from the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators import Slice, Split
+from graphopt.operators.reduce import REDUCTIONS
+from graphopt.opsets import automatic
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.registry import down, up
+from graphopt.opsets.types import lacking
+from graphopt.rewrite import Rewriter
+
+
+@down(
+    11, "ArgMax", "ArgMin", "Compress", "Concat", "Flatten", "Gather", "Hardmax", "LogSoftmax", "OneHot",
+    "ScatterElements", "Softmax", "Split", "Squeeze", "Unsqueeze", *REDUCTIONS,
+)  # fmt: skip
+def counted_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Before opset 11 axes count from the front."""
+    name = "axes" if "axes" in node.attrs else "axis"
+    stated = node.attrs.get(name, node.attr(name))
+    listed = stated if isinstance(stated, tuple) else (stated,)
+    if stated is not None and any(axis < 0 for axis in listed):
+        more = len(listed) if node.op_type == "Unsqueeze" else int(node.op_type == "OneHot")
+        rank = len(node.operand(0).dims()) + more
+        axes = tuple(axis + rank if axis < 0 else axis for axis in listed)
+        rw.set_attr(node, **{name: axes if isinstance(stated, tuple) else axes[0]})
+    if node.op_type == "ScatterElements":
+        yield
+        rw.replace(node, [rw.op("Scatter", *node.inputs, **node.attrs)])
+    else:
+        yield from automatic.down(node, change, rw)
+
+
+@up(11, "Scatter")
+def called_scatter_elements(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """It has another name."""
+    yield
+    rw.replace(node, [rw.op("ScatterElements", *node.inputs, **node.attrs)])
+
+
+@down(11, "Slice")
+def axes_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Before opset 11 the axes count from the front."""
+    axes = node.ints("axes") if node.input(3) is not None else None
+    if axes and min(axes) < 0:
+        x = node.operand(0)
+        rw.set_inputs(node, {3: np.asarray([x.axis(axis) for axis in axes], np.int64)})
+    yield from automatic.down(node, change, rw)
+
+
+@down(10, "Slice")
+def without_steps(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """What is taken in steps is gathered, where the size of the axis is known."""
+    x, steps = node.operand(0), node.ints("steps")
+    if steps is None:
+        yield from automatic.down(node, change, rw)
+        return
+    if set(steps) - {1}:
+        result = x
+        for axis, cut in Slice.of(node).cuts.items():
+            positions = np.asarray(cut.positions(x.size(axis)), np.int64)
+            result = rw.op("Gather", result, positions, axis=axis)
+        rw.replace(node, [result])
+        return
+    rw.set_input(node, 4, None)
+    yield from automatic.down(node, change, rw)
+
+
+@up(18, "Split")
+def number_of_parts(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Equal parts are counted."""
+    yield
+    if node.input(1) is None:
+        rw.set_attr(node, num_outputs=len(node.outputs))
+
+
+@down(18, "Split")
+def sizes_of_parts(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Parts of which the last is smaller are stated one by one."""
+    sizes = None
+    if node.attrs.get("num_outputs") is not None:
+        sizes = Split.of(node).sizes
+        rw.set_attr(node, num_outputs=None)
+    yield
+    if sizes is not None and len(set(sizes)) > 1:
+        rw.set_input(node, 1, np.asarray(sizes, np.int64))
+
+
+_OF_NOTHING = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log"}
+
+
+@down(18, *(REDUCTIONS - {"ReduceSum"}))
+@down(13, "ReduceSum")
+def reduces_nothing(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """That an empty list of axes means none of them cannot be said before."""
+    axes = node.ints("axes")
+    if not axes and node.attr("noop_with_empty_axes", 0):
+        x = node.operand(0)
+        if node.op_type == "ReduceSumSquare":
+            rw.replace(node, [rw.op("Mul", x, x)])
+        else:
+            rw.replace(node, [rw.op(_OF_NOTHING.get(node.op_type, "Identity"), x)])
+        return
+    if axes is not None and not axes:
+        rw.set_input(node, 1, None)
+    if "noop_with_empty_axes" in node.attrs:
+        rw.set_attr(node, noop_with_empty_axes=None)
+    yield from automatic.down(node, change, rw)
+
+
+@down(13, "Squeeze", "Unsqueeze")
+def axes_by_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Axes that are computed still leave a shape that may be known."""
+    axes = node.input(1)
+    if axes is not None and not axes.is_const:
+        shape = node.result.shape
+        if shape is None or any(not isinstance(dim, int) for dim in shape):
+            raise Decline("{} is not constant", axes.name)
+        rw.replace(node, [rw.op("Reshape", node.operand(0), np.asarray(shape, np.int64))])
+        return
+    yield from automatic.down(node, change, rw)
+
+
+@down(14, "Reshape")
+def empty_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Before, 0 copies a size: in a shape that is computed it becomes -1, which an empty tensor makes 0 again."""
+    if not node.attr("allowzero", 0):
+        yield from automatic.down(node, change, rw)
+        return
+    shape = node.operand(1)
+    if not shape.is_const:
+        zero, rest = np.asarray(0, np.int64), np.asarray(-1, np.int64)
+        target = rw.op("Where", rw.op("Equal", shape, zero), rest, shape)
+        rw.replace(node, [rw.op("Reshape", node.operand(0), target)])
+        return
+    if 0 in shape.ints():
+        raise Decline("allowzero=1 came with opset 14, and a size is 0")
+    yield
+    rw.set_attr(node, allowzero=None)
+
+
+@down(15, "Shape")
+def part_of_a_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Some axes of a shape are cut out of it."""
+    start, end = node.attrs.get("start", 0), node.attrs.get("end")
+    if not start and end is None:
+        yield from automatic.down(node, change, rw)
+        return
+    whole = rw.op("Shape", node.operand(0))
+    ends = [np.iinfo(np.int64).max if end is None else end]
+    rw.replace(node, [rw.op("Slice", whole, starts=[start], ends=ends, axes=[0])])
+
+
+@down(10, "TopK")
+def number_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The number is an attribute."""
+    count = node.operand(1).integer()
+    yield
+    rw.set_inputs(node, {1: None}, k=count)
+
+
+@down(11, "TopK")
+def largest_first(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The smallest are the largest of the negative numbers; the sorted ones are as good as any order."""
+    x, smallest = node.operand(0), not node.attr("largest", 1)
+    if any(True for _ in lacking(node, change.before)):  # type: ignore[arg-type]  # the standard had it
+        yield from automatic.down(node, change, rw)
+        return
+    if smallest:
+        axis = node.attr("axis", -1)
+        values, indices = rw.outputs(2, "TopK", rw.op("Neg", x), node.operand(1), axis=axis)
+        rw.replace(node, [rw.op("Neg", values), indices])
+        return
+    yield
+    rw.set_attr(node, largest=None, sorted=None)
+
+
+@down(12, "ArgMax", "ArgMin")
+def last_of_equals(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The last of equal numbers is the first from behind."""
+    if not node.attr("select_last_index", 0):
+        yield from automatic.down(node, change, rw)
+        return
+    x, axis = node.operand(0), node.attr("axis", 0)
+    backward = rw.op("Slice", x, starts=[-1], ends=[np.iinfo(np.int64).min], axes=[axis], steps=[-1])
+    found = rw.op(node.op_type, backward, axis=axis, keepdims=node.attr("keepdims", 1))
+    last = rw.op("Sub", _size(rw, x, axis), np.asarray([1], np.int64))
+    if node.result.rank == 0:
+        last = rw.op("Squeeze", last, axes=[0])
+    rw.replace(node, [rw.op("Sub", last, found)])
+
+
+def _size(rw: Rewriter, x: Value, axis: int) -> Any:
+    """The number of elements along an axis, as a list of one."""
+    return rw.op("Gather", rw.op("Shape", x), np.asarray([axis], np.int64))
+
+
+@up(9, "Scan")
+@down(9, "Scan")
+def over_batches(node: Node, change: Change, rw: Rewriter) -> None:
+    """Until opset 8 it goes over each sequence of a batch by itself."""
+    raise Decline("Scan goes over batches until opset 8")

@@ -1,0 +1,123 @@
+"""Constants, padding and broadcasting: operators that move what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Tensor, Value
+from graphopt.operators import Pad
+from graphopt.opsets import automatic
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.registry import down
+from graphopt.opsets.types import lacking
+from graphopt.rewrite import Rewriter
+
+
+@down(25, "Constant")
+@down(24, "Constant")
+@down(23, "Constant")
+@down(21, "Constant")
+@down(19, "Constant")
+@down(13, "Constant")
+@down(9, "Constant")
+def as_initializer(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """A constant of a type that a `Constant` cannot hold is an initializer."""
+    if change.before is None or not any(True for _ in lacking(node, change.before)):
+        yield from automatic.down(node, change, rw)
+        return
+    tensor = node.constant_tensor()
+    if tensor is None:
+        raise Decline("it is sparse")
+    _stand_for(node, rw.constant(tensor), rw)
+
+
+@down(12, "Constant")
+def as_tensor(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Numbers and lists are stated as a tensor."""
+    tensor = node.constant_tensor()
+    if tensor is None:
+        yield from automatic.down(node, change, rw)
+        return
+    yield
+    rw.set_attr(node, **{**dict.fromkeys(node.attrs), "value": tensor})
+
+
+@down(11, "Constant")
+def as_dense(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """What is sparse is stated in full."""
+    sparse = node.attrs.get("sparse_value")
+    if sparse is None:
+        yield from automatic.down(node, change, rw)
+        return
+    proto = sparse.sparse_tensor
+    values, indices = (onnx.numpy_helper.to_array(_plain(each)) for each in (proto.values, proto.indices))
+    dense = np.zeros(tuple(proto.dims), values.dtype)
+    dense[tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, dense.shape)] = values
+    yield
+    rw.set_attr(node, sparse_value=None, value=Tensor.from_array(dense))
+
+
+def _plain(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    return onnx.TensorProto.FromString(tensor.SerializeToString())
+
+
+def _stand_for(node: Node, value: Value, rw: Rewriter) -> None:
+    """Let a constant stand for what a node computes, by an `Identity` where a graph puts that out."""
+    rw.replace(node, [rw.op("Identity", value) if node.result.output_count else value])
+
+
+@down(9, "ConstantOfShape")
+def expanded(node: Node, change: Change, rw: Rewriter) -> None:
+    """One number, expanded."""
+    stated = node.attrs.get("value")
+    number = stated.array() if isinstance(stated, Tensor) else np.zeros(1, np.float32)
+    rw.replace(node, [rw.op("Expand", rw.constant(number), node.operand(0))])
+
+
+@down(8, "Expand")
+def tiled(node: Node, change: Change, rw: Rewriter) -> None:
+    """Axes of size 1 are repeated as often as the shape says."""
+    x, shape = node.operand(0), node.operand(1)
+    sizes, length = x.sizes(), shape.size(0)
+    if len(sizes) < length:
+        x = rw.op("Unsqueeze", x, axes=range(length - len(sizes)))
+        sizes = (1,) * (length - len(sizes)) + sizes
+    elif length < len(sizes):
+        shape = rw.op("Concat", np.ones(len(sizes) - length, np.int64), shape, axis=0)
+    ones = np.asarray([size == 1 for size in sizes], np.int64)
+    if not ones.size:
+        _stand_for(node, x, rw)
+        return
+    repeats = rw.op("Add", rw.op("Mul", shape, ones), 1 - ones)
+    rw.replace(node, [rw.op("Tile", x, repeats)])
+
+
+@down(18, "Pad")
+def pads_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Pads of some axes are pads of all."""
+    if node.input(3) is not None:
+        pad = Pad.of(node, len(node.operand(0).dims()))
+        rw.set_inputs(node, {1: np.asarray(pad.before + pad.after, np.int64), 3: None})
+    yield from automatic.down(node, change, rw)
+
+
+@down(19, "Pad")
+def wrapped(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """What goes round is gathered."""
+    if node.attr("mode", "constant") != "wrap":
+        yield from automatic.down(node, change, rw)
+        return
+    pad = Pad.of(node, len(node.operand(0).dims()))
+    result = pad.x
+    for axis, (before, after) in enumerate(zip(pad.before, pad.after, strict=True)):
+        if before or after:
+            size = pad.x.size(axis)
+            positions = np.arange(-before, size + after, dtype=np.int64) % size
+            result = rw.op("Gather", result, positions, axis=axis)
+    if result is pad.x:
+        raise Decline("it pads nothing")
+    rw.replace(node, [result])

@@ -1,0 +1,115 @@
+"""Pools: windows that end behind the padding, and windows with gaps."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators import Pool
+from graphopt.opsets import automatic
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.registry import Step, down, number_like, typed
+from graphopt.rewrite import Rewriter
+
+_MOST_CELLS = 128
+"""Windows with gaps of more elements are not written out one by one."""
+
+
+@down(10, "AveragePool", "MaxPool")
+@down(18, "LpPool")
+@down(19, "AveragePool")
+def whole_windows(node: Node, change: Change, rw: Rewriter) -> Step:
+    """Windows with gaps are written out; what ends behind the padding is padded so that it does not."""
+    gaps = any(each != 1 for each in node.attr("dilations") or ())
+    if gaps:
+        _cell_by_cell(node, rw)
+        return None
+    if change.version in (10, 18) and node.attr("ceil_mode", 0):
+        _padded(node, rw)
+    if node.attrs.get("dilations") is not None:
+        rw.set_attr(node, dilations=None)
+    return automatic.down(node, change, rw)
+
+
+def _extents(pool: Pool) -> list[tuple[int, int, int]]:
+    """For each spatial axis its size, how many windows there are, and how far the last ends behind the padding."""
+    found = []
+    for axis, reach in enumerate(pool.reach):
+        size = pool.x.size(axis + 2)
+        whole, stride = size + pool.before[axis] + pool.after[axis], pool.strides[axis]
+        count = (whole - reach) // stride + 1
+        if pool.ceil:
+            count = -(-(whole - reach) // stride) + 1
+            if (count - 1) * stride >= size + pool.before[axis]:
+                count -= 1
+        found.append((size, count, (count - 1) * stride + reach - whole))
+    return found
+
+
+def _padded(node: Node, rw: Rewriter) -> None:
+    """State the padding that rounding up means."""
+    pool = _of(node)
+    if pool.same:
+        rw.set_attr(node, ceil_mode=None)
+        return
+    more = [max(extent[2], 0) for extent in _extents(pool)]
+    after = tuple(old + extra for old, extra in zip(pool.after, more, strict=True))
+    if any(more) and pool.op != "MaxPool" and (pool.counts_padding or pool.op == "LpPool"):
+        raise Decline("ceil_mode=1 counts padding that cannot be stated before")
+    if any(pad >= size for pad, size in zip(after, pool.kernel, strict=True)):
+        raise Decline("ceil_mode=1 would take a padding of a whole window")
+    rw.set_attr(node, ceil_mode=None, pads=pool.before + after, auto_pad=None)
+
+
+def _of(node: Node) -> Pool:
+    if (indices := node.output(1)) is not None and indices.uses:
+        raise Decline("Indices is used, and windows are written out")
+    return Pool.of(node)
+
+
+def _cell_by_cell(node: Node, rw: Rewriter) -> None:
+    """The cells of all windows, one place in the window after the other."""
+    pool = _of(node)
+    if pool.same or math.prod(pool.kernel) > _MOST_CELLS:
+        raise Decline("dilations={} cannot be written out", pool.dilations)
+    extents, x = _extents(pool), pool.x
+    op = typed(rw, x)
+    power = node.attr("p", 2)
+    if pool.op == "LpPool":
+        x = op("Pow", op("Abs", x), power)
+    before = (0, 0, *pool.before)
+    after = (0, 0, *(old + max(extent[2], 0) for old, extent in zip(pool.after, extents, strict=True)))
+    if any(before + after):
+        kind = number_like(pool.x, 0).dtype
+        low = -math.inf if kind.kind == "f" else np.iinfo(kind).min
+        x = rw.op("Pad", x, pads=before + after, constant_value=np.asarray(low if pool.op == "MaxPool" else 0, kind))
+    counts = [extent[1] for extent in extents]
+    cells = [_cell(rw, x, pool, counts, at) for at in itertools.product(*map(range, pool.kernel))]
+    result = rw.op("Max" if pool.op == "MaxPool" else "Sum", *cells)
+    if pool.op == "AveragePool":
+        result = rw.op("Div", result, _counted(pool, extents).astype(number_like(pool.x, 0).dtype))
+    rw.replace(node, [op("Pow", result, 1 / power) if pool.op == "LpPool" else result])
+
+
+def _counted(pool: Pool, extents: list[tuple[int, int, int]]) -> np.ndarray:
+    """By how many cells each window is divided: those in the image, or those that are not behind the padding."""
+    whole = np.ones((1, 1), np.int64)
+    for axis, (size, count, _) in enumerate(extents):
+        places = np.arange(count)[:, None] * pool.strides[axis] + np.arange(pool.kernel[axis]) * pool.dilations[axis]
+        low, high = (0, size + pool.before[axis] + pool.after[axis])
+        if not pool.counts_padding:
+            low, high = pool.before[axis], pool.before[axis] + size
+        inside = ((places >= low) & (places < high)).sum(axis=1)
+        whole = whole[..., None] * inside
+    return whole
+
+
+def _cell(rw: Rewriter, x: Value, pool: Pool, counts: list[int], at: tuple[int, ...]) -> Value:
+    starts = [place * apart for place, apart in zip(at, pool.dilations, strict=True)]
+    ends = [start + (count - 1) * stride + 1 for start, count, stride in zip(starts, counts, pool.strides, strict=True)]
+    axes = range(2, 2 + len(starts))
+    return rw.op("Slice", x, starts=starts, ends=ends, axes=list(axes), steps=pool.strides)

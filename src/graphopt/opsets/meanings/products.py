@@ -1,0 +1,99 @@
+"""Einstein sums as products of matrices, or, where they are none, as products of elements that are summed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from string import ascii_letters
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.registry import down
+from graphopt.rewrite import Rewriter
+
+_TERM = re.compile(r"[a-zA-Z]*(\.\.\.[a-zA-Z]*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A value whose axes have letters."""
+
+    value: Value
+    letters: str
+
+    def ordered(self, wanted: str, rw: Rewriter) -> Value:
+        """The value with its axes in another order, axes of size 1 where it has not got a letter."""
+        present = [letter for letter in wanted if letter in self.letters]
+        perm = [self.letters.index(letter) for letter in present]
+        result = self.value if perm == sorted(perm) else rw.op("Transpose", self.value, perm=perm)
+        missing = [place for place, letter in enumerate(wanted) if letter not in self.letters]
+        return rw.op("Unsqueeze", result, axes=missing) if missing else result
+
+    def without(self, kept: set[str], rw: Rewriter) -> _Term:
+        """The sum over all letters that are not kept."""
+        axes = [place for place, letter in enumerate(self.letters) if letter not in kept]
+        if not axes:
+            return self
+        letters = "".join(letter for letter in self.letters if letter in kept)
+        return _Term(rw.op("ReduceSum", self.value, axes=axes, keepdims=0), letters)
+
+
+@down(12, "Einsum")
+def product_of_two(node: Node, change: Change, rw: Rewriter) -> None:
+    """Two operands are multiplied as matrices, or element by element where more than one letter makes a side.
+
+    What one of them alone has, and nothing needs later, is summed before.
+    """
+    terms, out = _read(node)
+    while len(terms) > 1:
+        first, second, *rest = terms
+        later = set(out).union(*(set(term.letters) for term in rest))
+        terms = [_product(first, second, later, rw), *rest]
+    result = terms[0].without(set(out), rw).ordered(out, rw)
+    rw.replace(node, [rw.op("Identity", result) if result.name else result])
+
+
+def _read(node: Node) -> tuple[list[_Term], str]:
+    """The operands with their letters, and those of the result; dots become letters of their own."""
+    equation = str(node.attr("equation")).replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    texts = left.split(",")
+    operands = [node.operand(index) for index in range(len(node.inputs))]
+    if len(texts) != len(operands) or not all(_TERM.fullmatch(text) for text in (*texts, right)):
+        raise Decline("there is no Einsum before opset 12, and {} is not read", equation)
+    dotted = [len(x.dims()) - len(text) + 3 for x, text in zip(operands, texts, strict=True) if "..." in text]
+    fresh = [letter for letter in ascii_letters if letter not in equation][: max(dotted, default=0)]
+    found = []
+    for x, text in zip(operands, texts, strict=True):
+        count = len(x.dims()) - len(text) + 3
+        letters = text.replace("...", "".join(fresh[len(fresh) - count :]) if count else "")
+        if len(letters) != len(x.dims()) or len(set(letters)) < len(letters):
+            raise Decline("there is no Einsum before opset 12, and {} takes a diagonal", equation)
+        found.append(_Term(x, letters))
+    if arrow:
+        return found, right.replace("...", "".join(fresh))
+    every = left.replace("...", "")
+    return found, "".join(fresh) + "".join(sorted(each for each in set(every) - {","} if every.count(each) == 1))
+
+
+def _product(first: _Term, second: _Term, later: set[str], rw: Rewriter) -> _Term:
+    """The product of two, summed over the letters that nothing needs later."""
+    a = first.without(later | set(second.letters), rw)
+    b = second.without(later | set(a.letters), rw)
+    both = [letter for letter in a.letters if letter in b.letters]
+    summed = [letter for letter in both if letter not in later]
+    batch = "".join(letter for letter in both if letter in later)
+    rows = "".join(letter for letter in a.letters if letter not in both)
+    columns = "".join(letter for letter in b.letters if letter not in both)
+    if len(summed) == 1 and len(rows) <= 1 and len(columns) <= 1:
+        left, right = a.ordered(batch + rows + summed[0], rw), b.ordered(batch + summed[0] + columns, rw)
+        count = len(batch)
+        left = left if rows else rw.op("Unsqueeze", left, axes=[count])
+        right = right if columns else rw.op("Unsqueeze", right, axes=[count + 1])
+        product = rw.op("MatMul", left, right)
+        gone = [place for place, there in ((count, rows), (count + 1, columns)) if not there]
+        return _Term(rw.op("Squeeze", product, axes=gone) if gone else product, batch + rows + columns)
+    wanted = batch + rows + columns + "".join(summed)
+    term = _Term(rw.op("Mul", a.ordered(wanted, rw), b.ordered(wanted, rw)), wanted)
+    return term.without(later, rw)

@@ -1,0 +1,220 @@
+"""`Upsample` and `Resize`: one operator under two names, whose coordinates, sizes and axes came one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from graphopt.errors import Decline
+from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.opsets import automatic
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.registry import down, number_like, up
+from graphopt.rewrite import Rewriter
+
+_REGIONS_SINCE = 11
+"""The first opset that has coordinates, sizes and regions."""
+
+
+@up(10, "Upsample")
+def called_resize(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """It has another name."""
+    yield
+    rw.replace(node, [rw.op("Resize", *node.inputs, **node.attrs)])
+
+
+@down(10, "Resize")
+def called_upsample(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Before, images only became larger."""
+    if any(scale < 1 for scale in node.operand(1).array().reshape(-1)):
+        raise Decline("a scale is below 1, which came with opset 10")
+    yield
+    rw.replace(node, [rw.op("Upsample", *node.inputs, **node.attrs)])
+
+
+@up(11, "Resize")
+def coordinates_stated(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Until opset 10 no coordinate moves by half a pixel; the nearest is before, or in what gets smaller behind."""
+    x, scales = node.operand(0), node.operand(1)
+    nearest = "floor"
+    if node.attr("mode", "nearest") == "nearest":
+        smaller = {float(scale) < 1 for scale in scales.array().reshape(-1) if scale != 1}
+        if len(smaller) > 1:
+            raise Decline("it makes some axes larger and others smaller")
+        nearest = "ceil" if True in smaller else "floor"
+    yield
+    rw.set_inputs(
+        node, {0: x, 1: np.zeros(0, np.float32), 2: scales},
+        coordinate_transformation_mode="asymmetric", nearest_mode=nearest,
+    )  # fmt: skip
+
+
+@down(11, "Resize")
+def coordinates_by_default(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """What opset 10 does by itself."""
+    x, scales, sizes = node.operand(0), node.input(2), node.input(3)
+    mode = node.attr("mode", "nearest")
+    if sizes is not None:
+        factors = np.asarray([b / a for a, b in zip(x.sizes(), sizes.ints(), strict=True)], np.float32)
+    elif scales is not None:
+        factors = scales.array().reshape(-1)
+    else:
+        raise Decline("neither scales nor sizes are given")
+    if mode not in ("nearest", "linear"):
+        raise Decline("mode={} came with opset 11", mode)
+    coordinates = node.attr("coordinate_transformation_mode", "half_pixel")
+    if coordinates != "asymmetric":
+        raise Decline("coordinate_transformation_mode={} came with opset 11", coordinates)
+    nearest = node.attr("nearest_mode", "round_prefer_floor")
+    wanted = {"floor" if factor > 1 else "ceil" for factor in factors if factor != 1}
+    if mode == "nearest" and wanted - {nearest}:
+        raise Decline("nearest_mode={} came with opset 11", nearest)
+    if node.attr("exclude_outside", 0) and mode != "nearest":
+        raise Decline("exclude_outside=1 came with opset 11")
+    yield
+    given = scales if scales is not None and sizes is None else factors
+    rw.replace(node, [rw.op("Resize", x, given, mode=mode)])
+
+
+@down(13, "Resize")
+def operands_given(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """The region and the scales have to be there."""
+    empty = np.zeros(0, np.float32)
+    missing = {index: empty for index in (1, 2) if node.input(index) is None}
+    if missing:
+        rw.set_inputs(node, dict(missing))
+    yield from automatic.down(node, change, rw)
+
+
+@down(18, "Resize")
+def all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Scales and sizes of some axes are those of all."""
+    axes, policy = node.attrs.get("axes"), node.attr("keep_aspect_ratio_policy", "stretch")
+    x, scales, sizes = node.operand(0), node.input(2), node.input(3)
+    if policy != "stretch" and sizes is not None:
+        result = node.result.sizes()
+        rw.set_inputs(node, {3: np.asarray(result, np.int64)}, axes=None, keep_aspect_ratio_policy=None)
+        axes = None
+    if axes is not None:
+        places = [x.axis(axis) for axis in axes]
+        operands: dict[int, np.ndarray] = {}
+        if scales is not None:
+            full = np.ones(len(x.dims()), np.float32)
+            full[places] = scales.array().reshape(-1)
+            operands[2] = full
+        if sizes is not None:
+            whole = np.asarray([x.size(axis) if axis not in places else 0 for axis in range(len(x.dims()))], np.int64)
+            whole[places] = sizes.ints()
+            operands[3] = whole
+        roi = node.input(1)
+        if roi is not None and node.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
+            starts, ends = np.zeros(len(x.dims()), np.float32), np.ones(len(x.dims()), np.float32)
+            starts[places], ends[places] = np.split(roi.array().reshape(-1), 2)
+            operands[1] = np.concatenate([starts, ends])
+        rw.set_inputs(node, dict(operands), axes=None)
+    yield from automatic.down(node, change, rw)
+
+
+_MOST_TAPS = 64
+"""Elements of the image that one of the result is made of, along one axis."""
+
+_COMPLETE = 19
+"""The opset with all modes."""
+
+
+@down(19, "Resize")
+def other_coordinates(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Coordinates of opset 19 alone are left to what follows."""
+    yield from automatic.down(node, change, rw)
+
+
+@down(10, "Resize")
+@down(11, "Resize")
+@down(18, "Resize")
+@down(19, "Resize")
+def interpolated(node: Node, change: Change, rw: Rewriter) -> None:
+    """Axis by axis, each element is the sum of a few of the image, which ones and how much of each being known."""
+    x, opset = node.operand(0), node.graph.opset()
+    settings = _settings(node, opset)
+    scales, sizes = node.input(2 if opset >= _REGIONS_SINCE else 1), node.input(3)
+    given = scales if sizes is None else sizes
+    if given is None or not given.is_const:
+        raise Decline("{} is not constant", "a size" if given is None else given.name)
+    numbers = given.array().reshape(-1)
+    axes = node.attrs.get("axes") or range(len(x.dims()))
+    result = x
+    for axis, number in zip((x.axis(each) for each in axes), numbers, strict=True):
+        size = x.size(axis)
+        if (number == 1 and sizes is None) or (number == size and sizes is not None):
+            continue
+        # The length that corners are aligned by is a whole number; of a scale the evaluator takes the product as it is.
+        aligned = settings["coordinate_transformation_mode"] == "align_corners" and sizes is None
+        wanted = int(size * number) if aligned else number
+        weights = _weights(size, wanted, settings, by_size=aligned or sizes is not None)
+        result = _along(result, axis, weights, x, rw)
+    if result is x:
+        raise Decline("it leaves the size as it is")
+    rw.replace(node, [result])
+
+
+def _settings(node: Node, opset: int) -> dict[str, Any]:
+    """What of an image is taken where; until opset 10 without any choice."""
+    mode = node.attr("mode", "nearest")
+    if opset < _REGIONS_SINCE:
+        scales = node.operand(1).array()
+        nearest = "ceil" if (scales < 1).any() else "floor"
+        return {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
+    if node.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
+        raise Decline("coordinate_transformation_mode=tf_crop_and_resize came with opset 11")
+    if node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise Decline("keep_aspect_ratio_policy came with opset 18")
+    names = ("coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "nearest_mode", "antialias")
+    return {"mode": mode, **{name: value for name in names if (value := node.attr(name)) is not None}}
+
+
+def _weights(size: int, number: float, settings: dict[str, Any], *, by_size: bool) -> np.ndarray:
+    """How much of each element of an axis is in each of the result, by the standard's own evaluator."""
+    from onnx.reference import ReferenceEvaluator
+
+    inputs = ["x", "", "" if by_size else "n", "n" if by_size else ""]
+    node = helper.make_node("Resize", inputs, ["y"], **settings)
+    kinds = {"x": TensorProto.FLOAT, "n": TensorProto.INT64 if by_size else TensorProto.FLOAT, "y": TensorProto.FLOAT}
+    image, n, y = (helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items())
+    graph = helper.make_graph([node], "weights", [image, n], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _COMPLETE)])
+    operand = np.asarray([size if by_size else 1, number], np.int64 if by_size else np.float32)
+    feed = {"x": np.eye(size, dtype=np.float32), "n": operand}
+    found: Any = ReferenceEvaluator(model).run(None, feed)
+    return np.asarray(found[0]).T
+
+
+def _along(x: Value, axis: int, weights: np.ndarray, source: Value, rw: Rewriter) -> Value:
+    """The sums along an axis; one element alone is gathered, whatever its type."""
+    count = int((weights != 0).sum(axis=1).max())
+    if not 0 < count <= _MOST_TAPS:
+        raise Decline("each element is made of {}", count)
+    places = np.argsort(weights == 0, axis=1, kind="stable")[:, :count]
+    shares = np.take_along_axis(weights, places, axis=1)
+    # Where there are fewer, the first counts in parts: a weight of 0 would make NaN of an infinity.
+    more = shares == 0
+    places = np.where(more, places[:, :1], places)
+    shares = np.where(more, shares[:, :1], shares)
+    shares[:, 0] /= 1 + more.sum(axis=1)
+    shares[more] = np.broadcast_to(shares[:, :1], shares.shape)[more]
+    parts = []
+    for tap in range(count):
+        at, share = places[:, tap], shares[:, tap]
+        part = rw.op("Gather", x, at.astype(np.int64), axis=axis)
+        if (share != 1).any():
+            if source.dtype not in FLOAT_TYPES:
+                raise Decline("{} does not hold floats", source.name)
+            shape = [-1] + [1] * (len(source.dims()) - axis - 1)
+            part = rw.op("Mul", part, share.astype(number_like(source, 0).dtype).reshape(shape))
+        parts.append(part)
+    result = parts[0]
+    for part in parts[1:]:
+        result = rw.op("Add", result, part)
+    return result

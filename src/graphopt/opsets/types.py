@@ -1,0 +1,181 @@
+"""Element types that an older version of an operator lacks: another type that holds every number carries them through.
+
+Where values are only moved, any type that holds them does. Where they are compared, that type must keep their order;
+where integers are computed with, it must be an integer type, from which the cast back drops what overflowed. Halves
+are computed with as single floats and rounded at the end, which is how runtimes without kernels for halves compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import onnx
+from onnx import TensorProto, defs
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, TensorType, Value, ValueType
+from graphopt.ir.types import FLOAT_TYPES, type_name
+from graphopt.opsets.changes import Change, formal
+
+if TYPE_CHECKING:
+    from graphopt.rewrite import Rewriter
+
+T = TensorProto
+
+_WIDER: dict[int, tuple[int, ...]] = {
+    T.BOOL: (T.UINT8, T.INT32, T.FLOAT), T.INT8: (T.INT32, T.INT64, T.FLOAT), T.UINT8: (T.INT32, T.INT64, T.FLOAT),
+    T.INT16: (T.INT32, T.INT64, T.FLOAT), T.UINT16: (T.INT32, T.INT64, T.FLOAT), T.INT32: (T.INT64, T.DOUBLE),
+    T.UINT32: (T.INT64, T.DOUBLE), T.FLOAT16: (T.FLOAT, T.DOUBLE), T.BFLOAT16: (T.FLOAT, T.DOUBLE),
+    T.FLOAT: (T.DOUBLE,), T.INT4: (T.INT8, T.INT32, T.FLOAT), T.UINT4: (T.UINT8, T.INT32, T.FLOAT),
+    T.FLOAT8E4M3FN: (T.FLOAT16, T.FLOAT), T.FLOAT8E4M3FNUZ: (T.FLOAT16, T.FLOAT), T.FLOAT8E5M2: (T.FLOAT16, T.FLOAT),
+    T.FLOAT8E5M2FNUZ: (T.FLOAT16, T.FLOAT), T.FLOAT4E2M1: (T.FLOAT16, T.FLOAT),
+}  # fmt: skip
+"""Types that hold every number of a type, the narrowest first."""
+for _name, _wider in (("INT2", (T.INT8, T.INT32, T.FLOAT)), ("UINT2", (T.UINT8, T.INT32, T.FLOAT))):
+    if hasattr(T, _name):  # not before onnx 1.20
+        _WIDER[getattr(T, _name)] = _wider
+
+MOVING = frozenset(
+    {
+        "Compress", "Concat", "ConcatFromSequence", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten",
+        "Gather", "GatherElements", "GatherND", "Identity", "OneHot", "Pad", "Reshape", "ReverseSequence",
+        "Scatter", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose",
+        "Trilu", "Unsqueeze", "Upsample", "Where", "MaxUnpool",
+    }
+)  # fmt: skip
+"""Operators that only move what they read."""
+
+COMPARING = frozenset(
+    {
+        "Abs", "ArgMax", "ArgMin", "Clip", "DequantizeLinear", "Equal", "Greater", "GreaterOrEqual", "Less",
+        "LessOrEqual", "Max", "MaxPool", "Min", "NonZero", "ReduceMax", "ReduceMin", "Relu", "Shape", "Sign",
+        "Size", "TopK", "Unique",
+    }
+)  # fmt: skip
+"""Operators that tell which of two numbers is greater, and pass numbers on or tell where they are."""
+
+COUNTING = frozenset(
+    {
+        "Add", "CumSum", "Div", "MatMul", "Mod", "Mul", "Neg", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Sub",
+        "Sum", "Gemm", "Range",
+    }
+)  # fmt: skip
+"""Operators whose integer arithmetic is that of the wider type, but for what overflows."""
+
+_STATED = 1 << 26
+"""Bytes of a constant that is stated in the other type, instead of a cast of it."""
+
+_HALVES = (T.FLOAT16, T.BFLOAT16)
+
+
+def text(value_type: ValueType | None) -> str | None:
+    """A type as schemas write it, like `tensor(float)`; None when it is not known."""
+    if value_type is None:
+        return None
+    if isinstance(value_type, TensorType):
+        return f"tensor({type_name(value_type.dtype)})"
+    return _of_proto(value_type)
+
+
+def _of_proto(proto: onnx.TypeProto) -> str | None:
+    kind = proto.WhichOneof("value")
+    if kind == "tensor_type":
+        return f"tensor({type_name(proto.tensor_type.elem_type)})"
+    if kind in ("sequence_type", "optional_type"):
+        inner = _of_proto(getattr(proto, kind).elem_type)
+        return None if inner is None else f"{'seq' if kind == 'sequence_type' else 'optional'}({inner})"
+    return None
+
+
+def lacking(node: Node, schema: defs.OpSchema) -> Iterator[tuple[Value, defs.OpSchema.FormalParameter]]:
+    """The inputs and outputs of a node whose types a version of its operator does not have."""
+    for values, parameters in ((node.inputs, schema.inputs), (node.outputs, schema.outputs)):
+        for index, value in enumerate(values):
+            parameter = formal(parameters, index)
+            known = None if value is None else text(value.type)
+            if value is not None and parameter is not None and known is not None and known not in parameter.types:
+                yield value, parameter
+
+
+def carry(node: Node, change: Change, schema: defs.OpSchema, rw: Rewriter) -> None:
+    """Compute a node in types that another version of its operator has, with casts around it.
+
+    Args:
+        node: a node with a type that the other version lacks.
+        change: what changes.
+        schema: the other version.
+        rw: the gate, begun at the node.
+
+    Raises:
+        Decline: no type of the other version holds every number of one that it lacks, or it would not be computed with
+            in the same way.
+    """
+    own = change.before if schema is change.after else change.after
+    if own is None or node.subgraphs or node.op != node.op_type or node.op == "Cast":
+        raise _refusal(change, next(lacking(node, schema))[0])
+    carriers: dict[str, int] = {}
+    for value, parameter in lacking(node, schema):
+        if value.dtype is None:
+            raise _refusal(change, value)
+        name = parameter.type_str
+        carriers[name] = carriers.get(name) or _carrier(node, value.dtype, (own, schema), name)
+        if not carriers[name]:
+            raise _refusal(change, value)
+    inputs = [_cast(rw, value, carriers.get(_type_str(schema.inputs, i))) for i, value in enumerate(node.inputs)]
+    count = max((i + 1 for i, value in enumerate(node.outputs) if value is not None and value.uses), default=1)
+    stated = _attributes(node, carriers, schema)
+    results = rw.outputs(count, node.op_type, *inputs, domain=node.domain, **stated)
+    found: list[Value] = []
+    for index, (old, new) in enumerate(zip(node.outputs, results, strict=False)):
+        carried = _type_str(schema.outputs, index) in carriers
+        found.append(rw.op("Cast", new, to=old.dtype) if carried and old is not None else new)
+    rw.replace(node, found)
+
+
+def _attributes(node: Node, carriers: dict[str, int], schema: defs.OpSchema) -> dict[str, Any]:
+    """The attributes of the carried node; one that states an element type would have to be stated anew."""
+    if "dtype" in node.attrs or (carriers and node.op_type in ("ConstantOfShape", "Constant")):
+        raise Decline("it states an element type that opset {} does not have there", schema.since_version)
+    return dict(node.attrs)
+
+
+def _type_str(parameters: Any, index: int) -> str:
+    parameter = formal(parameters, index)
+    return "" if parameter is None else parameter.type_str
+
+
+def _cast(rw: Rewriter, value: Value | None, dtype: int | None) -> Value | None:
+    if value is None or dtype is None or value.dtype == dtype:
+        return value
+    array = value.const(_STATED)
+    if array is not None:
+        return rw.constant(array.astype(tensor_dtype_to_np_dtype(dtype)), like=value)
+    return rw.op("Cast", value, to=dtype)
+
+
+def _carrier(node: Node, dtype: int, schemas: tuple[defs.OpSchema, defs.OpSchema], name: str) -> int:
+    """The narrowest type that does, 0 where there is none."""
+    for wider in _WIDER.get(dtype, ()):
+        if not _computes(node.op_type, dtype, wider):
+            continue
+        written = f"tensor({type_name(wider)})"
+        formals = [p for schema in schemas for p in (*schema.inputs, *schema.outputs) if p.type_str == name]
+        if formals and all(written in parameter.types for parameter in formals):
+            return wider
+    return 0
+
+
+def _computes(op_type: str, dtype: int, wider: int) -> bool:
+    """Whether an operator gives the same in a wider type."""
+    if op_type in MOVING or op_type in COMPARING:
+        return True
+    if dtype in FLOAT_TYPES:
+        return dtype in _HALVES
+    return op_type in COUNTING and wider not in FLOAT_TYPES
+
+
+def _refusal(change: Change, value: Value) -> Decline:
+    word = "before" if change.before is not None else "from"
+    return Decline("{} takes no {} {} opset {}", change.op_type, text(value.type), word, change.version)
