@@ -1,0 +1,84 @@
+"""`graphopt fuzz`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+from graphopt.cli.arguments import Exit, Option
+from graphopt.cli.auditing import peers
+from graphopt.cli.console import check_place, quiet, show, show_json
+from graphopt.errors import UsageError
+from graphopt.system.files import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphopt.fuzzing import Report
+
+
+def fuzz(
+    *,
+    level: Annotated[
+        list[str] | None, Option(help="graphopt's levels; `none` for none. Default: basic, extended, all.")
+    ] = None,
+    peer: Annotated[list[str] | None, Option(help="Another optimizer to test; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None,
+        Option("--pass", help="Run this pass alone, on models that it fires on; may be repeated."),
+    ] = None,
+    ops: Annotated[str, Option(help="Operators to draw from, like Conv,Relu. Default: all.")] = "",
+    minutes: Annotated[float | None, Option(help="How long to go on.", min=0)] = None,
+    models: Annotated[int | None, Option(help="How many models to draw. Default: 1000.", min=1)] = None,
+    seed: Annotated[str, Option(help="Where all models come from: equal seeds give equal models.")] = "0",
+    first: Annotated[int, Option(help="The number of the first model.", min=0)] = 0,
+    corpus: Annotated[
+        str | None, Option(help="A folder for reduced models; the same session goes on from there.")
+    ] = None,
+    jobs: Annotated[int, Option(help="Processes at once.", min=1)] = 1,
+    keep_whole: Annotated[bool, Option("--keep-whole", help="Do not reduce failing models.")] = False,
+    reasons: Annotated[bool, Option("--reasons", help="Count why passes declined, too.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Report as JSON.")] = False,
+    html: Annotated[str | None, Option(help="Write an HTML report to this file, too.")] = None,
+) -> None:
+    """Find what optimizers get wrong on random models, reduce it and name the pass. Exit code 1: graphopt was wrong."""
+    from graphopt.fuzzing import fuzz as run
+    from graphopt.fuzzing.subjects import LEVELS
+    from graphopt.fuzzing.views import page, tables
+
+    check_place(html)
+    levels = LEVELS if level is None else tuple(name for name in level if name != "none")
+    others = peers(peer) or []
+    if not levels and not others and not only:
+        raise UsageError("nothing to test: name a level, a pass or a peer")
+    with _live() as told:
+        found = run(
+            levels=levels, peers=others, passes=only or (), ops=[op for op in ops.split(",") if op], minutes=minutes,
+            models=models, seed=seed, first=first, corpus=corpus, jobs=jobs, reduce=not keep_whole, explain=reasons,
+            progress=told,
+        )  # fmt: skip
+    if html is not None:
+        write_text(html, page(found))
+    if as_json:
+        show_json(found.to_dict())
+    else:
+        show(*tables(found))
+    if not found.ok:
+        raise Exit(1)
+
+
+@contextmanager
+def _live() -> Iterator[Callable[[Report], None]]:
+    """A table of verdicts that follows the session, where standard error is a terminal."""
+    from graphopt.fuzzing.views import verdict_table
+    from graphopt.printable import console
+
+    out = console(stderr=True)
+    if quiet() or not out.is_terminal:
+        yield lambda report: None
+        return
+    from rich.live import Live
+
+    with Live(console=out, refresh_per_second=2, transient=True) as live:
+        yield lambda report: live.update(verdict_table(report))

@@ -1,0 +1,232 @@
+"""Growing a model node by node, each of which runs before it is kept: so the model is valid by construction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from graphopt.fuzzing.drawing import Draw
+from graphopt.verify.runners import CannotLoadError, RunError, open_runner
+from graphopt.verify.source import Source
+from graphopt.verify.values import Array
+
+MOST_ELEMENTS = 4096
+"""Of one value: larger ones take time and show nothing more."""
+
+_STYLES: tuple[Callable[[str, int], str], ...] = (
+    lambda op, n: f"v{n}",
+    lambda op, n: f"{n}",
+    lambda op, n: f"/layer/{op}_{n}/{op}_output_0",
+    lambda op, n: f"{op.lower()}_{n}",
+    lambda op, n: f"v{n % 7}_{n // 7}",
+    lambda op, n: f"größe {n}",
+)
+
+
+def element_type(array: Array) -> int:
+    """The ONNX element type of an array."""
+    return TensorProto.STRING if array.dtype.kind in "OSU" else int(helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+def stored(array: Array, name: str) -> TensorProto:
+    """An array as a tensor."""
+    if array.dtype.kind in "OSU":
+        words: Any = [str(s).encode() for s in array.reshape(-1)]
+        return helper.make_tensor(name, TensorProto.STRING, array.shape, words)
+    return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+
+
+def makeshift(
+    nodes: Iterable[NodeProto], tensors: Iterable[TensorProto], outputs: Sequence[str], imports: Iterable[Any],
+    functions: Iterable[onnx.FunctionProto] = (),
+) -> onnx.ModelProto:  # fmt: skip
+    """A model without inputs whose outputs are of any type: enough to run nodes on known values."""
+    infos = [helper.make_value_info(name, onnx.TypeProto()) for name in outputs]
+    graph = helper.make_graph(list(nodes), "eager", [], infos, list(tensors))
+    model = helper.make_model(graph, opset_imports=list(imports), ir_version=10)
+    model.functions.extend(functions)
+    return model
+
+
+def evaluate(model: onnx.ModelProto) -> list[Any] | None:
+    """The outputs of a model without inputs; None when the runtime does not take it."""
+    try:
+        return open_runner(Source(model, "eager"), ("onnxruntime",)).run({})
+    except (CannotLoadError, RunError):
+        return None
+
+
+def as_standard(model: onnx.ModelProto, outputs: Sequence[Any]) -> bool:
+    """Whether outputs have the shapes that ONNX's inference gives them; the runtime has its own opinion of some.
+
+    Args:
+        model: a model without inputs.
+        outputs: what it gives.
+    """
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    except Exception:  # many kinds of errors are raised for models that are wrong
+        return False
+    for info, output in zip(inferred.graph.output, outputs, strict=True):
+        tensor = info.type.tensor_type
+        if info.type.WhichOneof("value") != "tensor_type" or not tensor.HasField("shape"):
+            continue
+        shape = np.shape(output)
+        if len(tensor.shape.dim) != len(shape):
+            return False
+        if any(d.HasField("dim_value") and d.dim_value != n for d, n in zip(tensor.shape.dim, shape, strict=True)):
+            return False
+    return True
+
+
+@dataclass(slots=True)
+class Sample:
+    """A model with what it is to be run on.
+
+    Attributes:
+        model: the model.
+        feeds: inputs of it, the first of them ordinary numbers.
+        kind: how it was made.
+        seed: what it was made from.
+    """
+
+    model: onnx.ModelProto
+    feeds: list[dict[str, Array]]
+    kind: str = ""
+    seed: str = ""
+
+
+@dataclass(slots=True)
+class Builder:
+    """Grows one model.
+
+    Attributes:
+        draw: where choices come from.
+        opset: the standard opset.
+        held: the values so far by name, with what they are on the first feed.
+        order: their names, the latest last; constants are not among them.
+        nodes: the nodes.
+        tensors: the initializers.
+        inputs: names of the graph inputs, those of overridable initializers included.
+        domains: other domains and their versions.
+        functions: model-local functions.
+        tried: operators that were tried.
+    """
+
+    draw: Draw
+    opset: int
+    held: dict[str, Array] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
+    nodes: list[NodeProto] = field(default_factory=list)
+    tensors: list[TensorProto] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)
+    domains: dict[str, int] = field(default_factory=dict)
+    functions: list[onnx.FunctionProto] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
+    _count: int = 0
+    _style: int = -1
+
+    def name(self, op: str = "v") -> str:
+        """A name that nothing has yet, in the manner of one exporter or another."""
+        if self._style < 0:
+            self._style = self.draw.rng.randrange(len(_STYLES))
+        self._count += 1
+        return _STYLES[self._style](op, self._count)
+
+    # -- values
+
+    def pick(self, fits: Callable[[Array], bool] = lambda _: True) -> str | None:
+        """One of the values so far that fits, a late one more likely; None when there is none."""
+        found = [name for name in self.order if fits(self.held[name])]
+        if not found:
+            return None
+        return found[-1 - min(int(self.draw.rng.expovariate(0.45)), len(found) - 1)]
+
+    def input(self, array: Array) -> str:
+        """A graph input."""
+        name = self.name("x")
+        self.inputs.append(name)
+        self._hold(name, array)
+        return name
+
+    def constant(self, array: Array) -> str:
+        """A constant: an initializer, one that the caller may override, a node, or one that is there already."""
+        kind = element_type(array)
+        for tensor in self.tensors:
+            same = tensor.data_type == kind and tuple(tensor.dims) == array.shape
+            if same and self.draw.chance(0.3) and np.array_equal(self.held[tensor.name], array):
+                return tensor.name
+        name = self.name("w")
+        self.held[name] = array
+        lot = self.draw.rng.random()
+        if lot < 0.2 and self.opset >= 7:
+            self.nodes.append(helper.make_node("Constant", [], [name], value=stored(array, "")))
+        else:
+            self.tensors.append(stored(array, name))
+            if lot > 0.95:
+                self.inputs.append(name)
+        return name
+
+    def _hold(self, name: str, array: Array) -> None:
+        self.held[name] = array
+        self.order.append(name)
+
+    # -- nodes
+
+    def emit(
+        self, op: str, inputs: Sequence[str], attrs: dict[str, Any] | None = None, *, outputs: int = 1,
+        domain: str = "",
+    ) -> list[str] | None:  # fmt: skip
+        """Add a node, if it runs; the names of its outputs."""
+        given = list(inputs)
+        while given and not given[-1]:
+            given.pop()
+        names = [self.name(op) for _ in range(outputs)]
+        node = helper.make_node(op, given, names, domain=domain)
+        node.name = "" if self.draw.chance(0.3) else names[0]
+        for key, value in (attrs or {}).items():
+            kind = onnx.AttributeProto.INTS if value == [] else None
+            node.attribute.append(helper.make_attribute(key, value, attr_type=kind))
+        if domain:
+            self.domains.setdefault(domain, 1)
+        return names if self.extend([node], names) else None
+
+    def extend(self, nodes: Sequence[NodeProto], results: Sequence[str], tensors: Sequence[TensorProto] = ()) -> bool:
+        """Add nodes with their constants, if they run; `results` may be read by what comes later."""
+        self.tried.extend(f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes)
+        own = {tensor.name for tensor in tensors}
+        read = {name for node in nodes for name in _read(node)} & self.held.keys() - own
+        given = [*tensors, *(stored(self.held[name], name) for name in sorted(read))]
+        model = makeshift(nodes, given, results, self.imports(), self.functions)
+        found = evaluate(model)
+        if found is None or not as_standard(model, found):
+            return False
+        arrays = [np.asarray(each) for each in found if not isinstance(each, (list, dict)) and each is not None]
+        if len(arrays) != len(results) or any(a.size > MOST_ELEMENTS for a in arrays):
+            return False
+        self.nodes.extend(nodes)
+        self.tensors.extend(tensors)
+        self.held.update((tensor.name, numpy_helper.to_array(tensor)) for tensor in tensors)
+        for name, array in zip(results, arrays, strict=True):
+            self._hold(name, array)
+        return True
+
+    def imports(self) -> list[onnx.OperatorSetIdProto]:
+        """The opsets."""
+        domains = {"": self.opset, **self.domains}
+        return [helper.make_opsetid(domain, version) for domain, version in domains.items()]
+
+
+def _read(node: NodeProto) -> set[str]:
+    """Names that a node or its bodies read."""
+    found = set(node.input)
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            found |= _read(inner)
+        found |= {info.name for info in attribute.g.output}
+    return found - {""}

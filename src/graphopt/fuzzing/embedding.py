@@ -1,0 +1,130 @@
+"""Models that a rule fires on, changed in one thing and set into a larger model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
+
+from graphopt.fuzzing.building import Builder
+from graphopt.fuzzing.variants import variant
+from graphopt.verify.values import Array, numpy_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Seedling:
+    """A model that something is known about.
+
+    Attributes:
+        name: where it comes from.
+        text: the model as ONNX text.
+    """
+
+    name: str
+    text: str
+
+    def model(self) -> onnx.ModelProto:
+        """The model."""
+        return onnx.parser.parse_model(self.text)
+
+
+def embed(b: Builder, model: onnx.ModelProto, *, surrounded: bool, varied: bool = True) -> bool:
+    """Set a model, or a variant of it, into one that is empty still, whose opset becomes its opset.
+
+    Args:
+        b: the model.
+        model: what to set in.
+        surrounded: whether some of its inputs may be computed.
+        varied: whether something may be changed.
+    """
+    draw = b.draw
+    for _ in range(draw.one((0, 0, 1, 1, 1, 2)) if varied else 0):
+        changed = variant(model, draw.rng.randrange(1 << 30))
+        model = changed[1] if changed is not None else model
+    b.opset = next((o.version for o in model.opset_import if not o.domain), b.opset)
+    b.domains.update({o.domain: o.version for o in model.opset_import if o.domain})
+    b.functions.extend(model.functions)
+    sizes: dict[str, int] = {}
+    renamed: dict[str, str] = {}
+    defaults = {tensor.name: tensor for tensor in model.graph.initializer}
+    for info in model.graph.input:
+        if info.name in defaults:
+            continue
+        array = _array(b, info, sizes)
+        if array is None:
+            return False
+        renamed[info.name] = _source(b, array, surrounded)
+    return _set_in(b, model, renamed)
+
+
+def _array(b: Builder, info: onnx.ValueInfoProto, sizes: dict[str, int]) -> Array | None:
+    """Numbers for an input; None where it is no tensor."""
+    tensor = info.type.tensor_type
+    dtype = numpy_dtype(tensor.elem_type)
+    if info.type.WhichOneof("value") != "tensor_type" or dtype is None:
+        return None
+    shape = []
+    for dim in tensor.shape.dim if tensor.HasField("shape") else ():
+        if dim.HasField("dim_value"):
+            shape.append(dim.dim_value)
+        else:
+            shape.append(sizes.setdefault(dim.dim_param or f"{info.name}{len(shape)}", b.draw.one((2, 3, 4, 1))))
+    if any(d < 0 for d in shape) or int(np.prod(shape)) > 1 << 16:
+        return None
+    return b.draw.array(dtype, shape)
+
+
+def _source(b: Builder, array: Array, surrounded: bool) -> str:
+    """A name for a value: an input, or what some operator makes of one."""
+    name = b.input(array)
+    if not surrounded or array.dtype.kind != "f" or not array.size:
+        return name
+    op = b.draw.one(("Relu", "Neg", "Identity", "Abs", "Tanh", "Sigmoid"))
+    made = b.emit(op, [name])
+    return made[0] if made is not None else name
+
+
+def _set_in(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> bool:
+    graph = model.graph
+    tensors = []
+    for tensor in graph.initializer:
+        copy = TensorProto()
+        copy.CopyFrom(tensor)
+        copy.name = renamed[tensor.name] = b.name("w")
+        tensors.append(copy)
+    for node in graph.node:
+        for name in node.output:
+            if name:
+                renamed[name] = b.name(node.op_type)
+    nodes = [_rename(node, renamed) for node in graph.node]
+    results = [renamed[info.name] for info in graph.output if info.name in renamed]
+    results = [name for name in dict.fromkeys(results) if any(name in node.output for node in nodes)]
+    if not b.extend(nodes, results, tensors):
+        return False
+    overridable = {info.name for info in graph.input}
+    b.inputs.extend(renamed[t.name] for t in graph.initializer if t.name in overridable)
+    return bool(results)
+
+
+def _rename(node: NodeProto, names: dict[str, str]) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.input[:] = [names.get(name, name) for name in node.input]
+    copy.output[:] = [names.get(name, name) for name in node.output]
+    for attribute in copy.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            _rename_captures(attribute.g, names)
+    return copy
+
+
+def _rename_captures(graph: GraphProto, names: dict[str, str]) -> None:
+    own = {info.name for info in graph.input} | {t.name for t in graph.initializer}
+    own |= {name for node in graph.node for name in node.output}
+    outer = {old: new for old, new in names.items() if old not in own}
+    nodes = [_rename(node, outer) for node in graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    for info in graph.output:
+        info.name = outer.get(info.name, info.name)

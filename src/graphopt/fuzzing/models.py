@@ -1,0 +1,175 @@
+"""Whole models: operators at random, rules' own cases in random surroundings, and real structures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import onnx
+from onnx import helper
+
+from graphopt.fuzzing.building import Builder, Sample, element_type
+from graphopt.fuzzing.control import as_function, random_control_model
+from graphopt.fuzzing.drawing import Draw
+from graphopt.fuzzing.embedding import Seedling, embed
+from graphopt.fuzzing.networks import channels_network
+from graphopt.fuzzing.operators import FREQUENT, OPSETS, grow, operators
+from graphopt.fuzzing.templates import TEMPLATES, plant
+from graphopt.verify.values import Array, is_float
+
+_IR_VERSIONS = ((24, 13), (23, 11), (21, 10), (19, 9), (0, 8))
+"""From which opset on which version of the format is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What models are to be made of.
+
+    Attributes:
+        ops: operators of the standard to draw from; all when empty.
+        seedlings: models that rules are known to fire on.
+        passes: whether only these rules are wanted, so that real structures say nothing.
+        steps: the most nodes that are drawn for one model.
+    """
+
+    ops: tuple[str, ...] = ()
+    seedlings: Sequence[Seedling] = field(default_factory=tuple)
+    passes: bool = False
+    steps: int = 10
+
+
+def sample(seed: object, wishes: Wishes = Wishes()) -> Sample | None:
+    """A model and inputs for it.
+
+    Args:
+        seed: equal seeds give equal models.
+        wishes: what to make it of.
+
+    Returns:
+        The sample; None where nothing came of this seed.
+    """
+    draw = Draw(seed)
+    b = Builder(draw, draw.one(OPSETS))
+    kind = _begun(b, wishes)
+    if kind is None:
+        return None
+    for _ in range(draw.between(0, 4) if kind else draw.between(2, wishes.steps)):
+        grow(b, _operator(b, wishes))
+    if not b.nodes or all(node.op_type == "Constant" for node in b.nodes):
+        return None
+    found = finish(b)
+    found.kind, found.seed = kind or "random", str(seed)
+    return found
+
+
+def _begun(b: Builder, wishes: Wishes) -> str | None:
+    """Begin a model: what with, empty where it is to be all random; None where nothing came of it."""
+    draw = b.draw
+    lot = draw.rng.random()
+    if wishes.seedlings and lot < 0.5:
+        seedling = draw.one(wishes.seedlings)
+        return seedling.name if embed(b, seedling.model(), surrounded=draw.chance(0.5)) else None
+    if wishes.ops or wishes.passes or lot < 0.75:
+        return ""
+    if lot < 0.83:
+        model = random_control_model(draw.rng.randrange(1 << 30), draw.between(2, 6))
+        if draw.chance(0.25):
+            model = as_function(model)
+        return "control flow" if embed(b, model, surrounded=False, varied=False) else None
+    if lot < 0.86:
+        model = channels_network(draw.rng.randrange(1 << 30))
+        return "network" if embed(b, model, surrounded=False, varied=False) else None
+    name = str(draw.one(sorted(TEMPLATES)))
+    return name if plant(b, name) else None
+
+
+def _operator(b: Builder, wishes: Wishes) -> str:
+    known = wishes.ops or operators(b.opset)
+    if not wishes.ops and b.draw.chance(0.6):
+        return str(b.draw.one(FREQUENT))
+    return str(b.draw.one(known))
+
+
+def finish(b: Builder) -> Sample:
+    """Choose the outputs, say of the sizes what the author would, and make the inputs."""
+    draw = b.draw
+    outputs = _outputs(b)
+    symbols = _symbols(b)
+    initial = {tensor.name for tensor in b.tensors}
+    infos = [_info(name, b.held[name], symbols if name not in initial else {}) for name in b.inputs]
+    static = not any(
+        dim.dim_param or not dim.HasField("dim_value") for i in infos for dim in i.type.tensor_type.shape.dim
+    )
+    results = [_info(name, b.held[name], {}, shaped=static and draw.chance(0.6)) for name in outputs]
+    graph = helper.make_graph(b.nodes, "g", infos, results, b.tensors)
+    named = {*b.inputs, *outputs, *initial}
+    if static and draw.chance(0.25):
+        inner = [n for n in b.order if n not in named and draw.chance(0.7)]
+        graph.value_info.extend(_info(name, b.held[name], {}) for name in inner)
+    version = next(ir for opset, ir in _IR_VERSIONS if b.opset >= opset)
+    model = helper.make_model(graph, opset_imports=b.imports(), ir_version=version, functions=b.functions)
+    if draw.chance(0.1):
+        model.metadata_props.add(key="author", value="somebody")
+        model.doc_string = "a model"
+    return Sample(model, feeds(b, [n for n in b.inputs if n not in initial], [n for n in b.inputs if n in initial]))
+
+
+def _outputs(b: Builder) -> list[str]:
+    """What nobody reads, and now and then something in the middle, an input or a constant."""
+    draw = b.draw
+    made = [name for node in b.nodes for name in node.output if name in b.held and name in set(b.order)]
+    read = {name for node in b.nodes for name in node.input}
+    ends = [name for name in made if name not in read]
+    if len(ends) > 4:
+        ends = sorted(draw.rng.sample(ends, 4), key=made.index)
+    extra = [name for name in made if name in read and draw.chance(0.12)]
+    if draw.chance(0.04) and b.inputs:
+        extra.append(draw.one(b.inputs))
+    chosen = list(dict.fromkeys([*ends, *extra])) or made[-1:]
+    draw.rng.shuffle(chosen)
+    return chosen
+
+
+def _symbols(b: Builder) -> dict[tuple[str, int], str]:
+    """Names for axes of inputs whose size the model does not say."""
+    draw = b.draw
+    if draw.chance(0.6):
+        return {}
+    sizes = sorted({d for name in b.inputs for d in b.held[name].shape})
+    chosen = {d for d in sizes if draw.chance(0.4)}
+    named: dict[tuple[str, int], str] = {}
+    for name in b.inputs:
+        for axis, size in enumerate(b.held[name].shape):
+            if size in chosen and draw.chance(0.8):
+                named[name, axis] = "" if draw.chance(0.15) else f"n{size}"
+    return named
+
+
+def _info(name: str, array: Array, symbols: dict[tuple[str, int], str], *, shaped: bool = True) -> onnx.ValueInfoProto:
+    def dim(axis: int, size: int) -> int | str | None:
+        return (symbols[name, axis] or None) if (name, axis) in symbols else size
+
+    dims = [dim(axis, size) if shaped else None for axis, size in enumerate(array.shape)]
+    return helper.make_tensor_value_info(name, element_type(array), dims)
+
+
+def feeds(b: Builder, needed: Sequence[str], optional: Sequence[str]) -> list[dict[str, Array]]:
+    """Inputs: the ordinary numbers that the model was grown on, others, special ones, other values for defaults."""
+    first = {name: b.held[name] for name in needed}
+    found = [first]
+    for special in (False, True):
+        other = {name: _again(b.draw, array, special=special) for name, array in first.items()}
+        if other:
+            found.append(other)
+    if optional:
+        found.append({**first, **{name: _again(b.draw, b.held[name], special=False) for name in optional}})
+    return found
+
+
+def _again(draw: Draw, array: Array, *, special: bool) -> Array:
+    """Other numbers in place of an array; lists of sizes, axes and positions stay."""
+    if array.dtype.kind in "iu" and array.dtype.itemsize >= 4 and array.ndim <= 1:
+        return array
+    return draw.array(
+        array.dtype, array.shape, special=special and (is_float(array.dtype) or array.dtype.itemsize == 1)
+    )

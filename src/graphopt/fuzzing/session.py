@@ -1,0 +1,245 @@
+"""A session: numbers handed to processes, verdicts gathered, findings grouped and kept, stopped and resumed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from graphopt.errors import UsageError
+from graphopt.fuzzing.findings import Finding, Report
+from graphopt.fuzzing.subjects import LEVELS
+from graphopt.fuzzing.working import Settings, serve
+from graphopt.peers import by_name
+from graphopt.system.files import write_text
+from graphopt.system.processes import Child, Limits
+
+_SECONDS = 120.0
+"""For one model with all optimizers, reducing included; beyond, something hangs."""
+_START_SECONDS = 120.0
+_STATE = "session.json"
+_SAVE_EVERY = 20.0
+
+Progress = Callable[[Report], None]
+
+
+def fuzz(
+    *, levels: Iterable[str] = LEVELS, peers: Iterable[str] = (), passes: Iterable[str] = (), ops: Iterable[str] = (),
+    models: int | None = None, minutes: float | None = None, seed: str | int = 0, first: int = 0,
+    corpus: str | Path | None = None, jobs: int = 1, reduce: bool = True, explain: bool = False,
+    progress: Progress = lambda report: None,
+) -> Report:  # fmt: skip
+    """Put optimizers to the test on random models.
+
+    Every number from `first` on gives one model, which depends on the seed alone. Each optimizer's result is checked,
+    run and compared with what the original gives, with the runtime's own optimizations off.
+
+    Args:
+        levels: graphopt's levels.
+        peers: names of other optimizers.
+        passes: passes of graphopt: their golden cases seed the models, and they run alone, in place of the levels.
+        ops: operators to draw from; all when none is given.
+        models: how many numbers to go through; 1000 when neither this nor `minutes` is given.
+        minutes: how long to go on.
+        seed: where all models come from.
+        first: the first number.
+        corpus: a folder for reduced models and the state, from which the same session goes on.
+        jobs: processes at once.
+        reduce: whether to reduce failing models.
+        explain: count why passes declined as well.
+        progress: told after every model how things are.
+
+    Returns:
+        The report; `report.ok` is True when graphopt had no fault.
+
+    Raises:
+        UsageError: an argument is not known, or the folder holds another session.
+    """
+    alone = tuple(passes)
+    subjects = [f"graphopt {','.join(alone)}"] if alone else [f"graphopt {level}" for level in levels]
+    peers = tuple(peers)
+    for name in peers:
+        if not by_name(name).available():
+            raise UsageError(by_name(name).absent)
+    settings = Settings(str(seed), (*subjects, *peers), tuple(ops), alone, explain=explain, reduce=reduce)
+    if models is None and minutes is None:
+        models = 1000
+    folder = None if corpus is None else Path(corpus)
+    session = _Session(settings, first, models=models, minutes=minutes, corpus=folder, progress=progress)
+    return session.run(jobs)
+
+
+@dataclass(slots=True)
+class _Range:
+    """The numbers that are left, handed out one by one."""
+
+    next: int
+    end: float
+    until: float
+
+    def take(self) -> int | None:
+        if self.next >= self.end or time.monotonic() >= self.until:
+            return None
+        self.next += 1
+        return self.next - 1
+
+
+class _Session:
+    """One session while it goes on."""
+
+    def __init__(
+        self, settings: Settings, first: int, *, models: int | None, minutes: float | None, corpus: Path | None,
+        progress: Progress,
+    ) -> None:  # fmt: skip
+        self.settings, self.corpus, self.progress = settings, corpus, progress
+        self.report = Report.empty(settings)
+        self.finished: set[int] = set()
+        self.lock = threading.Lock()
+        self.children: set[Child] = set()
+        self.began, self.saved = time.monotonic(), 0.0
+        if corpus is not None:
+            corpus.mkdir(parents=True, exist_ok=True)
+            first = max(first, self._resume(corpus / _STATE))
+        end = float("inf") if models is None else first + models
+        self.left = _Range(first, end, float("inf") if minutes is None else self.began + 60 * minutes)
+        self.first, self.earlier = first, self.report.seconds
+        self.failure: BaseException | None = None
+
+    def run(self, jobs: int) -> Report:
+        """Go through the numbers; Ctrl-C ends it with what there is."""
+        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(jobs)]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.2)
+        except KeyboardInterrupt:
+            self.report.interrupted = True
+            self._stop()
+            for thread in threads:
+                thread.join(5.0)
+        if self.failure is not None:
+            raise self.failure
+        self._save()
+        return self.report
+
+    def _stop(self) -> None:
+        with self.lock:
+            self.left.end = 0
+            for child in self.children:
+                child.stop()
+
+    def _work(self) -> None:
+        try:
+            while self._with_one_child():
+                pass
+        except BaseException as error:  # a thread's error is the caller's
+            self.failure = error
+            self._stop()
+
+    def _with_one_child(self) -> bool:
+        """Work in one process until it ends; whether there is more to do."""
+        with self.lock:
+            index = self.left.take()
+        if index is None:
+            return False
+        with Child(serve, self.settings, limits=Limits(_START_SECONDS)) as child:
+            self.children.add(child)
+            try:
+                if child.hear() is None:
+                    child.result()  # what it raised, as here
+                skip: tuple[str, ...] = ()
+                while index is not None:
+                    stage = self._one(child, index, skip)
+                    if stage is None:
+                        with self.lock:
+                            index = self.left.take()
+                        continue
+                    self._ended(index, child, *stage)
+                    return True
+                return False
+            finally:
+                self.children.discard(child)
+
+    def _one(self, child: Child, index: int, skip: tuple[str, ...]) -> tuple[str, str] | None:
+        """Have one number worked on; where it was when the process ended, None when it did not."""
+        child.restrict(Limits(_SECONDS))
+        stage = "drawing", ""
+        message = child.ask(index=index, skip=list(skip))
+        while message is not None and "done" not in message:
+            stage = message["stage"], message["subject"]
+            message = child.hear()
+        if message is None:
+            return stage
+        with self.lock:
+            self.finished.add(index)
+            self.report.add(message)
+            for found in message["findings"]:
+                self._keep(Finding.of(found, self.settings.seed))
+            self._tell()
+        return None
+
+    def _ended(self, index: int, child: Child, stage: str, subject: str) -> None:
+        """A process that ended: its optimizer's fault, or that of the runtime before any was asked."""
+        ending = child.ending
+        with self.lock:
+            self.finished.add(index)
+            if self.left.end == 0 or ending is None:
+                return
+            kind = "hung" if ending.cause == "timeout" else "crashed"
+            if not subject:
+                self.report.add({"discarded": f"the runtime {kind} while {stage}"})
+            elif stage in ("reducing", "localizing"):
+                self.report.add({"discarded": f"{kind} while {stage}"})
+            else:
+                found = {
+                    "index": index,
+                    "subject": subject,
+                    "kind": kind,
+                    "message": f"{stage}: {ending}",
+                    "cause": stage,
+                }
+                self.report.add({"made": True})
+                self._keep(Finding.of(found, self.settings.seed))
+            self._tell()
+
+    # -- what is kept
+
+    def _keep(self, finding: Finding) -> None:
+        fresh = self.report.group(finding)
+        if self.corpus is not None and fresh and finding.model is not None:
+            finding.write(self.corpus / "findings", self.settings)
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        self.report.seconds = self.earlier + now - self.began
+        self.progress(self.report)
+        if self.corpus is not None and now - self.saved > _SAVE_EVERY:
+            self._save()
+
+    def _save(self) -> None:
+        if self.corpus is None:
+            return
+        self.saved = time.monotonic()
+        done = self.first
+        while done in self.finished:  # what was under way is done again
+            done += 1
+        state = {"settings": asdict(self.settings), "next": done, "report": self.report.to_dict()}
+        write_text(self.corpus / _STATE, json.dumps(state, indent=1) + "\n")
+
+    def _resume(self, path: Path) -> int:
+        if not path.is_file():
+            return 0
+        try:
+            state = json.loads(path.read_text())
+            same = state["settings"] == json.loads(json.dumps(asdict(self.settings)))
+            if same:
+                self.report = Report.from_dict(state["report"], self.settings)
+                return int(state["next"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path} cannot be read: {error}") from None
+        raise UsageError(f"{path.parent} holds a session with another seed or other optimizers; name another folder")

@@ -1,0 +1,158 @@
+"""What is put to the test: graphopt at a level or with a pipeline, or another optimizer in a process of its own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from graphopt.errors import GraphoptError, UsageError
+from graphopt.fuzzing.building import Sample
+from graphopt.manager import PassManager
+from graphopt.peers import by_name
+from graphopt.peers.serving import PassServer
+from graphopt.rewrite import Level, Numerics
+from graphopt.system.files import scratch
+
+LEVELS = ("basic", "extended", "all")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a subject made of a model.
+
+    Attributes:
+        model: the result; None when there is none.
+        fault: `crashed`, `hung` or `raised` when there is none, or a pass had to be undone.
+        message: what was said.
+        numerics: how exact the result promises to be.
+        hits: how often each pass fired, where that is known.
+        stepwise: whether quantized numbers may be one step apart, being rounded once where they were twice.
+        finite: whether infinities and NaN may have changed places, as passes that fired say of themselves.
+        reasons: why passes declined, where that is asked for.
+    """
+
+    model: onnx.ModelProto | None
+    fault: str = ""
+    message: str = ""
+    numerics: str = "rounding"
+    hits: dict[str, int] = field(default_factory=dict)
+    finite: bool = False
+    stepwise: bool = False
+    reasons: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
+class Subject(ABC):
+    """An optimizer under test."""
+
+    name: str
+
+    @abstractmethod
+    def optimize(self, model: onnx.ModelProto) -> Outcome:
+        """Optimize a model, which stays as it is; whatever goes wrong is in the outcome."""
+
+    def close(self) -> None:  # noqa: B027  # most hold nothing
+        """End what it holds."""
+
+
+FINITE = frozenset({"eliminate_dead_channels", "eliminate_negligible_weights", "fuse_parallel_convs"})
+"""Passes after which NaN and infinities may be elsewhere: what met an infinity may have been a weight of zero."""
+
+
+STEPWISE = frozenset({"fuse_qdq_into_op", "convert_quantized_weights", "fuse_qdq_into_split"})
+"""Passes after which a number halfway between two integers may be rounded to the other."""
+
+
+class Graphopt(Subject):
+    """graphopt, in this process.
+
+    Args:
+        level: a level.
+        passes: a pipeline that takes its place.
+        explain: collect why passes declined.
+    """
+
+    def __init__(self, level: str = "basic", passes: str | None = None, *, explain: bool = False) -> None:
+        self.name = f"graphopt {passes or level}"
+        numerics = Numerics.FAST if passes else Numerics.ROUNDING
+        self.manager = PassManager(level, passes=passes, numerics=numerics, explain=explain)
+
+    def optimize(self, model: onnx.ModelProto) -> Outcome:
+        """Optimize; a pass that raises is a fault, although its work is undone."""
+        try:
+            result = self.manager.run(model)
+            optimized = result.model
+        except Exception as error:  # whatever escapes is the finding
+            return Outcome(None, "raised", f"{type(error).__name__}: {error}")
+        rules = [type(self.manager.plan.rule(name)) for name in result.hits]
+        numerics = max((rule.numerics for rule in rules), default=Numerics.EXACT)
+        blocked = any(rule.level >= Level.LAYOUT for rule in rules)
+        outcome = Outcome(optimized, numerics=str(numerics), hits=result.hits)
+        outcome.finite = blocked or bool(FINITE & set(result.hits))
+        outcome.stepwise = bool(STEPWISE & set(result.hits))
+        for failure in result.failures:
+            outcome.fault, outcome.message = "raised", str(failure)
+        for miss in result.near_misses:
+            key = miss.rule, miss.reason
+            outcome.reasons[key] = outcome.reasons.get(key, 0) + 1
+        return outcome
+
+
+class PeerSubject(Subject):
+    """Another optimizer, in a process that is kept from model to model.
+
+    Args:
+        name: name of the peer.
+        timeout: seconds for one model.
+    """
+
+    def __init__(self, name: str, timeout: float = 20.0) -> None:
+        self.peer = by_name(name)
+        if not self.peer.available():
+            raise UsageError(self.peer.absent)
+        self.name = name
+        self.timeout = timeout
+        self._stack = ExitStack()
+        self._folder: Path = self._stack.enter_context(scratch())
+        self._server = self._stack.enter_context(PassServer(self.peer))
+
+    def optimize(self, model: onnx.ModelProto) -> Outcome:
+        """Hand the model over as a file; a crash or a hang costs the process alone."""
+        source, target = self._folder / "model.onnx", self._folder / "result.onnx"
+        onnx.save(model, source)
+        result = self._server.optimize(source, target, timeout=self.timeout)
+        if not result.ok:
+            fault = {"crashed": "crashed", "timeout": "hung"}.get(result.status, "raised")
+            return Outcome(None, fault, result.message)
+        try:
+            return Outcome(onnx.load(target))
+        except Exception as error:  # a peer's file may be anything
+            return Outcome(None, "invalid", f"its output cannot be read: {error}")
+
+    def close(self) -> None:
+        """End its process."""
+        self._stack.close()
+
+
+def subject_of(name: str, **settings: Any) -> Subject:
+    """The subject of a name: `graphopt LEVEL`, `graphopt PIPELINE`, or a peer's.
+
+    Raises:
+        UsageError: there is none.
+    """
+    tool, _, rest = name.partition(" ")
+    if tool != "graphopt":
+        return PeerSubject(name, **settings)
+    try:
+        if rest in LEVELS or rest == "layout":
+            return Graphopt(rest, **settings)
+        return Graphopt(passes=rest, **settings)
+    except GraphoptError as error:
+        raise UsageError(str(error)) from None
+
+
+__all__ = ["LEVELS", "Graphopt", "Outcome", "PeerSubject", "Sample", "Subject", "subject_of"]

@@ -1,0 +1,262 @@
+"""Judging what an optimizer made of a model: what runs is compared with what the original gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphopt.fuzzing.building import Sample, as_standard, makeshift, stored
+from graphopt.fuzzing.subjects import Outcome, Subject
+from graphopt.verify import compare
+from graphopt.verify.interface import differences, interface_of
+from graphopt.verify.numerics import compare_arrays
+from graphopt.verify.runners import CannotLoadError, ReferenceRunner, RunError, Runner, one_line, open_runner
+from graphopt.verify.source import Source
+from graphopt.verify.structure import leaves
+from graphopt.verify.values import Array, is_float
+
+KINDS = (
+    "wrong", "invalid", "does not load", "raised", "crashed", "hung", "lost", "unstable", "nondeterministic", "runtime",
+)  # fmt: skip
+"""What can be wrong with a result. `runtime`: the runtime computes it otherwise than onnx's own evaluator does."""
+
+_MOST_NAN = 0.5
+_FEW = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong with a result.
+
+    Attributes:
+        kind: one of `KINDS`.
+        message: in words.
+        feed: which feed shows it; -1 where none is needed.
+        passes: the passes that fired, or that did in the second run of an unstable result.
+    """
+
+    kind: str
+    message: str
+    feed: int = -1
+    passes: tuple[str, ...] = ()
+
+
+class NotUsableError(Exception):
+    """A model that says nothing: it does not run, or gives other numbers each time, or hardly any."""
+
+
+class Judge:
+    """Knows what a sample's model gives, and judges results by it.
+
+    Args:
+        sample: the sample.
+
+    Raises:
+        NotUsableError: the sample says nothing.
+    """
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample = sample
+        self.model = sample.model
+        try:
+            onnx.checker.check_model(self.model, full_check=True)
+        except Exception as error:  # the checker raises several unrelated types
+            raise NotUsableError(f"invalid: {one_line(error)}") from None
+        try:
+            self._runner: Runner = open_runner(Source(self.model, "original"), ("onnxruntime",))
+        except CannotLoadError as error:
+            raise NotUsableError(str(error)) from None
+        self.expected: list[tuple[int, dict[str, Array], list[Any]]] = []
+        for number, feed in enumerate(sample.feeds):
+            outputs = _twice(self._runner, feed)
+            if outputs is not None and fits(self.model, outputs) and _standard(self.model, feed, outputs):
+                self.expected.append((number, feed, outputs))
+        if not self.expected or self.expected[0][0] != 0:
+            raise NotUsableError("does not run")
+        if _mostly_nan(self.expected[0][2]):
+            raise NotUsableError("mostly NaN")
+
+    def of(self, subject: Subject, outcome: Outcome, *, again: bool = True) -> Verdict | None:
+        """What is wrong with what a subject made of the sample's model; None when nothing is.
+
+        Args:
+            subject: whose result it is.
+            outcome: what came of it.
+            again: whether to run it twice more: on the same model and on the result.
+        """
+        passes = tuple(outcome.hits)
+        if outcome.fault:
+            return Verdict(outcome.fault, outcome.message, passes=passes)
+        assert outcome.model is not None
+        result = outcome.model
+        found = self._unchanged(result) or self._invalid(result) or self._numbers(result, outcome)
+        if found is not None:
+            return Verdict(found.kind, found.message, found.feed, passes)
+        return _repeated(subject, self.model, result) if again else None
+
+    def _unchanged(self, result: onnx.ModelProto) -> Verdict | None:
+        """Names, order, types, metadata: what must stay."""
+        broken = [d.message for d in differences(interface_of(self.model), interface_of(result)) if d.breaking]
+        if broken:
+            return Verdict("lost", broken[0])
+        after = {entry.key: entry.value for entry in result.metadata_props}
+        gone = [entry.key for entry in self.model.metadata_props if after.get(entry.key) != entry.value]
+        return Verdict("lost", f"metadata {gone[0]!r} is lost") if gone else None
+
+    def _invalid(self, result: onnx.ModelProto) -> Verdict | None:
+        try:
+            onnx.checker.check_model(result, full_check=not _has_contrib(result))
+        except Exception as error:  # the checker raises several unrelated types
+            return Verdict("invalid", one_line(error))
+        return None
+
+    def _numbers(self, result: onnx.ModelProto, outcome: Outcome) -> Verdict | None:
+        try:
+            runner = open_runner(Source(result, "result"), ("onnxruntime",))
+        except CannotLoadError as error:
+            return Verdict("does not load", str(error))
+        for number, feed, old in self.expected:
+            difference = self._difference(runner, result, outcome, feed, old)
+            if difference is not None:
+                wrong = Verdict("wrong", difference, number)
+                return self._by_reference(result, outcome, feed, wrong)
+        return None
+
+    def _difference(
+        self, runner: Runner, result: onnx.ModelProto, outcome: Outcome, feed: dict[str, Array], old: list[Any]
+    ) -> str | None:
+        if outcome.finite and any(_odd(array) for array in feed.values()):
+            return None
+        if outcome.numerics == "fast" and any(_odd(array) for array in feed.values()):
+            return None
+        poison(old)
+        try:
+            new = runner.run(feed)
+        except RunError as error:
+            return f"the result does not run: {error}"
+        numerics = "rounding" if outcome.numerics == "exact" else outcome.numerics
+        found = first_difference(old, new, numerics)
+        if found is None or (outcome.stepwise and one_step_apart(old, new)):
+            return None
+        # The full oracle knows how sensitive the original is to its last bits, which takes it longer.
+        report = compare(self.model, result, numerics=numerics, inputs=feed)
+        return None if report.status != "mismatch" else found
+
+    def _by_reference(
+        self, result: onnx.ModelProto, outcome: Outcome, feed: dict[str, Array], wrong: Verdict
+    ) -> Verdict:
+        """The verdict, or that it is the runtime's fault: onnx's own evaluator gives the same for both models."""
+        try:
+            old = ReferenceRunner(Source(self.model, "original")).run(feed)
+            new = ReferenceRunner(Source(result, "result")).run(feed)
+        except (CannotLoadError, RunError):
+            return wrong
+        numerics = "rounding" if outcome.numerics == "exact" else outcome.numerics
+        if first_difference(old, new, numerics) is None:
+            return Verdict("runtime", wrong.message, wrong.feed)
+        return wrong
+
+
+def _repeated(subject: Subject, model: onnx.ModelProto, result: onnx.ModelProto) -> Verdict | None:
+    """Whether the same comes out once more, and whether a result stays as it is."""
+    once_more = subject.optimize(model)
+    if once_more.model is None or once_more.model.SerializeToString(deterministic=True) != result.SerializeToString(
+        deterministic=True
+    ):
+        return Verdict("nondeterministic", once_more.message or "another run gives another model")
+    second = subject.optimize(result)
+    if second.model is None:
+        return Verdict("unstable", f"its own result: {second.message}", passes=tuple(second.hits))
+    if second.model.SerializeToString(deterministic=True) != result.SerializeToString(deterministic=True):
+        return Verdict("unstable", "a second run changes the result", passes=tuple(second.hits))
+    return None
+
+
+def first_difference(old: list[Any], new: list[Any], numerics: str) -> str | None:
+    """In words where two lists of outputs differ by more than a numerics level allows; None when they do not."""
+    if len(old) != len(new):
+        return f"{len(old)} outputs are {len(new)}"
+    for number, (one, other) in enumerate(zip(old, new, strict=True)):
+        before, after = leaves(one), leaves(other)
+        if [path for path, _ in before] != [path for path, _ in after]:
+            return f"output {number} has other parts"
+        for (path, a), (_, b) in zip(before, after, strict=True):
+            report = compare_arrays(f"{number}{path}", a, b, numerics)
+            if report.status == "mismatch":
+                return f"output {number}{path}: {report.detail}"
+    return None
+
+
+def one_step_apart(old: list[Any], new: list[Any]) -> bool:
+    """Whether no more than few integers of eight bits differ, by one each, and nothing else beyond rounding."""
+    for one, other in zip(old, new, strict=True):
+        a, b = np.asarray(one), np.asarray(other)
+        if a.dtype.kind not in "iu" or a.dtype != b.dtype or a.shape != b.shape:
+            if first_difference([one], [other], "rounding") is not None:
+                return False
+            continue
+        apart = np.abs(a.astype(np.int64) - b.astype(np.int64))
+        if apart.max(initial=0) > 1 or np.count_nonzero(apart) > max(1, _FEW * apart.size):
+            return False
+    return True
+
+
+def _twice(runner: Runner, feed: dict[str, Array]) -> list[Any] | None:
+    """The outputs, None where the model does not run on the feed, or gives others the second time."""
+    try:
+        first = runner.run(feed)
+        poison(first)
+        second = runner.run(feed)
+    except RunError:
+        return None
+    return first if first_difference(first, second, "exact") is None else None
+
+
+def poison(outputs: list[Any]) -> None:
+    """Leave NaN in the memory that the next run is given: a result that reads it is not determined."""
+    for _, leaf in (leaf for output in outputs for leaf in leaves(output)):
+        size = np.asarray(leaf).nbytes + 64
+        for _ in range(3):
+            np.full(size, 0xFF, np.uint8)
+
+
+def fits(model: onnx.ModelProto, outputs: list[Any]) -> bool:
+    """Whether outputs have the shapes that the model says; the runtime has its own opinion of some operators."""
+    for info, output in zip(model.graph.output, outputs, strict=True):
+        if info.type.WhichOneof("value") != "tensor_type" or not info.type.tensor_type.HasField("shape"):
+            continue
+        dims = info.type.tensor_type.shape.dim
+        shape = np.shape(output)
+        if len(dims) != len(shape) or any(
+            d.HasField("dim_value") and d.dim_value != n for d, n in zip(dims, shape, strict=True)
+        ):
+            return False
+    return True
+
+
+def _standard(model: onnx.ModelProto, feed: dict[str, Array], outputs: list[Any]) -> bool:
+    """Whether the outputs have the shapes that inference gives them where it knows the feed."""
+    graph = model.graph
+    tensors = [t for t in graph.initializer if t.name not in feed]
+    given = [*tensors, *(stored(array, name) for name, array in feed.items())]
+    names = [info.name for info in graph.output]
+    if set(names) & {tensor.name for tensor in given}:
+        return True
+    return as_standard(makeshift(graph.node, given, names, model.opset_import, model.functions), outputs)
+
+
+def _mostly_nan(outputs: list[Any]) -> bool:
+    floats = [a for a in map(np.asarray, (leaf for o in outputs for _, leaf in leaves(o))) if is_float(a.dtype)]
+    total = sum(a.size for a in floats)
+    return total > 0 and sum(int(np.isnan(a.astype(np.float64)).sum()) for a in floats) > _MOST_NAN * total
+
+
+def _odd(array: Array) -> bool:
+    return is_float(array.dtype) and not np.isfinite(array.astype(np.float64)).all()
+
+
+def _has_contrib(model: onnx.ModelProto) -> bool:
+    return any(entry.domain not in ("", "ai.onnx", "ai.onnx.ml") for entry in model.opset_import)

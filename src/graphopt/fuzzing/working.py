@@ -1,0 +1,212 @@
+"""The work on one model and the process that does it: draw, judge every optimizer, reduce and localize faults."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphopt.fuzzing.building import Sample
+from graphopt.fuzzing.embedding import Seedling
+from graphopt.fuzzing.localizing import localize
+from graphopt.fuzzing.models import Wishes, sample
+from graphopt.fuzzing.shrinking import shrink
+from graphopt.fuzzing.subjects import Graphopt, Subject, subject_of
+from graphopt.fuzzing.verdicts import Judge, NotUsableError, Verdict
+from graphopt.pipeline import registry
+from graphopt.system.child import requests, tell
+from graphopt.testing import cases_of
+
+_ENOUGH = 2
+"""Findings of one kind that are reduced; later ones are counted."""
+_MOST = 200
+"""Elements of an input that a finding holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to run; equal settings give equal models and verdicts.
+
+    Attributes:
+        seed: where all models come from.
+        subjects: the optimizers, as `subject_of` takes them.
+        ops: operators to draw from; all when empty.
+        passes: passes whose golden cases seed the models; all when empty.
+        steps: the most nodes that are drawn for one model.
+        explain: count why our passes declined.
+        seconds: for reducing one model.
+        reduce: whether to reduce and localize.
+    """
+
+    seed: str = "0"
+    subjects: tuple[str, ...] = ("graphopt basic", "graphopt extended", "graphopt all")
+    ops: tuple[str, ...] = ()
+    passes: tuple[str, ...] = ()
+    steps: int = 10
+    explain: bool = False
+    seconds: float = 15.0
+    reduce: bool = True
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of one number.
+
+    Attributes:
+        made: whether a model came of it that says something.
+        discarded: why not.
+        ops: operators in the model.
+        fired: rewrites by pass, over all subjects of ours.
+        declined: near misses by pass and reason.
+        findings: what was wrong.
+    """
+
+    made: bool = False
+    discarded: str = ""
+    ops: tuple[str, ...] = ()
+    fired: dict[str, int] = field(default_factory=dict)
+    declined: dict[str, dict[str, int]] = field(default_factory=dict)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+
+
+def seedlings(passes: tuple[str, ...] = ()) -> tuple[Seedling, ...]:
+    """The models of golden cases in which a pass fires, of some passes or of all.
+
+    Raises:
+        UsageError: there is no such pass.
+    """
+    known = registry()
+    found = []
+    for name in passes or known.names():
+        running = (case for case in cases_of(known.rule_class(name)) if "NOT RUN" not in case.head)
+        found += [Seedling(f"{name}/{case.path.stem}", case.before) for case in running if "FIRES" in case.head]
+    return tuple(found)
+
+
+class Worker:
+    """Works on one number after the other.
+
+    Args:
+        settings: what to run.
+        at: told what is about to be done, for reports of a crash.
+    """
+
+    def __init__(self, settings: Settings, at: Callable[[str, str], None] = lambda stage, subject: None) -> None:
+        self.settings, self.at = settings, at
+        self.subjects: list[Subject] = []
+        for name in settings.subjects:
+            more = {"explain": True} if settings.explain and name.startswith("graphopt ") else {}
+            self.subjects.append(subject_of(name, **more))
+        self.wishes = Wishes(settings.ops, seedlings(settings.passes), bool(settings.passes), settings.steps)
+        self.seen: Counter[tuple[str, str, str]] = Counter()
+        self.causes: dict[tuple[str, str, str], str] = {}
+
+    def close(self) -> None:
+        """End the processes of peers."""
+        for subject in self.subjects:
+            subject.close()
+
+    def draw(self, index: int) -> Sample | None:
+        """The sample of a number."""
+        return sample(f"{self.settings.seed}/{index}", self.wishes)
+
+    def work(self, index: int, skip: tuple[str, ...] = ()) -> Tally:
+        """Draw the model of a number and judge what each subject makes of it.
+
+        Args:
+            index: the number.
+            skip: subjects that crash on it.
+        """
+        tally = Tally()
+        self.at("drawing", "")
+        drawn = self.draw(index)
+        if drawn is None:
+            tally.discarded = "nothing drawn"
+            return tally
+        self.at("running the original", "")
+        try:
+            judge = Judge(drawn)
+        except NotUsableError as reason:
+            tally.discarded = str(reason).partition(":")[0][:60]
+            return tally
+        tally.made = True
+        tally.ops = tuple(
+            sorted({f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in drawn.model.graph.node})
+        )
+        for subject in self.subjects:
+            if subject.name not in skip:
+                self._judge(index, drawn, judge, subject, tally)
+        return tally
+
+    def _judge(self, index: int, drawn: Sample, judge: Judge, subject: Subject, tally: Tally) -> None:
+        self.at("optimizing", subject.name)
+        outcome = subject.optimize(drawn.model)
+        for name, count in outcome.hits.items():
+            tally.fired[name] = tally.fired.get(name, 0) + count
+        for (name, reason), count in outcome.reasons.items():
+            reasons = tally.declined.setdefault(name, {})
+            reasons[reason] = reasons.get(reason, 0) + count
+        self.at("judging", subject.name)
+        verdict = judge.of(subject, outcome, again=isinstance(subject, Graphopt))
+        if verdict is not None:
+            tally.findings.append(self._found(index, drawn, subject, verdict))
+
+    def _found(self, index: int, drawn: Sample, subject: Subject, verdict: Verdict) -> dict[str, Any]:
+        feed = drawn.feeds[max(verdict.feed, 0)]
+        finding: dict[str, Any] = {
+            "index": index, "subject": subject.name, "kind": verdict.kind, "message": verdict.message[:300],
+            "passes": list(verdict.passes), "from": drawn.kind, "cause": "", "nodes": len(drawn.model.graph.node),
+        }  # fmt: skip
+        alone = Sample(drawn.model, [feed])
+        likeness = subject.name, verdict.kind, signature(verdict)
+        if likeness not in self.causes or isinstance(subject, Graphopt):
+            self.at("localizing", subject.name)
+            self.causes[likeness] = localize(alone, subject, verdict) or signature(verdict)
+        cause = finding["cause"] = self.causes[likeness]
+        self.seen[subject.name, verdict.kind, cause] += 1
+        few = self.seen[subject.name, verdict.kind, cause] <= _ENOUGH
+        if self.settings.reduce and few and verdict.kind not in ("hung", "nondeterministic"):
+            self.at("reducing", subject.name)
+            small = shrink(alone, lambda s: fails(s, subject, verdict), self.settings.seconds)
+            finding["reduced"] = base64.b64encode(small.model.SerializeToString()).decode()
+            finding["feed"] = {name: array.tolist() for name, array in small.feeds[0].items() if array.size < _MOST}
+            finding["reduced_nodes"] = len(small.model.graph.node)
+        return finding
+
+
+def fails(candidate: Sample, subject: Subject, verdict: Verdict) -> bool:
+    """Whether a candidate shows the same fault: the same verdict of the same optimizer."""
+    try:
+        judge = Judge(candidate)
+    except NotUsableError:
+        return False
+    outcome = subject.optimize(candidate.model)
+    if verdict.kind == "raised" and outcome.fault == "raised":
+        return signature(Verdict("raised", outcome.message)) == signature(verdict)
+    found = judge.of(subject, outcome, again=verdict.kind in ("unstable", "nondeterministic"))
+    if found is None or found.kind != verdict.kind:
+        return False
+    return verdict.kind != "unstable" or bool(set(found.passes) & set(verdict.passes)) or not verdict.passes
+
+
+def signature(verdict: Verdict) -> str:
+    """A message without names and numbers, by which findings are grouped where no pass is known."""
+    words = ["#" if any(c.isdigit() for c in word) else word for word in verdict.message.split()]
+    return " ".join(words)[:80]
+
+
+def serve(settings: Settings) -> None:
+    """Work on what is asked for, as a child process."""
+    worker = Worker(settings, lambda stage, subject: tell(stage=stage, subject=subject))
+    tell(ready=True)
+    try:
+        for job in requests():
+            tally = worker.work(job["index"], tuple(job.get("skip", ())))
+            tell(
+                done=True, made=tally.made, discarded=tally.discarded, ops=list(tally.ops), fired=tally.fired,
+                declined=tally.declined, findings=tally.findings,
+            )  # fmt: skip
+    finally:
+        worker.close()

@@ -1,0 +1,145 @@
+"""`graphopt fuzz` finds what is wrong, reduces it and names the pass; and graphopt itself has no fault in a small run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import graphopt
+from graphopt.errors import UsageError
+from graphopt.fuzzing.building import Builder, Sample
+from graphopt.fuzzing.drawing import Draw
+from graphopt.fuzzing.models import finish, sample
+from graphopt.fuzzing.shrinking import shrink
+from graphopt.fuzzing.templates import TEMPLATES, Writer
+from graphopt.fuzzing.verdicts import Judge, NotUsableError
+from graphopt.fuzzing.working import Settings, Worker
+from graphopt.testing import models
+from graphopt.verify.runners import open_runner
+from graphopt.verify.source import Source
+
+PLUGIN = Path(__file__).parents[1] / "plugin" / "wrong_passes.py"
+
+
+def run(arguments: list[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "GRAPHOPT_TUNED": "off", **more}
+    command = [sys.executable, "-m", "graphopt", "fuzz", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> str:
+    """A path on which a library with a wrong pass is installed."""
+    place = tmp_path / "plugin"
+    info = place / "wrong_passes-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: wrong-passes\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[graphopt.passes]\nwrong = wrong_passes:catalogue\n")
+    shutil.copy(PLUGIN, place)
+    return os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")])
+
+
+def test_a_wrong_pass_is_found_reduced_and_named(tmp_path: Path, wrong: str) -> None:
+    arguments = [
+        "--pass",
+        "drop_abs_before_relu",
+        "--ops",
+        "Abs,Relu,Add,Concat",
+        "--models",
+        "30",
+        "--seed",
+        "7",
+        "--json",
+    ]
+    done = run([*arguments, "--corpus", "found"], tmp_path, PYTHONPATH=wrong)
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    (finding,) = report["findings"]
+    assert (finding["kind"], finding["cause"]) == ("wrong", "drop_abs_before_relu")
+    assert finding["reduced_nodes"] == 2
+    model = onnx.parser.parse_model(finding["text"])
+    assert [node.op_type for node in model.graph.node] == ["Abs", "Relu"]
+    (place,) = (tmp_path / "found" / "findings").iterdir()
+    assert {path.name for path in place.iterdir()} == {"golden.onnxtxt", "model.onnx", "model.onnxtxt", "report.md"}
+    assert "# RUN: drop_abs_before_relu" in (place / "golden.onnxtxt").read_text()
+
+
+def test_a_session_goes_on_where_it_was(tmp_path: Path) -> None:
+    chosen = {"levels": ("basic",), "seed": "again", "corpus": tmp_path}
+    first = graphopt.fuzz(models=3, **chosen)
+    both = graphopt.fuzz(models=3, **chosen)
+    assert both.models + sum(both.discarded.values()) == 6
+    assert both.ops.total() > first.ops.total()
+    with pytest.raises(UsageError, match="another seed"):
+        graphopt.fuzz(models=1, levels=("basic",), seed="other", corpus=tmp_path)
+
+
+def test_equal_seeds_give_equal_models() -> None:
+    one, other = ([sample(f"same/{n}") for n in range(8)] for _ in range(2))
+    texts = [[s.model.SerializeToString(deterministic=True) for s in drawn if s is not None] for drawn in (one, other)]
+    assert texts[0] == texts[1]
+    assert len(set(texts[0])) > 4
+
+
+def test_models_are_valid_and_most_of_them_say_something() -> None:
+    worker = Worker(Settings("valid", subjects=()))
+    usable = 0
+    for number in range(40):
+        drawn = worker.draw(number)
+        try:
+            usable += drawn is not None and bool(Judge(drawn).expected)
+        except NotUsableError:
+            continue
+    assert usable > 28
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(drawn=models(ops=["Add", "Relu", "Conv", "Reshape"]))
+def test_the_strategy_draws_models_that_run(drawn: Sample) -> None:
+    outputs = open_runner(Source(drawn.model, "drawn")).run(drawn.feeds[0])
+    assert len(outputs) == len(drawn.model.graph.output)
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_structures_are_built_whole(name: str) -> None:
+    b = Builder(Draw(name), 17)
+    last = TEMPLATES[name](Writer(b))
+    assert last == b.order[-1]
+    assert Judge(finish(b)).expected
+
+
+def test_reducing_keeps_what_fails_and_nothing_else() -> None:
+    b = Builder(Draw("reduce"), 17)
+    TEMPLATES["attention"](Writer(b))
+    small = shrink(finish(b), lambda s: any(n.op_type == "Softmax" for n in s.model.graph.node), seconds=60)
+    (node,) = small.model.graph.node
+    assert (node.op_type, len(node.attribute), small.feeds[0][node.input[0]].size) == ("Softmax", 0, 1)
+
+
+def test_unknown_peers_and_nothing_to_test_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown peer"):
+        graphopt.fuzz(models=1, peers=("nobody",))
+    assert run(["--level", "none"], tmp_path).returncode == 2
+
+
+def commit() -> str:
+    """The commit, so that each is tried on models of its own."""
+    told = subprocess.run(["git", "rev-parse", "HEAD"], cwd=PLUGIN.parent, capture_output=True, text=True, check=False)
+    return told.stdout.strip() or graphopt.__version__
+
+
+@pytest.mark.parametrize("seed", ["fixed", commit()], ids=["fixed", "commit"])
+def test_graphopt_has_no_fault(seed: str) -> None:
+    report = graphopt.fuzz(models=30, seed=seed)
+    assert report.models > 15
+    assert report.ok, [finding.to_dict() for finding in report.findings]
