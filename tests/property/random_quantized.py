@@ -266,6 +266,17 @@ def reduction(b: Builder) -> None:
         b.finish(b.op(kind, inputs, keepdims=keep, **lists), after, b.unlike(p) if kind == "ReduceMean" else p)
 
 
+def mean(b: Builder) -> None:
+    """The mean of each image, as exporters write a global average pool."""
+    x, shape, p = b.pick(4)
+    if len(shape) != 4 or (b.exact and shape[2:] not in ((4, 4), (2, 2), (1, 1))):
+        return
+    keep, axes = b.rng.randrange(2), b.rng.choice([[2, 3], [-1, -2]])
+    lists = {"axes": axes} if b.opset < 18 else {}
+    y = b.op("ReduceMean", [x] if lists else [x, b.const(np.array(axes, np.int64))], keepdims=keep, **lists)
+    b.finish(y, (*shape[:2], 1, 1) if keep else shape[:2], b.unlike(p))
+
+
 def residual(b: Builder) -> None:
     x, shape, p = b.pick(4)
     if len(shape) != 4:
@@ -290,7 +301,7 @@ def last_channels(b: Builder) -> None:
 
 STEPS: Sequence[Callable[[Builder], None]] = (
     convolution, convolution, gemm, head, matmul, binary, binary, where, concat, concat, pool, pool, unary, transpose,
-    reshape, unsqueeze, split, part, larger, reduction, residual, last_channels,
+    reshape, unsqueeze, split, part, larger, reduction, mean, residual, last_channels,
 )  # fmt: skip
 
 
@@ -359,5 +370,5 @@ def random_single(seed: int) -> Random:
 
 
 SINGLE: Sequence[Callable[[Builder], None]] = (
-    convolution, gemm, matmul, binary, where, concat, pool, unary, larger, reduction,
+    convolution, gemm, matmul, binary, where, concat, pool, unary, larger, reduction, mean,
 )  # fmt: skip

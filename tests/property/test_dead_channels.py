@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from graphopt.fuzzing.networks import channels_network
 from graphopt.manager import PassManager
 from graphopt.verify import assert_equivalent
-from tests.property.random_channels import channels_network
 from tests.property.settling import unsettled
 
 REMOVED = "graphopt.removed_channels"
@@ -34,7 +34,8 @@ def test_networks_give_the_same(start: int) -> None:
 
 
 def test_every_level_settles() -> None:
-    problems = [f"seed {seed}: {found}" for seed in range(200, 220) if (found := unsettled(channels_network(seed)))]
+    seeds = (*range(200, 220), 565)  # in the last, blocks of x * Sigmoid(x) gain less than a reorder takes
+    problems = [f"seed {seed}: {found}" for seed in seeds if (found := unsettled(channels_network(seed)))]
     assert not problems, "\n".join(problems)
 
 

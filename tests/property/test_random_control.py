@@ -5,10 +5,10 @@ from __future__ import annotations
 import onnx
 import pytest
 
+from graphopt.fuzzing.control import as_function, random_control_model
 from graphopt.manager import PassManager
 from graphopt.rewrite import Options
 from graphopt.verify import compare
-from tests.property.random_control import as_function, random_control_model
 from tests.property.settling import unsettled
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+from graphopt.fuzzing.variants import KINDS, variant
 from graphopt.manager import PassManager, Result
 from graphopt.pipeline import registry
 from graphopt.testing import Case, cases
@@ -19,7 +20,6 @@ from graphopt.verify.numerics import compare_arrays
 from graphopt.verify.runners import CannotLoadError, RunError, Runner, open_runner
 from graphopt.verify.source import Source
 from graphopt.verify.structure import leaves
-from tests.property.random_edges import KINDS, variant
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FAMILIES = ("elimination", "folding", "fusion")
