@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
 from graphopt.audit.extraction import around, extract, typed, upstream
 from graphopt.audit.settings import Manager, Settings
 from graphopt.errors import GraphoptError, ModelError
-from graphopt.ir import Model, Node
+from graphopt.ir import Model, Node, Source
+from graphopt.showing import Shown
 from graphopt.verify import Feed, Report, compare
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 Progress = Callable[[str, float], None]
 Judge = Callable[[onnx.ModelProto, onnx.ModelProto], Report]
@@ -23,7 +27,7 @@ _STEPS = 4
 
 
 @dataclass(slots=True)
-class Fault:
+class Fault(Shown):
     """The step that makes a result differ.
 
     Attributes:
@@ -53,6 +57,18 @@ class Fault:
         """As plain data, without the model."""
         data = asdict(replace(self, reproduction=None, report=Report("inconclusive", "", 0)))
         return {**data, "reproduction": None, "report": self.report.to_dict()}
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self.parts()
+
+    def parts(self) -> Iterator[Any]:
+        """What is printed, line by line."""
+        from rich.text import Text
+
+        yield Text(str(self), style="bold red")
+        yield from (Text(f"  {line}") for line in self.report.summary().splitlines())
+        if self.reproduction is None:
+            yield Text("the step alone computes the same; it is only wrong together with later ones")
 
     def __str__(self) -> str:
         return f"{self.tool}: step {self.number} of {self.of} makes the result differ: {self.event}"
@@ -102,7 +118,7 @@ def first_bad(count: int, bad: Callable[[int], bool]) -> int:
 
 
 def bisect(
-    source: onnx.ModelProto | bytes | str, manager: Manager | Settings | None = None, *, numerics: str = "rounding",
+    source: Source, manager: Manager | Settings | None = None, *, numerics: str = "rounding",
     seed: int = 0, dims: Mapping[str, int] | None = None, feed: Feed | None = None,
     progress: Progress = lambda what, part: None,
 ) -> Fault | None:  # fmt: skip

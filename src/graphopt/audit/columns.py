@@ -52,8 +52,8 @@ def worth_columns(audit: Audit) -> list[Column]:
     ]
     for threads in audit.threads:
         title = "latency" if len(audit.threads) == 1 else f"latency, {threads} thr."
-        columns.append(Column(title, lambda row, t=threads: spread(row.latency.get(t))))  # type: ignore[misc]
-        columns.append(Column("against base", lambda row, t=threads: against(row, t, audit)))  # type: ignore[misc]
+        columns.append(Column(title, lambda row, t=threads: spread(row.latency.get(t))))  # type: ignore[misc]  # `t` is bound
+        columns.append(Column("against base", lambda row, t=threads: against(row, t, audit)))  # type: ignore[misc]  # `t` is bound
     columns += [
         Column("error", lambda row: number(row.max_abs), 2),
         Column("relative", lambda row: number(row.max_rel), 1),

@@ -17,9 +17,9 @@ from graphopt.audit.record import Audit, Row
 from graphopt.audit.settings import Manager
 from graphopt.audit.statistics import Spread, speedups
 from graphopt.audit.timing import Timing, measure
-from graphopt.audit.turns import NoTurns, Turns
 from graphopt.audit.verdicts import oracle_status
 from graphopt.errors import ModelError, UsageError
+from graphopt.system.extras import require
 from graphopt.system.files import scratch
 from graphopt.system.processes import Limits
 from graphopt.verify import ModelLike, compare
@@ -45,6 +45,8 @@ class Conditions:
         limits: time and memory of one optimizer.
         verify: ask the oracle about every output.
         seed: seed of the inputs.
+        timed: run the results and measure them.
+        isolate: give each run a process of its own.
     """
 
     threads: tuple[int, ...] = (1,)
@@ -54,6 +56,8 @@ class Conditions:
     limits: Limits = LIMITS
     verify: bool = True
     seed: int = 0
+    timed: bool = True
+    isolate: bool = True
 
     def __post_init__(self) -> None:
         if not self.threads or min(self.threads) < 1:
@@ -68,7 +72,7 @@ def audit(
     budget: float = 10.0, starts: int = 7, shapes: feeds.Shapes | None = None, dims: Mapping[str, int] | None = None,
     data: str | Path | Mapping[str, Any] | None = None, metric: str | Callable[..., float] | None = None,
     verify: bool = True, seed: int = 0, limits: Limits | None = None, keep: str | Path | None = None,
-    turn_taking: bool = False, progress: Progress = lambda what, part: None,
+    timed: bool = True, isolate: bool = True, progress: Progress = lambda what, part: None,
 ) -> Audit:  # fmt: skip
     """Run graphopt and other optimizers on a model and compare what they make, what it costs and what it is worth.
 
@@ -89,14 +93,16 @@ def audit(
         seed: seed of the inputs.
         limits: time and memory that one optimizer may take.
         keep: a folder for the optimized files, which are deleted otherwise.
-        turn_taking: wait for other audits on this machine that do so too, so that none works while one is timed.
+        timed: run the results and measure them; otherwise they are only counted, and compared by the oracle.
+        isolate: give each of graphopt's runs and of the oracle's a process of its own. False is for a process that may
+            be lost: much faster for small models, and without figures for memory.
         progress: told how far things are.
 
     Raises:
         ModelError: the model cannot be read, or ONNX Runtime cannot run it.
         UsageError: an argument is wrong.
     """
-    conditions = Conditions(tuple(threads), rounds, budget, starts, limits or LIMITS, verify, seed)
+    conditions = Conditions(tuple(threads), rounds, budget, starts, limits or LIMITS, verify, seed, timed, isolate)
     wanted = contestants(managers, levels, against)
     given = Source(source, str(source) if isinstance(source, (str, Path)) else "model")
     with scratch() as temporary:
@@ -105,7 +111,7 @@ def audit(
         try:
             run = _Run(given.path(), given.label, wanted, conditions, folder=folder, progress=progress)
             run.choose_inputs(dict(shapes or {}), dict(dims or {}), Metric.of(data, metric))
-            return run.all(Turns() if turn_taking else NoTurns())
+            return run.all()
         finally:
             given.close()
 
@@ -148,13 +154,12 @@ class _Run:
         self.audit.metric = metric.name if metric is not None else ""
         self.sizes = fixed
 
-    def all(self, turns: Turns | NoTurns) -> Audit:
+    def all(self) -> Audit:
         """Optimize, look, verify, time."""
-        with turns.working():
-            self._optimize()
-        with turns.timing():
+        self._optimize()
+        if self.conditions.timed:
             self._time()
-        self._remarks()
+            self._remarks()
         self.audit.seconds = time.perf_counter() - self.began
         self.audit.files = dict(self.files)
         return self.audit
@@ -175,8 +180,8 @@ class _Run:
             self.files[row.name] = self.path
             return row
         target = self.folder / f"{contestant.name.replace(' ', '_')}.onnx"
-        made = contestant.produce(self.path, target, self.conditions.limits)
-        row.status, row.message, row.passes = made.status, made.message, made.passes
+        made = contestant.produce(self.path, target, self.conditions.limits, isolate=self.conditions.isolate)
+        row.status, row.message, row.passes, row.removed = made.status, made.message, made.passes, made.removed
         row.seconds, row.peak_bytes = made.seconds, made.peak_bytes
         if row.status == "ok" and not target.is_file():
             row.status, row.message = "failed", "wrote no file"
@@ -207,7 +212,7 @@ class _Run:
     def _verify(self, row: Row, path: Path) -> None:
         report = compare(
             self.path, path, numerics="rounding", seed=self.conditions.seed, dims=self.sizes,
-            timeout=self.conditions.limits.seconds,
+            timeout=self.conditions.limits.seconds, isolate=self.conditions.isolate,
         )  # fmt: skip
         row.verification = oracle_status(report)
         if not report.ok:
@@ -236,7 +241,7 @@ class _Run:
 
     def _fits(self) -> bool:
         """Whether sessions of all files fit into memory at once."""
-        import psutil
+        psutil = require("psutil")
 
         total = sum(row.contents.file_bytes for row in self.audit if row.contents is not None)
         return bool(total * 2 < psutil.virtual_memory().available * _MEMORY_SHARE)

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from graphopt.audit.machine import package_version
 from graphopt.audit.record import Status
 from graphopt.audit.settings import Manager, Settings
 from graphopt.audit.worker import Work, do
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.rewrite import Level
+from graphopt.system import extras
 from graphopt.system.processes import ChildError, Limits, call
 
 UNOPTIMIZED = "raw, ORT off"
@@ -34,6 +34,7 @@ class Produced:
         seconds: time from file to file.
         peak_bytes: largest resident memory of its process.
         passes: how often each pass fired.
+        removed: nodes that each pass removed, less those that it added.
     """
 
     status: Status = "ok"
@@ -41,6 +42,7 @@ class Produced:
     seconds: float | None = None
     peak_bytes: int | None = None
     passes: dict[str, int] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +69,15 @@ class Contestant:
         if self.tool == "graphopt":
             return __version__
         if self.tool == "raw":
-            return package_version(_ORT) or ""
+            return extras.version_of(_ORT) or ""
         from graphopt.audit.rivals import version_of
 
         return version_of(self.tool)
 
-    def produce(self, source: Path, target: Path, limits: Limits) -> Produced:
-        """Make the output file."""
+    def produce(self, source: Path, target: Path, limits: Limits, *, isolate: bool = True) -> Produced:
+        """Make the output file; without `isolate`, graphopt runs in this very process."""
         if self.settings is not None:
-            return _run_graphopt(source, target, self.settings, limits)
+            return _run_graphopt(Work(str(source), str(target), self.settings), limits if isolate else None)
         from graphopt.audit.rivals import run_peer
 
         return run_peer(self.tool, source, target, limits)
@@ -127,12 +129,13 @@ def _own(name: str, settings: Settings) -> Contestant:
     return Contestant(f"graphopt {name}", "graphopt", "none" if settings.complete else "all", settings)
 
 
-def _run_graphopt(source: Path, target: Path, settings: Settings, limits: Limits) -> Produced:
+def _run_graphopt(work: Work, limits: Limits | None) -> Produced:
     try:
-        report = call(do, Work(str(source), str(target), settings), limits=limits)
+        report = do(work) if limits is None else call(do, work, limits=limits)
     except ChildError as error:
         return Produced(error.status, str(error))
     except GraphoptError as error:
         return Produced("failed", str(error))
     message = "; ".join(report["failures"][:3])
-    return Produced("ok", message, report["seconds"], report["peak"], report["passes"])
+    peak = report["peak"] if limits is not None else None  # of a process that did other things, too
+    return Produced("ok", message, report["seconds"], peak, report["passes"], report["removed"])

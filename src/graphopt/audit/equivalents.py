@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from graphopt.audit.markdown import table
-from graphopt.peers import Peer, by_name
+from graphopt.peers import by_name
 from graphopt.peers.reasons import BY_PEER
 from graphopt.pipeline import Registry, registry
 
@@ -19,7 +18,10 @@ PEERS = {
     "onnxslim": "onnxslim",
     "onnxscript": "onnxscript",
 }
-"""The optimizers by the names that pass records use, with the peer that lists their passes."""
+"""The optimizers by the names that passes use (their distributions'), with the peer that lists their passes."""
+
+_BUILT_ON_IT = {"onnxoptimizer": ("onnxsim",)}
+"""Optimizers that have all passes of another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +99,31 @@ def equivalents(known: Registry | None = None) -> Equivalents:
         UsageError: a peer cannot list its passes.
     """
     known = known or registry()
-    claims = dict(_claims(known))
+    table = equivalent_passes(known)
     found = Equivalents([], {})
     for name, peer_name in PEERS.items():
         peer = by_name(peer_name)
         if not peer.available():
             continue
         found.versions[name] = peer.version or ""
-        found.rows += [_row(name, peer, theirs, claims.get((name, theirs), ()), known) for theirs in peer.passes()]
+        for theirs in peer.passes():
+            ours = table.get((name, theirs), ())
+            found.rows.append(Equivalent(name, theirs, ours, "" if ours else BY_PEER[name].get(theirs, "")))
     return found
 
 
-def _row(name: str, peer: Peer, theirs: str, claims: Sequence[str], known: Registry) -> Equivalent:
-    own = peer.counterparts.get(theirs, "")
-    ours = tuple(dict.fromkeys([*([own] if own in known else []), *claims]))
-    return Equivalent(name, theirs, ours, "" if ours else BY_PEER[name].get(theirs, ""))
+def equivalent_passes(known: Registry | None = None) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Graphopt's passes by the optimizer and its pass of which they are equivalents, one of the same name first.
 
+    This is what the passes state themselves (`Rule.peers`), read the other way round.
 
-def _claims(known: Registry) -> Iterator[tuple[tuple[str, str], list[str]]]:
-    """The equivalents that pass records name themselves."""
+    Args:
+        known: graphopt's passes; those of the registry when None.
+    """
+    known = known or registry()
     found: dict[tuple[str, str], list[str]] = {}
-    for name in known.names():
-        for peer, theirs in known.rule_class(name).peers.items():
-            found.setdefault((peer, theirs), []).append(name)
-    yield from found.items()
+    for rule in known.rules():
+        for peer, theirs in rule.equivalents():
+            for each in (peer, *_BUILT_ON_IT.get(peer, ())):
+                found.setdefault((each, theirs), []).append(rule.name)
+    return {key: tuple(sorted(dict.fromkeys(ours), key=key[1].__ne__)) for key, ours in found.items()}

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphopt.analysis.types import infer_types
-from graphopt.audit.notebook import InNotebook
 from graphopt.audit.settings import Manager, Settings
 from graphopt.errors import UsageError
 from graphopt.ir import Model, Source, TensorType
 from graphopt.rewrite import Event, Failure, Level, Log, NearMiss, OpRule, PatternRule
 from graphopt.rewrite.events import NodeNote
+from graphopt.showing import Shown
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -61,7 +61,7 @@ class Gain:
 
 
 @dataclass(slots=True)
-class Explanation(InNotebook):
+class Explanation(Shown):
     """A run, explained.
 
     Attributes:
@@ -114,7 +114,7 @@ class Explanation(InNotebook):
 
 
 @dataclass(slots=True)
-class Story(InNotebook):
+class Story(Shown):
     """What became of one node.
 
     Attributes:
@@ -207,14 +207,8 @@ def _sizes(model: Model) -> dict[str, int]:
         value.name: size
         for graph in model.graphs()
         for value in graph.values.values()
-        if value.tensor is None and isinstance(value.type, TensorType) and (size := _size(value.type)) is not None
+        if value.tensor is None and isinstance(value.type, TensorType) and (size := value.type.least_nbytes) is not None
     }
-
-
-def _size(value_type: TensorType) -> int | None:
-    if value_type.shape is None:
-        return None
-    return TensorType(value_type.dtype, tuple(d if isinstance(d, int) else 1 for d in value_type.shape)).nbytes
 
 
 def _traffic(event: Event, sizes: dict[str, int]) -> int | None:

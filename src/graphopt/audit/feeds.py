@@ -18,39 +18,6 @@ _IMAGE, _SEQUENCE, _VIDEO = 224, 128, 32
 Shapes = Mapping[str, Sequence[int]]
 
 
-def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Shapes from texts like `input=1,3,224,224`.
-
-    Raises:
-        UsageError: a text is malformed.
-    """
-    found = {}
-    for text in texts:
-        name, equals, sizes = text.rpartition("=")
-        try:
-            found[name] = tuple(int(size) for size in sizes.split(","))
-        except ValueError:
-            equals = ""
-        if not equals or not name:
-            raise UsageError(f"shape {text!r}: expected something like input=1,3,224,224")
-    return found
-
-
-def parse_dims(texts: Sequence[str]) -> dict[str, int]:
-    """Sizes of dimensions from texts like `batch=1`.
-
-    Raises:
-        UsageError: a text is malformed.
-    """
-    found = {}
-    for text in texts:
-        name, equals, size = text.rpartition("=")
-        if not equals or not name or not size.isdecimal() or int(size) < 1:
-            raise UsageError(f"dimension {text!r}: expected something like batch=1")
-        found[name] = int(size)
-    return found
-
-
 def sizes_from_shapes(model: onnx.ModelProto, shapes: Shapes) -> dict[str, int]:
     """The sizes of symbolic dimensions that the wanted input shapes imply; unnamed ones are `input[axis]`.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import onnx
@@ -11,6 +12,7 @@ import onnx
 from graphopt.audit.record import Contents, Losses
 from graphopt.errors import ModelError
 from graphopt.ir import Model
+from graphopt.ir.external import locations
 from graphopt.verify.interface import differences, interface_of
 
 _CHECKER_LIMIT = (1 << 31) - 1
@@ -35,14 +37,7 @@ def contents(path: Path, proto: onnx.ModelProto | None = None) -> Contents:
 
 def file_bytes(path: Path, proto: onnx.ModelProto) -> int:
     """Size of a model file and of the external files that it refers to."""
-    places = {
-        entry.value
-        for graph in graphs(proto)
-        for tensor in graph.initializer
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
-    beside = [path.parent / place for place in places]
+    beside = [path.parent / place for place in locations(proto)]
     return path.stat().st_size + sum(file.stat().st_size for file in beside if file.is_file())
 
 
@@ -137,8 +132,5 @@ def _op(node: onnx.NodeProto) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
 
 
-def _elements(dims: object) -> int:
-    count = 1
-    for dim in dims:  # type: ignore[attr-defined]
-        count *= dim
-    return count
+def _elements(dims: Iterable[int]) -> int:
+    return math.prod(dims)

@@ -6,9 +6,9 @@ import os
 import platform
 import sys
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from graphopt.system.extras import require, version_of
 from graphopt.system.machine import processor
 
 _PACKAGES = ("graphopt", "onnx", "onnxruntime", "numpy", "onnxoptimizer", "onnxsim", "onnxslim", "onnxscript")
@@ -39,17 +39,22 @@ class Machine:
     @classmethod
     def here(cls) -> Machine:
         """The present machine."""
-        import psutil
-
+        psutil = require("psutil")
         return cls(
             processor(),
             usable_cores(),
             psutil.virtual_memory().total,
             f"{platform.system()} {platform.machine()}",
             sys.version.split()[0],
-            {name: found for name in _PACKAGES if (found := package_version(name))},
+            {name: found for name in _PACKAGES if (found := version_of(name))},
             os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         )
+
+    @property
+    def kind(self) -> str:
+        """What must be the same for times to be comparable."""
+        cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
+        return f"{self.processor}, {cores}, {self.system}"
 
     def __str__(self) -> str:
         packages = ", ".join(f"{name} {number}" for name, number in self.packages.items())
@@ -68,11 +73,3 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def package_version(name: str) -> str | None:
-    """The installed version of a package."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from graphopt.audit import columns
 from graphopt.audit.columns import Column
 from graphopt.audit.record import Audit, Row
+from graphopt.audit.verdict import sentence
 from graphopt.printable import markdown
 
 
@@ -22,6 +23,8 @@ def audit_to_markdown(audit: Audit) -> str:
         _table(audit.rows, columns.worth_columns(audit)),
         f"Base: {audit.baseline}. Medians with half the 99 % interval; ratios within 3 % are ties.",
     ]
+    found = sentence(audit)
+    parts += [f"**{markdown(found)}**"] if found else []
     remarks = [f"- {row.name}: {markdown(text)}" for row in audit.rows if (text := columns.failure(row))]
     remarks += [f"- {markdown(note)}" for note in audit.notes]
     if remarks:

@@ -83,7 +83,8 @@ def _find(text: str) -> Callable[[Arrays, Arrays], float]:
         raise UsageError(f"metric {text!r} cannot be loaded: {error}") from None
     if not callable(found):
         raise UsageError(f"metric {text!r} is no function")
-    return found  # type: ignore[no-any-return]
+    metric: Callable[[Arrays, Arrays], float] = found
+    return metric
 
 
 def _fixed_batch(model: onnx.ModelProto) -> int | None:

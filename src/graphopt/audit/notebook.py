@@ -1,25 +1,12 @@
-"""What notebooks show: the terminal's tables, as HTML."""
+"""What a notebook shows of a run: two small tables."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, Protocol
+from typing import Protocol
 
 from graphopt.audit.columns import size
-from graphopt.printable import console
-
-_WIDTH = 130
-_FORMAT = '<pre style="line-height:1.25;font-family:ui-monospace,Menlo,Consolas,monospace">{code}</pre>'
-
-
-def notebook_html(*renderables: Any) -> str:
-    """Anything that rich can print, as an HTML fragment without scripts or style sheets."""
-    out = console(file=io.StringIO(), width=_WIDTH, record=True, force_terminal=True)
-    for renderable in renderables:
-        out.print(renderable)
-    return out.export_html(inline_styles=True, code_format=_FORMAT)
 
 
 class Counts(Protocol):
@@ -65,12 +52,3 @@ def _html_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     top = "".join(f"<th>{escape(title)}</th>" for title in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
-
-
-class InNotebook:
-    """Mixed into what has `__rich_console__`, so that notebooks show it."""
-
-    __slots__ = ()
-
-    def _repr_html_(self) -> str:
-        return notebook_html(self)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from graphopt.audit.notebook import InNotebook
 from graphopt.audit.statistics import Spread, Verdict
+from graphopt.showing import Shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,6 +97,7 @@ class Row:
             `equal`, `close`, `special` (only inputs with NaN or infinities differ), `mismatch` or `inconclusive`.
         metric: the value of the user's own metric.
         passes: how often each of its passes fired, where it tells.
+        removed: nodes that each of these removed, less those that it added.
     """
 
     name: str
@@ -119,6 +120,7 @@ class Row:
     verification: str = ""
     metric: float | None = None
     passes: dict[str, int] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -132,7 +134,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Audit(InNotebook):
+class Audit(Shown):
     """The comparison of optimizers on one model.
 
     Attributes:
@@ -178,12 +180,6 @@ class Audit(InNotebook):
         from graphopt.audit.serial import audit_to_dict
 
         return audit_to_dict(self)
-
-    def to_json(self, indent: int | None = 2) -> str:
-        """As JSON text."""
-        import json
-
-        return json.dumps(self.to_dict(), indent=indent)
 
     def to_markdown(self) -> str:
         """As Markdown tables."""

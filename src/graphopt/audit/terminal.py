@@ -13,6 +13,7 @@ from rich.text import Text
 from graphopt.audit import columns
 from graphopt.audit.columns import Column
 from graphopt.audit.record import Audit, Row
+from graphopt.audit.verdict import sentence
 from graphopt.printable import console
 from graphopt.terminal import Lines
 
@@ -38,6 +39,8 @@ def render_audit(audit: Audit, width: int) -> Iterator[Any]:
         "of the ratio reaches across 1, it is a tie. error: as run here; oracle: without ONNX Runtime's optimizer.",
         style="dim",
     )
+    found = sentence(audit)
+    yield from ([Text(""), Text(found, style="bold")] if found else [])
 
 
 def to_text(audit: Audit, width: int = _WIDTH_OF_TEXT) -> str:

@@ -34,10 +34,14 @@ def do(work: Work) -> dict[str, Any]:
     model, log = work.settings.run(work.source, plan=plan)
     model.save(work.target)
     seconds = time.perf_counter() - start
+    removed: Counter[str] = Counter()
+    for event in log.events:
+        removed[event.rule] += len(event.removed) - len(event.added)
     failures = [f"{failure.rule}: {failure.error}" for failure in log.failures]
     return {
         "seconds": seconds,
         "peak": peak_memory(),
         "passes": dict(Counter(event.rule for event in log.events).most_common()),
+        "removed": dict(removed),
         "failures": failures,
     }

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from graphopt.audit import columns
 from graphopt.audit.explaining import Explanation
 from graphopt.audit.html.charts import Bar, bar_chart
+from graphopt.audit.html.rendering import render, script_data, source
 from graphopt.audit.record import Audit, Row
-from graphopt.printable import printable
-
-_FOLDER = Path(__file__).resolve().parent
 
 
 def audit_html(audit: Audit, explanation: Explanation | None = None, drawing: dict[str, Any] | None = None) -> str:
@@ -157,33 +152,5 @@ def _conditions(audit: Audit) -> str:
 
 def _render(**values: Any) -> str:
     drawing = values.pop("drawing")
-    # A `<` in a name must not end, or open, an element.
-    data = json.dumps(_shown(drawing), separators=(",", ":")).replace("<", "\\u003c") if drawing is not None else ""
-    style, script = (_FOLDER / "report.css").read_text(), (_FOLDER / "viewer.js").read_text()
-    text: str = _template().render(data=data, style=style, script=script, **values)
-    return text
-
-
-def _shown(value: Any) -> Any:
-    """What the page shows in the place of a value: names with nothing in them that is not printable."""
-    if isinstance(value, dict):
-        return {key: _shown(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_shown(each) for each in value]
-    # What the template marks as safe is our own, not a model's.
-    return printable(value, lines=True) if type(value) is str else value
-
-
-@lru_cache(maxsize=1)
-def _template() -> Any:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        finalize=_shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.j2")
+    data = script_data(drawing) if drawing is not None else ""
+    return render("report.html.j2", data=data, script=source("viewer.js"), **values)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphopt.audit.difference import Diff, diff
+from graphopt.audit.equivalents import equivalent_passes
 from graphopt.audit.passes.isomorphism import isomorphic, live_nodes
 from graphopt.audit.passes.reasons import REASONS
 from graphopt.audit.passes.record import PassAudit, PassRow, Side, Verdict
@@ -19,7 +20,6 @@ from graphopt.errors import GraphoptError, UsageError
 from graphopt.ir import Model
 from graphopt.peers import NOTHING, PeerResult, by_name
 from graphopt.peers.serving import PassServer
-from graphopt.pipeline import registry
 from graphopt.rewrite import Level, Log
 from graphopt.system.files import scratch
 from graphopt.verify import ModelLike, compare
@@ -132,13 +132,13 @@ class _Run:
             self.found.rows.append(self._row(theirs, own))
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
-        known = registry()
+        table = equivalent_passes()
         for name in self.peer.passes():
-            own = self.peer.counterparts.get(name, "")
+            own = table.get((self.peer.distribution, name), ())
             if name in OTHER_PURPOSE:
                 self.found.skipped[f"{self.peer.name}: {name}"] = OTHER_PURPOSE[name]
-            elif not self.conditions.only or name in self.conditions.only or own in self.conditions.only:
-                yield name, own if own in known else ""
+            elif not self.conditions.only or {name, *own} & set(self.conditions.only):
+                yield name, ",".join(own)
 
     def _row(self, theirs: str, own: str) -> PassRow:
         row = PassRow(self.found.models[0], self.peer.name, theirs, own, self.live, Side(), Side())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import networkx as nx
 import onnx
 
 from graphopt.audit.difference import stated
 from graphopt.ir import FLOAT_TYPES, Graph, Model, Node, Tensor, Value
+from graphopt.system.extras import require
 
 
 def isomorphic(first: Model, second: Model) -> bool:
@@ -59,15 +59,15 @@ def _same_wiring(first: Model, second: Model) -> bool:
     return all(partner.get(a, b) is b for a, b in zip(first.graph.inputs, second.graph.inputs, strict=True))
 
 
-def _fingerprint(graph: nx.DiGraph) -> str:
+def _fingerprint(graph: Any) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # networkx tells that its hashes changed between versions
-        return str(nx.weisfeiler_lehman_graph_hash(graph, node_attr="label", iterations=4))
+        return str(require("networkx").weisfeiler_lehman_graph_hash(graph, node_attr="label", iterations=4))
 
 
-def drawing(model: Model) -> nx.DiGraph:
+def drawing(model: Model) -> Any:
     """The main graph: nodes and values joined through their positions, labelled with what counts."""
-    graph = nx.DiGraph()
+    graph = require("networkx").DiGraph()
     for index, value in enumerate(model.graph.inputs):
         graph.add_node(value, label=f"input {index}")
     for node in model.graph:
@@ -88,7 +88,7 @@ def drawing(model: Model) -> nx.DiGraph:
     return graph
 
 
-def _connect(graph: nx.DiGraph, source: Any, target: Any, label: str) -> None:
+def _connect(graph: Any, source: Any, target: Any, label: str) -> None:
     place = (source, target, label)
     graph.add_node(place, label=label)
     graph.add_edge(source, place)

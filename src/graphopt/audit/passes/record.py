@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from graphopt.audit.notebook import InNotebook
+from graphopt.showing import Shown
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -59,7 +59,7 @@ class PassRow:
         model: the model.
         peer: the peer.
         peer_pass: its pass.
-        own_pass: graphopt's pass, "" when there is no pass of that purpose: then graphopt's level is compared.
+        own_pass: graphopt's passes of that purpose, as a pipeline; "" when there are none: then its level is compared.
         before: live nodes before either.
         ours: graphopt's side.
         theirs: the peer's side.
@@ -81,7 +81,7 @@ class PassRow:
 
 
 @dataclass(slots=True)
-class PassAudit(InNotebook):
+class PassAudit(Shown):
     """Pass by pass, on one model or many.
 
     Attributes:

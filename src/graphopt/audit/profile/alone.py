@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from graphopt.audit.profile.forms import other_form
 from graphopt.audit.profile.peak import Peak, last_level_cache
 from graphopt.audit.profile.record import Lone
 from graphopt.audit.profile.values import values_of
@@ -80,7 +81,9 @@ def _lone(level: str, node: Node, inside: float, values: dict[str, Any], peak: P
         lone.failure = "has a body"
         return lone
     try:
-        lone.warm, lone.cold = call(run_alone, _job(node, values, peak), limits=Limits(120.0))
+        job = _job(node, values, peak)
+        lone.form = other_form(onnx.ModelProto.FromString(job.model))
+        lone.warm, lone.cold = call(run_alone, job, limits=Limits(120.0))
     except ChildError as error:
         lone.failure = str(error)
     return lone

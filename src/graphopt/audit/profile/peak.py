@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from graphopt.system.extras import require
 from graphopt.system.sessions import open_session
 
 _SIZE = 768
@@ -65,7 +66,7 @@ def _gbytes(threads: int) -> float:
 
 
 def _fastest(model: onnx.ModelProto, feed: dict[str, np.ndarray[Any, Any]], threads: int) -> float:
-    import onnxruntime as ort
+    ort = require("onnxruntime")
 
     session = open_session(model, level="all", threads=threads)
     # The output is bound, so that allocating it is not part of the measurement.

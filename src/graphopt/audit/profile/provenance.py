@@ -103,10 +103,10 @@ class Provenance:
 
     def _include_sum(self, node: Node) -> None:
         """A convolution with a fused addition computes what the addition did, and the activation after that."""
-        if node.op != f"{NCHWC}::Conv" or node.input(_SUM_INPUT) is None:
+        value, added = node.output(0), node.input(_SUM_INPUT)
+        if node.op != f"{NCHWC}::Conv" or added is None:
             return
-        value = node.output(0)
-        other = self._anchors.get(node.inputs[_SUM_INPUT])  # type: ignore[arg-type]
+        other = self._anchors.get(added)
         own = self._anchors.get(value) if value is not None else None
         if value is None or own is None or other is None:
             return

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphopt.audit.machine import Machine
-from graphopt.audit.notebook import InNotebook
 from graphopt.audit.statistics import Spread
+from graphopt.showing import Shown
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -94,6 +94,7 @@ class Lone:
         bytes: bytes read and written.
         compute: share of the machine's measured operations a second, inside.
         memory: share of the machine's measured bytes a second, inside.
+        form: the passes that have a faster form of it, or why none has.
         failure: why it could not be run alone.
     """
 
@@ -108,7 +109,14 @@ class Lone:
     bytes: int | None = None
     compute: float | None = None
     memory: float | None = None
+    form: str = ""
     failure: str = ""
+
+    @property
+    def below(self) -> float | None:
+        """How many times longer it takes than the machine needs to multiply, or to copy, as much."""
+        share = max(self.compute or 0.0, self.memory or 0.0)
+        return 1 / share if share else None
 
 
 @dataclass(slots=True)
@@ -162,7 +170,7 @@ class ThreadRow:
 
 
 @dataclass(slots=True)
-class Profile(InNotebook):
+class Profile(Shown):
     """Where a model's time goes.
 
     Attributes:

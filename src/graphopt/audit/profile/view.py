@@ -93,8 +93,9 @@ def _lone(found: Profile) -> Table:
     peak = found.peak
     limits = f" (of {peak.gflops:.0f} Gflop/s and {peak.gbytes:.0f} GB/s)" if peak is not None else ""
     table = _table(f"The slowest operators: inside the model, alone, and of the machine's limits{limits}")
-    for title in ("operator", "shapes", "inside", "warm", "cold", "flop/s", "bytes/s"):
-        table.add_column(title, justify="left" if title in ("operator", "shapes") else "right", overflow="fold")
+    for title in ("operator", "shapes", "inside", "warm", "cold", "flop/s", "bytes/s", "times below", "other form"):
+        left = title in ("operator", "shapes", "other form")
+        table.add_column(title, justify="left" if left else "right", overflow="fold")
     for lone in found.lone:
         name = f"{lone.op.rpartition('::')[2]} {lone.name if len(lone.name) <= _NAME else '…' + lone.name[1 - _NAME :]}"
         table.add_row(name, lone.shapes, milliseconds(lone.inside), *_alone_cells(lone))
@@ -104,7 +105,8 @@ def _lone(found: Profile) -> Table:
 def _alone_cells(lone: Lone) -> list[str]:
     times = [milliseconds(t) if t is not None else ABSENT for t in (lone.warm, lone.cold)]
     shares = [f"{100 * share:.0f}%" if share is not None else ABSENT for share in (lone.compute, lone.memory)]
-    return [*times, *shares]
+    below = f"{lone.below:.1f}" if lone.below is not None else ABSENT
+    return [*times, *shares, below, lone.form or ABSENT]
 
 
 def _denormals(found: Profile) -> Table:

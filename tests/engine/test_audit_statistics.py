@@ -1,11 +1,8 @@
-"""Many models: parallel, resumable, and a bad one costs only itself. And the statistics behind verdicts."""
+"""The statistics behind verdicts, and what the audit says of a file."""
 
 from __future__ import annotations
 
-import json
 import random
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.audit.bench import largest_error
-from graphopt.audit.corpus import Corpus, audit_corpus
 from graphopt.audit.feeds import sizes_from_shapes, timing_sizes
 from graphopt.audit.inspection import check, losses
 from graphopt.audit.statistics import Spread, speedups
-from graphopt.audit.turns import Turns
 from graphopt.errors import UsageError
-
-QUICK = {"levels": ("basic",), "against": (), "rounds": 2, "starts": 1}
 
 
 def tiny(op: str = "Relu") -> onnx.ModelProto:
@@ -30,58 +23,6 @@ def tiny(op: str = "Relu") -> onnx.ModelProto:
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 8])
     graph = helper.make_graph(nodes, "tiny", [x], [y])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    models = tmp_path / "models"
-    for name, op in (("a", "Relu"), ("b", "Sigmoid")):
-        (models / name).mkdir(parents=True)
-        onnx.save(tiny(op), models / name / "model.onnx")
-    (models / "bad.onnx").write_bytes(b"bad")
-    return models
-
-
-def test_a_corpus_is_audited_once(folder: Path, tmp_path: Path) -> None:
-    files = sorted(folder.rglob("*.onnx"))
-    store = tmp_path / "store"
-    found = audit_corpus(files, store=store, jobs=2, **QUICK)
-    assert list(found.audits) == ["a/model.onnx", "b/model.onnx"]
-    assert "no ONNX model" in found.failures["models/bad.onnx"]
-    assert found.ok
-    own = next(s for s in found.standings() if s.name == "graphopt basic")
-    assert own.models == 2
-    assert own.nodes == pytest.approx(0.5)
-    assert len(list(store.glob("*.json"))) == 2
-    again = audit_corpus(files, store=store, **QUICK)
-    assert again.reused == 2
-    assert again.audits == found.audits
-    (folder / "a" / "model.onnx").write_bytes(tiny("Tanh").SerializeToString())
-    assert audit_corpus(files, store=store, **QUICK).reused == 1
-    assert "a/model.onnx" in again.to_markdown()
-    json.dumps(again.to_dict())
-
-
-def test_wrong_jobs() -> None:
-    with pytest.raises(UsageError, match="jobs"):
-        audit_corpus([], jobs=0)
-    assert audit_corpus([]).audits == {}
-
-
-def test_wrong_results_and_crashes_are_told_apart() -> None:
-    def row(name: str, **changes) -> dict:
-        plain = {"seconds": 1.0, "status": "ok", "verification": "close", "message": "", "contents": {"nodes": 5}}
-        return {"name": name, "speedup": {"1": {"median": 2.0, "verdict": "faster"}}, **plain, **changes}
-
-    audits = {
-        "m": {"threads": [1], "rows": [row("raw"), row("x"), row("y", status="crashed", message="SIGSEGV")]},
-        "n": {"threads": [1], "rows": [row("raw"), row("x", verification="mismatch"), row("y")]},
-    }
-    standings = {s.name: s for s in Corpus(audits).standings()}
-    assert standings["x"].wrong == ["n"]
-    assert standings["x"].speedup == pytest.approx(2.0)
-    assert standings["y"].failures == {"m": "crashed: SIGSEGV"}
-    assert standings["y"].models == 1
 
 
 def test_median_interval_covers_the_median() -> None:
@@ -146,25 +87,6 @@ def test_checker_is_quoted(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(model.SerializeToString())
     assert "nowhere" in check(path) or "topolog" in check(path)
-
-
-def test_timing_waits_for_workers() -> None:
-    turns = Turns()
-    events: list[str] = []
-
-    def work() -> None:
-        with turns.working():
-            events.append("working")
-            time.sleep(0.3)
-            events.append("worked")
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    time.sleep(0.1)
-    with turns.timing():
-        events.append("timed")
-    thread.join()
-    assert events == ["working", "worked", "timed"]
 
 
 def test_contents(tmp_path: Path) -> None:

@@ -1,0 +1,214 @@
+"""What an audit of many models costs: small models by the thousand, on Dask and without, and a store of 100,000."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import psutil
+
+from benchmarks.skeleton import load_skeleton
+from benchmarks.skeleton import names as skeleton_names
+from graphopt.audit.corpus import CorpusSettings, Record, Store, run_corpus
+from graphopt.audit.corpus.fleet import Fleet
+from graphopt.audit.corpus.pool import Engine, WorkerPool
+from graphopt.audit.corpus.report import campaign_of, report_of
+from graphopt.audit.extraction import around, extract, typed
+from graphopt.errors import GraphoptError
+from graphopt.ir import Model
+from graphopt.testing import Case, cases
+
+GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
+COUNTING = CorpusSettings(timed=False, seconds=30.0)
+_LARGEST = 1 << 20
+_WINDOW = 6
+_IN_FLIGHT = 300
+
+
+def small_models(folder: Path, count: int) -> int:
+    """Write small models: those of the golden cases, then windows of the skeletons; how many there are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = len(list(folder.glob("*.onnx")))
+    for number, model in enumerate(_models()):
+        if made >= count:
+            break
+        path = folder / f"{number:05}.onnx"
+        if not path.exists() and model.ByteSize() <= _LARGEST:
+            path.write_bytes(model.SerializeToString())
+            made += 1
+    return made
+
+
+def _models() -> Iterator[onnx.ModelProto]:
+    # One of each pass, then another, so that any number of them is a mixture.
+    by_pass = [cases(folder) for folder in sorted(GOLDEN.iterdir())]
+    for place in range(max(map(len, by_pass))):
+        for group in by_pass:
+            if place < len(group) and place < 8:
+                yield Case.read(group[place]).model()
+    for key in skeleton_names():
+        yield from _windows(load_skeleton(key))
+
+
+def _windows(proto: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
+    if proto.ByteSize() > 120 << 20:
+        return
+    model = typed(Model.load(proto))
+    nodes = list(model.graph)
+    for node in nodes[:: max(len(nodes) // 24, 1)]:
+        try:
+            yield extract(model, around(model.graph, [node], _WINDOW))
+        except GraphoptError:
+            continue  # a value at the cut has no known type
+
+
+@dataclass(slots=True)
+class Load:
+    """What a run needed.
+
+    Attributes:
+        seconds: by the clock.
+        cpu: of all processes that ended.
+        own: resident bytes of this process, over time.
+        all: resident bytes of its family, over time.
+    """
+
+    seconds: float = 0.0
+    cpu: float = 0.0
+    own: list[int] = field(default_factory=list)
+    all: list[int] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        def mib(values: list[int]) -> str:
+            half = max(len(values) // 2, 1)
+            return f"{max(values[:half], default=0) >> 20} then {max(values[half:], default=0) >> 20} MiB"
+
+        return f"{self.seconds:.1f} s, {self.cpu:.1f} s of processors; own {mib(self.own)}, family {mib(self.all)}"
+
+
+@contextmanager
+def watched() -> Iterator[Load]:
+    """Measure a run; the most memory in its first half, and in its second."""
+    load, stop = Load(), threading.Event()
+    me = psutil.Process()
+
+    def look() -> None:
+        while not stop.wait(1.0):
+            load.own.append(me.memory_info().rss)
+            total = load.own[-1]
+            for child in me.children(recursive=True):
+                try:
+                    total += child.memory_info().rss
+                except psutil.Error:
+                    continue
+            load.all.append(total)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    began, before = time.perf_counter(), _cpu()
+    try:
+        yield load
+    finally:
+        load.seconds, load.cpu = time.perf_counter() - began, _cpu() - before
+        stop.set()
+        thread.join()
+
+
+def _cpu() -> float:
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, kinds))
+
+
+def scale(folder: Path, counts: list[int], jobs: int, *, pool: bool = False) -> None:
+    """Audit more and more of the models, each time from nothing; then one percent more."""
+    engine: Callable[[], Engine] = (lambda: WorkerPool(jobs)) if pool else (lambda: Fleet(jobs))
+    small_models(folder, max(counts))
+    files = sorted(map(str, folder.glob("*.onnx")))
+    for count in counts:
+        store = folder / f"store-{count}{'-pool' if pool else ''}"
+        store.unlink(missing_ok=True)
+        with watched() as load:
+            found = run_corpus(files[:count], store, COUNTING, engine=engine)
+        rate = 3600 * found.new / load.seconds
+        print(f"{count} files: {found}")
+        print(f"    {load}; {rate:,.0f} models an hour, {store.stat().st_size / max(found.models, 1):,.0f} B a model")
+    more = [*files[: counts[-1]], *_others(folder, counts[-1] // 100)]
+    with watched() as load:
+        found = run_corpus(more, store, COUNTING, engine=engine)
+    print(f"one percent more: {found}\n    {load}")
+    began = time.perf_counter()
+    with Store(store) as opened:
+        report = report_of(opened, campaign_of(opened))
+    print(f"report: {time.perf_counter() - began:.2f} s; graphopt right on all: {report.ok}")
+
+
+def _others(folder: Path, count: int) -> list[str]:
+    """Models that differ from those there are, by a number in their metadata."""
+    place = folder / "more"
+    place.mkdir(exist_ok=True)
+    made = []
+    for number, path in enumerate(sorted(folder.glob("*.onnx"))[:count]):
+        model = onnx.load(path)
+        model.metadata_props.add(key="number", value=f"{number} {time.time()}")
+        made.append(str(place / path.name))
+        onnx.save(model, made[-1])
+    return made
+
+
+# -- the engine and the store alone
+
+
+def nothing(reference: Any, record: Record) -> Record:
+    """A task that takes no time and returns what a real one does."""
+    return replace(record, model=reference)
+
+
+def overhead(store: Path, count: int, jobs: int) -> None:
+    """What handing a task out and getting its record back cost, without the task.
+
+    Dask's scheduler runs in this process: its time bounds how many tasks a second are handed out.
+    """
+    with Store(store) as opened:
+        record = next(each for each in opened.records(campaign_of(opened)) if each.audit is not None)
+    for name, make in (("pool", lambda: WorkerPool(jobs)), ("Dask", lambda: Fleet(jobs))):
+        engine = make()
+        began, before = time.perf_counter(), time.process_time()
+        waiting = handed = 0
+        while handed < count or waiting:
+            while handed < count and waiting < _IN_FLIGHT:
+                engine.submit(handed, nothing, f"{handed:064}", record)
+                handed, waiting = handed + 1, waiting + 1
+            waiting -= engine.next(5.0) is not None
+        seconds, cpu = time.perf_counter() - began, time.process_time() - before
+        engine.close()
+        print(f"{name}: {count} tasks, {1e3 * seconds / count:.2f} ms each, {1e3 * cpu / count:.2f} ms of this process")
+
+
+def simulate(store: Path, folder: Path, counts: list[int]) -> None:
+    """Stores of many models: copies of real records under other digests."""
+    with Store(store) as opened:
+        records = [each for _, each in zip(range(500), opened.records(campaign_of(opened)), strict=False)]
+    for count in counts:
+        path = folder / f"simulated-{count}"
+        path.unlink(missing_ok=True)
+        began = time.process_time()
+        with Store(path, write=True) as opened:
+            campaign = opened.campaign(COUNTING, {"graphopt": "simulated"}, "simulated")
+            for number in range(count):
+                opened.put(
+                    campaign, replace(records[number % len(records)], model=f"{number:064x}", name=f"/z/{number}")
+                )
+        written = time.process_time() - began
+        with watched() as load, Store(path) as opened:
+            report_of(opened, campaign_of(opened))
+        size = path.stat().st_size / count
+        print(f"{count:,} records: {1e6 * written / count:.0f} us each to keep, {size:,.0f} B each; report {load}")
+        os.unlink(path)

@@ -1,0 +1,236 @@
+"""Models of a repository held against a report of the past: what must not get worse, judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from graphopt.audit.comparison import audit
+from graphopt.audit.timing import Progress
+from graphopt.errors import ModelError, UsageError
+from graphopt.printable import markdown, printable
+from graphopt.showing import Shown
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from graphopt.audit.record import Audit, Row
+
+SCHEMA = 1
+_TIE = 3.0
+"""Percent by which a model may be slower where nothing else is said: less cannot be told from noise."""
+
+KINDS = ("numerics", "nodes", "bytes", "slower")
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a check fails on.
+
+    Attributes:
+        numerics: a result that is not shown to agree with the original.
+        nodes: more nodes than in the baseline.
+        size: a larger file than in the baseline.
+        slower: percent of the speed-up that may be lost against the baseline; None for no matter how many.
+    """
+
+    numerics: bool = False
+    nodes: bool = False
+    size: bool = False
+    slower: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Conditions:
+        """Read text like `slower=3%,nodes,numerics`.
+
+        Raises:
+            UsageError: it names something else.
+        """
+        found: dict[str, float | None] = {}
+        for part in filter(None, map(str.strip, text.split(","))):
+            kind, equals, amount = part.partition("=")
+            if kind not in KINDS or (equals and kind != "slower"):
+                raise UsageError(f"--fail-on {part!r}: expected some of {', '.join(KINDS)}, like slower=3%,nodes")
+            try:
+                found[kind] = float(amount.removesuffix("%")) if equals else _TIE
+            except ValueError:
+                raise UsageError(f"--fail-on {part!r}: expected percent, like slower=3%") from None
+        return cls("numerics" in found, "nodes" in found, "bytes" in found, found.get("slower"))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        model: the model.
+        kind: one of `KINDS`.
+        ok: whether it is as good as it has to be.
+        text: what was found.
+    """
+
+    model: str
+    kind: str
+    ok: bool
+    text: str
+
+
+@dataclass(slots=True)
+class Check(Shown):
+    """Models, each held against what it was.
+
+    Attributes:
+        findings: what was looked at.
+        audits: what was measured, by the model's name; the next baseline.
+        notes: what could not be compared, and why.
+    """
+
+    findings: list[Finding]
+    audits: dict[str, dict[str, Any]]
+    notes: list[str]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing got worse than allowed."""
+        return all(finding.ok for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data: also the form of a baseline."""
+        findings = [asdict(each) for each in self.findings]
+        return {"schema": SCHEMA, "ok": self.ok, "findings": findings, "notes": self.notes, "models": self.audits}
+
+    def to_markdown(self) -> str:
+        """As a summary for a build's page."""
+        lines = [f"### graphopt check: {self._verdict()}", "", "| | model | what | |", "|---|---|---|---|"]
+        for each in self.findings:
+            mark = "✅" if each.ok else "❌"
+            lines.append(f"| {mark} | {markdown(each.model)} | {each.kind} | {markdown(each.text)} |")
+        return "\n".join([*lines, *(f"\n{markdown(note)}" for note in self.notes)]) + "\n"
+
+    def to_junit(self) -> str:
+        """As XML that build servers show as tests."""
+        failed = sum(not each.ok for each in self.findings)
+        suite = ElementTree.Element("testsuite", name="graphopt", tests=str(len(self.findings)), failures=str(failed))
+        for each in self.findings:
+            case = ElementTree.SubElement(suite, "testcase", classname=printable(each.model), name=each.kind)
+            if not each.ok:
+                ElementTree.SubElement(case, "failure", message=printable(each.text))
+        return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False)
+        for title in ("", "model", "what", "found"):
+            table.add_column(title, overflow="fold")
+        for each in self.findings:
+            mark = Text("ok", "green") if each.ok else Text("FAIL", "bold red")
+            table.add_row(mark, each.model, each.kind, each.text)
+        yield table
+        yield from (Text(note, "yellow") for note in self.notes)
+        yield Text(self._verdict(), "bold")
+
+    def _verdict(self) -> str:
+        failed = sum(not each.ok for each in self.findings)
+        return (
+            f"{failed} of {len(self.findings)} checks failed" if failed else f"all {len(self.findings)} checks passed"
+        )
+
+
+def check(
+    models: Sequence[str], conditions: Conditions, *, level: str = "basic", baseline: Mapping[str, Any] | None = None,
+    budget: float = 10.0, dims: Mapping[str, int] | None = None, progress: Progress = lambda what, part: None,
+) -> Check:  # fmt: skip
+    """Optimize models and see whether anything got worse.
+
+    Args:
+        models: the files.
+        conditions: what counts as worse.
+        level: graphopt's level.
+        baseline: what `read_baseline` gave; without one only numerics can be judged.
+        budget: seconds of timing for each model, where times matter.
+        dims: sizes of symbolic dimensions.
+        progress: told how far things are.
+
+    Raises:
+        ModelError: a model cannot be read, or the runtime cannot run it.
+    """
+    found = Check([], {}, [])
+    timed = conditions.slower is not None
+    for number, path in enumerate(models):
+        progress(f"checking {path}", number / len(models))
+        name = Path(path).as_posix()
+        report = audit(
+            path, levels=(level,), against=[], budget=budget if timed else 0.01, rounds=None if timed else 1,
+            verify=True, dims=dims,
+        )  # fmt: skip
+        found.audits[name] = report.to_dict()
+        past = (baseline or {}).get(name)
+        if past is None and (conditions.nodes or conditions.size or timed):
+            found.notes.append(f"{name} is not in the baseline: only numerics are judged")
+        found.findings += _judge(name, report, level, past, conditions)
+    return found
+
+
+def _judge(
+    name: str, report: Audit, level: str, past: Mapping[str, Any] | None, conditions: Conditions
+) -> list[Finding]:
+    row = report.row(f"graphopt {level}")
+    if row.contents is None:
+        return [Finding(name, "numerics", False, row.message or row.status)]
+    findings = []
+    if conditions.numerics:
+        ok = row.ok and row.verification in {"equal", "close", "special"}
+        findings.append(Finding(name, "numerics", ok, row.message if not ok and row.message else row.verification))
+    before = _past_row(past, row.name)
+    if before is None:
+        return findings
+    for kind, wanted, now, was in (
+        ("nodes", conditions.nodes, row.contents.nodes, before["contents"]["nodes"]),
+        ("bytes", conditions.size, row.contents.file_bytes, before["contents"]["file_bytes"]),
+    ):
+        if wanted:
+            findings.append(Finding(name, kind, now <= was, f"{was:,} -> {now:,}"))
+    if conditions.slower is not None:
+        findings += _slower(name, row, before, conditions.slower)
+    return findings
+
+
+def _slower(name: str, row: Row, before: Mapping[str, Any], percent: float) -> list[Finding]:
+    """Times of other days and machines say nothing; what was gained over the same model unoptimized does."""
+    findings = []
+    for threads, now in row.speedup.items():
+        was = before["speedup"].get(str(threads))
+        if was is None:
+            continue
+        # Slower only where even the upper end of what was measured is: noise must not fail a build.
+        ok = now.high >= was["median"] * (1 - percent / 100) or now.median >= was["low"] * (1 - percent / 100)
+        text = f"speed-up over the runtime alone {was['median']:.2f} -> {now.median:.2f}, {threads} thread(s)"
+        findings.append(Finding(name, "slower", ok, text))
+    return findings
+
+
+def _past_row(past: Mapping[str, Any] | None, name: str) -> Mapping[str, Any] | None:
+    return next((row for row in (past or {}).get("rows", ()) if row["name"] == name and row["contents"]), None)
+
+
+def read_baseline(path: str) -> dict[str, Any]:
+    """What models were, by name, from a file that `check` wrote.
+
+    Raises:
+        ModelError: it cannot be read, or is no baseline.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ModelError(f"{path} is no JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("models"), dict):
+        raise ModelError(f"{path} is no baseline: expected a file that graphopt check --save wrote")
+    return dict(data["models"])

@@ -1,0 +1,210 @@
+"""What changed between two releases: model by model, worst first; and whether that may be released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+from graphopt.audit.contestants import BASELINE, UNOPTIMIZED
+from graphopt.audit.corpus.record import CorpusSettings, Record, Reference
+from graphopt.audit.corpus.store import Campaign, Store
+from graphopt.audit.corpus.task import audit_one, machine
+
+What = Literal["wrong", "failed", "slower", "more nodes", "fewer nodes", "faster", "no longer failed", "right again"]
+_ORDER: tuple[What, ...] = (
+    "wrong", "failed", "slower", "more nodes", "faster", "fewer nodes", "no longer failed", "right again"
+)  # fmt: skip
+BREAKING: tuple[What, ...] = ("wrong", "failed", "slower")
+"""What a release is held back for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One model that one contestant treats otherwise than before.
+
+    Attributes:
+        model: digest of the model.
+        name: its name.
+        contestant: the contestant.
+        what: how it changed.
+        before: as it was, in words.
+        after: as it is.
+        ratio: after over before, where both are numbers; for times above 1 is slower.
+        kind: the kind of machine, for times.
+    """
+
+    model: str
+    name: str
+    contestant: str
+    what: What
+    before: str
+    after: str
+    ratio: float = 0.0
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two releases.
+
+    Attributes:
+        old: the one before.
+        new: the one after.
+        margin: by which share a time may differ.
+        compared: how many models both have.
+        untimed: models that were timed in both, but on different kinds of machines.
+        changes: the worst first.
+    """
+
+    old: Campaign
+    new: Campaign
+    margin: float
+    compared: int
+    untimed: int
+    changes: list[Change]
+
+    @property
+    def breaking(self) -> list[Change]:
+        """What the new release is held back for."""
+        return [each for each in self.changes if each.what in BREAKING]
+
+
+def compare(old: Store, before: Campaign, new: Store, after: Campaign, margin: float) -> Comparison:
+    """What changed from one campaign to another, for the models that both have.
+
+    A model is slower when its speed-up against the baseline of its own run is smaller by more than the margin, and the
+    intervals of the two do not meet; where it was measured several times, the median of these counts. Times of
+    different kinds of machines are not compared.
+
+    Args:
+        old: the store of the release before.
+        before: its campaign.
+        new: the store of the new release; it may be the same.
+        after: its campaign.
+        margin: by which share a time may differ.
+    """
+    changes: list[Change] = []
+    compared: set[str] = set()
+    timed: set[str] = set()
+    elsewhere: set[str] = set()
+    for record in new.records(after):
+        known = old.record(before, record.model, record.kind)
+        if known is None:
+            elsewhere.add(record.model)
+            continue
+        compared.add(record.model)
+        timed.add(record.model)
+        pair = _Pair(known, record, old.repeats(before, *_key(known)), new.repeats(after, *_key(record)))
+        changes += pair.changes(margin)
+    changes.sort(key=lambda each: (_ORDER.index(each.what), -abs(each.ratio - 1.0), each.name))
+    both = {record.model for record in old.records(before)} & elsewhere
+    return Comparison(before, after, margin, len(compared | both), len(both - timed), changes)
+
+
+def confirm(store: Store, found: Comparison, times: int, again: Callable[[], Comparison]) -> Comparison:
+    """Measure what seems slower again, so that noise is not taken for a change; what was measured is kept.
+
+    Args:
+        store: that of the new release.
+        found: what changed.
+        times: how often to measure each.
+        again: compares anew.
+    """
+    settings = CorpusSettings(**{**found.new.settings, "levels": tuple(found.new.settings["levels"]),
+                                 "against": tuple(found.new.settings["against"]),
+                                 "threads": tuple(found.new.settings["threads"])})  # fmt: skip
+    for _ in range(times):
+        suspects = {each.model: each for each in found.changes if each.what == "slower"}
+        for change in suspects.values():
+            if change.kind == machine().kind:
+                record = audit_one(Reference(change.name), settings)
+                if record.audit is not None and record.model == change.model:
+                    store.put_repeat(found.new, record)
+        found = again()
+    return found
+
+
+def _key(record: Record) -> tuple[str, str]:
+    return record.model, record.kind
+
+
+class _Pair:
+    """One model in two releases."""
+
+    def __init__(self, old: Record, new: Record, old_repeats: list[Record], new_repeats: list[Record]) -> None:
+        self.old, self.new = old, new
+        self.old_all, self.new_all = [old, *old_repeats], [new, *new_repeats]
+
+    def changes(self, margin: float) -> Iterator[Change]:
+        """All that is different."""
+        before, after = _rows(self.old), _rows(self.new)
+        if self.new.audit is None or self.old.audit is None:
+            if self.new.audit is None and self.old.audit is not None:
+                yield self._change("", "failed", ("done", f"{self.new.status}: {self.new.how}"))
+            elif self.old.audit is None and self.new.audit is not None:
+                yield self._change("", "no longer failed", (self.old.status, "done"))
+            return
+        for name in after:
+            if name in before and name not in (BASELINE, UNOPTIMIZED):
+                yield from self._row(name, before[name], after[name], margin)
+
+    def _row(self, name: str, old: dict[str, Any], new: dict[str, Any], margin: float) -> Iterator[Change]:
+        states = (_state(old), _state(new))
+        if states[0] != states[1]:
+            what: What = "wrong" if states[1] == "wrong" else "failed" if states[1] != "right" else (
+                "right again" if states[0] == "wrong" else "no longer failed"
+            )  # fmt: skip
+            now = "right" if states[1] == "right" else new["message"] or states[1]
+            yield self._change(name, what, (states[0], now))
+        if states != ("right", "right"):
+            return
+        counts = (old["contents"]["nodes"], new["contents"]["nodes"])
+        if counts[0] != counts[1]:
+            ratio = counts[1] / max(counts[0], 1)
+            yield self._change(
+                name, "more nodes" if ratio > 1 else "fewer nodes", (str(counts[0]), str(counts[1])), ratio
+            )
+        yield from self._speed(name, margin)
+
+    def _speed(self, name: str, margin: float) -> Iterator[Change]:
+        old, new = _speeds(self.old_all, name), _speeds(self.new_all, name)
+        if not old or not new:
+            return
+        ratio = median(each["median"] for each in old) / median(each["median"] for each in new)
+        apart = (
+            max(each["high"] for each in new) < min(each["low"] for each in old)
+            if ratio > 1
+            else min(each["low"] for each in new) > max(each["high"] for each in old)
+        )
+        if not apart or 1 - margin <= 1 / ratio <= 1 + margin:
+            return
+        first, last = (f"{median(each['median'] for each in speeds):.2f}x" for speeds in (old, new))
+        yield self._change(name, "slower" if ratio > 1 else "faster", (first, last), ratio)
+
+    def _change(self, contestant: str, what: What, texts: tuple[str, str], ratio: float = 1.0) -> Change:
+        kind = self.new.kind if what in ("slower", "faster") else ""
+        return Change(self.new.model, self.new.name, contestant, what, *texts, ratio, kind)
+
+
+def _rows(record: Record) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in record.audit["rows"]} if record.audit is not None else {}
+
+
+def _state(row: dict[str, Any]) -> str:
+    if row["status"] != "ok":
+        return str(row["status"])
+    return "wrong" if row["verification"] == "mismatch" else "right"
+
+
+def _speeds(records: list[Record], name: str) -> list[dict[str, Any]]:
+    """A contestant's speed-ups in all measurements, at the first thread count."""
+    found = []
+    for record in records:
+        row = _rows(record).get(name)
+        assert record.audit is not None or row is None
+        speed = row["speedup"].get(str(record.audit["threads"][0])) if row and record.audit else None
+        if speed is not None:
+            found.append(speed)
+    return found

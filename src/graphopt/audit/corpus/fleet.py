@@ -1,0 +1,145 @@
+"""Dask as the engine: workers on this machine or on many, given out by a scheduler."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import math
+import queue
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import Any
+
+from graphopt.audit.corpus.pool import Answer
+from graphopt.audit.corpus.task import machine
+from graphopt.audit.corpus.workshop import close_idle, stop_all
+from graphopt.errors import ModelError
+from graphopt.system.extras import require
+
+_COUNT_SECONDS = 5.0
+_CONNECT_SECONDS = 10.0
+_MOST_AT_ONCE = 100
+_PATIENCE = 60.0
+"""Seconds in which the first worker may come, or an answer that is known to be there."""
+
+
+class Fleet:
+    """Workers of Dask.
+
+    A worker that dies costs its task, which is lost and given out again by the run. When the scheduler goes away all
+    that it had is lost in the same way, and given to the one that comes back at its address.
+
+    Args:
+        workers: how many to start on this machine, where no scheduler is named.
+        scheduler: address of a running scheduler, like `tcp://host:8786`; its workers run one task at a time each if
+            they were started with `--nthreads 1`.
+
+    Raises:
+        UsageError: Dask is not installed.
+        ModelError: there is no such scheduler, or it has no workers.
+    """
+
+    def __init__(self, workers: int = 1, scheduler: str | None = None) -> None:
+        distributed, dask = require("distributed"), require("dask")
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        self._stack = contextlib.ExitStack()
+        self._answers: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
+        self._ready: deque[Answer] = deque()
+        self._numbers = itertools.count()
+        # Whether a task is given out again is for the run to say, which counts how often.
+        self._stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
+        try:
+            if scheduler is None:
+                cluster = distributed.LocalCluster(
+                    n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=":0"
+                )
+                self._stack.callback(cluster.close)
+            self._client = distributed.Client(scheduler or cluster, timeout=_CONNECT_SECONDS, set_as_default=False)
+            self._stack.callback(self._client.close)
+            self._client.wait_for_workers(1, timeout=_PATIENCE)
+            if scheduler is None:
+                # Ctrl-C reaches the whole family, and is for the one that hands out the work.
+                self._client.register_worker_callbacks(_ignore_interrupts)
+            self.dashboard = str(self._client.dashboard_link)
+        except (OSError, ValueError, RuntimeError) as error:
+            self._stack.close()
+            raise ModelError(f"{scheduler or 'Dask on this machine'}: {error}") from error
+        self._workers, self._counted = workers, -math.inf
+
+    @property
+    def workers(self) -> int:
+        """How many tasks run at once; workers come and go."""
+        if time.monotonic() > self._counted + _COUNT_SECONDS:
+            with contextlib.suppress(Exception):  # the scheduler may be away
+                self._workers = sum(self._client.nthreads().values()) or 1
+            self._counted = time.monotonic()
+        return self._workers
+
+    def kinds(self) -> list[str]:
+        """The kinds of machines that work."""
+        return sorted(set(self._client.run(_kind).values()))
+
+    def submit(self, ticket: Any, function: Callable[..., Any], *args: Any) -> None:
+        """Have a function called, which does not raise."""
+        future = self._client.submit(function, *args, key=f"{function.__name__}-{next(self._numbers)}", pure=False)
+        future.add_done_callback(lambda done: self._answers.put((ticket, done)))
+
+    def next(self, seconds: float) -> Answer | None:
+        """The next answer; None when there is none in that time."""
+        if not self._ready:
+            self._take(seconds)
+        return self._ready.popleft() if self._ready else None
+
+    def _take(self, seconds: float) -> None:
+        """Fetch what is done: all at once, since each fetching is a conversation with the scheduler."""
+        try:
+            done = [self._answers.get(timeout=seconds)]
+        except queue.Empty:
+            return
+        with contextlib.suppress(queue.Empty):
+            while len(done) < _MOST_AT_ONCE:
+                done.append(self._answers.get_nowait())
+        futures = [future for _, future in done]
+        try:
+            results = self._client.gather(futures)
+        except (CancelledError, Exception):  # one of them was lost
+            self._ready.extend(_answer(ticket, future) for ticket, future in done)
+        else:
+            self._ready.extend(Answer(ticket, result) for (ticket, _), result in zip(done, results, strict=True))
+        for future in futures:
+            future.release()
+
+    def close(self, *, now: bool = False) -> None:
+        """End; with `now` whatever runs is stopped."""
+        logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
+        with contextlib.suppress(Exception):  # whoever is gone need not be told
+            self._client.run(_stop_all if now else _close_idle, wait=False)
+        with contextlib.suppress(Exception):
+            self._stack.close()
+
+
+def _answer(ticket: Any, future: Any) -> Answer:
+    try:
+        return Answer(ticket, future.result(timeout=_PATIENCE))
+    except (CancelledError, Exception) as error:  # a killed worker, a scheduler that went away
+        return Answer(ticket, lost=f"{type(error).__name__}: {error}")
+
+
+def _kind() -> str:
+    return machine().kind
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+async def _stop_all() -> None:  # what is not waited for has to be a coroutine
+    stop_all()
+
+
+async def _close_idle() -> None:
+    close_idle()

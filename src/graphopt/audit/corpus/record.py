@@ -1,0 +1,120 @@
+"""What is asked of an audit of many models, and what becomes of each model: both are plain data that travels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from graphopt.audit.comparison import LEVELS
+
+Status = Literal[
+    "done", "failed", "crashed", "timeout", "memory", "too large", "unreachable", "changed", "disk", "lost"
+]
+OF_THE_MODEL = ("done", "failed", "crashed", "timeout", "memory", "too large")
+"""What lies in the model. The others lie in where it ran: they are kept, and tried again in the next run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A model to audit.
+
+    Attributes:
+        name: a path, or a URL that fsspec can open.
+        digest: of its contents, weights included; "" when nobody has read it yet.
+        files: the files of its external data, relative to it.
+        stamp: what the file system said of all these files when they were read.
+    """
+
+    name: str
+    digest: str = ""
+    files: tuple[str, ...] = ()
+    stamp: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusSettings:
+    """How each model is audited; every field changes what a record says.
+
+    Attributes:
+        levels: graphopt's levels.
+        against: names of peers.
+        timed: measure latency; without it there are counts, checks and the time to optimize.
+        threads: intra-op thread counts to time at.
+        rounds: interleaved rounds; by the budget when None.
+        budget: seconds of rounds for one thread count.
+        starts: session starts of each row.
+        shapes: shapes of inputs by name.
+        dims: sizes of symbolic dimensions by name.
+        verify: ask the oracle.
+        seed: seed of the inputs.
+        seconds: what one optimizer may take.
+        memory: bytes that one process may hold; half of the machine's when None.
+        largest: bytes of the largest model, external data included; None for no limit.
+    """
+
+    levels: tuple[str, ...] = LEVELS
+    against: tuple[str, ...] = ()
+    timed: bool = True
+    threads: tuple[int, ...] = (1,)
+    rounds: int | None = None
+    budget: float = 10.0
+    starts: int = 7
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    verify: bool = True
+    seed: int = 0
+    seconds: float = 300.0
+    memory: int | None = None
+    largest: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What became of one model.
+
+    Attributes:
+        model: digest of its contents; of its name where it could not be read.
+        name: how the model was called.
+        status: `done`, or why there is no audit.
+        how: what went wrong, with the last line of the process that did.
+        at: what was being done then: the contestant and the stage.
+        tries: how each try failed.
+        seconds: time that it took.
+        kind: the kind of machine; "" where nothing was timed, since then it does not matter.
+        machine: description of the machine.
+        audit: what `Audit.to_dict` gives.
+        versions: digest of the versions of everything that took part.
+    """
+
+    model: str
+    name: str
+    status: Status
+    how: str = ""
+    at: str = ""
+    tries: tuple[str, ...] = ()
+    seconds: float = 0.0
+    kind: str = ""
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    audit: dict[str, Any] | None = None
+    versions: str = ""
+
+    @property
+    def settled(self) -> bool:
+        """Whether another run would say the same."""
+        return self.status in OF_THE_MODEL
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def digest_of(data: Any) -> str:
+    """A digest of plain data."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,0 +1,252 @@
+"""An audit of many models: what is new is given to an engine, and every answer is kept as it comes."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from graphopt.audit.columns import duration
+from graphopt.audit.contestants import contestants
+from graphopt.audit.corpus.pool import Answer, Engine, WorkerPool
+from graphopt.audit.corpus.record import CorpusSettings, Record, Reference, digest_of
+from graphopt.audit.corpus.sources import named
+from graphopt.audit.corpus.store import Campaign, Store
+from graphopt.audit.corpus.task import audit_one, locate_all
+from graphopt.audit.corpus.versions import versions
+from graphopt.errors import ModelError, UsageError
+
+Progress = Callable[[str, float], None]
+Shard = tuple[int, int]
+
+_AHEAD = 3
+"""Tasks handed out for each worker: enough that none waits, few enough that stopping loses nothing of note."""
+_BATCH = 32
+_POLL_SECONDS = 0.2
+_MOST_LOST = 3
+_MOST_TROUBLES = 25
+"""After so many troubles of the machine in a row the run stops: a full disk would go through a whole corpus."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run did.
+
+    Attributes:
+        release: what reports call the campaign.
+        listed: names that the sources have.
+        models: different contents among them.
+        reused: models whose record was there already.
+        statuses: how many new records have each status.
+        lost: how often a worker was lost with its task.
+        seconds: time of the run.
+        stopped: whether it was asked to stop before its end.
+    """
+
+    release: str = ""
+    listed: int = 0
+    models: int = 0
+    reused: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    lost: int = 0
+    seconds: float = 0.0
+    stopped: bool = False
+
+    @property
+    def new(self) -> int:
+        """Records that this run made."""
+        return self.statuses.total()
+
+    def __str__(self) -> str:
+        statuses = ", ".join(f"{number:,} {status}" for status, number in self.statuses.most_common()) or "none"
+        lost = f"; {self.lost} tasks of lost workers given out again" if self.lost else ""
+        stopped = "; stopped before the end" if self.stopped else ""
+        return (
+            f"{self.release}: {self.models:,} models, {self.reused:,} of them in the store; "
+            f"new: {statuses}; {duration(self.seconds)}{lost}{stopped}"
+        )
+
+
+def run_corpus(
+    sources: Iterable[str], store: str | Path, settings: CorpusSettings | None = None, *, jobs: int = 1,
+    engine: Callable[[], Engine] | None = None, release: str = "", shard: Shard = (1, 1),
+    progress: Progress = lambda what, part: None,
+) -> Outcome:  # fmt: skip
+    """Audit every model that is not in the store yet with these settings and versions.
+
+    Args:
+        sources: files, folders, patterns, lists, URLs; see `graphopt.audit.corpus.sources.named`.
+        store: the file with all records; it is made if it is not there.
+        settings: how each is audited.
+        jobs: how many workers, where no engine is given.
+        engine: makes the engine; `graphopt.audit.corpus.fleet.Fleet` for Dask.
+        release: what reports call this campaign; graphopt's version when "".
+        shard: (i, n) for the i-th of n parts, told apart by names.
+        progress: told how far things are.
+
+    Raises:
+        ModelError: the store cannot be used, or the machines have no disk left.
+        UsageError: an argument is wrong.
+    """
+    settings = settings or CorpusSettings()
+    if jobs < 1:
+        raise UsageError(f"jobs: at least 1 expected, found {jobs}")
+    if not 1 <= shard[0] <= shard[1]:
+        raise UsageError(f"shard {shard[0]}/{shard[1]}: expected i/n with i from 1 to n")
+    contestants(None, settings.levels, settings.against)  # what is wrong for all is said once
+    told = versions(settings.against)
+    with Store(store, write=True) as open_store:
+        campaign = open_store.campaign(settings, told, release or f"graphopt {told['graphopt']}")
+        listed = open_store.list_names(name for name in named(sources) if _in_shard(name, shard))
+        run = _Run(open_store, campaign, settings, progress)
+        run.outcome.listed = listed
+        try:
+            with _working(engine or (lambda: WorkerPool(jobs))) as worker:
+                run.all(worker)
+        except sqlite3.Error as error:
+            raise ModelError(f"cannot write {store}: {error}; run it again to go on") from error
+    return run.outcome
+
+
+def _in_shard(name: str, shard: Shard) -> bool:
+    return shard[1] == 1 or int(digest_of(name)[:15], 16) % shard[1] == shard[0] - 1
+
+
+@contextmanager
+def _working(make: Callable[[], Engine]) -> Iterator[Engine]:
+    """An engine; when the block raises, what runs is stopped."""
+    engine = make()
+    try:
+        yield engine
+    except BaseException:
+        engine.close(now=True)
+        raise
+    engine.close()
+
+
+class _Run:
+    """A run under way."""
+
+    def __init__(self, store: Store, campaign: Campaign, settings: CorpusSettings, progress: Progress) -> None:
+        self.store, self.campaign, self.settings, self.progress = store, campaign, settings, progress
+        self.outcome = Outcome(campaign.release)
+        self.began = time.perf_counter()
+        self.versions = digest_of(campaign.versions)
+        self.stop = threading.Event()
+        self.troubles = 0
+        self.todo = 0
+
+    def all(self, engine: Engine) -> None:
+        """Read what is not known, then audit what is not in the store."""
+        with _asked_to_stop(self.stop):
+            batches = _batches(self.store.references(), _BATCH)
+            self._each(engine, locate_all, ((batch, self.settings.largest) for batch in batches), self._locate)
+            kinds = engine.kinds() if self.settings.timed else [""]
+            self.todo = self.store.plan(self.campaign, kinds)
+            self.outcome.models = self.store.listed_models()
+            self.outcome.reused = self.outcome.models - self.todo
+            self._each(engine, audit_one, ((each, self.settings) for each in self.store.todo()), self._keep)
+        self.outcome.stopped = self.stop.is_set()
+        self.outcome.seconds = time.perf_counter() - self.began
+
+    def _each(
+        self, engine: Engine, function: Callable[..., Any], tasks: Iterator[tuple[Any, ...]],
+        take: Callable[[Any], None],
+    ) -> None:  # fmt: skip
+        """Have a function called for every task, a few at a time, and take what it returns."""
+        under_way: dict[int, tuple[tuple[Any, ...], int]] = {}
+        numbers = itertools.count()
+
+        def submit(task: tuple[Any, ...], losses: int) -> None:
+            number = next(numbers)
+            under_way[number] = (task, losses)
+            engine.submit(number, function, *task)
+
+        while True:
+            while len(under_way) < _AHEAD * engine.workers and not self.stop.is_set():
+                task = next(tasks, None)
+                if task is None:
+                    break
+                submit(task, 0)
+            if not under_way:
+                return
+            answer = engine.next(_POLL_SECONDS)
+            if answer is None or answer.ticket not in under_way:
+                continue
+            task, losses = under_way.pop(answer.ticket)
+            if not answer.lost:
+                take(answer.result)
+                continue
+            self.outcome.lost += 1
+            if losses + 1 < _MOST_LOST and not self.stop.is_set():
+                submit(task, losses + 1)
+            else:
+                take(_lost(task, answer))
+
+    def _locate(self, found: Sequence[Reference | Record]) -> None:
+        self.store.put_references(each for each in found if isinstance(each, Reference))
+        for each in found:
+            if isinstance(each, Record):
+                self.store.forget(each.name)
+                self._note(each)
+        self.progress("reading models", 0.0)
+
+    def _keep(self, record: Record) -> None:
+        if record.versions not in ("", self.versions):
+            packages = ", ".join(f"{name} {version}" for name, version in record.machine["packages"].items())
+            raise UsageError(f"a worker has other versions than this machine ({packages}), or another source")
+        self._note(record)
+        seconds = time.perf_counter() - self.began
+        done, total = self.outcome.new, max(self.todo, self.outcome.new)
+        left = seconds / done * (total - done)
+        rate = f"{3600 * done / seconds:,.0f} models an hour, {duration(left)} left"
+        self.progress(f"{done:,} of {total:,}: {rate}", done / total)
+
+    def _note(self, record: Record) -> None:
+        self.store.put(self.campaign, record)
+        self.outcome.statuses[record.status] += 1
+        self.troubles = self.troubles + 1 if record.status in ("disk", "lost") else 0
+        if self.troubles >= _MOST_TROUBLES:
+            raise ModelError(f"{self.troubles} models in a row failed with: {record.how}; run it again to go on")
+
+
+def _batches(items: Iterator[Reference], size: int) -> Iterator[list[Reference]]:
+    while batch := list(itertools.islice(items, size)):
+        yield batch
+
+
+def _lost(task: tuple[Any, ...], answer: Answer) -> Any:
+    """What to say of a task that no worker survived."""
+    references = task[0] if isinstance(task[0], list) else [task[0]]
+    records = [Record(each.digest or digest_of(each.name), each.name, "lost", answer.lost) for each in references]
+    return records if isinstance(task[0], list) else records[0]
+
+
+@contextmanager
+def _asked_to_stop(stop: threading.Event) -> Iterator[None]:
+    """The first Ctrl-C lets what runs come to its end; the second one ends it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        sys.stderr.write("graphopt: stopping after what runs; again to stop at once\n")
+
+    before = signal.signal(signal.SIGINT, asked)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,239 @@
+"""Where models come from: files, folders, patterns, lists and whatever fsspec can open; and what their contents are."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from graphopt.audit.corpus.record import Reference
+from graphopt.errors import GraphoptError, ModelError, UsageError
+from graphopt.ir.external import KEY, locations
+from graphopt.ir.files import parse, read_bytes
+from graphopt.system.extras import require
+from graphopt.system.files import scratch
+
+_CHUNK = 1 << 20
+_LISTS = (".txt", ".lst")
+_TELLING = ("etag", "md5", "md5hash", "content-md5", "checksum", "generation", "versionid", "lastmodified",
+            "last-modified", "last_modified", "mtime", "updated", "created")  # fmt: skip
+"""What stores say of a file that changes with it."""
+
+
+class UnreachableError(GraphoptError):
+    """A model that cannot be fetched: another try may reach it."""
+
+
+class TooLargeError(GraphoptError):
+    """A model with more bytes than allowed."""
+
+
+def named(sources: Iterable[str]) -> Iterator[str]:
+    """Names of all models that sources stand for.
+
+    Args:
+        sources: files, folders, patterns (`**/*.onnx`), lists (a `.txt` file with a source a line), and URLs of files,
+            folders and patterns.
+
+    Raises:
+        ModelError: a source holds no model.
+    """
+    for source in sources:
+        found = False
+        for name in _in_list(source) if source.endswith(_LISTS) else _in_source(source):
+            found = True
+            yield name
+        if not found:
+            raise ModelError(f"{source}: no .onnx file there")
+
+
+def _in_list(path: str) -> Iterator[str]:
+    for line in read_bytes(Path(path)).decode().splitlines():
+        if line.strip() and not line.startswith("#"):
+            yield from _in_source(line.strip())
+
+
+def _in_source(source: str) -> Iterator[str]:
+    if "://" in source:
+        yield from _remote(source)
+    elif os.path.isdir(source):
+        # Folders may vanish meanwhile, or be closed to us: they hold no model for us then.
+        for folder, inner, files in os.walk(os.path.abspath(source)):
+            inner.sort()
+            yield from (os.path.join(folder, file) for file in sorted(files) if file.endswith(".onnx"))
+    elif glob.has_magic(source) and not os.path.exists(source):
+        yield from sorted(map(os.path.abspath, glob.iglob(source, recursive=True)))
+    else:
+        yield os.path.abspath(source)
+
+
+def _remote(source: str) -> Iterator[str]:
+    system, path = opened(source)
+    try:
+        if glob.has_magic(path):
+            names = system.glob(path)
+        elif system.isdir(path):
+            names = (name for name in system.find(path) if name.endswith(".onnx"))
+        else:
+            names = [path]
+        yield from sorted(system.unstrip_protocol(name) for name in names)
+    except OSError as error:
+        raise ModelError(f"{source}: {error}") from error
+
+
+def opened(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path there.
+
+    Raises:
+        UsageError: fsspec is not installed, or knows no such file system.
+    """
+    url_to_fs = require("fsspec.core").url_to_fs
+    try:
+        system, path = url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{url}: {error}") from error
+    return system, path
+
+
+def located(known: Reference, largest: int | None = None) -> Reference:
+    """The reference with the digest of its contents; what has the stamp that it had is not read again.
+
+    Args:
+        known: what is known of the model.
+        largest: bytes that it may have, its external data included.
+
+    Raises:
+        UnreachableError: it cannot be fetched.
+        TooLargeError: it has more bytes.
+        ModelError: its external data is outside of its folder.
+    """
+    if known.digest and _stamp(known) == known.stamp:
+        return known
+    with fetched(Reference(known.name), largest) as path:
+        digest, files = _contents(path)
+    found = replace(known, digest=digest, files=files)
+    return replace(found, stamp=_stamp(found))
+
+
+@contextmanager
+def fetched(reference: Reference, largest: int | None = None) -> Iterator[Path]:
+    """The model as a file on this machine, with its external data beside it, for as long as the block runs.
+
+    Raises:
+        UnreachableError: it cannot be fetched.
+        TooLargeError: it has more bytes than `largest`.
+        ModelError: its external data is outside of its folder.
+    """
+    if "://" not in reference.name:
+        path = Path(reference.name)
+        data = files_of(path) if largest is not None and path.is_file() else ()
+        _check_size(sum(_local_size(path.parent / file) for file in (path.name, *data)), largest)
+        yield path
+        return
+    with scratch() as folder:
+        path = folder / (PurePosixPath(reference.name).name or "model.onnx")
+        taken = _download(reference.name, path, largest)
+        base = reference.name.rpartition("/")[0]
+        for file in files_of(path):
+            target = folder / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            taken += _download(f"{base}/{file}", target, None if largest is None else largest - taken)
+        yield path
+
+
+def _download(url: str, target: Path, largest: int | None) -> int:
+    system, path = opened(url)
+    try:
+        size = system.size(path)
+        _check_size(size or 0, largest)
+        with system.open(path, "rb") as source, target.open("wb") as copy:
+            while chunk := source.read(_CHUNK):
+                _check_size(copy.tell() + len(chunk), largest)
+                copy.write(chunk)
+            return copy.tell()
+    except TooLargeError:
+        raise
+    except Exception as error:  # each file system has errors of its own
+        raise UnreachableError(f"{url}: {type(error).__name__}: {error}") from error
+
+
+def _local_size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _check_size(size: int, largest: int | None) -> None:
+    if largest is not None and size > largest:
+        raise TooLargeError(f"{size / 2**20:.0f} MiB, at most {largest / 2**20:.0f} MiB allowed")
+
+
+def _contents(path: Path) -> tuple[str, tuple[str, ...]]:
+    """The digest of a model and of all its files, and those files."""
+    total = hashlib.sha256()
+    files = files_of(path)
+    for file in (path.name, *files):
+        one = hashlib.sha256()
+        try:
+            with (path.parent / file).open("rb") as stream:
+                while chunk := stream.read(_CHUNK):
+                    one.update(chunk)
+        except FileNotFoundError:
+            if file == path.name:
+                raise UnreachableError(f"{path} not found") from None
+        except OSError as error:
+            raise UnreachableError(f"cannot read {path.parent / file}: {error.strerror or error}") from error
+        # The model's own name does not matter; those of its data are part of it.
+        total.update(one.digest() + (b"" if file == path.name else file.encode()))
+    return total.hexdigest(), files
+
+
+def files_of(path: Path) -> tuple[str, ...]:
+    """The files that a model refers to, as far as they are inside of its folder; what is no model refers to none."""
+    if not _mentions_data(path):
+        return ()
+    try:
+        found = locations(parse(read_bytes(path), str(path)))
+    except ModelError:
+        return ()
+    folder = path.parent.resolve()
+    return tuple(sorted(file for file in found if file and (folder / file).resolve().is_relative_to(folder)))
+
+
+def _mentions_data(path: Path) -> bool:
+    last = b""
+    try:
+        with path.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                if KEY in last + chunk:
+                    return True
+                last = chunk[-len(KEY) :]
+    except OSError:
+        return False
+    return False
+
+
+def _stamp(reference: Reference) -> str:
+    """What the file system says of a model's files without reading them; "" where it says nothing."""
+    base = reference.name.rpartition("/")[0]
+    names = [reference.name, *(f"{base}/{file}" if base else file for file in reference.files)]
+    try:
+        return " ".join(map(_stamp_of, names))
+    except Exception:  # each file system has errors of its own, and one without stamps is read again
+        return ""
+
+
+def _stamp_of(name: str) -> str:
+    if "://" in name:
+        system, path = opened(name)
+        info = system.info(path)
+        told = {key: str(value) for key, value in info.items() if key.lower() in _TELLING and value is not None}
+        if not told:
+            raise FileNotFoundError(f"{name}: nothing tells its versions apart")
+        return str(sorted({**told, "size": str(info.get("size"))}.items()))
+    # The time of the last change of the file's node cannot be set by who changes it, that of its contents can.
+    found = os.stat(name)
+    return f"{found.st_size}.{found.st_mtime_ns}.{found.st_ctime_ns}.{found.st_ino}"

@@ -1,0 +1,159 @@
+"""The report of a corpus as tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from graphopt.audit.columns import ABSENT, duration
+from graphopt.audit.contestants import BASELINE, UNOPTIMIZED
+from graphopt.audit.corpus.changes import Comparison
+from graphopt.audit.corpus.report import CorpusReport, Standing
+from graphopt.audit.markdown import table as markdown_table
+from graphopt.printable import markdown
+
+STANDING = ("", "right", "wrong", "failed", "nodes left", "size left", "optimize")
+SPEED = ("", "speed-up", "faster", "tie", "slower")
+CHANGE = ("", "model", "contestant", "before", "after")
+PASS = ("pass", "contestant", "models", "times", "nodes removed")
+_MOST = 20
+
+
+def render(report: CorpusReport) -> Iterator[Any]:
+    """The parts of the report, top to bottom."""
+    yield Text(heading(report), style="bold")
+    yield _table("All models (nodes and size: geometric mean of what is left)", STANDING, standing_rows(report))
+    for kind in report.kinds:
+        title = f"Latency on {kind}, {report.kinds[kind]:,} models (geometric mean against the baseline)"
+        yield _table(title, SPEED, speed_rows(report, kind))
+    firings = list(firing_rows(report))
+    if firings:
+        yield _table("Passes, those that remove most nodes first", PASS, firings[:_MOST], words=2)
+        yield from _more(len(firings), "passes")
+    operators = list(operator_rows(report))
+    if operators:
+        yield _table("Operators", ("", *operator_head(report)), operators[:_MOST])
+        yield from _more(len(operators), "operators")
+    faults = list(fault_rows(report))
+    for line in faults[:_MOST]:
+        yield Text(": ".join(filter(None, line)), style="red")
+    yield from _more(len(faults), "faults")
+    if report.changes is not None:
+        yield from render_changes(report.changes)
+
+
+def heading(report: CorpusReport) -> str:
+    """How many models, and what became of them."""
+    statuses = ", ".join(f"{number:,} {status}" for status, number in report.statuses.most_common())
+    return f"{report.campaign.release}: {report.statuses.total():,} models ({statuses or 'none'})"
+
+
+def standing_rows(report: CorpusReport) -> Iterator[list[str]]:
+    """Each contestant's counts."""
+    for each in report.standings:
+        yield [
+            each.name, f"{each.right:,}", f"{len(each.wrong):,}", f"{len(each.failed):,}", _percent(each.nodes.value),
+            _percent(each.size.value), duration(each.seconds) if each.seconds else ABSENT,
+        ]  # fmt: skip
+
+
+def speed_rows(report: CorpusReport, kind: str) -> Iterator[list[str]]:
+    """Each contestant's latency on one kind of machine."""
+    for each in report.standings:
+        speed = each.speed.get(kind)
+        if speed is not None and speed.ratio.value is not None:
+            counts = (len(speed.faster), len(speed.tie), len(speed.slower))
+            yield [each.name, f"{speed.ratio.value:.2f}x", *(f"{count:,}" for count in counts)]
+
+
+def firing_rows(report: CorpusReport) -> Iterator[list[str]]:
+    """Each pass, for each contestant that runs it."""
+    for each in report.firings:
+        yield [each.name, each.contestant, f"{len(each.models):,}", f"{each.times:,}", f"{each.removed:,}"]
+
+
+def operator_head(report: CorpusReport) -> list[str]:
+    """The columns of operators: how many models have it, and how often before and after."""
+    return ["models", "before", *(each.name for each in _results(report))]
+
+
+def operator_rows(report: CorpusReport) -> Iterator[list[str]]:
+    """How often each operator occurs."""
+    for each in report.operators:
+        counts = (each.models, each.before, *(each.after[standing.name] for standing in _results(report)))
+        yield [each.name, *(f"{count:,}" for count in counts)]
+
+
+def fault_rows(report: CorpusReport) -> Iterator[list[str]]:
+    """What went wrong: model, contestant or stage, what."""
+    for standing in report.standings:
+        yield from ([model, standing.name, f"wrong results: {how}"] for model, how in standing.wrong.items())
+    for model, (status, how, at) in report.troubles.items():
+        yield [model, at, f"{status}: {how}"]
+    for standing in report.standings:
+        yield from ([model, standing.name, how] for model, how in standing.failed.items())
+
+
+def render_changes(found: Comparison) -> Iterator[Any]:
+    """What changed, the worst first."""
+    yield Text(changes_heading(found), style="bold")
+    rows = list(change_rows(found))
+    if rows:
+        yield _table("Changes, the worst first", CHANGE, rows[:_MOST], words=5)
+        yield from _more(len(rows), "changes")
+
+
+def changes_heading(found: Comparison) -> str:
+    """How much two releases have in common, and how much changed."""
+    counts = Counter(each.what for each in found.changes)
+    changed = ", ".join(f"{number:,} {what}" for what, number in counts.items()) or "nothing changed"
+    elsewhere = f" ({found.untimed:,} timed on other kinds of machines)" if found.untimed else ""
+    names = f"{found.new.release} against {found.old.release}"
+    return f"{names}: {found.compared:,} models in both{elsewhere}; {changed}"
+
+
+def change_rows(found: Comparison) -> Iterator[list[str]]:
+    """Each change."""
+    for each in found.changes:
+        yield [each.what, each.name, each.contestant, each.before, each.after]
+
+
+def to_markdown(report: CorpusReport) -> str:
+    """The same as Markdown."""
+    parts = [f"## {markdown(heading(report))}", markdown_table(STANDING, standing_rows(report))]
+    for kind in report.kinds:
+        parts += [f"### Latency on {markdown(kind)}", markdown_table(SPEED, speed_rows(report, kind))]
+    parts += ["### Passes", markdown_table(PASS, firing_rows(report))]
+    parts += ["### Operators", markdown_table(("", *operator_head(report)), operator_rows(report))]
+    faults = ["- " + ": ".join(markdown(part) for part in line if part) for line in fault_rows(report)]
+    parts += ["### Faults", "\n".join(faults)] if faults else []
+    if report.changes is not None:
+        parts += [f"### {markdown(changes_heading(report.changes))}"]
+        parts += [markdown_table(CHANGE, change_rows(report.changes))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _results(report: CorpusReport) -> list[Standing]:
+    return [each for each in report.standings if each.name not in (UNOPTIMIZED, BASELINE)]
+
+
+def _table(title: str, head: Sequence[str], rows: Iterator[list[str]] | list[list[str]], words: int = 1) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for number, column in enumerate(head):
+        table.add_column(column, justify="left" if number < words else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _more(count: int, what: str) -> Iterator[Text]:
+    if count > _MOST:
+        yield Text(f"{count - _MOST:,} more {what}; see --json or --html", style="dim")
+
+
+def _percent(share: float | None) -> str:
+    return ABSENT if share is None else f"{100 * share:.1f}%"

@@ -1,0 +1,204 @@
+"""What a model is: its interface, operators, weights, and what it takes to run it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.analysis import infer_types
+from graphopt.audit.columns import size
+from graphopt.ir import Graph, Model, Source, TensorType, Value
+from graphopt.showing import Shown
+from graphopt.system.machine import METADATA_KEY
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+_STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training")
+_RUNTIME = ("com.microsoft", "com.microsoft.nchwc")
+
+
+@dataclass(slots=True)
+class Inspection(Shown):
+    """A model in words and numbers.
+
+    Attributes:
+        producer: what wrote it, with the version.
+        ir_version: the IR version.
+        opsets: the version of each operator domain that it imports.
+        inputs: type of each input that has to be given, by name.
+        optional_inputs: type of each that has a default.
+        outputs: type of each output, by name.
+        symbols: names of the dimensions that are not fixed.
+        nodes: nodes in all graphs.
+        operators: how often each operator occurs, the most frequent first.
+        subgraphs: bodies of control flow.
+        functions: model-local functions.
+        parameters: elements of all weights.
+        weights: bytes of weights of each element type.
+        outside: bytes of weights in files of their own.
+        denormals: weights so small that processors compute with them slowly.
+        peak: bytes of values that are alive at once, where all sizes are fixed or symbols are one; None where sizes
+            are not known.
+        needs: what it takes to run it.
+        metadata: the model's own.
+    """
+
+    producer: str
+    ir_version: int
+    opsets: dict[str, int]
+    inputs: dict[str, str]
+    optional_inputs: dict[str, str]
+    outputs: dict[str, str]
+    symbols: list[str]
+    nodes: int
+    operators: dict[str, int]
+    subgraphs: int
+    functions: int
+    parameters: int
+    weights: dict[str, int]
+    outside: int
+    denormals: int
+    peak: int | None
+    needs: list[str]
+    metadata: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"schema": 1, **asdict(self)}
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.table import Table
+
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for title, text in self._rows():
+            table.add_row(title, text)
+        yield table
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        if self.producer:
+            yield "written by", self.producer
+        yield "versions", f"IR {self.ir_version}, " + ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in self.opsets.items())
+        for title, types in (("input", self.inputs), ("default", self.optional_inputs), ("output", self.outputs)):
+            yield from ((title, f"{name}: {stated}") for name, stated in types.items())
+        if self.symbols:
+            yield "not fixed", ", ".join(self.symbols)
+        inner = f", {self.subgraphs} in bodies of control flow" if self.subgraphs else ""
+        yield "nodes", f"{self.nodes:,}{inner}" + (f", {self.functions} functions" if self.functions else "")
+        yield "operators", ", ".join(f"{op} {count}" for op, count in self.operators.items())
+        by_type = ", ".join(f"{kind} {size(count)}" for kind, count in self.weights.items())
+        outside = f"; {size(self.outside)} in files of their own" if self.outside else ""
+        yield "weights", f"{self.parameters:,} elements: {by_type}{outside}" if self.parameters else "none"
+        if self.denormals:
+            yield "denormal", f"{self.denormals:,} weights: slow on many processors; level basic sets them to zero"
+        yield "memory", f"{size(self.peak)} of values at once" if self.peak is not None else "sizes are not all known"
+        yield from (("needs", need) for need in self.needs)
+        yield from (("metadata", f"{key}: {value}") for key, value in self.metadata.items())
+
+
+def inspect(source: Source) -> Inspection:
+    """Say what a model is.
+
+    Args:
+        source: the model.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    model = Model.load(source)
+    infer_types(model)
+    proto, graph = model.proto, model.graph
+    given = [value for value in graph.inputs if value.tensor is None]
+    weights: Counter[str] = Counter()
+    tensors = [v.tensor for each in model.graphs() for v in each.initializers if v.tensor is not None]
+    for tensor in tensors:
+        weights[_type_name(tensor.dtype)] += tensor.nbytes
+    ends = [*graph.inputs, *graph.outputs]
+    symbols = {d for v in ends for d in (v.shape or ()) if isinstance(d, str)}
+    return Inspection(
+        producer=" ".join(filter(None, (proto.producer_name, proto.producer_version))),
+        ir_version=model.ir_version,
+        opsets={each.domain: each.version for each in proto.opset_import},
+        inputs={value.name: _stated(value) for value in given},
+        optional_inputs={value.name: _stated(value) for value in graph.inputs if value.tensor is not None},
+        outputs={value.name: _stated(value) for value in graph.outputs},
+        symbols=sorted(symbols),
+        nodes=sum(1 for _ in model.nodes()),
+        operators=dict(Counter(_operator(node.domain, node.op) for node in model.nodes()).most_common()),
+        subgraphs=sum(1 for _ in model.graphs()) - 1 - len(model.functions),
+        functions=len(model.functions),
+        parameters=sum(tensor.numel for tensor in tensors),
+        weights=dict(weights.most_common()),
+        outside=sum(tensor.nbytes for tensor in tensors if _is_outside(tensor.original)),
+        denormals=sum(_denormals(tensor.array()) for tensor in tensors if tensor.dtype == TensorProto.FLOAT),
+        peak=_peak(graph),
+        needs=_needs(model),
+        metadata=dict(model.metadata),
+    )
+
+
+def _operator(domain: str, name: str) -> str:
+    return name if domain in ("", "ai.onnx") else f"{domain}::{name}"
+
+
+def _type_name(dtype: int) -> str:
+    return TensorProto.DataType.Name(dtype).lower() if dtype in TensorProto.DataType.values() else f"type {dtype}"
+
+
+def _stated(value: Value) -> str:
+    stated = value.type
+    if not isinstance(stated, TensorType):
+        return "unknown" if stated is None else str(stated.WhichOneof("value"))
+    dims = "?" if stated.shape is None else ",".join("?" if dim is None else str(dim) for dim in stated.shape)
+    return f"{_type_name(stated.dtype)}[{dims}]"
+
+
+def _is_outside(original: TensorProto | None) -> bool:
+    return original is not None and original.data_location == TensorProto.EXTERNAL
+
+
+def _denormals(array: np.ndarray[Any, Any]) -> int:
+    magnitude = np.abs(array)
+    return int(np.count_nonzero((magnitude > 0) & (magnitude < np.finfo(np.float32).tiny)))
+
+
+def _peak(graph: Graph) -> int | None:
+    """The most bytes of values that are alive at once, nodes in order, symbols taken as one."""
+    last = {value: number for number, node in enumerate(graph) for value in node.inputs if value is not None}
+    alive = most = sum(_bytes(value) or 0 for value in graph.inputs if value.tensor is None)
+    for number, node in enumerate(graph):
+        sizes = [_bytes(value) for value in node.outputs if value is not None]
+        if any(each is None for each in sizes):
+            return None
+        alive += sum(filter(None, sizes))
+        most = max(most, alive)
+        for value in dict.fromkeys([*node.inputs, *node.outputs]):
+            done = value is not None and value.tensor is None and last.get(value, number) == number
+            if value is not None and done and not value.is_output and value.graph is graph:
+                alive -= _bytes(value) or 0
+    return most
+
+
+def _bytes(value: Value) -> int | None:
+    return value.type.least_nbytes if isinstance(value.type, TensorType) else None
+
+
+def _needs(model: Model) -> list[str]:
+    local = {graph.name.partition("::")[0] for graph in model.functions}
+    domains = {node.domain for node in model.nodes()}
+    needs = []
+    if set(_RUNTIME) & domains:
+        needs.append("ONNX Runtime: operators of " + ", ".join(sorted(set(_RUNTIME) & domains)))
+    if METADATA_KEY in model.metadata:
+        needs.append(f"a machine of kind {model.metadata[METADATA_KEY]}")
+    custom = sorted(domains - set(_STANDARD) - set(_RUNTIME) - local)
+    if custom:
+        needs.append(f"libraries of operators of {', '.join(custom)}")
+    return needs

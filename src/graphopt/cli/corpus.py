@@ -1,0 +1,216 @@
+"""`graphopt corpus`: audits of many models."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from graphopt.cli.arguments import Argument, Exit, Option
+from graphopt.cli.auditing import (
+    Against,
+    AsJson,
+    AsMarkdown,
+    Budget,
+    Dim,
+    Levels,
+    NoVerify,
+    Rounds,
+    Shape,
+    Threads,
+    Timeout,
+    peers,
+    report,
+    thread_counts,
+)
+from graphopt.cli.console import check_place, progress, quiet, show, show_json
+from graphopt.cli.sizes import parse_dims, parse_shapes
+from graphopt.errors import UsageError
+from graphopt.system.extras import version_of
+from graphopt.system.files import write_text
+
+if TYPE_CHECKING:
+    from graphopt.audit.corpus.changes import Comparison
+    from graphopt.audit.corpus.pool import Engine
+    from graphopt.audit.corpus.store import Campaign, Store
+
+MARGIN = 0.05
+StoreGiven = Annotated[str, Argument(metavar="STORE", help="The file that `corpus run` wrote.")]
+Release = Annotated[str | None, Option("--release", help="Which release. Default: the newest.")]
+OldStore = Annotated[
+    str | None, Option("--against", help="A store of another release, or the same, to say what changed.")
+]
+OldRelease = Annotated[str | None, Option("--against-release", help="Which release of that. Default: the newest.")]
+Margin = Annotated[float, Option("--margin", help="By which share a model may be slower, like 0.05.", min=0)]
+StorePath = Annotated[str, Option("--store", help="The file with all records; made if it is not there.")]
+
+
+def run(
+    sources: Annotated[
+        list[str],
+        Argument(
+            metavar="SOURCE...", help="Files, folders, patterns, lists (a .txt file with a source a line), and URLs."
+        ),
+    ],
+    *,
+    store: StorePath,
+    jobs: Annotated[int, Option(help="How many models to work on at once, on this machine.", min=1)] = 1,
+    no_latency: Annotated[
+        bool, Option("--no-latency", help="Count, check and compare numbers; measure no latency.")
+    ] = False,
+    scheduler: Annotated[
+        str,
+        Option(help="A scheduler of Dask, like tcp://host:8786; `local` starts one here, `none` does without Dask."),
+    ] = "",
+    shard: Annotated[str, Option(help="i/n: the i-th of n parts, for batch queues.")] = "1/1",
+    release: Annotated[str, Option(help="What reports call this run. Default: graphopt's version.")] = "",
+    level: Levels = None,
+    against: Against = None,
+    threads: Threads = "1",
+    rounds: Rounds = None,
+    budget: Budget = 10.0,
+    shape: Shape = None,
+    dim: Dim = None,
+    no_verify: NoVerify = False,
+    timeout: Timeout = 300.0,
+    memory: Annotated[
+        float | None, Option(help="GiB that one process may hold. Default: half of the machine's.", min=0)
+    ] = None,
+    largest: Annotated[float | None, Option(help="GiB of the largest model, external data included.", min=0)] = None,
+) -> None:
+    """Audit every model that is not in the store yet with these settings and versions."""
+    from graphopt.audit.corpus import CorpusSettings, run_corpus
+    from graphopt.audit.rivals import installed
+
+    given = peers(against)
+    settings = CorpusSettings(
+        levels=tuple(level or ("basic", "extended", "all")), against=tuple(installed() if given is None else given),
+        timed=not no_latency, threads=thread_counts(threads), rounds=rounds, budget=budget,
+        shapes=parse_shapes(shape or []), dims=parse_dims(dim or []), verify=not no_verify, seconds=timeout,
+        memory=_bytes(memory), largest=_bytes(largest),
+    )  # fmt: skip
+    with progress("reading models") as told:
+        found = run_corpus(
+            sources, store, settings, engine=_engine(scheduler, jobs), release=release, shard=_shard(shard),
+            progress=told,
+        )  # fmt: skip
+    if not quiet():
+        sys.stdout.write(f"{found}\n")
+    if found.stopped:
+        raise Exit(130)
+
+
+def show_report(
+    store: StoreGiven,
+    *,
+    release: Release = None,
+    against: OldStore = None,
+    against_release: OldRelease = None,
+    margin: Margin = MARGIN,
+    html: Annotated[str | None, Option(help="Write a self-contained HTML report to this file, too.")] = None,
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """What a store says of one release: by optimizer, pass and operator, and what changed. Exit code 1: it is wrong."""
+    from graphopt.audit.corpus import Store
+    from graphopt.audit.corpus.page import corpus_html
+    from graphopt.audit.corpus.report import campaign_of, report_of
+
+    check_place(html)
+    with Store(store) as opened:
+        campaign = campaign_of(opened, release)
+        found = report_of(opened, campaign)
+        if against is not None:
+            found.changes = _compared(opened, campaign, against, against_release, margin)
+        if html is not None:
+            write_text(html, corpus_html(found, opened.records(campaign)))
+    report(found, as_json=as_json, as_markdown=as_markdown)
+    if not found.ok:
+        raise Exit(1)
+
+
+def gate(
+    store: StoreGiven,
+    *,
+    against: Annotated[str, Option(help="The store of the release before; it may be the same.")],
+    release: Release = None,
+    against_release: OldRelease = None,
+    margin: Margin = MARGIN,
+    repeat: Annotated[int, Option(help="How often to measure again what seems slower.", min=0)] = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Whether a release may go out. Exit code 1: a model is wrong, fails, or is slower by more than the margin."""
+    from graphopt.audit.corpus import Store
+    from graphopt.audit.corpus.changes import confirm
+    from graphopt.audit.corpus.report import campaign_of
+    from graphopt.audit.corpus.view import render_changes
+
+    with Store(store, write=repeat > 0) as opened:
+        campaign = campaign_of(opened, release)
+
+        def compare() -> Comparison:
+            return _compared(opened, campaign, against, against_release, margin)
+
+        found = confirm(opened, compare(), repeat, compare)
+    if as_json:
+        show_json(asdict(found))
+    else:
+        show(*render_changes(found))
+    if found.breaking:
+        raise Exit(1)
+
+
+def merge(
+    store: Annotated[str, Argument(metavar="STORE", help="The file to take all over into; made if it is not there.")],
+    others: Annotated[list[str], Argument(metavar="OTHER...", help="Stores, one of each shard.")],
+) -> None:
+    """Join the stores of shards into one; a record that is there already is not counted twice."""
+    from graphopt.audit.corpus import Store
+
+    with Store(store, write=True) as opened:
+        for other in others:
+            with Store(other) as theirs:
+                taken = opened.merge(theirs)
+            if not quiet():
+                sys.stdout.write(f"{other}: {taken:,} new records\n")
+
+
+def _compared(store: Store, campaign: Campaign, old: str, release: str | None, margin: float) -> Comparison:
+    from graphopt.audit.corpus import Store
+    from graphopt.audit.corpus.changes import compare
+    from graphopt.audit.corpus.report import campaign_of
+
+    if Path(old).resolve() == store.path.resolve():
+        return compare(store, campaign_of(store, release, but=campaign), store, campaign, margin)
+    with Store(old) as opened:
+        return compare(opened, campaign_of(opened, release), store, campaign, margin)
+
+
+def _engine(scheduler: str, jobs: int) -> Callable[[], Engine]:
+    """What does the work: Dask where it is installed, unless that is said otherwise."""
+    from graphopt.audit.corpus.fleet import Fleet
+    from graphopt.audit.corpus.pool import WorkerPool
+
+    if scheduler == "none" or (not scheduler and version_of("distributed") is None):
+        return lambda: WorkerPool(jobs)
+
+    def start() -> Engine:
+        fleet = Fleet(jobs, None if scheduler in ("", "local") else scheduler)
+        if not quiet() and sys.stderr.isatty():
+            sys.stderr.write(f"Dask's page about its work: {fleet.dashboard}\n")
+        return fleet
+
+    return start
+
+
+def _bytes(gibibytes: float | None) -> int | None:
+    return None if gibibytes is None else int(gibibytes * 2**30)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    if not (part.isdecimal() and parts.isdecimal()):
+        raise UsageError(f"shard {text!r}: expected i/n, like 3/10")
+    return int(part), int(parts)

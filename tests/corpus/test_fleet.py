@@ -1,0 +1,97 @@
+"""Dask as the engine: workers may die, and the scheduler may go and come back; nothing is lost or counted twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from graphopt.audit.corpus import Store, run_corpus
+from graphopt.audit.corpus.fleet import Fleet
+from graphopt.audit.corpus.report import campaign_of
+from graphopt.errors import ModelError
+from tests.corpus.models import COUNTING, slowly, write
+from tests.corpus.test_running import done
+
+
+@contextmanager
+def killing(ready: threading.Event, times: int) -> Iterator[list[int]]:
+    """Kill one of this process's Dask workers a few times, once they are there; a new one takes seconds to start."""
+    stop, killed = threading.Event(), []
+
+    def kill() -> None:
+        ready.wait()
+        while len(killed) < times and not stop.wait(0.7):
+            found = [each for each in psutil.Process().children(recursive=True) if is_worker(each)]
+            if found:
+                victim = random.Random(len(killed)).choice(found)
+                os.kill(victim.pid, signal.SIGKILL)
+                killed.append(victim.pid)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        ready.set()
+        stop.set()
+        thread.join()
+
+
+def is_worker(process: psutil.Process) -> bool:
+    try:
+        return any("spawn_main" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+def test_workers_that_are_killed_cost_their_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.audit.corpus.running.audit_one", slowly)
+    monkeypatch.setattr("graphopt.audit.corpus.running._MOST_LOST", 50)
+    models, store = write(tmp_path / "models", 30), tmp_path / "store"
+    ready = threading.Event()
+
+    def start() -> Fleet:
+        fleet = Fleet(2)
+        ready.set()
+        return fleet
+
+    with killing(ready, times=2) as killed:
+        found = run_corpus([str(models)], store, COUNTING, engine=start)
+    assert killed
+    assert found.lost >= 1
+    assert found.statuses == {"done": 30}
+    with Store(store) as opened:
+        assert opened.count(campaign_of(opened)) == {"done": 30}
+
+
+@pytest.mark.slow
+def test_an_interrupt_of_the_whole_family_ends_the_run_in_order(tmp_path: Path) -> None:
+    models, store = write(tmp_path / "models", 60), tmp_path / "store"
+    command = [sys.executable, "-m", "graphopt", "corpus", "run", models, "--store", store, "--no-latency",
+               "--level", "basic", "--against", "none", "--scheduler", "local"]  # fmt: skip
+    run = subprocess.Popen([*map(str, command)], start_new_session=True, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and done(store) < 3:
+        time.sleep(0.05)
+    os.killpg(run.pid, signal.SIGINT)
+    assert "stopping after what runs" in run.communicate(timeout=60)[1]
+    assert run.returncode == 130
+    assert 3 <= done(store) < 60
+
+
+def test_no_scheduler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.audit.corpus.fleet._CONNECT_SECONDS", 0.2)
+    with pytest.raises(ModelError, match="tcp://127"):
+        Fleet(scheduler="tcp://127.0.0.1:9")

@@ -1,0 +1,188 @@
+"""What records say: standings, changes between releases, the gate, shards joined, and the page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphopt.audit.contestants import BASELINE, UNOPTIMIZED
+from graphopt.audit.corpus import Record, Store
+from graphopt.audit.corpus.changes import Comparison, compare, confirm
+from graphopt.audit.corpus.report import campaign_of, report_of
+from graphopt.errors import UsageError
+from tests.cli.conftest import Run
+from tests.corpus.models import COUNTING
+
+TIMED = replace(COUNTING, timed=True)
+
+
+def row(name: str, nodes: int = 5, speed: float | None = None, **changes: Any) -> dict[str, Any]:
+    spread = {"median": speed, "low": speed * 0.99, "high": speed * 1.01} if speed else None
+    verdict = "tie" if speed is None or abs(speed - 1) < 0.03 else "faster" if speed > 1 else "slower"
+    contents = {"nodes": nodes, "file_bytes": 10 * nodes, "ops": {"Relu": nodes}, "parameters": 0}
+    plain = {
+        "status": "ok",
+        "verification": "equal",
+        "message": "",
+        "seconds": 0.1,
+        "version": "1",
+        "contents": contents,
+    }
+    timing = {"speedup": {"1": {**spread, "verdict": verdict}} if spread else {}}
+    return {"name": name, "passes": {}, "removed": {}, **plain, **timing, **changes}
+
+
+def record(model: str, own: dict[str, Any], kind: str = "K", **changes: Any) -> Record:
+    audit = {"threads": [1], "rows": [row(UNOPTIMIZED, 10), row(BASELINE, 10), own]}
+    return Record(model, f"/zoo/{model}.onnx", "done", kind=kind, audit=audit, **changes)
+
+
+def store_of(path: Path, release: str, records: Sequence[Record]) -> Path:
+    with Store(path, write=True) as store:
+        campaign = store.campaign(TIMED, {"graphopt": release}, release)
+        for each in records:
+            store.put(campaign, each)
+    return path
+
+
+def own(nodes: int = 5, speed: float | None = 2.0, **changes: Any) -> dict[str, Any]:
+    return row("graphopt all", nodes, speed, **changes)
+
+
+def compared(old: Path, new: Path, margin: float = 0.05) -> Comparison:
+    with Store(old) as before, Store(new) as after:
+        return compare(before, campaign_of(before), after, campaign_of(after), margin)
+
+
+def test_standings_have_the_models_behind_them(tmp_path: Path) -> None:
+    path = store_of(tmp_path / "s", "1", [
+        record("a", own(passes={"fuse": 2}, removed={"fuse": 3})),
+        record("b", own(speed=0.5, passes={"fuse": 1}, removed={"fuse": 1})),
+        record("c", own(verification="mismatch", message="y differs")),
+        record("d", own(status="crashed", message="SIGSEGV", contents=None, speedup={})),
+        Record("e", "/zoo/e.onnx", "timeout", "stopped after 3 s", "graphopt all: checking"),
+    ])  # fmt: skip
+    with Store(path) as store:
+        found = report_of(store, campaign_of(store))
+    standing = next(each for each in found.standings if each.name == "graphopt all")
+    assert (standing.right, standing.wrong) == (2, {"/zoo/c.onnx": "y differs"})
+    assert standing.failed == {"/zoo/d.onnx": "crashed: SIGSEGV"}
+    assert standing.speed["K"].slower == {"/zoo/b.onnx": 0.5}
+    assert standing.speed["K"].ratio.value == pytest.approx(1.0)
+    assert standing.nodes.value == pytest.approx(0.5)
+    assert found.troubles == {"/zoo/e.onnx": ("timeout", "stopped after 3 s", "graphopt all: checking")}
+    (fuse,) = found.firings
+    assert (fuse.times, fuse.removed, fuse.models) == (3, 4, {"/zoo/a.onnx": 2, "/zoo/b.onnx": 1})
+    assert not found.ok
+    text = found.to_markdown()
+    assert "/zoo/e.onnx: graphopt all: checking: timeout" in text
+    json.dumps(found.to_dict())
+
+
+def test_changes_are_sorted_worst_first(tmp_path: Path) -> None:
+    old = store_of(tmp_path / "old", "1", [record(model, own()) for model in "abcdefg"])
+    new = store_of(tmp_path / "new", "2", [
+        record("a", own()),
+        record("b", own(nodes=6)),
+        record("c", own(speed=1.0)),
+        record("d", own(speed=1.5)),
+        record("e", own(verification="mismatch", message="y differs")),
+        record("f", own(speed=1.97)),  # within the margin
+        record("g", own(speed=0.1), kind="another machine"),
+        record("h", own()),  # new
+    ])  # fmt: skip
+    found = compared(old, new)
+    assert [(each.what, each.model) for each in found.changes] == [
+        ("wrong", "e"), ("slower", "c"), ("slower", "d"), ("more nodes", "b"),
+    ]  # fmt: skip
+    assert (found.compared, found.untimed) == (7, 1)
+    assert [each.model for each in found.breaking] == ["e", "c", "d"]
+    back = compared(new, old)
+    assert [(each.what, each.model) for each in back.changes] == [
+        ("faster", "c"), ("faster", "d"), ("fewer nodes", "b"), ("right again", "e"),
+    ]  # fmt: skip
+
+
+def test_a_model_without_audit_has_failed(tmp_path: Path) -> None:
+    failed = Record("a", "/zoo/a.onnx", "crashed", "SIGSEGV", kind="K")
+    old, new = store_of(tmp_path / "old", "1", [record("a", own())]), store_of(tmp_path / "new", "2", [failed])
+    assert [(each.what, each.after) for each in compared(old, new).changes] == [("failed", "crashed: SIGSEGV")]
+    assert [each.what for each in compared(new, old).changes] == ["no longer failed"]
+
+
+@pytest.mark.parametrize(("measured", "left"), [([2.0, 2.0], 0), ([1.0, 1.0], 1), ([1.0, 2.0], 0)])
+def test_what_seems_slower_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: list[float], left: int
+) -> None:
+    from graphopt.audit.corpus.task import machine
+
+    kind = machine().kind
+    old = store_of(tmp_path / "old", "1", [record("a", own(), kind)])
+    new = store_of(tmp_path / "new", "2", [record("a", own(speed=1.0), kind)])
+    again = iter(measured)
+    monkeypatch.setattr(
+        "graphopt.audit.corpus.changes.audit_one", lambda reference, settings: record("a", own(speed=next(again)), kind)
+    )
+    with Store(old) as before, Store(new, write=True) as after:
+
+        def once() -> Comparison:
+            return compare(before, campaign_of(before), after, campaign_of(after), 0.05)
+
+        found = confirm(after, once(), 2, once)
+        assert len(found.breaking) == left
+        assert after.repeats(campaign_of(after), "a", kind)
+
+
+def test_shards_are_joined_and_nothing_counts_twice(tmp_path: Path) -> None:
+    one = store_of(tmp_path / "one", "1", [record("a", own()), record("b", own())])
+    failed = Record("c", "/zoo/c.onnx", "disk", "full", kind="K")
+    two = store_of(tmp_path / "two", "1", [record("b", own(speed=9.0)), failed])
+    three = store_of(tmp_path / "three", "1", [record("c", own())])
+    with Store(tmp_path / "all", write=True) as store:
+        taken = []
+        for part in (one, two, three, one):
+            with Store(part) as other:
+                taken.append(store.merge(other))
+        assert taken == [2, 1, 1, 0]
+        campaign = campaign_of(store)
+        assert store.count(campaign) == {"done": 3}
+        assert len(list(store.records(campaign))) == 3
+
+
+def test_releases_have_names(tmp_path: Path) -> None:
+    path = store_of(tmp_path / "s", "1", [record("a", own())])
+    store_of(path, "2", [record("a", own(speed=1.0))])
+    with Store(path) as store:
+        assert campaign_of(store).release == "2"
+        assert campaign_of(store, "1").release == "1"
+        assert campaign_of(store, but=campaign_of(store)).release == "1"
+        with pytest.raises(UsageError, match="no release '3'; found 1, 2"):
+            campaign_of(store, "3")
+
+
+def test_the_commands(tmp_path: Path, run: Run) -> None:
+    old = store_of(tmp_path / "old", "1", [record("a", own())])
+    new = store_of(tmp_path / "new", "2", [record("a", own(speed=1.0)), record("<b>", own())])
+    page = tmp_path / "page.html"
+    done = run("corpus", "report", new, "--against", old, "--html", page)
+    assert done.exit_code == 0, done.output
+    assert "1 slower" in done.stdout
+    text = page.read_text()
+    assert "zoo/<b>" not in text
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+    assert [model["name"] for model in data["models"]] == ["/zoo/<b>.onnx", "/zoo/a.onnx"]
+    assert data["changes"] == [["slower", "/zoo/a.onnx", "graphopt all", "2.00x", "1.00x"]]
+    assert {"standings", "models", "passes", "operators", "changes"} <= set(re.findall(r'<table id="(\w+)"', text))
+    assert run("corpus", "gate", new, "--against", old, "--repeat", 0).exit_code == 1
+    assert run("corpus", "gate", new, "--against", old, "--repeat", 0, "--margin", 1.5).exit_code == 0
+    assert run("corpus", "merge", tmp_path / "all", old, new).exit_code == 0
+    assert json.loads(run("corpus", "report", tmp_path / "all", "--json", "--release", "1").stdout)["statuses"] == {
+        "done": 1
+    }
+    assert run("corpus", "report", tmp_path / "none").exit_code == 3
