@@ -69,6 +69,8 @@ class Disagreement:
         possible: whether anything could be, as its attributes alone tell; for nodes of functions, where no shapes
             are known.
         own_rule_is_right: whether only the standard's inference is wrong, so that what the rules of graphopt say holds.
+        until: the first version of ONNX Runtime that agrees, "" when none does. A model may run on an older one, so
+            what is in doubt stays so.
     """
 
     title: str
@@ -76,6 +78,7 @@ class Disagreement:
     doubts: Callable[[Facts], Doubts]
     possible: Callable[[Node], bool] = lambda node: True
     own_rule_is_right: bool = False
+    until: str = ""
 
 
 # Windows
@@ -88,7 +91,7 @@ def spatial(node: Node, name: str, count: int, default: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PoolAxis:
     """How the window of a pool moves along one axis.
 
     Attributes:
@@ -115,14 +118,14 @@ class Window:
         return self.kernel, self.wide, self.stride, self.head, self.tail, int(self.ceil), same
 
 
-def pool_window(node: Node, axis: int, count: int) -> Window:
+def pool_window(node: Node, axis: int, count: int) -> PoolAxis:
     """The window of a pool along one of its spatial axes, of which there are `count`."""
     kernel, stride = node.attr("kernel_shape")[axis], spatial(node, "strides", count, 1)[axis]
     wide = (kernel - 1) * spatial(node, "dilations", count, 1)[axis] + 1
     auto = node.attr("auto_pad", "NOTSET")
     pads = spatial(node, "pads", 2 * count, 0) if auto == "NOTSET" else (0,) * (2 * count)
     ceil, same = node.attr("ceil_mode", 0) == 1, auto if auto.startswith("SAME") else ""
-    return Window(kernel, wide, stride, pads[axis], pads[axis + count], ceil, same)
+    return PoolAxis(kernel, wide, stride, pads[axis], pads[axis + count], ceil, same)
 
 
 def pool_steps(node: Node, size: int, axis: int, count: int) -> tuple[int, int]:
@@ -151,7 +154,7 @@ _CLIPPED = 22
 """From this opset on a last window that would start in the padding does not count to the standard either."""
 
 
-def _standard_steps(node: Node, size: int, window: Window, head: int, padding: int) -> int:
+def _standard_steps(node: Node, size: int, window: PoolAxis, head: int, padding: int) -> int:
     room, stride = size + padding - window.wide, window.stride
     if not window.ceil or node.graph.opset() < _CLIPPED:
         return _rounded(room, stride, window.ceil) + 1
@@ -159,7 +162,7 @@ def _standard_steps(node: Node, size: int, window: Window, head: int, padding: i
     return steps - 1 if (steps - 1) * stride >= size + head else steps
 
 
-def _runtime_steps(size: int, window: Window, head: int, padding: int) -> int:
+def _runtime_steps(size: int, window: PoolAxis, head: int, padding: int) -> int:
     steps = _rounded(size + padding - window.wide, window.stride, window.ceil) + 1
     return steps - 1 if window.ceil and (steps - 1) * window.stride >= size + head else steps
 
@@ -400,7 +403,9 @@ TABLE: tuple[Disagreement, ...] = (
     ),
     Disagreement("Squeeze with an empty list of axes", ("Squeeze",), _squeeze, _squeezes_nothing),
     Disagreement("Squeeze with axes out of order", ("Squeeze",), _unsorted, _squeezes_unsorted, own_rule_is_right=True),
-    Disagreement("Reductions of empty tensors", (*_REDUCTIONS, "ArgMax", "ArgMin"), _reduction, _never),
+    Disagreement(
+        "Reductions of empty tensors", (*_REDUCTIONS, "ArgMax", "ArgMin"), _reduction, _never, until="1.32",
+    ),
     Disagreement("NonZero of a scalar", ("NonZero",), _nonzero, _never),
     Disagreement("Range of floats", ("Range",), _range),
     Disagreement("Resize that keeps the aspect ratio", ("Resize",), _resize, _keeps_ratio_of_last_axes),

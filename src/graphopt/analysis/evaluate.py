@@ -15,7 +15,7 @@ from onnx import TensorProto
 
 from graphopt.analysis.budget import SMALL
 from graphopt.analysis.kernels import Array, Unsupported, run_kernel
-from graphopt.analysis.plan import Policy, Region, plan
+from graphopt.analysis.plan import ConstantRegion, Policy, plan
 from graphopt.analysis.runtime import run
 from graphopt.errors import ModelError
 from graphopt.ir import Node, Tensor, Value
@@ -27,7 +27,7 @@ _IEEE: dict[str, np.ufunc] = {
 """Operations that IEEE 754 defines to the last bit, so that NumPy and a runtime agree."""
 
 
-def evaluate(region: Region) -> dict[Value, Tensor]:
+def evaluate(region: ConstantRegion) -> dict[Value, Tensor]:
     """Compute a region.
 
     Args:
@@ -40,7 +40,7 @@ def evaluate(region: Region) -> dict[Value, Tensor]:
 
 
 class _Evaluation:
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: ConstantRegion) -> None:
         self.region = region
         self.known: dict[Value, Tensor] = {}
         self.keep = {v for node in region.roots for v in node.outputs if v is not None}
@@ -186,4 +186,4 @@ def _ieee(node: Node, arrays: list[Array | None]) -> list[Array] | None:
         raise Unsupported(str(error)) from error
 
 
-__all__ = ["SMALL", "Policy", "Region", "evaluate", "plan"]
+__all__ = ["SMALL", "ConstantRegion", "Policy", "evaluate", "plan"]

@@ -46,7 +46,7 @@ class Policy:
 
 
 @dataclass(slots=True)
-class Region:
+class ConstantRegion:
     """Nodes to compute and the results to keep.
 
     Attributes:
@@ -62,7 +62,7 @@ class Region:
     no_runtime: set[Node] = field(default_factory=set)
 
 
-def plan(graph: Graph, policy: Policy, allowance: Allowance | None = None) -> Region:
+def plan(graph: Graph, policy: Policy, allowance: Allowance | None = None) -> ConstantRegion:
     """What to compute of a graph; only small integer tensors (shapes, axes) are computed meanwhile.
 
     The size of every result is known, or bounded by that of an input, before it is chosen. A body of control flow may
@@ -74,7 +74,7 @@ def plan(graph: Graph, policy: Policy, allowance: Allowance | None = None) -> Re
         allowance: how much the model may still grow; what is planned is taken from it. By default the graph has one
             of its own.
     """
-    region = Region()
+    region = ConstantRegion()
     if _never_runs(graph):
         return region
     chosen: dict[Node, int] = {}
@@ -164,7 +164,7 @@ def _is_dangerous(node: Node) -> bool:
     return False
 
 
-def _keep_what_pays(chosen: dict[Node, int], policy: Policy, region: Region, allowance: Allowance) -> None:
+def _keep_what_pays(chosen: dict[Node, int], policy: Policy, region: ConstantRegion, allowance: Allowance) -> None:
     """Walk up from the results: one that would make the model grow too much is left to the runtime."""
     for node in reversed(list(chosen)):
         if not _read_outside(node, chosen):

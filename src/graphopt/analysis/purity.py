@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
+from onnx import TensorProto
+
 from graphopt.ir import Model, Node
 
 _RANDOM = frozenset({
@@ -47,7 +49,10 @@ QDQ = frozenset({
     "QuantizeLinear", "DequantizeLinear", "com.microsoft::QuantizeLinear", "com.microsoft::DequantizeLinear",
     "DynamicQuantizeLinear",
 })  # fmt: skip
-"""Operators that a quantized model keeps, whatever their inputs: runtimes look for them."""
+"""Operators that a quantized model keeps, whatever their inputs: runtimes look for them. But a weight that is
+quantized is a constant of integers, and smaller."""
+
+_INTEGERS = frozenset({TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16})
 
 _NOT_TENSORS = frozenset({
     "ConcatFromSequence", "ImageDecoder", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt",
@@ -106,7 +111,7 @@ def why_not_fold(node: Node, *, qdq: bool = False) -> str | None:
     if node.op.startswith("malformed "):
         return "it is malformed (an attribute has the wrong type)"
     if node.op in QDQ:
-        return None if qdq else "quantize and dequantize operators are kept"
+        return None if qdq or _quantizes_to_integers(node) else "quantize and dequantize operators are kept"
     if node.subgraphs:
         return "control flow is not evaluated"
     if node.domain not in _STANDARD_DOMAINS:
@@ -118,6 +123,15 @@ def why_not_fold(node: Node, *, qdq: bool = False) -> str | None:
     if node.op in _NOT_TENSORS:
         return f"{node.op} is not an operator on tensors"
     return None
+
+
+def _quantizes_to_integers(node: Node) -> bool:
+    """Whether the node is a standard QuantizeLinear to integers of 8 or 16 bits."""
+    if node.op != "QuantizeLinear":
+        return False
+    zero = node.input(2)
+    dtype = zero.dtype if zero is not None else node.attr("output_dtype", 0) or TensorProto.UINT8
+    return dtype in _INTEGERS
 
 
 def _is_known(node: Node) -> bool:

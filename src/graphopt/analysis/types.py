@@ -11,15 +11,15 @@ from onnx import shape_inference
 
 from graphopt.analysis.doubted import STOP, stop_doubts
 from graphopt.analysis.nodes import infer_node
-from graphopt.analysis.shapes import ShapeAnalysis
-from graphopt.analysis.skeleton import (
-    Skeleton,
+from graphopt.analysis.propagation import (
     contents_may_explode,
     follows_long_vectors,
     longest_vector,
     may_follow_products,
     may_make_vectors,
 )
+from graphopt.analysis.shapes import ShapeAnalysis
+from graphopt.analysis.skeleton import Skeleton
 from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value, ValueType
 from graphopt.ir.seal import check_unsealed
 from graphopt.ir.types import decode_type

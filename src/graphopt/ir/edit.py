@@ -15,14 +15,12 @@ import onnx
 from graphopt.errors import EngineError
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
+from graphopt.ir.order import link, unlink
 from graphopt.ir.seal import SealedDict, write
 from graphopt.ir.sealing import seal_node, seal_value
 from graphopt.ir.tensor import Tensor
 from graphopt.ir.types import ValueType
 from graphopt.ir.value import Value
-
-_GAP = 1 << 20
-"""Distance between the order numbers of neighbours, so that insertion seldom renumbers."""
 
 _MANY = 32
 """Nodes with more inputs, and graphs with more outputs, know at which places each value stands."""
@@ -50,24 +48,11 @@ def touch(node: Node) -> None:
         mark_changed(graph)
 
 
-def append(graph: Graph, node: Node) -> None:
-    """Put a node at the end of a graph that is being built, without noting a change."""
-    last = graph.last
-    node.prev = last
-    if last is None:
-        graph.first = node
-    else:
-        last.next = node
-        node.order = last.order + _GAP
-    graph.last = node
-    graph._count += 1
-
-
 def insert_before(node: Node, anchor: Node | None) -> None:
     """Put a node before `anchor`, or at the end of its graph when that is None; its inputs become uses."""
     graph = node.graph
     seal_node(node)
-    _link(node, anchor)
+    link(node, anchor)
     if node.subgraphs:
         _put(graph.owners, node, None)
     for value in node.inputs:
@@ -77,49 +62,6 @@ def insert_before(node: Node, anchor: Node | None) -> None:
         if value is not None:
             _put(graph.values, value.name, value)
     mark_changed(graph)
-
-
-def _link(node: Node, anchor: Node | None) -> None:
-    graph = node.graph
-    before = graph.last if anchor is None else previous_node(anchor)
-    write(node, "prev", before)
-    write(node, "next", anchor)
-    if before is None:
-        write(graph, "first", node)
-    else:
-        write(before, "next", node)
-    if anchor is None:
-        write(graph, "last", node)
-    else:
-        write(anchor, "prev", node)
-    write(graph, "_count", graph._count + 1)
-    low = before.order if before is not None else (anchor.order if anchor is not None else 0) - 2 * _GAP
-    high = anchor.order if anchor is not None else low + 2 * _GAP
-    write(node, "order", (low + high) // 2)
-    if node.order in (low, high):
-        renumber(graph)
-
-
-def previous_node(node: Node) -> Node | None:
-    """The node before, among those still in the graph."""
-    before = node.prev
-    while before is not None and before.removed:
-        before = before.prev
-    return before
-
-
-def next_node(node: Node) -> Node | None:
-    """The node behind, among those still in the graph."""
-    after = node.next
-    while after is not None and after.removed:
-        after = after.next
-    return after
-
-
-def renumber(graph: Graph) -> None:
-    """Give the nodes evenly spaced order numbers."""
-    for number, node in enumerate(graph):
-        write(node, "order", number * _GAP)
 
 
 def remove(node: Node) -> None:
@@ -144,24 +86,9 @@ def remove(node: Node) -> None:
         for subgraph in node.subgraphs.values():
             _release(subgraph)
         dict.pop(graph.owners, node, None)
-    _unlink(node)
+    unlink(node)
     if not graph.changed:
         mark_changed(graph)
-
-
-def _unlink(node: Node) -> None:
-    graph = node.graph
-    before, after = previous_node(node), next_node(node)
-    if before is None:
-        write(graph, "first", after)
-    else:
-        write(before, "next", after)
-    if after is None:
-        write(graph, "last", before)
-    else:
-        write(after, "prev", before)
-    write(node, "removed", True)
-    write(graph, "_count", graph._count - 1)
 
 
 def restore(node: Node, anchor: Node | None) -> None:
@@ -238,6 +165,12 @@ def set_input(node: Node, index: int, value: Value | None) -> None:
 def shorten_inputs(node: Node, length: int) -> None:
     """Cut the input list of a node; what is cut off must be left out already."""
     list.__delitem__(node.inputs, slice(length, None))
+    write(node, "_places", None)
+
+
+def extend_inputs(node: Node, length: int) -> None:
+    """Undo `shorten_inputs`."""
+    list.extend(node.inputs, [None] * (length - len(node.inputs)))
     write(node, "_places", None)
 
 
@@ -507,6 +440,19 @@ def import_domain(model: Model, domain: str, version: int) -> None:
     if not any(o.domain == domain for o in model._proto.opset_import):
         log.append((dict.pop, model.added_opsets, domain, None))
         _put(model.added_opsets, domain, version)
+
+
+def set_opset(graph: Graph, domain: str, version: int) -> None:
+    """Let the main graph or a function, with all graphs inside, read its operators as another version has them."""
+    graph.model._undo.append((_put, graph.opsets, domain, graph.opsets[domain]))
+    _put(graph.opsets, domain, version)
+    mark_changed(graph)
+
+
+def set_ir_version(model: Model, version: int) -> None:
+    """State another IR version."""
+    model._undo.append((write, model, "_ir_version", model._ir_version))
+    write(model, "_ir_version", version)
 
 
 def set_metadata(model: Model, key: str, text: str) -> None:

@@ -16,7 +16,7 @@ from graphopt.ir.types import tensor_nbytes
 Folders = tuple[Path, ...]
 """Where external data may be: beside the model's path as given, and beside the file that a link leads to."""
 
-_KEY = b"location"
+KEY = b"location"
 """Part of every reference to external data, as it is in the file."""
 
 
@@ -55,7 +55,7 @@ def bring_in(model: onnx.ModelProto, data: bytes, folders: Folders) -> bool:
     Raises:
         ModelError: the data cannot be read.
     """
-    if _KEY not in data:
+    if KEY not in data:
         return False
     found = False
     nodes = [model.graph.node, *(function.node for function in model.functions)]
@@ -68,6 +68,18 @@ def bring_in(model: onnx.ModelProto, data: bytes, folders: Folders) -> bool:
             tensor.CopyFrom(held.original)
             found = True
     return found
+
+
+def locations(model: onnx.ModelProto) -> set[str]:
+    """The names of all files that a model refers to, as they are written in it."""
+    tensors = [*_in_graph(model.graph), *(t for function in model.functions for t in _in_nodes(function.node))]
+    return {
+        entry.value
+        for tensor in tensors
+        if tensor.data_location == TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
 
 
 def _in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:

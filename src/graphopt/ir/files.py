@@ -11,6 +11,8 @@ from google.protobuf.message import DecodeError
 
 from graphopt.errors import ModelError, UsageError
 from graphopt.ir.external import bring_in, folders_of
+from graphopt.ir.foreign import as_ir_model
+from graphopt.ir.foreign import read as read_foreign
 from graphopt.ir.load import build
 from graphopt.ir.model import Model, Source
 from graphopt.ir.tensor import FileSlice, Tensor
@@ -56,7 +58,10 @@ def read(source: Source, *, inplace: bool = False) -> Model:
         return model
     if isinstance(source, (bytes, bytearray, memoryview)):
         return build(parse(bytes(source), "the given bytes"), (), {})
-    path = as_path(source, "a path, serialized bytes or a ModelProto")
+    foreign = as_ir_model(source)
+    if foreign is not None:
+        return read_foreign(foreign)
+    path = as_path(source, "a path, serialized bytes, a ModelProto, an onnx_ir.Model or an ONNXProgram")
     lifted = _lift(path)
     data, slices = lifted if lifted is not None else (read_bytes(path), {})
     proto, folders = parse(data, str(path)), folders_of(path)

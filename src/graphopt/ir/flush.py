@@ -10,6 +10,7 @@ from onnx import NodeProto
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.collector import paused_gc
 from graphopt.ir.graph import Graph, Node
+from graphopt.ir.messages import copy_fields
 from graphopt.ir.model import Model
 from graphopt.ir.schema import op_schema
 from graphopt.ir.seal import is_sealed, unwrapped
@@ -39,8 +40,11 @@ def flush(model: Model) -> onnx.ModelProto:
         return result
     result = source if inplace else onnx.ModelProto()
     if not inplace:
-        _copy_fields(source, result, {"graph", "functions", "opset_import", "metadata_props"})
+        copy_fields(source, result, {"graph", "functions", "opset_import", "metadata_props"})
         result.opset_import.extend(source.opset_import)
+    if result.ir_version != model.ir_version:
+        result.ir_version = model.ir_version
+    _write_versions(model.graph, result)
     for domain, version in model.added_opsets.items():
         result.opset_import.add(domain=domain, version=version)
     _write_metadata(model, result)
@@ -49,6 +53,30 @@ def flush(model: Model) -> onnx.ModelProto:
     if inplace:
         model.added_opsets.clear()
     return result
+
+
+def _write_versions(graph: Graph, target: onnx.ModelProto | onnx.FunctionProto) -> None:
+    """State the versions of the domains that are imported already, where they changed."""
+    for entry in target.opset_import:
+        version = graph.opset("" if entry.domain == "ai.onnx" else entry.domain)
+        if entry.version != version:
+            entry.version = version
+
+
+def without_initializers(model: Model, names: set[str]) -> onnx.ModelProto:
+    """The flushed model without some initializers of the main graph."""
+    values = model.graph.values
+    hidden = {name: values[name].tensor for name in names}
+    for name in names:
+        values[name].tensor = None
+    was = model.graph.changed, model.inplace
+    model.graph.changed, model.inplace = True, False
+    try:
+        return flush(model)
+    finally:
+        model.graph.changed, model.inplace = was
+        for name, tensor in hidden.items():
+            values[name].tensor = tensor
 
 
 def _write_metadata(model: Model, result: onnx.ModelProto) -> None:
@@ -73,6 +101,7 @@ def _write_functions(model: Model, result: onnx.ModelProto, *, inplace: bool) ->
         proto = onnx.FunctionProto()
         proto.CopyFrom(source)
         _write_nodes(graph, proto)
+        _write_versions(graph, proto)
         known = {o.domain for o in source.opset_import}
         used = {node.domain for node in graph}
         for domain in sorted(used & model.added_opsets.keys() - known):
@@ -89,7 +118,7 @@ def write_graph(graph: Graph, target: onnx.GraphProto) -> None:
     source = graph._proto
     assert isinstance(source, onnx.GraphProto)
     if target is not source:
-        _copy_fields(source, target, {"node", "initializer", "sparse_initializer", "value_info"})
+        copy_fields(source, target, {"node", "initializer", "sparse_initializer", "value_info"})
     _write_initializers(graph, source, target)
     _write_value_info(graph, source, target)
     _write_nodes(graph, target)
@@ -245,7 +274,7 @@ def _write_attributes(node: Node, result: NodeProto) -> None:
         if graph is not None and graph.changed:
             attribute = result.attribute.add()
             if original is not None:
-                _copy_fields(original, attribute, {"g"})
+                copy_fields(original, attribute, {"g"})
             attribute.name, attribute.type = name, onnx.AttributeProto.GRAPH
             write_graph(graph, attribute.g)
         elif original is not None and (
@@ -279,44 +308,3 @@ def _bare(original: onnx.AttributeProto) -> bytes:
     copy.CopyFrom(original)
     copy.ClearField("doc_string")
     return bytes(copy.SerializeToString())
-
-
-def _copy_fields(source: Any, target: Any, skip: set[str]) -> None:
-    """Copy all fields but `skip`, those that this version of onnx does not know included."""
-    for field, value in source.ListFields():
-        if field.name in skip:
-            continue
-        if field.is_repeated:
-            getattr(target, field.name).extend(value)
-        elif field.message_type is not None:
-            getattr(target, field.name).CopyFrom(value)
-        else:
-            setattr(target, field.name, value)
-    unknown = _unknown_fields(source)
-    if unknown:
-        target.MergeFromString(unknown)
-
-
-def _unknown_fields(message: Any) -> bytes:
-    from google.protobuf.unknown_fields import UnknownFieldSet
-
-    parts = []
-    fields: Any = UnknownFieldSet(message)
-    for field in fields:
-        parts.append(_varint(field.field_number << 3 | field.wire_type))
-        if field.wire_type == 0:
-            parts.append(_varint(field.data))
-        elif field.wire_type == 2:
-            parts.append(_varint(len(field.data)) + field.data)
-        elif field.wire_type in (1, 5):
-            parts.append(field.data.to_bytes(8 if field.wire_type == 1 else 4, "little"))
-    return b"".join(parts)
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)

@@ -64,6 +64,10 @@ MOVED: dict[str, dict[str, Moved]] = {
 """For each operator its operands that an older opset states as attributes, by the name of the input."""
 
 
+BROADCASTING_SINCE: dict[str, int] = {"Max": 8, "Mean": 8, "Min": 8, "Sum": 8, "Where": 9}
+"""The opset from which on elementwise operators broadcast their operands to each other, where that is not 7."""
+
+
 def placed(
     op_type: str, opset: int, inputs: Sequence[Any], settings: dict[str, Any], dtype: np.dtype[Any] | None
 ) -> tuple[list[Any], dict[str, Any]]:

@@ -10,7 +10,7 @@ import onnx
 
 from graphopt.errors import Decline
 from graphopt.ir.attributes import decode_attribute
-from graphopt.ir.forms import MOVED, Moved
+from graphopt.ir.forms import BROADCASTING_SINCE, MOVED, Moved
 from graphopt.ir.schema import OpInfo, op_schema
 from graphopt.ir.seal import SealedDict, shown, write
 from graphopt.ir.tensor import Tensor
@@ -139,6 +139,18 @@ class Node:
             raise Decline("the first output of {} is left out", self.op)
         return value
 
+    def stated(self, name: str) -> Any:
+        """What the operator is told by a name like `axes` or `pads`, in the form that it has at this opset.
+
+        Returns:
+            The attribute, or the value of the input that took its place; None when it is left out.
+        """
+        form = _form(self.op, name)
+        if form is not None and self.graph.opset() >= form.since:
+            return self.input(form.index)
+        names = form.names if form is not None and form.names else (name,)
+        return next((found for key in names if (found := self.attr(key)) is not None), None)
+
     def ints(self, name: str) -> tuple[int, ...] | None:
         """A list of integers, like axes or pads, whether it is an attribute or an input at this opset.
 
@@ -148,12 +160,9 @@ class Node:
         Raises:
             Decline: they are an input that is not constant.
         """
-        form = _form(self.op, name)
-        if form is not None and self.graph.opset() >= form.since:
-            value = self.input(form.index)
-            return None if value is None else value.ints()
-        names = form.names if form is not None and form.names else (name,)
-        given = next((found for key in names if (found := self.attr(key)) is not None), None)
+        given = self.stated(name)
+        if isinstance(given, Value):
+            return given.ints()
         return None if given is None else tuple(map(int, given))
 
     def number(self, name: str) -> float | int | None:
@@ -165,25 +174,18 @@ class Node:
         Raises:
             Decline: it is an input that is not a constant of one element.
         """
-        form = _form(self.op, name)
-        if form is not None and self.graph.opset() >= form.since:
-            value = self.input(form.index)
-            if value is None:
-                return None
-            array = value.array()
+        given: Any = self.stated(name)
+        if isinstance(given, Value):
+            array = given.array()
             if array.size != 1:
-                raise Decline("{} is not a single number", value.name)
-            return array.reshape(-1)[0].item()  # type: ignore[no-any-return]
-        names = form.names if form is not None and form.names else (name,)
-        return next((found for key in names if (found := self.attr(key)) is not None), None)
+                raise Decline("{} is not a single number", given.name)
+            given = array.reshape(-1)[0].item()
+        number: float | int | None = given
+        return number
 
     def output(self, index: int) -> Value | None:
         """The output at a position, None when left out."""
         return self.outputs[index] if index < len(self.outputs) else None
-
-    def is_op(self, op_type: str, domain: str = "") -> bool:
-        """Whether this is that operator of that domain, and no function of the model."""
-        return self.op == (op_type if not domain else f"{domain}::{op_type}")
 
     def constant_tensor(self) -> Tensor | None:
         """For a `Constant` node, its tensor, whichever attribute states it; None for a sparse one, and for several."""
@@ -309,6 +311,15 @@ class Graph:
     def opset(self, domain: str = "") -> int:
         """The imported version of an operator domain, 0 when it is not imported."""
         return self.opsets.get(domain, 0)
+
+    def broadcasts(self, op: str) -> bool:
+        """Whether an elementwise operator broadcasts its operands to each other here; once only the second one was."""
+        return self.opset() >= BROADCASTING_SINCE.get(op, 7)
+
+    def has(self, op: str, attribute: str = "") -> bool:
+        """Whether the standard has an operator, with an attribute, at the opset of the graph."""
+        schema = op_schema(op, "", self.opset())
+        return schema is not None and (not attribute or attribute in schema.attributes)
 
     def before(self, a: Node, b: Node) -> bool:
         """Whether node `a` of this graph comes before node `b` of this graph."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from sys import intern
+from typing import Any
 
+import numpy as np
 import onnx
 
 from graphopt.errors import ModelError
 from graphopt.ir.collector import paused_gc
 from graphopt.ir.contents import HOLDING_TENSORS, check_attribute, check_sparse, check_tensor
-from graphopt.ir.edit import append, renumber
 from graphopt.ir.external import Folders, tensor_from_proto
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
+from graphopt.ir.order import append, renumber
 from graphopt.ir.schema import OpInfo, has_its_operands
 from graphopt.ir.seal import SealedDict
 from graphopt.ir.sealing import seal_graph
@@ -24,14 +26,17 @@ from graphopt.ir.value import Value
 _GRAPH_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """The standard operators with graph attributes; at operators of other domains every attribute is looked at."""
 
+Elsewhere = Mapping[int, FileSlice | np.ndarray[Any, Any]]
+"""Contents of initializers that are not in their protos, by the number of the initializer."""
 
-def build(proto: onnx.ModelProto, folders: Folders, slices: Mapping[int, FileSlice]) -> Model:
+
+def build(proto: onnx.ModelProto, folders: Folders, elsewhere: Elsewhere) -> Model:
     """The view over a model.
 
     Args:
         proto: the model; it is kept and must not be changed by others.
         folders: where external data may be; none for a model that came from no file.
-        slices: for initializers of the main graph whose data was left in the file, where it is.
+        elsewhere: for initializers of the main graph whose data is not in the proto, where it is.
 
     Raises:
         ModelError: the model breaks a rule that nothing could be done without: an undefined name, a name defined
@@ -39,7 +44,7 @@ def build(proto: onnx.ModelProto, folders: Folders, slices: Mapping[int, FileSli
     """
     model = Model(proto, folders[0] if folders else None)
     with paused_gc():
-        _Loader(model, folders).load(slices)
+        _Loader(model, folders).load(elsewhere)
         for graph in (model.graph, *model.functions):
             seal_graph(graph)
     model._undo.clear()
@@ -53,11 +58,11 @@ class _Loader:
         self.local = {(_text(f.domain), _text(f.name)) for f in model._proto.functions}
         self.schemas: dict[tuple[str, int], OpInfo | None] = {}
 
-    def load(self, slices: Mapping[int, FileSlice]) -> None:
+    def load(self, elsewhere: Elsewhere) -> None:
         proto = self.model._proto
         opsets = _opsets(proto.opset_import)
         self.model.graph = Graph(self.model, _text(proto.graph.name), proto.graph, opsets)
-        self._fill(self.model.graph, slices)
+        self._fill(self.model.graph, elsewhere)
         for name in trained_names(proto):
             value = self.model.graph.values.get(name)
             if value is not None:
@@ -69,11 +74,11 @@ class _Loader:
             self._fill_function(graph, function)
         _check_depth(self.model)
 
-    def _fill(self, graph: Graph, slices: Mapping[int, FileSlice]) -> None:
+    def _fill(self, graph: Graph, elsewhere: Elsewhere) -> None:
         proto = graph._proto
         assert isinstance(proto, onnx.GraphProto)
         self._inputs(graph, proto)
-        self._initializers(graph, proto, slices)
+        self._initializers(graph, proto, elsewhere)
         self._nodes(graph, proto.node)
         self._infos(graph, proto)
         for info in proto.output:
@@ -101,7 +106,7 @@ class _Loader:
             value._info = info
             graph.inputs.append(value)
 
-    def _initializers(self, graph: Graph, proto: onnx.GraphProto, slices: Mapping[int, FileSlice]) -> None:
+    def _initializers(self, graph: Graph, proto: onnx.GraphProto, elsewhere: Elsewhere) -> None:
         values = graph.values
         for number, tensor in enumerate(proto.initializer):
             name = tensor.name
@@ -111,7 +116,10 @@ class _Loader:
             elif value.tensor is not None:
                 raise ModelError(f"initializer {name!r} of graph {graph.name!r} is given twice")
             value._number = self.model.next_number()
-            source = slices.get(number)
+            source = elsewhere.get(number)
+            if isinstance(source, np.ndarray):
+                value.tensor = Tensor(tensor.data_type, tuple(tensor.dims), array=source)
+                continue
             check_tensor(tensor, f"tensor {name!r}", None if source is None else source.length)
             if source is None:
                 value.tensor = tensor_from_proto(tensor, self.folders)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import onnx
 
@@ -15,8 +15,32 @@ from graphopt.ir.seal import SealedDict, SealedList, check_unsealed, shown, writ
 if TYPE_CHECKING:
     from graphopt.ir.files import ExternalData
 
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto
-"""What a model can be loaded from: a path, serialized bytes, or a proto."""
+
+class IrModel(Protocol):
+    """What `onnx_ir.Model` looks like."""
+
+    @property
+    def graph(self) -> Any:
+        """The main graph."""
+
+    @property
+    def opset_imports(self) -> Any:
+        """Versions of operator domains."""
+
+    @property
+    def ir_version(self) -> Any:
+        """The IR version."""
+
+
+class Program(Protocol):
+    """What `torch.onnx.ONNXProgram` looks like."""
+
+    model: Any
+    model_proto: Any
+
+
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | IrModel | Program
+"""What a model can be loaded from: a path, serialized bytes, a proto, a model of onnx-ir, an exported program."""
 
 
 ZEROED_KEY = "graphopt.zeroed_weights"
@@ -53,6 +77,7 @@ class Model:
         self.functions: list[Graph] = SealedList()
         self.metadata: dict[str, str] = SealedDict((p.key, p.value) for p in proto.metadata_props)
         self.added_opsets: dict[str, int] = SealedDict()
+        self._ir_version = proto.ir_version
         self._names: set[str] | None = None
         self._counters: dict[str, int] = {}
 
@@ -61,7 +86,8 @@ class Model:
         """Read a model.
 
         Args:
-            source: a path (external data is found beside it), serialized bytes, or a `ModelProto`.
+            source: a path (external data is found beside it), serialized bytes, a `ModelProto`, an `onnx_ir.Model` or
+                an `ONNXProgram`.
             inplace: for a `ModelProto`, let `flush` change it instead of making a new one.
 
         Raises:
@@ -82,8 +108,8 @@ class Model:
 
     @property
     def ir_version(self) -> int:
-        """The IR version that the model states."""
-        return self._proto.ir_version
+        """The IR version that the model states, or will when it is written."""
+        return self._ir_version
 
     @property
     def changed(self) -> bool:
@@ -93,6 +119,7 @@ class Model:
             or any(function.changed for function in self.functions)
             or len(self.functions) != len(self._proto.functions)
             or bool(self.added_opsets)
+            or self._ir_version != self._proto.ir_version
             or self.metadata != {p.key: p.value for p in self._proto.metadata_props}
         )
 

@@ -17,11 +17,11 @@ from google.protobuf.message import EncodeError
 
 from graphopt.errors import ModelError, UsageError
 from graphopt.ir.files import ExternalData, has_external, is_external
-from graphopt.ir.flush import flush
+from graphopt.ir.flush import flush, without_initializers
+from graphopt.ir.messages import delimited
 from graphopt.ir.model import Model
 from graphopt.ir.tensor import FileSlice, Tensor
 from graphopt.ir.types import element_bits
-from graphopt.ir.wire import delimited
 from graphopt.system.files import Draft, alone, destination, is_special, is_temporary, naming
 
 _PROTO_LIMIT = (1 << 31) - (1 << 20)
@@ -81,7 +81,7 @@ def _write_streamed(model: Model, draft: Draft, sources: _Sources) -> list[tuple
         for v in model.graph.initializers
         if v.tensor is not None and v.tensor.nbytes >= 1024 and element_bits(v.tensor.dtype) is not None
     }
-    proto = _without(model, set(streamed))
+    proto = without_initializers(model, set(streamed))
     heads = []
     for name, tensor in streamed.items():
         header = tensor.header(name).SerializeToString()
@@ -110,22 +110,6 @@ def _serialized(proto: onnx.ModelProto | onnx.GraphProto, path: Path) -> bytes:
         raise ModelError(f"cannot write {path}: above 2 GiB even without the main graph's initializers") from error
 
 
-def _without(model: Model, names: set[str]) -> onnx.ModelProto:
-    """The flushed model without some initializers of the main graph."""
-    values = model.graph.values
-    hidden = {name: values[name].tensor for name in names}
-    for name in names:
-        values[name].tensor = None
-    was = model.graph.changed, model.inplace
-    model.graph.changed, model.inplace = True, False
-    try:
-        return flush(model)
-    finally:
-        model.graph.changed, model.inplace = was
-        for name, tensor in hidden.items():
-            values[name].tensor = tensor
-
-
 # -- weights beside the model
 
 
@@ -143,7 +127,7 @@ def _write_external(model: Model, target: Path, external: ExternalData) -> None:
         and (v.tensor.nbytes >= max(external.threshold, 1) or is_external(v.tensor))
         and element_bits(v.tensor.dtype) is not None
     }
-    proto = _without(model, set(outside))
+    proto = without_initializers(model, set(outside))
     with Draft(asked or target) as data, Draft(target) as draft, _Sources() as sources, ExitStack() as more:
         slices = {}
         for name, tensor in outside.items():

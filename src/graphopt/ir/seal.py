@@ -40,16 +40,6 @@ def sealed() -> Iterator[None]:
         _state.passes -= 1
 
 
-@contextmanager
-def unsealed() -> Iterator[None]:
-    """While the engine itself works in the middle of a pass."""
-    before, _state.passes = _state.passes, 0
-    try:
-        yield
-    finally:
-        _state.passes = before
-
-
 def is_sealed() -> bool:
     """Whether a pass runs in this thread."""
     return _state.passes > 0
@@ -139,7 +129,7 @@ class ReadOnly:
     def __init__(self, message: Message) -> None:
         write(self, "_message", message)
 
-    @property  # type: ignore[misc]
+    @property  # type: ignore[misc]  # so that `isinstance` sees the message
     def __class__(self) -> type:
         return type(self._message)
 
@@ -162,7 +152,7 @@ class ReadOnly:
     def __eq__(self, other: object) -> bool:
         return bool(self._message == unwrapped(other))
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # like the message
 
     def __str__(self) -> str:
         return str(self._message)
@@ -195,7 +185,7 @@ class ReadOnlySequence(Sequence[Any]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Iterable) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # like the message
 
     def __repr__(self) -> str:
         return repr(self._field)

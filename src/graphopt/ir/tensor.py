@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from graphopt.errors import ModelError
+from graphopt.ir.messages import copy_fields
 from graphopt.ir.seal import Sealed, shown, write
 from graphopt.ir.types import KNOWN_TYPES, element_bits, tensor_nbytes
 
@@ -359,15 +360,7 @@ class Tensor:
             proto.data_type = self.dtype
             proto.dims.extend(self.dims)
         else:
-            for field, value in self._proto.ListFields():
-                if field.name in _DATA_FIELDS:
-                    continue
-                if field.is_repeated:
-                    getattr(proto, field.name).extend(value)
-                elif field.message_type:
-                    getattr(proto, field.name).CopyFrom(value)
-                else:
-                    setattr(proto, field.name, value)
+            copy_fields(self._proto, proto, _DATA_FIELDS)
         if name is not None:
             proto.name = name
         return proto
@@ -389,11 +382,6 @@ class Tensor:
         if direct is not None and array.dtype == direct:
             return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         return pack(array, self.dtype)
-
-    @property
-    def inline_proto(self) -> TensorProto | None:
-        """The original proto when it holds its own data, else None."""
-        return self.original if self.source is None else None
 
     @property
     def original(self) -> TensorProto | None:

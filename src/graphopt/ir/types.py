@@ -86,6 +86,13 @@ class TensorType:
         numel = self.numel
         return None if numel is None else tensor_nbytes(self.dtype, numel)
 
+    @property
+    def least_nbytes(self) -> int | None:
+        """Size in bytes where every dimension that is not fixed is 1; None of an unknown rank or width."""
+        if self.shape is None:
+            return None
+        return TensorType(self.dtype, tuple(d if isinstance(d, int) else 1 for d in self.shape)).nbytes
+
 
 ValueType = TensorType | onnx.TypeProto
 """A tensor type, or the proto itself for sequences, optionals, maps and sparse tensors."""

@@ -11,6 +11,7 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
+from graphopt.ir.messages import delimited
 from graphopt.ir.tensor import FileSlice, stamp_of
 
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
@@ -20,21 +21,6 @@ _LARGE = 1 << 14
 """Initializers below this many bytes stay in the proto: a view of the file would not pay."""
 
 Buffer = memoryview
-
-
-def varint(number: int) -> bytes:
-    """A number in protobuf's base-128 form."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def delimited(field: int, length: int) -> bytes:
-    """The head of a length-delimited field."""
-    return varint(field << 3 | 2) + varint(length)
 
 
 def _read_varint(data: Buffer, at: int) -> tuple[int, int]:

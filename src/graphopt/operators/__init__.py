@@ -3,12 +3,12 @@
 A view's `of` reads a node at whatever opset its graph has and raises `Decline` where the node is none of its kind, or
 where something that it needs is not constant or not known. Its `write` makes the operator in the form of the opset of
 the graph that it is written into. In between there is small algebra: what two in a row are together.
-`Pool` and `Resize` are only read.
+`Pool`, `Resize`, `Softmax` and `Window` are only read.
 """
 
 from graphopt.operators.axes import Squeeze, Unsqueeze
 from graphopt.operators.bounds import Bounds
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 from graphopt.operators.concat import Concat
 from graphopt.operators.gather import Gather
 from graphopt.operators.pad import Pad
@@ -20,10 +20,12 @@ from graphopt.operators.selection import Selection
 from graphopt.operators.sequence import Elements
 from graphopt.operators.shape import Shape
 from graphopt.operators.slice import Cut, Slice
+from graphopt.operators.softmax import Softmax
 from graphopt.operators.split import Split
 from graphopt.operators.transpose import Transpose
+from graphopt.operators.window import Window
 
 __all__ = [
-    "Bounds", "Builder", "Concat", "Cut", "Elements", "Gather", "Pad", "Pool", "Reduction", "Reshape", "Resize",
-    "Selection", "Shape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+    "Bounds", "Concat", "Cut", "Elements", "Gather", "NodeBuilder", "Pad", "Pool", "Reduction", "Reshape", "Resize",
+    "Selection", "Shape", "Slice", "Softmax", "Split", "Squeeze", "Transpose", "Unsqueeze", "Window",
 ]  # fmt: skip

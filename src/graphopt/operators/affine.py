@@ -9,9 +9,6 @@ import numpy as np
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 
-BROADCASTING_SINCE = 7
-"""The opset that made operands broadcast by their shapes."""
-
 
 @dataclass(frozen=True, slots=True)
 class Affine:
@@ -42,7 +39,7 @@ class Affine:
         """
         if node.op == "BatchNormalization":
             return cls.of_normalization(node, channels)
-        if node.op not in ("Add", "Div", "Mul", "Sub") or node.graph.opset() < BROADCASTING_SINCE:
+        if node.op not in ("Add", "Div", "Mul", "Sub") or not node.graph.broadcasts(node.op):
             raise Decline
         is_left = node.operand(0) is value
         other = node.operand(1) if is_left else node.operand(0)

@@ -8,7 +8,7 @@ from itertools import count, islice
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 
 
 def from_front(axes: Iterable[int], rank: int | None, name: str) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ class Squeeze:
         """This one and a second that reads it, as one."""
         return replace(self, axes=tuple(sorted(self.axes + _beside(self.axes, second.axes))))
 
-    def write(self, to: Builder) -> Value:
+    def write(self, to: NodeBuilder) -> Value:
         """The operator, in the form of the opset of the graph."""
         return to.op("Squeeze", self.x, axes=self.axes)
 
@@ -109,7 +109,7 @@ class Unsqueeze:
         """This one and a second that reads it, as one."""
         return replace(self, axes=tuple(sorted(second.axes + _beside(second.axes, self.axes))))
 
-    def write(self, to: Builder) -> Value:
+    def write(self, to: NodeBuilder) -> Value:
         """The operator, in the form of the opset of the graph."""
         return to.op("Unsqueeze", self.x, axes=self.axes)
 

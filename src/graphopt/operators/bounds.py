@@ -13,7 +13,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Bounds:
 
     @classmethod
     def _of_extremum(cls, node: Node) -> Bounds:
-        if node.op not in ("Max", "Min") or node.graph.opset() < BROADCASTING_SINCE:
+        if node.op not in ("Max", "Min") or not node.graph.broadcasts(node.op):
             raise Decline
         if len(node.inputs) != 2:
             raise Decline("{} has {} operands", node.op, len(node.inputs))
@@ -85,7 +85,7 @@ class Bounds:
         low, high = (min(max(number, second.low), second.high) for number in (self.low, self.high))
         return replace(self, low=low, high=high)
 
-    def write(self, to: Builder) -> Value:
+    def write(self, to: NodeBuilder) -> Value:
         """The operator, in the form of the opset of the graph.
 
         Raises:
@@ -100,9 +100,6 @@ class Bounds:
         low, high = (None if _says_nothing(bound, limit, dtype) else bound for bound, limit in bounds)
         return to.op("Clip", self.x, min=low, max=high)
 
-
-BROADCASTING_SINCE = 8
-"""From this opset on `Min` and `Max` broadcast their operands."""
 
 ALL_TYPES_SINCE = 12
 """From this opset on ONNX Runtime's `Clip` takes all element types."""
@@ -126,9 +123,9 @@ def _left_out(dtype: int, opset: int) -> tuple[Any, Any]:
     """The bounds of a `Clip` that states none."""
     kind = np.dtype(tensor_dtype_to_np_dtype(dtype))
     if dtype not in FLOAT_TYPES:
-        numbers: Any = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]
+        numbers: Any = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]  # not annotated
         return int(numbers.min), int(numbers.max)
-    top = float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
+    top = float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]  # not annotated
     if opset < _OPERANDS_SINCE:
         top = math.inf if top < _ATTRIBUTE_LIMIT else _ATTRIBUTE_LIMIT  # beyond half precision it is no limit
     return -top, top

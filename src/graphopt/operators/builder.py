@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Protocol
 
 from graphopt.ir import Graph, Value
 
 
-class Builder(Protocol):
+class NodeBuilder(Protocol):
     """Makes operators in a graph, as `graphopt.rewrite.Rewriter` does."""
 
     @property
@@ -15,19 +15,12 @@ class Builder(Protocol):
         """The graph that new nodes are for."""
         ...
 
-    @overload
-    def op(
-        self, op_type: str, *inputs: Any, domain: str = "", outputs: Literal[1] = 1, name: str | None = None,
-        **attrs: Any,
-    ) -> Value: ...  # fmt: skip
+    def op(self, op_type: str, *inputs: Any, domain: str = "", name: str | None = None, **attrs: Any) -> Value:
+        """The output of a new operator."""
+        ...
 
-    @overload
-    def op(
-        self, op_type: str, *inputs: Any, domain: str = "", outputs: int, name: str | None = None, **attrs: Any
-    ) -> Any: ...
-
-    def op(
-        self, op_type: str, *inputs: Any, domain: str = "", outputs: int = 1, name: str | None = None, **attrs: Any
-    ) -> Any:
-        """A new operator; returns its output, or a tuple of several."""
+    def outputs(
+        self, count: int, op_type: str, *inputs: Any, domain: str = "", name: str | None = None, **attrs: Any
+    ) -> tuple[Value, ...]:
+        """So many outputs of a new operator."""
         ...

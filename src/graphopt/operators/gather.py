@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 
 MOST_BYTES = 1 << 20
 """Longer lists of positions are tables, not selections."""
@@ -55,6 +55,6 @@ class Gather:
             raise Decline("a position is outside of axis {} of {}", self.axis, self.x.name)
         return np.where(self.positions < 0, self.positions + size, self.positions)
 
-    def write(self, to: Builder) -> Value:
+    def write(self, to: NodeBuilder) -> Value:
         """The operator."""
         return to.op("Gather", self.x, np.asarray(self.positions, np.int64), axis=self.axis)

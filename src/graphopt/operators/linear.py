@@ -13,7 +13,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.operators.affine import Affine
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 
 PLAIN_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
 """Element types of weights that NumPy computes with by itself."""
@@ -81,7 +81,7 @@ class Linear(ABC):
         """
 
     @abstractmethod
-    def write(self, to: Builder, kernel: Value, bias: Value | None) -> Value:
+    def write(self, to: NodeBuilder, kernel: Value, bias: Value | None) -> Value:
         """The operator with another weight and bias."""
 
     def bias(self) -> np.ndarray | None:
@@ -176,20 +176,20 @@ class Convolution(Linear):
         by = np.repeat(scale.reshape(self.group, inputs), outputs // self.group, axis=0)
         return np.asarray(kernel.astype(np.float64) * by.reshape(outputs, inputs, *(1,) * (kernel.ndim - 2)))
 
-    def write(self, to: Builder, kernel: Value, bias: Value | None, x: Value | None = None) -> Value:
+    def write(self, to: NodeBuilder, kernel: Value, bias: Value | None, x: Value | None = None) -> Value:
         """The convolution with another weight and bias, and of another value where one is given."""
         result: Value = to.op(self.node.op_type, x or self.x, kernel, bias, **self.node.attrs)
         return result
 
 
 @dataclass(frozen=True, slots=True)
-class Product(Linear):
+class MatrixProduct(Linear):
     """A `Gemm`, or a `MatMul` of a matrix, with a constant right operand; `beta` is part of its bias."""
 
     ops: ClassVar[tuple[str, ...]] = ("Gemm", "MatMul")
 
     @classmethod
-    def of(cls, node: Node) -> Product:
+    def of(cls, node: Node) -> MatrixProduct:
         """Read a product of two axes."""
         if node.op not in cls.ops:
             raise Decline
@@ -223,7 +223,7 @@ class Product(Linear):
         by = scale.reshape(-1, 1) if self.node.attr("transB", 0) else scale
         return _times(_copy(self.kernel), by, self.kernel)
 
-    def write(self, to: Builder, kernel: Value, bias: Value | None) -> Value:
+    def write(self, to: NodeBuilder, kernel: Value, bias: Value | None) -> Value:
         """A `Gemm`."""
         attrs = {key: value for key, value in self.node.attrs.items() if key != "beta" or bias is self.shift}
         result: Value = to.op("Gemm", self.x, kernel, bias, **attrs)

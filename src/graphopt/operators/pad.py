@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Pad:
             before, after = (tuple(side.get(axis, 0) for axis in range(rank)) for side in (fronts, backs))
         if rank is not None and len(before) != rank:
             raise Decline("it pads {} axes of {}", len(before), x.name)
-        fill = node.input(2) if node.graph.opset() >= FILL_SINCE else node.number("constant_value")
+        fill = node.stated("constant_value")
         return cls(x, before, after, node.attr("mode", "constant"), fill)
 
     @property
@@ -87,7 +87,7 @@ class Pad:
         """The same pads around another value."""
         return replace(self, x=x)
 
-    def write(self, to: Builder) -> Value:
+    def write(self, to: NodeBuilder) -> Value:
         """The operator, in the form of the opset of the graph."""
         fill = self.number if isinstance(self.fill, Value) and to.graph.opset() < FILL_SINCE else self.fill
         return to.op("Pad", self.x, pads=self.before + self.after, constant_value=fill, mode=self.mode)

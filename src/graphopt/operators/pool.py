@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.operators.window import Window
 
 POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 
@@ -50,16 +51,12 @@ class Pool:
         indices = node.output(1)
         if indices is not None and indices.uses:
             raise Decline("indices of {} are used", node.result.name)
-        kernel, auto = tuple(node.attr("kernel_shape") or ()), node.attr("auto_pad", "NOTSET")
-        count = len(kernel)
-        strides, dilations = (tuple(node.attr(name) or (1,) * count) for name in ("strides", "dilations"))
-        pads = tuple((node.attr("pads") if auto == "NOTSET" else None) or (0,) * (2 * count))
-        if not count or not len(strides) == len(dilations) == count or len(pads) != 2 * count:
-            raise Decline("the lists of {} do not fit its kernel", node.result.name)
-        same = auto if auto.startswith("SAME") else ""
+        kernel = tuple(node.attr("kernel_shape") or ())
+        window = Window.of(node, kernel)
         ceil, counts = bool(node.attr("ceil_mode", 0)), bool(node.attr("count_include_pad", 0))
         return cls(
-            node.op, node.operand(0), kernel, strides, dilations, pads[:count], pads[count:], same, ceil, counts,
+            node.op, node.operand(0), kernel, window.strides, window.dilations, window.before, window.after,
+            window.same, ceil, counts,
         )  # fmt: skip
 
     @property

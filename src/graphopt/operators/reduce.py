@@ -8,7 +8,7 @@ from typing import Any
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators.axes import from_front
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 
 REDUCTIONS = frozenset(
     f"Reduce{kind}"
@@ -74,7 +74,7 @@ class Reduction:
         """The same with the axes kept, or not."""
         return replace(self, keepdims=keepdims)
 
-    def write(self, to: Builder) -> Value:
+    def write(self, to: NodeBuilder) -> Value:
         """The operator, in the form of the opset of the graph.
 
         Raises:

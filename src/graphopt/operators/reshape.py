@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,6 @@ class Reshape:
             target[axis] = dim
         return replace(self, x=x, target=tuple(target))
 
-    def write(self, to: Builder) -> Value:
+    def write(self, to: NodeBuilder) -> Value:
         """The operator, in the form of the opset of the graph."""
         return to.op("Reshape", self.x, shape=self.target, allowzero=1 if self.allowzero else None)

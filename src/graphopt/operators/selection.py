@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 from graphopt.operators.gather import Gather
 from graphopt.operators.slice import Cut, Slice
 from graphopt.operators.split import Split
@@ -109,7 +109,7 @@ class Selection:
             return Selection(self.x, self.axis, cut.of_range(self.positions))
         return Selection.at(self.x, self.axis, np.asarray(self.positions)[np.asarray(second.positions, np.int64)])
 
-    def write(self, to: Builder) -> Value:
+    def write(self, to: NodeBuilder) -> Value:
         """`x` itself where everything is taken, a `Slice` where positions are a range, and a `Gather` otherwise."""
         if self.takes_all:
             return self.x

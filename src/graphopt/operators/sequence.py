@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from graphopt.errors import Decline
 from graphopt.ir import Value
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Elements:
             raise Decline("there is no position {} among {}", position, count)
         return position + count if position < 0 else position
 
-    def write(self, to: Builder) -> Value:
+    def write(self, to: NodeBuilder) -> Value:
         """The sequence.
 
         Raises:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 
 _PARTS_SINCE = 15
 
@@ -55,7 +55,7 @@ class Shape:
         """
         return self.x.dims()[self.start : self.end]
 
-    def write(self, to: Builder) -> Value:
+    def write(self, to: NodeBuilder) -> Value:
         """The operator.
 
         Raises:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 
 TO_THE_END = (1 << 63) - 1
 """An end behind every element."""
@@ -123,7 +123,7 @@ class Slice:
             cuts[axis] = cuts[axis].then(cut, shape[axis] if axis < len(shape) else None) if axis in cuts else cut
         return replace(self, cuts=cuts)
 
-    def write(self, to: Builder) -> Value:
+    def write(self, to: NodeBuilder) -> Value:
         """The operator, in the form of the opset of the graph, or `x` itself where nothing is cut.
 
         Raises:

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Split:
         """The same parts of another value."""
         return replace(self, x=x)
 
-    def write(self, to: Builder) -> tuple[Value, ...]:
+    def write(self, to: NodeBuilder) -> tuple[Value, ...]:
         """The operator, in the form of the opset of the graph: one value a part."""
-        parts = to.op("Split", self.x, outputs=len(self.sizes), axis=self.axis, split=self.sizes)
+        parts = to.outputs(len(self.sizes), "Split", self.x, axis=self.axis, split=self.sizes)
         return parts if isinstance(parts, tuple) else (parts,)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.operators.builder import Builder
+from graphopt.operators.builder import NodeBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Transpose:
         """This one and a second that reads it, as one."""
         return replace(self, perm=tuple(self.perm[axis] for axis in second.perm))
 
-    def write(self, to: Builder) -> Value:
+    def write(self, to: NodeBuilder) -> Value:
         """The operator, or `x` itself where nothing moves."""
         if self.moves_nothing:
             return self.x

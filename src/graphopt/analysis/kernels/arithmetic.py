@@ -32,8 +32,8 @@ def _integers(*arrays: Array) -> None:
 
 
 def _modern(node: Node) -> None:
-    if node.graph.opset() < 7:
-        raise Unsupported("broadcasting of opset 6 and below")
+    if not node.graph.broadcasts(node.op):
+        raise Unsupported("operands are not broadcast to each other at this opset")
 
 
 def _binary(ufunc: Ufunc) -> Kernel:
@@ -81,8 +81,7 @@ def _unary(ufunc: Ufunc) -> Kernel:
 
 def _variadic(ufunc: Ufunc) -> Kernel:
     def kernel(node: Node, args: Args) -> Array:
-        if node.graph.opset() < 8:
-            raise Unsupported("broadcasting of opset 7 and below")
+        _modern(node)
         result = need(args, 0)
         for index in range(1, len(args)):
             other = need(args, index)
@@ -178,13 +177,13 @@ def _cast_like(node: Node, args: Args) -> Array:
     return convert(need(args, 0), helper.np_dtype_to_tensor_dtype(like.dtype))
 
 
-def reduced_axes(node: Node, args: Args, rank: int, since: int) -> list[int] | None:
+def reduced_axes(node: Node, args: Args, rank: int) -> list[int] | None:
     """The axes that a reduction works on; None when it is the identity.
 
     Raises:
         Unsupported: they are symbolic or do not exist.
     """
-    axes = ints(node, args, 1, "axes", since)
+    axes = ints(node, args, "axes")
     if not axes:
         return None if node.attr("noop_with_empty_axes", 0) else list(range(rank))
     return normal_axes(axes, rank)
@@ -197,17 +196,17 @@ def _fits(ufunc: Any, data: Array, axes: tuple[int, ...]) -> None:
         raise Unsupported("the result may overflow")
 
 
-def _reduce(ufunc: Any, since: int, empty: bool) -> Kernel:
+def _reduce(ufunc: Any, empty: bool) -> Kernel:
     def kernel(node: Node, args: Args) -> Array:
         data = need(args, 0)
         if data.dtype != object:
             _integers(data)
-        axes = reduced_axes(node, args, data.ndim, since)
+        axes = reduced_axes(node, args, data.ndim)
         if axes is None:
             return data
         if not data.size:
             # The runtime passes over negative axes of an empty tensor.
-            if not empty or min(ints(node, args, 1, "axes", since) or [0]) < 0:
+            if not empty or min(ints(node, args, "axes") or [0]) < 0:
                 raise Unsupported("reduction of nothing")
         elif empty and data.dtype != object:
             _fits(ufunc, data, tuple(axes))
@@ -277,10 +276,10 @@ ARITHMETIC: dict[str, Kernel] = {
     "Not": _logic(np.logical_not),
     "Or": _logic(np.logical_or),
     "Range": _range,
-    "ReduceMax": _reduce(np.maximum, 18, empty=False),
-    "ReduceMin": _reduce(np.minimum, 18, empty=False),
-    "ReduceProd": _reduce(np.multiply, 18, empty=True),
-    "ReduceSum": _reduce(np.add, 13, empty=True),
+    "ReduceMax": _reduce(np.maximum, empty=False),
+    "ReduceMin": _reduce(np.minimum, empty=False),
+    "ReduceProd": _reduce(np.multiply, empty=True),
+    "ReduceSum": _reduce(np.add, empty=True),
     "Sign": _unary(np.sign),
     "Sub": _binary(np.subtract),
     "Xor": _logic(np.logical_xor),

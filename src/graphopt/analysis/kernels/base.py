@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir import Node
+from graphopt.ir import Node, Value
 
 Array = np.ndarray[Any, Any]
 Kernel = Callable[[Node, list[Array | None]], Array | list[Array]]
@@ -34,17 +34,16 @@ def given(args: list[Array | None], index: int) -> Array | None:
     return args[index] if index < len(args) else None
 
 
-def ints(node: Node, args: list[Array | None], index: int, name: str, since: int) -> list[int] | None:
-    """A list of integers that was attribute `name` before opset `since` and is input `index` from there on.
+def ints(node: Node, args: list[Array | None], name: str) -> list[int] | None:
+    """A list of integers, like axes or pads, whether it is an attribute or an input at this opset.
 
     Raises:
         Unsupported: it is an input whose elements are not plain integers.
     """
-    if node.graph.opset() < since:
-        value = node.attr(name)
-        return None if value is None else [int(v) for v in value]
-    array = given(args, index)
-    return None if array is None else plain_ints(array)
+    told = node.stated(name)
+    if isinstance(told, Value):
+        return plain_ints(need(args, node.inputs.index(told)))
+    return None if told is None else [int(v) for v in told]
 
 
 def plain_ints(array: Array) -> list[int]:

@@ -18,7 +18,7 @@ from graphopt.analysis.kernels.base import (
     normal_axis,
     plain_ints,
 )
-from graphopt.ir import Node, Tensor
+from graphopt.ir import Node, Tensor, Value
 
 Args = list[Array | None]
 
@@ -51,7 +51,7 @@ def reshape_dims(target: list[int], source: tuple[int, ...], allow_zero: bool) -
 
 def _reshape(node: Node, args: Args) -> Array:
     data = need(args, 0)
-    target = ints(node, args, 1, "shape", 5)
+    target = ints(node, args, "shape")
     if target is None:
         raise Unsupported("no shape")
     return data.reshape(reshape_dims(target, data.shape, bool(node.attr("allowzero", 0))))
@@ -68,7 +68,7 @@ def _flatten(node: Node, args: Args) -> Array:
 
 def _squeeze(node: Node, args: Args) -> Array:
     data = need(args, 0)
-    axes = ints(node, args, 1, "axes", 13)
+    axes = ints(node, args, "axes")
     if axes is None:
         return data.reshape([d for d in data.shape if d != 1])
     if not axes:
@@ -81,7 +81,7 @@ def _squeeze(node: Node, args: Args) -> Array:
 
 def _unsqueeze(node: Node, args: Args) -> Array:
     data = need(args, 0)
-    axes = ints(node, args, 1, "axes", 13)
+    axes = ints(node, args, "axes")
     if axes is None:
         raise Unsupported("no axes")
     rank = data.ndim + len(axes)
@@ -124,7 +124,7 @@ def slice_operands(node: Node, args: Args) -> tuple[list[int], list[int], list[i
     Raises:
         Unsupported: they are missing, symbolic or of different lengths.
     """
-    parts = [ints(node, args, i + 1, name, 10) for i, name in enumerate(("starts", "ends", "axes", "steps"))]
+    parts = [ints(node, args, name) for name in ("starts", "ends", "axes", "steps")]
     starts, ends, axes, steps = parts
     if starts is None or ends is None:
         raise Unsupported("no starts or ends")
@@ -193,7 +193,7 @@ def split_sizes(node: Node, args: Args, dim: int) -> list[int]:
     Raises:
         Unsupported: they do not add up.
     """
-    sizes = ints(node, args, 1, "split", 13)
+    sizes = ints(node, args, "split")
     count = len(node.outputs)
     if sizes is None:
         pieces = node.attr("num_outputs", count)
@@ -235,9 +235,9 @@ def pad_operands(node: Node, args: Args, rank: int) -> list[tuple[int, int]]:
     Raises:
         Unsupported: the pads do not fit the rank.
     """
-    pads = ints(node, args, 1, "paddings" if node.graph.opset() < 2 else "pads", 11)
-    axes_in = given(args, 3)
-    axes = normal_axes(plain_ints(axes_in), rank) if axes_in is not None else list(range(rank))
+    pads = ints(node, args, "pads")
+    stated = ints(node, args, "axes")
+    axes = list(range(rank)) if stated is None else normal_axes(stated, rank)
     if pads is None or len(pads) != 2 * len(axes):
         raise Unsupported("pads do not fit the rank")
     amounts = [(0, 0)] * rank
@@ -250,13 +250,10 @@ def _pad(node: Node, args: Args) -> Array:
     data = need(args, 0)
     if node.attr("mode", "constant") != "constant":
         raise Unsupported("only constant padding")
-    fill = given(args, 2)
-    if node.graph.opset() < 11:
-        fill = np.asarray(node.attr("value", 0.0), data.dtype)
-    elif fill is None:
-        if data.dtype == object:
-            raise Unsupported("padding of strings")
-        fill = np.zeros((), data.dtype)
+    told = node.stated("constant_value")
+    if told is None and data.dtype == object:
+        raise Unsupported("padding of strings")
+    fill = need(args, node.inputs.index(told)) if isinstance(told, Value) else np.asarray(told or 0, data.dtype)
     amounts = pad_operands(node, args, data.ndim)
     data = data[tuple(slice(max(-a, 0), max(d - max(-b, 0), 0)) for (a, b), d in zip(amounts, data.shape, strict=True))]
     shape = tuple(d + max(a, 0) + max(b, 0) for (a, b), d in zip(amounts, data.shape, strict=True))

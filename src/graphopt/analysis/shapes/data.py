@@ -20,14 +20,14 @@ from graphopt.analysis.kernels.base import box, need
 from graphopt.analysis.kernels.movement import shape_slice
 from graphopt.analysis.shapes.dim import Expr, Size, at_least, divide, equal, less
 from graphopt.analysis.shapes.engine import MAX_ELEMENTS, ShapeAnalysis, fixed_shape
-from graphopt.analysis.shapes.fractions import Part, float_over, float_plus, float_times, fraction
+from graphopt.analysis.shapes.fractions import FloatElement, float_over, float_plus, float_times, fraction
 from graphopt.ir import Node
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
 Element = Any
-"""An int, an `Expr`, or for float tensors also a float or a `Part`."""
+"""An int, an `Expr`, or for float tensors also a float or a `FloatElement`."""
 
 Args = list[Array | None]
 Symbolic = Callable[[ShapeAnalysis, Node, Args], Array]
@@ -47,7 +47,8 @@ def follow(analysis: ShapeAnalysis, node: Node) -> list[Array | None] | None:
         args.append(data)
     if any(value is not None and not _is_small(analysis, value) for value in node.outputs):
         return None
-    if node.graph.opset() < 8 and node.op in _ONCE_ALIKE and len({a.shape for a in args if a is not None}) > 1:
+    stretched = node.op in _ONCE_ALIKE and len({a.shape for a in args if a is not None}) > 1
+    if stretched and not node.graph.broadcasts(node.op):
         return None
     if not symbolic:
         return _numbers(node, args)
@@ -110,7 +111,7 @@ def _settled(node: Node, index: int, array: Array) -> Array | None:
     if array.dtype.kind != "O":
         return array
     elements = array.reshape(-1).tolist()
-    if any(isinstance(e, (Expr, Part)) for e in elements):
+    if any(isinstance(e, (Expr, FloatElement)) for e in elements):
         return array
     dtype = output_dtype(node, index)
     if dtype is None:
@@ -271,7 +272,9 @@ def _compare(decide: Callable[[Size, Size], bool | None]) -> Symbolic:
     def rule(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
         def answer(a: Element, b: Element) -> Size:
             a, b = _whole(a), _whole(b)
-            known = None if isinstance(a, (float, Part)) or isinstance(b, (float, Part)) else decide(a, b)
+            known = (
+                None if isinstance(a, (float, FloatElement)) or isinstance(b, (float, FloatElement)) else decide(a, b)
+            )
             return analysis.symbols.fresh(0, 1) if known is None else int(known)
 
         return _map(answer, need(args, 0), need(args, 1))
@@ -293,7 +296,7 @@ def _and(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
         if a == 0 or b == 0:
             return 0
         if a in (1, b):
-            return b  # type: ignore[no-any-return]
+            return b  # type: ignore[no-any-return]  # an element of an array
         return a if b == 1 else analysis.symbols.fresh(0, 1)
 
     return _map(both, need(args, 0), need(args, 1))
@@ -305,7 +308,7 @@ def _or(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
         if a == 1 or b == 1:
             return 1
         if a in (0, b):
-            return b  # type: ignore[no-any-return]
+            return b  # type: ignore[no-any-return]  # an element of an array
         return a if b == 0 else analysis.symbols.fresh(0, 1)
 
     return _map(either, need(args, 0), need(args, 1))
@@ -323,9 +326,9 @@ def _where(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
         condition = _bit(condition)
         if isinstance(condition, int):
             return a if condition else b
-        if not isinstance(a, Part) and _bit(a) == _bit(b):
+        if not isinstance(a, FloatElement) and _bit(a) == _bit(b):
             return a
-        return Part() if is_float else analysis.symbols.fresh(None)
+        return FloatElement() if is_float else analysis.symbols.fresh(None)
 
     return _map(choose, need(args, 0), need(args, 1), need(args, 2))
 
@@ -377,7 +380,7 @@ def _is_from_sizes(element: Expr) -> bool:
 
 
 def _truth(analysis: ShapeAnalysis, element: Element) -> Size:
-    if isinstance(element, (Part, float)):
+    if isinstance(element, (FloatElement, float)):
         return analysis.symbols.fresh(0, 1)
     is_zero = equal(element, 0)
     return analysis.symbols.fresh(0, 1) if is_zero is None else int(not is_zero)
@@ -391,7 +394,7 @@ def _rounding(up: bool) -> Symbolic:
                 return element
             known = fraction(element)
             if known is None:
-                return Part()
+                return FloatElement()
             symbols = analysis.symbols
             return symbols.ceil_div(*known) if up else symbols.floor_div(*known)
 
@@ -405,7 +408,7 @@ def _reduce(combine: Callable[[ShapeAnalysis], Callable[[Size, Size], Size]], st
         if _is_float(node):
             raise Unsupported("of floats")
         data = need(args, 0)
-        axes = reduced_axes(node, args, data.ndim, 13 if node.op == "ReduceSum" else 18)
+        axes = reduced_axes(node, args, data.ndim)
         if axes is None:
             return data
         function = combine(analysis)

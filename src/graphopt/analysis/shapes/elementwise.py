@@ -27,9 +27,6 @@ _BROADCASTING = (
     "Where", "Xor",
 )  # fmt: skip
 
-_NOT_BROADCASTING_BEFORE = {"Max": 8, "Min": 8, "Mean": 8, "Sum": 8, "Pow": 7, "Where": 9}
-"""In older opsets the second operand of the others had to fit into the first, which then gives the shape."""
-
 
 def _like_first(analysis: ShapeAnalysis, node: Node) -> Shape:
     return analysis.need(node, 0)
@@ -41,7 +38,7 @@ def _broadcasting(analysis: ShapeAnalysis, node: Node) -> Shape:
         second = analysis.need(node, 1)
         if first == second:
             return first
-    if node.graph.opset() < _NOT_BROADCASTING_BEFORE.get(node.op, 7):
+    if not node.graph.broadcasts(node.op):
         return first
     return analysis.broadcast([analysis.need(node, i) for i in range(len(node.inputs))])
 

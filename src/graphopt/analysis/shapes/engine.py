@@ -11,6 +11,7 @@ from onnx import TensorProto
 from graphopt.analysis.disagreements import BROKEN, ENTRIES, Facts, doubts
 from graphopt.analysis.kernels import Array, Unsupported
 from graphopt.analysis.shapes.dim import Expr, Size, Symbols, TooComplexError, equal
+from graphopt.errors import Decline
 from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value
 
 Shape = tuple[Size, ...]
@@ -93,6 +94,17 @@ class ShapeAnalysis:
         if data is _MISSING:
             data = self._data[value] = self._given(value)
         return data
+
+    def dims(self, value: Value) -> Shape:
+        """The shape of a value, for passes.
+
+        Raises:
+            Decline: without a reason where it is not known.
+        """
+        shape = self.shape(value)
+        if shape is None:
+            raise Decline
+        return shape
 
     def rank(self, value: Value) -> int | None:
         """The number of axes of a value, None when unknown."""
@@ -202,10 +214,6 @@ class ShapeAnalysis:
         """State the shape of a value and forget its contents; for the rules of control flow."""
         self._shapes[value] = shape
         self._data.pop(value, None)
-
-    def set_data(self, value: Value, data: Array) -> None:
-        """State the contents of a value; for the rules of control flow."""
-        self._data[value] = data
 
     # For rules
 

@@ -11,7 +11,7 @@ from graphopt.analysis.shapes.dim import Size, divide
 _MAX_FRACTION = 1 << 10
 
 
-class Part:
+class FloatElement:
     """A float element that is no whole number for certain: `over / under`, or anything when `over` is None."""
 
     __slots__ = ("over", "under")
@@ -22,12 +22,12 @@ class Part:
 
 
 Element = Any
-"""An int, an `Expr`, a float or a `Part`."""
+"""An int, an `Expr`, a float or a `FloatElement`."""
 
 
 def fraction(element: Element) -> tuple[Size, int] | None:
     """A float element as a fraction with a power of two below the line, None when it is none."""
-    if isinstance(element, Part):
+    if isinstance(element, FloatElement):
         return None if element.over is None else (element.over, element.under)
     if isinstance(element, float):
         over, under = element.as_integer_ratio() if np.isfinite(element) else (0, _MAX_FRACTION + 1)
@@ -42,14 +42,14 @@ def _part(over: Size, under: int) -> Element:
         return whole
     if isinstance(over, int):
         return over / under
-    return Part(over, under) if under <= _MAX_FRACTION else Part()
+    return FloatElement(over, under) if under <= _MAX_FRACTION else FloatElement()
 
 
 def float_times(a: Element, b: Element) -> Element:
     """The product of two float elements."""
     left, right = fraction(a), fraction(b)
     if left is None or right is None:
-        return Part()
+        return FloatElement()
     return _part(left[0] * right[0], left[1] * right[1])
 
 
@@ -57,7 +57,7 @@ def float_plus(a: Element, b: Element, sign: int = 1) -> Element:
     """The sum of two float elements; their difference when `sign` is -1."""
     left, right = fraction(a), fraction(b)
     if left is None or right is None:
-        return Part()
+        return FloatElement()
     return _part(left[0] * right[1] + right[0] * left[1] * sign, left[1] * right[1])
 
 
@@ -65,9 +65,9 @@ def float_over(a: Element, b: Element) -> Element:
     """The quotient of two float elements, as far as it is exact in 32 bits."""
     left, right = fraction(a), fraction(b)
     if left is None or right is None:
-        return Part()
+        return FloatElement()
     over, under = right
     if not isinstance(over, int) or over <= 0 or over & (over - 1):
         whole = divide(left[0] * under, over * left[1])
-        return Part() if whole is None else whole
+        return FloatElement() if whole is None else whole
     return _part(left[0] * under, left[1] * over)

@@ -15,8 +15,8 @@ FAR = 1 << 31
 """A slice that ends here or further ends with its axis: exporters write the largest integer."""
 
 
-def operand(analysis: ShapeAnalysis, node: Node, index: int, name: str, since: int) -> list[Size] | None:
-    """A list that was attribute `name` before opset `since` and is input `index` from there on.
+def listed(analysis: ShapeAnalysis, node: Node, name: str) -> list[Size] | None:
+    """A list that an operator is told, like axes or pads, whether it is an attribute or an input at this opset.
 
     Returns:
         Its elements, None when it is left out.
@@ -24,13 +24,10 @@ def operand(analysis: ShapeAnalysis, node: Node, index: int, name: str, since: i
     Raises:
         Unsupported: it is given, and unknown.
     """
-    if node.graph.opset() < since:
-        listed = node.attr(name)
-        return None if listed is None else list(listed)
-    value = node.input(index)
-    if value is None:
-        return None
-    sizes = analysis.sizes(value)
+    given = node.stated(name)
+    if not isinstance(given, Value):
+        return None if given is None else list(given)
+    sizes = analysis.sizes(given)
     if sizes is None:
         raise Unsupported(f"{name} is not known")
     return sizes
@@ -73,7 +70,7 @@ def product(shape: Sequence[Size]) -> Size:
 
 def _reshape(analysis: ShapeAnalysis, node: Node) -> Shape:
     try:
-        target = operand(analysis, node, 1, "shape", 5)
+        target = listed(analysis, node, "shape")
     except Unsupported:
         return tuple(analysis.fresh() for _ in range(known_length(analysis, node.input(1))))
     if target is None:
@@ -148,7 +145,7 @@ def _flatten(analysis: ShapeAnalysis, node: Node) -> Shape:
 
 def _squeeze(analysis: ShapeAnalysis, node: Node) -> Shape:
     shape = analysis.need(node, 0)
-    axes = operand(analysis, node, 1, "axes", 13)
+    axes = listed(analysis, node, "axes")
     if axes is not None:
         if not axes:
             raise Unsupported("an empty list of axes: none to the standard, all to ONNX Runtime")
@@ -161,7 +158,7 @@ def _squeeze(analysis: ShapeAnalysis, node: Node) -> Shape:
 
 def _unsqueeze(analysis: ShapeAnalysis, node: Node) -> Shape:
     shape = analysis.need(node, 0)
-    axes = operand(analysis, node, 1, "axes", 13)
+    axes = listed(analysis, node, "axes")
     if axes is None:
         raise Unsupported("no axes")
     rank = len(shape) + len(axes)
@@ -199,10 +196,10 @@ def _space_to_depth(analysis: ShapeAnalysis, node: Node) -> Shape:
 
 def _slice(analysis: ShapeAnalysis, node: Node) -> Shape:
     shape = list(analysis.need(node, 0))
-    starts = operand(analysis, node, 1, "starts", 10)
-    ends = operand(analysis, node, 2, "ends", 10)
-    axes_in = operand(analysis, node, 3, "axes", 10)
-    steps = operand(analysis, node, 4, "steps", 10)
+    starts = listed(analysis, node, "starts")
+    ends = listed(analysis, node, "ends")
+    axes_in = listed(analysis, node, "axes")
+    steps = listed(analysis, node, "steps")
     if starts is None or ends is None or len(starts) != len(ends):
         raise Unsupported("starts and ends")
     axes = normal_axes(list(range(len(starts))) if axes_in is None else fixed(axes_in), len(shape))
@@ -292,7 +289,7 @@ def _concat(analysis: ShapeAnalysis, node: Node) -> Shape:
 def _split(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
     shape = analysis.need(node, 0)
     axis = normal_axis(node.attr("axis", 0), len(shape))
-    sizes = operand(analysis, node, 1, "split", 13)
+    sizes = listed(analysis, node, "split")
     count = len(node.outputs)
     if sizes is None:
         sizes = _even_sizes(analysis, shape[axis], count)
@@ -335,11 +332,11 @@ def _tile(analysis: ShapeAnalysis, node: Node) -> Shape:
 
 def _pad(analysis: ShapeAnalysis, node: Node) -> Shape:
     shape = analysis.need(node, 0)
-    pads = operand(analysis, node, 1, "paddings" if node.graph.opset() < 2 else "pads", 11)
-    axes_in = analysis.sizes(node.input(3)) if node.input(3) is not None else list(range(len(shape)))
-    if pads is None or axes_in is None:
-        raise Unsupported("pads")
-    axes = normal_axes(fixed(axes_in), len(shape))
+    pads = listed(analysis, node, "pads")
+    if pads is None:
+        raise Unsupported("no pads")
+    stated = listed(analysis, node, "axes")
+    axes = normal_axes(list(range(len(shape))) if stated is None else fixed(stated), len(shape))
     if len(pads) != 2 * len(axes):
         raise Unsupported("pads do not fit the rank")
     result = list(shape)

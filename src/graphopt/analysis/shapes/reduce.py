@@ -8,19 +8,16 @@ from graphopt.analysis.kernels import Unsupported
 from graphopt.analysis.kernels.base import normal_axes, normal_axis
 from graphopt.analysis.shapes.dim import Expr, Size, at_least
 from graphopt.analysis.shapes.engine import Rule, Shape, ShapeAnalysis
-from graphopt.analysis.shapes.fractions import Part
-from graphopt.analysis.shapes.movement import fixed, operand
-from graphopt.ir import Node
-
-_SINCE = {"ReduceSum": 13}
-"""When the axes became an input; with opset 18 for all others."""
+from graphopt.analysis.shapes.fractions import FloatElement
+from graphopt.analysis.shapes.movement import fixed, listed
+from graphopt.ir import Node, Value
 
 
 def _reduce(analysis: ShapeAnalysis, node: Node) -> Shape:
     shape = analysis.need(node, 0)
     keep = bool(node.attr("keepdims", 1))
     try:
-        stated = operand(analysis, node, 1, "axes", _SINCE.get(node.op, 18))
+        stated = listed(analysis, node, "axes")
     except Unsupported:
         if not keep:
             raise
@@ -45,7 +42,8 @@ def _arg(analysis: ShapeAnalysis, node: Node) -> Shape:
 def _top_k(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
     shape = analysis.need(node, 0)
     axis = normal_axis(node.attr("axis", -1), len(shape))
-    stated: list[Size] | None = [node.attr("k")] if node.graph.opset() < 10 else analysis.sizes(node.input(1))
+    given = node.stated("k")
+    stated: list[Size] | None = analysis.sizes(given) if isinstance(given, Value) else [given]
     count = stated[0] if stated and at_least(stated[0], 0) else analysis.fresh()
     result: Shape = (*shape[:axis], count, *shape[axis + 1 :])
     return [result, result]
@@ -74,18 +72,18 @@ def _resize(analysis: ShapeAnalysis, node: Node) -> Shape:
 
 
 def _scaled(analysis: ShapeAnalysis, node: Node, dims: list[Size], index: int) -> list[Size]:
-    if node.op == "Upsample" and node.graph.opset() < 9:
-        factors = list(node.attr("scales"))
+    given = node.stated("scales") if node.op == "Upsample" else node.input(index)
+    if isinstance(given, tuple):
+        factors = list(given)
     else:
-        value = node.input(index)
-        scales = analysis.data(value) if value is not None else None
+        scales = analysis.data(given) if given is not None else None
         if scales is None or scales.size != len(dims):
             return [analysis.fresh() for _ in dims]
         factors = scales.reshape(-1).tolist()
     return [_scale(analysis, dim, factor) for dim, factor in zip(dims, factors, strict=True)]
 
 
-def _scale(analysis: ShapeAnalysis, dim: Size, factor: float | Expr | Part) -> Size:
+def _scale(analysis: ShapeAnalysis, dim: Size, factor: float | Expr | FloatElement) -> Size:
     """`floor(dim * factor)`, where the product is exact in 32-bit floats."""
     if not isinstance(factor, (int, float)) or not math.isfinite(factor) or factor <= 0:
         return analysis.fresh()

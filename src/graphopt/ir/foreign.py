@@ -1,0 +1,119 @@
+"""Models as other libraries hold them: `onnx_ir.Model`, and what `torch.onnx.export` returns.
+
+Both are known by what they look like, so that neither library is needed. The arrays of large weights are shared with
+the model that they came from, in both directions: they pass through no bytes.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeGuard
+
+import numpy as np
+import onnx
+
+from graphopt.ir.flush import without_initializers
+from graphopt.ir.load import build
+from graphopt.ir.model import IrModel, Model, Program
+from graphopt.ir.types import element_bits
+from graphopt.system.extras import require
+
+_LARGE = 1 << 12
+"""Weights of so many bytes and more are shared; smaller ones are copied."""
+
+
+def is_ir_model(source: object) -> TypeGuard[IrModel]:
+    """Whether this is a model of onnx-ir."""
+    return "onnx_ir" in sys.modules and isinstance(source, sys.modules["onnx_ir"].Model)
+
+
+def is_program(source: object) -> TypeGuard[Program]:
+    """Whether this is an exported program of torch."""
+    return type(source).__name__ == "ONNXProgram" and is_ir_model(getattr(source, "model", None))
+
+
+def as_ir_model(source: object) -> IrModel | None:
+    """The model of onnx-ir that this is or holds, None when it is something else."""
+    if is_program(source):
+        return source.model  # type: ignore[no-any-return]  # torch is not imported
+    return source if is_ir_model(source) else None
+
+
+def to_proto(source: IrModel) -> onnx.ModelProto:
+    """The model as a proto, weights included."""
+    return require("onnx_ir").to_proto(source)  # type: ignore[no-any-return]  # an extra
+
+
+def read(source: IrModel) -> Model:
+    """The view over a model of onnx-ir, whose large weights stay where they are."""
+    held = {
+        name: value.const_value
+        for name, value in source.graph.initializers.items()
+        if value.const_value is not None and _is_large(value.const_value)
+    }
+    with _set_aside(source, held):
+        proto = require("onnx_ir").to_proto(source)
+    contents: dict[int, np.ndarray[Any, Any]] = {}
+    for number, tensor in enumerate(proto.graph.initializer):
+        if tensor.name in held:
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            array = held[tensor.name].numpy().view()
+            array.flags.writeable = False
+            contents[number] = array
+    view = build(proto, (), contents)
+    view.graph.changed = bool(contents)  # the proto is not the whole model
+    return view
+
+
+def write(view: Model, like: object) -> Any:
+    """A model of onnx-ir that shares the view's large weights.
+
+    Args:
+        view: the model.
+        like: what it was read from: where that was a program, a copy of the program holds the model.
+    """
+    ir = require("onnx_ir")
+    weights = {
+        v.name: v.tensor
+        for v in view.graph.initializers
+        if v.tensor is not None and v.tensor.nbytes >= _LARGE and element_bits(v.tensor.dtype) is not None
+    }
+    proto = without_initializers(view, set(weights))
+    for name, tensor in weights.items():
+        stub = tensor.header(name)
+        stub.data_location = onnx.TensorProto.EXTERNAL
+        stub.external_data.add(key="location", value=name)
+        proto.graph.initializer.append(stub)
+    model = ir.from_proto(proto)
+    for name, tensor in weights.items():
+        dtype, shape = ir.DataType(tensor.dtype), ir.Shape(tensor.dims)
+        model.graph.initializers[name].const_value = ir.Tensor(tensor.array(), dtype=dtype, shape=shape, name=name)
+    if not is_program(like):
+        return model
+    program = copy.copy(like)
+    program.model = model
+    return program
+
+
+def _is_large(tensor: Any) -> bool:
+    # Strings have no array to share, and those of less than a byte are packed in one library and not in the other.
+    return bool(tensor.nbytes >= _LARGE and (element_bits(int(tensor.dtype)) or 0) >= 8)
+
+
+@contextmanager
+def _set_aside(model: IrModel, held: dict[str, Any]) -> Iterator[None]:
+    """Let the model have references in place of some of its weights, while it is written."""
+    ir = require("onnx_ir")
+    try:
+        for name, tensor in held.items():
+            model.graph.initializers[name].const_value = ir.ExternalTensor(
+                name, 0, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name
+            )
+        yield
+    finally:
+        for name, tensor in held.items():
+            model.graph.initializers[name].const_value = tensor

@@ -1,0 +1,61 @@
+"""Protobuf messages: copies without some of the fields, and the form in which fields are serialized."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
+"""The wire types of protobuf that ONNX has."""
+
+
+def varint(number: int) -> bytes:
+    """A number in protobuf's base-128 form."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def delimited(field: int, length: int) -> bytes:
+    """The head of a length-delimited field."""
+    return varint(field << 3 | 2) + varint(length)
+
+
+def copy_fields(source: Any, target: Any, skip: Collection[str] = ()) -> None:
+    """Copy the fields of a message, those included that this version of onnx does not know.
+
+    Args:
+        source: the message.
+        target: an empty message of its type.
+        skip: names of fields to leave out.
+    """
+    for field, value in source.ListFields():
+        if field.name in skip:
+            continue
+        if field.is_repeated:
+            getattr(target, field.name).extend(value)
+        elif field.message_type is not None:
+            getattr(target, field.name).CopyFrom(value)
+        elif field.type == field.TYPE_STRING and isinstance(value, bytes):  # no UTF-8: taken in serialized form only
+            target.MergeFromString(delimited(field.number, len(value)) + value)
+        else:
+            setattr(target, field.name, value)
+    target.MergeFromString(b"".join(_unknown_fields(source)))
+
+
+def _unknown_fields(message: Any) -> Iterator[bytes]:
+    fields: Any = UnknownFieldSet(message)
+    for field in fields:
+        if field.wire_type == _DELIMITED:
+            yield delimited(field.field_number, len(field.data)) + field.data
+            continue
+        yield varint(field.field_number << 3 | field.wire_type)
+        if field.wire_type == _VARINT:
+            yield varint(field.data)
+        elif field.wire_type in (_FIXED64, _FIXED32):
+            yield field.data.to_bytes(8 if field.wire_type == _FIXED64 else 4, "little")

@@ -1,0 +1,48 @@
+"""Softmax and its like: operators on all values along some axes together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+
+SOFTMAXES = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
+
+_ONE_AXIS_SINCE = 13
+"""Before, all axes from the one on that is named are taken together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """A `Softmax`, `LogSoftmax` or `Hardmax`; it is only read.
+
+    Attributes:
+        op: the operator.
+        x: what it normalizes.
+        axes: the axes whose values are taken together, from the front, in order.
+    """
+
+    op: str
+    x: Value
+    axes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, node: Node, rank: int | None = None) -> Softmax:
+        """Read one.
+
+        Args:
+            node: the operator.
+            rank: the rank of what it normalizes, where the reader knows it.
+
+        Raises:
+            Decline: it is none, or its axis is not known.
+        """
+        if node.op not in SOFTMAXES:
+            raise Decline
+        x = node.operand(0)
+        rank, axis = len(x.dims()) if rank is None else rank, node.attr("axis")
+        if not -rank <= axis < rank:
+            raise Decline("{} has no axis {}", x.name, axis)
+        axis %= rank
+        return cls(node.op, x, (axis,) if node.graph.opset() >= _ONE_AXIS_SINCE else tuple(range(axis, rank)))
