@@ -125,6 +125,11 @@ class CompiledPattern:
     def _wrong(self, problem: str) -> PassError:
         return PassError(f"the pattern of {self.name}: {problem}")
 
+    @property
+    def required(self) -> frozenset[frozenset[str]]:
+        """Groups of operators: of each a graph must have one, or the pattern fits nowhere in it."""
+        return _required(self.root)
+
     def __str__(self) -> str:
         return pattern_text(self.root)
 
@@ -198,6 +203,16 @@ def _makers(part: Pattern | None) -> frozenset[str]:
         makers = [_makers(each) for each in part.patterns]
         return frozenset().union(*makers) if all(makers) else frozenset()
     return frozenset()
+
+
+def _required(part: Pattern | None) -> frozenset[frozenset[str]]:
+    """What is there wherever a part of a pattern fits; of alternatives what all of them have."""
+    if isinstance(part, Either):
+        return frozenset.intersection(*map(_required, part.patterns)) | {_makers(part)} - {frozenset()}
+    if not isinstance(part, (Output, Product)):
+        return frozenset()
+    own = {frozenset(part.apply.ops)} if isinstance(part, Output) else set()
+    return frozenset(own).union(*map(_required, parts(part)))
 
 
 def _lack(needs: list[frozenset[str]], found: set[str]) -> bool:

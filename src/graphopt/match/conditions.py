@@ -50,7 +50,7 @@ def _check_uses(m: Match, node: Node) -> None:
 
 def _check_inputs(node: Node, apply: Apply) -> None:
     most = len(apply.inputs)
-    if any(isinstance(pattern, Rest) for pattern in apply.inputs):
+    if apply.is_open or any(isinstance(pattern, Rest) for pattern in apply.inputs):
         return
     moved = MOVED.get(node.op, {})
     mentioned = {form.index for name, form in moved.items() if name in apply.attrs}

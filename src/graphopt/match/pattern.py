@@ -7,6 +7,7 @@ operator, for the same computation written twice.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from types import EllipsisType
 from typing import Any, TypeAlias
 
 from graphopt.errors import PassError
@@ -169,6 +170,7 @@ class Apply:
     Attributes:
         ops: the dispatch keys it may have, more than one for `AnyOf`.
         inputs: one pattern for each input; None where there must be none.
+        is_open: whether it may read and state more, in any form: `...` stands last.
         attrs: the attributes that are mentioned.
         bind: the name of the node.
         shared: whether others may read the outputs too; the operator then stays.
@@ -176,19 +178,20 @@ class Apply:
         ordered: whether the inputs of a commutative operator must stand as written.
     """
 
-    __slots__ = ("attrs", "bind", "inputs", "ops", "ordered", "other_attrs", "shared")
+    __slots__ = ("attrs", "bind", "inputs", "is_open", "ops", "ordered", "other_attrs", "shared")
 
     def __init__(
-        self, ops: tuple[str, ...], inputs: Sequence[Operand | None], attrs: dict[str, Any], *, bind: str = "",
+        self, ops: tuple[str, ...], inputs: Sequence[Input], attrs: dict[str, Any], *, bind: str = "",
         shared: bool = False, other_attrs: bool = False, ordered: bool = False,
     ) -> None:  # fmt: skip
         self.ops = ops
-        self.inputs = tuple(None if given is None else as_pattern(given) for given in inputs)
+        self.is_open = bool(inputs) and inputs[-1] is ...
+        self.inputs = tuple(None if given is None else as_pattern(given) for given in inputs if given is not ...)
         self.attrs = {key: given if isinstance(given, Attr) else Attr(equals=given) for key, given in attrs.items()}
         self.bind = bind
         self.shared = shared
-        self.other_attrs = other_attrs
-        self.ordered = ordered
+        self.other_attrs = other_attrs or self.is_open
+        self.ordered = ordered or self.is_open
 
 
 class Output(Pattern):
@@ -203,6 +206,7 @@ class Output(Pattern):
 
 
 Operand: TypeAlias = Pattern | float | int
+Input: TypeAlias = Operand | EllipsisType | None
 
 
 def as_pattern(given: Operand) -> Pattern:
@@ -263,14 +267,14 @@ class OpCall:
         self._ops = ops
 
     def __call__(
-        self, *inputs: Operand | None, _outputs: Sequence[str] = (), _bind: str = "", _shared: bool = False,
-        _other_attrs: bool = False, _ordered: bool = False, **attrs: Any,
-    ) -> Any:  # fmt: skip
-        """The operator applied.
+        self, *inputs: Input, _bind: str = "", _shared: bool = False, _other_attrs: bool = False,
+        _ordered: bool = False, **attrs: Any,
+    ) -> Output:  # fmt: skip
+        """The operator applied; an operator with several outputs is applied by `outputs`.
 
         Args:
-            *inputs: patterns, or numbers to compare with; None for an input that must be absent.
-            _outputs: names for the outputs; gives a tuple of them. Outputs that are not listed must be unused.
+            *inputs: patterns, or numbers to compare with; None for an input that must be absent; at the end `...` for
+                whatever else it may read and state, which the rule reads through a view.
             _bind: a name for the node.
             _shared: others may read the outputs too.
             _other_attrs: attributes that are not mentioned may hold anything, not only their defaults.
@@ -280,6 +284,15 @@ class OpCall:
         apply = Apply(
             self._ops, inputs, attrs, bind=_bind, shared=_shared, other_attrs=_other_attrs, ordered=_ordered
         )  # fmt: skip
-        if not _outputs:
-            return Output(apply, 0)
-        return tuple(Output(apply, index, name) for index, name in enumerate(_outputs))
+        return Output(apply, 0)
+
+    def outputs(self, names: Sequence[str], *inputs: Input, **settings: Any) -> tuple[Output, ...]:
+        """The operator applied, for its first outputs; those that are not listed must be unused.
+
+        Args:
+            names: what the rule calls them.
+            *inputs: as when it is called.
+            **settings: as when it is called.
+        """
+        apply = self(*inputs, **settings).apply
+        return tuple(Output(apply, index, name) for index, name in enumerate(names))

@@ -100,8 +100,9 @@ class _Text:
         return f"{pattern.name}..." if isinstance(pattern, Rest) else pattern.name or "any"
 
     def _apply(self, apply: Apply) -> str:
-        inputs = ", ".join(self._write(pattern) for pattern in apply.inputs)
-        attrs = [f"{key} = {_attr(attr)}" for key, attr in apply.attrs.items()] + ["..."] * apply.other_attrs
+        inputs = ", ".join([*(self._write(pattern) for pattern in apply.inputs), *["..."] * apply.is_open])
+        others = apply.other_attrs and not apply.is_open
+        attrs = [f"{key} = {_attr(attr)}" for key, attr in apply.attrs.items()] + ["..."] * others
         middle = f" <{', '.join(attrs)}>" if attrs else ""
         return f"{'|'.join(apply.ops)}{middle} ({inputs})"
 

@@ -3,7 +3,8 @@
     repeat({elimination/*,folding/*,fusion/*}),layout/*@layout
 
 A name is one pass; `family/*` all default passes of a family at level basic, `family/*@extended` those at another
-level; braces put rules into one worklist; `repeat(...)` runs its contents until nothing changes.
+level, `custom/*` those of all families that third parties name; braces put rules into one worklist; `repeat(...)` runs
+its contents until nothing changes.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphopt.errors import UsageError
-from graphopt.rewrite import FAMILIES, Level
+from graphopt.rewrite import Level
 
 _TOKEN = re.compile(r"\s*([{}(),]|[^\s{}(),]+)")
 
-_CLEAN = "elimination/*,folding/*,fusion/*"
-_FUSED = "elimination/*@extended,folding/*@extended,fusion/*@extended"
+_CLEAN = "elimination/*,folding/*,fusion/*,custom/*"
+_FUSED = "elimination/*@extended,folding/*@extended,fusion/*@extended,custom/*@extended"
+_FASTER = f"repeat({{algorithm/*@extended}},{{{_CLEAN}}})"
+"""Other forms for slow kernels come last: no fusion knows them."""
+
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
-    Level.EXTENDED: f"repeat({{{_CLEAN}}}),repeat({{{_FUSED}}},{{{_CLEAN}}})",
+    Level.EXTENDED: f"repeat({{{_CLEAN}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
     Level.ALL: (
-        f"repeat({{{_CLEAN}}}),layout/*@layout,algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
-        f"layout/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}})"
+        f"repeat({{{_CLEAN}}}),layout/*@layout,custom/*@layout,algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
+        f"layout/*@all,custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}"
     ),
 }
 """The pipeline of each level; `layout` and `all` are one."""
@@ -46,8 +50,6 @@ class Select:
         match = re.fullmatch(r"(\w+)/\*(?:@(\w+))?", self.text)
         if match is None:
             return None
-        if match[1] not in FAMILIES and match[1] != "custom":
-            raise UsageError(f"unknown pass family {match[1]!r}; expected one of {', '.join(FAMILIES)}, custom")
         level = (match[2] or "basic").upper()
         if level not in Level.__members__:
             raise UsageError(f"unknown level {match[2]!r}; expected one of {', '.join(map(str, Level))}")

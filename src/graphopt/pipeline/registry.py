@@ -4,37 +4,65 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Mapping
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TypeVar
 
-from graphopt.errors import PassError, UsageError
-from graphopt.rewrite import Rule
+from graphopt.errors import PassError, PluginWarning, UsageError
+from graphopt.rewrite import Level, Numerics, OpRule, PatternRule, Rule
+from graphopt.rewrite.waiting import Card
 
 GROUP = "graphopt.passes"
 """The entry point group. Each entry names a function that returns `{pass name: "module:Class"}`."""
+
+INDEX = "index.json"
+"""The file beside the module of an entry point that says what its passes need; `graphopt passes --index` writes it."""
+
+_BUILT_IN = "graphopt"
+"""The entry point and the distribution of the built-in library."""
+
+_STATED = {"family": str, "level": Level, "numerics": Numerics, "opsets": str, "default": bool, "peers": Mapping}
+"""What a pass states of itself, and as what."""
+
+_ANYTHING = (Exception, SystemExit)
+"""What the code of a third party may raise."""
+
+_Read = TypeVar("_Read")
 
 
 class Registry:
     """Pass names and where their classes are; a class is imported when it is first asked for.
 
+    Where two distributions have a pass of one name, that of the first stays.
+
     Args:
         catalogues: from the name of a distribution to its passes.
-
-    Raises:
-        PassError: two distributions register one name.
+        indexes: from the name of a distribution to what is known of its passes before they are imported.
     """
 
-    def __init__(self, catalogues: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self, catalogues: Mapping[str, Mapping[str, str]], indexes: Mapping[str, Mapping[str, Card]] | None = None
+    ) -> None:
         self._places: dict[str, str] = {}
+        self._cards: dict[str, Card] = {}
         self._owners: dict[str, str] = {}
         self._classes: dict[str, type[Rule]] = {}
+        self._left_out: set[str] = set()
         for owner, catalogue in catalogues.items():
+            index = (indexes or {}).get(owner, {})
             for name, place in catalogue.items():
                 if name in self._places:
-                    raise PassError(f"pass {name!r} is registered by both {self._owners[name]} and {owner}")
-                self._places[name] = place
-                self._owners[name] = owner
+                    _report(f"pass {name!r} of {owner} is left out: {self._owners[name]} has one of that name")
+                else:
+                    self._places[name] = place
+                    self._owners[name] = owner
+                    if name in index:
+                        self._cards[name] = index[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._places
@@ -48,12 +76,37 @@ class Registry:
         self.rule_class(name)
         return self._owners[name]
 
+    def rules(self) -> Iterator[type[Rule]]:
+        """All passes, in the order of registration; one that cannot be loaded is reported once and left out."""
+        return self._each(self.rule_class)
+
+    def cards(self) -> Iterator[Card]:
+        """What is known of all passes, which are imported where no index says it, as `rules` does."""
+        return self._each(self.card)
+
+    def _each(self, read: Callable[[str], _Read]) -> Iterator[_Read]:
+        for name in self._places:
+            if name not in self._left_out:
+                try:
+                    yield read(name)
+                except PassError as error:
+                    self._left_out.add(name)
+                    _report(f"{error}; it is left out")
+
+    def card(self, name: str) -> Card:
+        """What is known of a pass, which is imported where no index says it; raises what `rule_class` does."""
+        found = self._cards.get(name)
+        if found is None:
+            found = self._cards[name] = Card.of(self.rule_class(name))
+        return found
+
     def rule_class(self, name: str) -> type[Rule]:
         """The class of a pass.
 
         Raises:
             UsageError: there is no pass of that name.
-            PassError: its module cannot be imported, or what it names is no pass.
+            PassError: its module cannot be imported, or what it names is no pass, lacks a method, states of itself what
+                it cannot be, or cannot be made.
         """
         found = self._classes.get(name)
         if found is not None:
@@ -63,38 +116,106 @@ class Registry:
             close = difflib.get_close_matches(name, self._places, 3)
             hint = f"; did you mean {' or '.join(close)}?" if close else "; `graphopt passes` lists all"
             raise UsageError(f"unknown pass {name!r}{hint}")
+        who = f"pass {name!r} of {self._owners[name]}"
         module, _, attribute = place.partition(":")
         try:
             loaded = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise PassError(f"pass {name!r} of {self._owners[name]} cannot be loaded from {place}: {error}") from error
-        if not (isinstance(loaded, type) and issubclass(loaded, Rule)) or loaded.name != name:
-            raise PassError(f"pass {name!r} of {self._owners[name]}: {place} is no pass of that name")
+        except _ANYTHING as error:
+            raise PassError(f"{who} cannot be loaded from {place}: {_said(error)}") from error
+        if not (isinstance(loaded, type) and issubclass(loaded, Rule)) or getattr(loaded, "name", "") != name:
+            raise PassError(f"{who}: {place} is no pass of that name")
+        missing = sorted(getattr(loaded, "__abstractmethods__", ()))
+        if missing:
+            raise PassError(f"{who}: {place} lacks {', '.join(missing)}")
+        for stated, kind in _STATED.items():
+            if not isinstance(getattr(loaded, stated), kind):
+                raise PassError(f"{who}: {stated} is {getattr(loaded, stated)!r}, expected a {kind.__name__}")
+        if self._owners[name] != _BUILT_IN:  # whose passes are made when they run: making all of them takes a while
+            _try(loaded, who)
         self._classes[name] = loaded
         return loaded
 
 
 @lru_cache(maxsize=1)
 def registry() -> Registry:
-    """The passes of all installed distributions."""
-    catalogues: dict[str, Mapping[str, str]] = {}
+    """The passes of all installed distributions; a third party's that cannot be loaded are reported and left out.
+
+    Raises:
+        PassError: the built-in library cannot be loaded.
+    """
+    catalogues: dict[str, dict[str, str]] = {}
+    indexes: dict[str, dict[str, Card]] = {}
     for entry in sorted(entry_points(group=GROUP), key=_built_in_first):
         owner = entry.dist.name if entry.dist is not None else entry.name
-        if owner in catalogues and catalogues[owner] == _catalogue(entry):
-            continue  # one distribution seen through two folders of the path
-        catalogues[owner] = _catalogue(entry)
-    return Registry(catalogues)
+        try:
+            # A distribution may have several entries, and be seen through two folders of the path.
+            catalogue, index = _catalogue(entry), _index(entry)
+            catalogues.setdefault(owner, {}).update(catalogue)
+            indexes.setdefault(owner, {}).update(index)
+        except PassError as error:
+            if entry.name == _BUILT_IN:
+                raise
+            _report(f"the passes of {owner} are left out: {error}")
+    return Registry(catalogues, indexes)
+
+
+def index_of(package: str) -> tuple[Path, str]:
+    """What the index of a package should hold, a line for each pass, and where.
+
+    Args:
+        package: the importable name of a package that registers passes.
+
+    Raises:
+        UsageError: no pass comes from a package of that name.
+    """
+    rules = [rule for rule in registry().rules() if rule.__module__.partition(".")[0] == package]
+    if not rules:
+        raise UsageError(f"no pass comes from package {package!r}")
+    records = sorted((rule.name, Card.complete(rule).record()) for rule in rules)
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(record)}" for name, record in records)
+    return Path(str(sys.modules[package].__file__)).with_name(INDEX), f"{{\n{lines}\n}}\n"
+
+
+def _try(rule: type[Rule], who: str) -> None:
+    try:
+        made = rule()
+        made.knows_opset(1)
+        if isinstance(made, (OpRule, PatternRule)):
+            _ = made.ops  # of a pattern, what it starts from, so the pattern is made here
+    except _ANYTHING as error:
+        raise PassError(f"{who} cannot be made: {_said(error)}") from error
 
 
 def _built_in_first(entry: EntryPoint) -> tuple[bool, str]:
-    return entry.name != "graphopt", entry.name
+    return entry.name != _BUILT_IN, entry.name
 
 
 def _catalogue(entry: EntryPoint) -> Mapping[str, str]:
     try:
         catalogue = entry.load()()
-    except Exception as error:
-        raise PassError(f"entry point {entry.name!r} of group {GROUP} cannot be loaded: {error}") from error
-    if not isinstance(catalogue, Mapping):
-        raise PassError(f"entry point {entry.name!r} must give a mapping, found {type(catalogue).__name__}")
-    return catalogue
+    except _ANYTHING as error:
+        raise PassError(f"entry point {entry.name!r} of group {GROUP} cannot be loaded: {_said(error)}") from error
+    texts = [*catalogue.keys(), *catalogue.values()] if isinstance(catalogue, Mapping) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise PassError(f"entry point {entry.name!r} must give pass names with their places, found {catalogue!r:.100}")
+    return dict(catalogue)
+
+
+def _index(entry: EntryPoint) -> dict[str, Card]:
+    """What the index beside the module of an entry point says of its passes; nothing where there is none."""
+    file = Path(getattr(sys.modules.get(entry.module), "__file__", None) or entry.module).with_name(INDEX)
+    try:
+        return {name: Card.from_record(name, record) for name, record in json.loads(file.read_bytes()).items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PassError(f"{file} is malformed: {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    """What the code of a third party raised, in a line."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _report(message: str) -> None:
+    warnings.warn(" ".join(message.split()), PluginWarning, stacklevel=3)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 
 from graphopt.errors import UsageError
 from graphopt.ir import Model, paused_gc
 from graphopt.pipeline.pipeline import Pipeline, Repeat, Select, Together
 from graphopt.pipeline.registry import Registry, registry
-from graphopt.rewrite import Driver, GraphPass, Log, Numerics, OpRule, PatternRule, Rule
+from graphopt.rewrite import CUSTOM, FAMILIES, Driver, Log, Numerics, Rule
 from graphopt.rewrite.options import Options
+from graphopt.rewrite.waiting import Card, Waiting
 
 _ROUNDS = 20
 """How often a `repeat` may go round; a pipeline that is still changing then is left where it is, and that is logged."""
@@ -34,8 +36,8 @@ class Plan:
     skip: frozenset[str] = frozenset()
     registry: Registry = field(default_factory=registry)
     unsettled: int = 0
-    _rules: dict[str, Rule] = field(default_factory=dict)
-    _selected: dict[str, list[Rule]] = field(default_factory=dict)
+    _passes: dict[str, Waiting] = field(default_factory=dict)
+    _selected: dict[str, list[Waiting]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.skip if name not in self.registry]
@@ -46,31 +48,36 @@ class Plan:
 
     def rule(self, name: str) -> Rule:
         """The pass of a name, made once."""
-        found = self._rules.get(name)
+        return self._pass(name).rule
+
+    def _pass(self, name: str) -> Waiting:
+        found = self._passes.get(name)
         if found is None:
-            found = self._rules[name] = self.registry.rule_class(name)()
+            found = self._passes[name] = Waiting(self.registry.card(name), partial(self.registry.rule_class, name))
         return found
 
-    def select(self, selection: Select) -> list[Rule]:
+    def select(self, selection: Select) -> list[Waiting]:
         """The passes that a name or glob stands for."""
         found = self._selected.get(selection.text)
         if found is None:
             found = self._selected[selection.text] = self._select(selection)
         return found
 
-    def _select(self, selection: Select) -> list[Rule]:
+    def _select(self, selection: Select) -> list[Waiting]:
         glob = selection.family
         if glob is None:
-            return [] if selection.text in self.skip else [self.rule(selection.text)]
+            return [] if selection.text in self.skip else [self._pass(selection.text)]
         family, level = glob
+        cards = list(self.registry.cards())
+        if family not in (*FAMILIES, CUSTOM) and not any(card.family == family for card in cards):
+            raise UsageError(f"unknown pass family {family!r}; expected one of {', '.join((*FAMILIES, CUSTOM))}")
         return [
-            self.rule(name)
-            for name in self.registry.names()
-            if name not in self.skip and self._fits(self.registry.rule_class(name), family, level)
+            self._pass(card.name) for card in cards if card.name not in self.skip and self._fits(card, family, level)
         ]
 
-    def _fits(self, rule: type[Rule], family: str, level: int) -> bool:
-        return rule.default and rule.family == family and rule.level == level and rule.numerics <= self.numerics
+    def _fits(self, card: Card, family: str, level: int) -> bool:
+        belongs = card.family == family or (family == CUSTOM and card.family not in FAMILIES)
+        return card.default and belongs and card.level == level and card.numerics <= self.numerics
 
     def names(self) -> list[str]:
         """All passes that would run, in order, without repetition."""
@@ -120,33 +127,35 @@ def _repeat(stage: Repeat, plan: Plan, driver: Driver) -> int:
     return count
 
 
-def _together(rules: Sequence[Rule], driver: Driver, *, again: bool) -> int:
-    rules = list(dict.fromkeys(rules))
-    single = [rule for rule in rules if isinstance(rule, (OpRule, PatternRule))]
+def _together(passes: Sequence[Waiting], driver: Driver, *, again: bool) -> int:
+    passes = list(dict.fromkeys(passes))
+    single = [each for each in passes if not each.card.whole]
     start = perf_counter()
     count = driver.run_rules(single, once=again) if single else 0
     driver.log.of("worklist").seconds += perf_counter() - start
-    for rule in rules:
-        if not isinstance(rule, GraphPass):
+    for each in passes:
+        if not each.card.whole:
             continue
-        waits = rule.late and again
+        waits = each.card.late and again
         if waits and not count:
             count = int(driver.refresh_types())  # what is known now may be something for the others
         if not (waits and count):
-            count += driver.run_pass(rule)
+            count += driver.run_pass(each)
     return count
 
 
 def pipeline_of(passes: str | Iterable[str]) -> Pipeline:
-    """A pipeline from text, or from names that run one after the other.
+    """A pipeline from text, or from names that run one after the other; of no names the one that does nothing.
 
     Raises:
-        UsageError: there is nothing in it, or it is malformed.
+        UsageError: the text is empty or malformed.
     """
     names = [passes] if isinstance(passes, str) else list(passes) if isinstance(passes, Iterable) else [passes]
     for name in names:
         if not isinstance(name, str):
             raise UsageError(f"passes: expected a pipeline or a list of pass names, found {type(name).__name__}")
+    if not names:
+        return Pipeline(())  # nothing to do, as onnxoptimizer has it
     text = ",".join(names)
     if not text.strip():
         raise UsageError("no passes given; expected a pipeline or a list of pass names")

@@ -37,13 +37,8 @@ class Tuner(Protocol):
 
 def tuners() -> dict[str, str]:
     """Passes that can be tuned, and where their tuners are."""
-    known = registry()
-    found = {}
-    for name in known.names():
-        place = getattr(known.rule_class(name), "tuner", None)
-        if isinstance(place, str) and place:
-            found[name] = place
-    return found
+    places = {rule.name: getattr(rule, "tuner", None) for rule in registry().rules()}
+    return {name: place for name, place in places.items() if isinstance(place, str) and place}
 
 
 def tuner(name: str) -> Tuner:

@@ -1,12 +1,12 @@
 """Rewriting: the forms of a pass, the gate that changes graphs, the log of events, and the worklist driver."""
 
 from graphopt.errors import Decline
-from graphopt.match import Mismatch
 from graphopt.rewrite.driver import Driver, RewriteLoopError
 from graphopt.rewrite.events import Event, Failure, Log, NearMiss, NodeNote, RuleStats
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.rewriter import Rewriter
 from graphopt.rewrite.rule import (
+    CUSTOM,
     FAMILIES,
     FIRED,
     Fired,
@@ -21,7 +21,7 @@ from graphopt.rewrite.rule import (
 from graphopt.system.machine import Target
 
 __all__ = [
-    "FAMILIES", "FIRED", "Decline", "Driver", "Event", "Failure", "Fired", "GraphPass", "Level", "Log", "Mismatch",
+    "CUSTOM", "FAMILIES", "FIRED", "Decline", "Driver", "Event", "Failure", "Fired", "GraphPass", "Level", "Log",
     "NearMiss", "NodeNote", "Numerics", "OpRule", "Options", "Outcome", "PatternRule", "RewriteLoopError", "Rewriter",
     "Rule", "RuleStats", "Target",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Model, Node, Value
 
 _CACHES: dict[str, tuple[int, ...]] = {
-    "AdamOptimizer": (0, 1, 2, 3, 4), "AdamWOptimizer": (1, 2, 3, 4, 5), "Attention": (4,),
+    "AdamOptimizer": (0, 1, 2, 3, 4), "AdamWOptimizer": (1, 2, 3, 4, 5), "Attention": (4,), "BatchNormInternal": (3, 4),
     "DecoderMaskedMultiHeadAttention": (5, 6), "DecoderMaskedSelfAttention": (4,), "GroupQueryAttention": (3, 4),
     "InPlaceAccumulator": (0,), "InPlaceAccumulatorV2": (0,), "LinearAttention": (3,), "MultiHeadAttention": (6, 7),
     "PagedAttention": (3, 4), "SGDOptimizer": (0, 1, 2), "SGDOptimizerV2": (1, 2), "SparseAttention": (3, 4),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
@@ -87,48 +87,40 @@ class Building:
         self._pending_nodes = []
         self._pending_constants = {}
 
-    @overload
     def op(
-        self, op_type: str, *inputs: Operand, domain: str = "", outputs: Literal[1] = 1, name: str | None = None,
-        **attrs: Any,
-    ) -> Value: ...  # fmt: skip
-
-    @overload
-    def op(
-        self, op_type: str, *inputs: Operand, domain: str = "", outputs: int, name: str | None = None, **attrs: Any
-    ) -> Any: ...
-
-    def op(
-        self, op_type: str, *inputs: Operand, domain: str = "", outputs: int = 1, name: str | None = None, **attrs: Any
-    ) -> Any:
-        """A new node, pending.
+        self, op_type: str, *inputs: Operand, domain: str = "", name: str | None = None, **attrs: Any
+    ) -> Value:  # fmt: skip
+        """The output of a new node, pending.
 
         Args:
             op_type: operator name.
             *inputs: values; arrays become constants; None leaves an optional input out.
             domain: operator domain.
-            outputs: how many outputs to take.
             name: node name; by default derived from the node that is rewritten.
             **attrs: attributes; None leaves one out. What is an attribute at some opsets and an input at others, like
                 axes and bounds, is given here by the input's name, and goes where the opset of the graph has it.
-
-        Returns:
-            The output value, or a tuple of them when there are several.
         """
+        return self.outputs(1, op_type, *inputs, domain=domain, name=name, **attrs)[0]
+
+    def outputs(
+        self, count: int, op_type: str, *inputs: Operand, domain: str = "", name: str | None = None, **attrs: Any
+    ) -> tuple[Value, ...]:
+        """The first outputs of a new node, pending: so many of them; for the rest see `op`."""
         if attrs and not domain and op_type in MOVED:
-            inputs, attrs = placed(op_type, self.graph.opset(), inputs, attrs, _element_type(inputs))  # type: ignore[assignment]
+            inputs, attrs = placed(op_type, self.graph.opset(), inputs, attrs, _element_type(inputs))  # type: ignore[assignment]  # a list for a tuple
         node = Node(op_type, domain, self.graph)
         node._attrs = {key: settled(value) for key, value in attrs.items() if value is not None}
         node.inputs = [self.constant(v) if isinstance(v, np.ndarray) else v for v in agreeing(node, inputs)]
         while node.inputs and node.inputs[-1] is None:
             node.inputs.pop()
-        node.outputs = [Value("", self.graph, node, index) for index in range(outputs)]
+        made = tuple([Value("", self.graph, node, index) for index in range(count)])
+        node.outputs = list(made)
         if name is not None:
             node.name = name
         if self._origin is not None:
             node._origin = self._origin._proto if self._origin._proto is not None else self._origin._origin
         self._pending_nodes.append(node)
-        return node.outputs[0] if outputs == 1 else tuple(node.outputs)
+        return made
 
     def add_pending(self, node: Node) -> None:
         """Take a node that was built elsewhere (see `graphopt.rewrite.inline`) among the pending ones."""

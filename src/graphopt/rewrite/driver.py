@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import Any
 
 from graphopt.analysis.types import infer_types
 from graphopt.errors import Decline, EngineError, PassError
 from graphopt.ir import Graph, Model, Node, Value
 from graphopt.ir.seal import sealed
-from graphopt.match import Mismatch
 from graphopt.rewrite.events import Failure, Log, NodeNote, RuleStats
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.rewriter import Rewriter
 from graphopt.rewrite.rule import Fired, GraphPass, OpRule, Outcome, PatternRule, Rule
+from graphopt.rewrite.waiting import Waiting
 
 _FAILURES_ALLOWED = 3
 """A rule is not asked again where it raised, and nowhere once it raised at this many nodes."""
@@ -30,6 +31,7 @@ class RewriteLoopError(PassError):
     """Rules undo each other's work; the message shows the cycle."""
 
 
+RuleOrWaiting = OpRule | PatternRule | Waiting
 Attempt = tuple[str, Callable[[Node, Rewriter], Outcome], RuleStats]
 
 
@@ -56,7 +58,9 @@ class Driver:
         self._failed: dict[str, set[Node | None]] = {}
         self._inferred = 0
         self._settled: dict[tuple[str, ...], tuple[int, ...]] = {}
-        self._tables: dict[tuple[Rule, ...], dict[int, dict[str, list[Attempt]]]] = {}
+        self._present: set[str] = set()
+        """The operators that the model has, or had."""
+        self._tables: dict[tuple[RuleOrWaiting, ...], dict[tuple[int, int], dict[str, list[Attempt]]]] = {}
 
     def infer(self) -> None:
         """Infer the types and shapes of all values."""
@@ -79,11 +83,12 @@ class Driver:
         self.infer()
         return True
 
-    def run_rules(self, rules: Sequence[OpRule | PatternRule], *, once: bool = False) -> int:
+    def run_rules(self, rules: Sequence[RuleOrWaiting], *, once: bool = False) -> int:
         """Run rules in one worklist until none fires.
 
         Args:
-            rules: in order of preference: at a node the first that fires wins.
+            rules: in order of preference: at a node the first that fires wins. Those that wait are imported once the
+                model has the operators that they need.
             once: do not go over the whole graph again to see whether something fires now; the caller does so.
 
         Returns:
@@ -98,17 +103,14 @@ class Driver:
         before = len(self.log.events)
         mark = self._journal.mark()
         limit = before + 20 * sum(len(g) for g in self.model.graphs()) + 1000
-        tables = self._tables.setdefault(tuple(rules), {})
+        rules = tuple(rules)
         try:
             with sealed():
                 while not self.log.full:
                     at_start = len(self.log.events)
                     for graph in reversed(list(self.model.graphs())):
-                        table = tables.get(graph.opset())
-                        if table is None:
-                            table = tables[graph.opset()] = self._table(rules, graph.opset())
-                        if table and (graph.owner is None or not graph.owner.removed):
-                            self._drain(graph, table, limit)
+                        if graph.owner is None or not graph.owner.removed:
+                            self._drain(graph, rules, limit)
                     if len(self.log.events) == at_start:
                         self._settled[names] = self._state()
                         break
@@ -124,23 +126,40 @@ class Driver:
         self._journal.forget()
         return len(self.log.events) - before
 
-    def _table(self, rules: Sequence[OpRule | PatternRule], opset: int) -> dict[str, list[Attempt]]:
-        table: dict[str, list[Attempt]] = {}
-        for rule in rules:
-            try:
-                if not rule.knows_opset(opset):
-                    continue
-                attempt = _pattern_attempt(rule) if isinstance(rule, PatternRule) else rule.rewrite
-                ops = tuple(rule.ops)
-            except BaseException as error:  # a pattern that cannot be compiled, for one
-                self._isolate(rule.name, None, error, self._journal.mark(), len(self.log.events))
-                continue
-            for op in ops:
-                table.setdefault(op, []).append((rule.name, attempt, self.log.of(rule.name)))
+    def _table(self, rules: tuple[RuleOrWaiting, ...], opset: int) -> dict[str, list[Attempt]]:
+        """Which rules to ask at which operator, of those that may find something among the operators seen so far."""
+        tables = self._tables.setdefault(rules, {})
+        key = opset, len(self._present)
+        table = tables.get(key)
+        if table is None:
+            table = tables[key] = {}
+            for rule in rules:
+                if not self._lacks(rule):
+                    self._enter(rule, opset, table)
         return table
 
-    def _drain(self, graph: Graph, table: dict[str, list[Attempt]], limit: int) -> None:
-        queue = deque(node for node in graph if node.op in table)
+    def _lacks(self, rule: Rule | Waiting) -> bool:
+        """Whether there is nothing for a pass in this model; who listens for near misses is told them all."""
+        return isinstance(rule, Waiting) and not self.log.listen and rule.card.lacks(self._present)
+
+    def _enter(self, waiting: RuleOrWaiting, opset: int, table: dict[str, list[Attempt]]) -> None:
+        try:
+            rule: Any = waiting.rule if isinstance(waiting, Waiting) else waiting
+            if not rule.knows_opset(opset):
+                return
+            attempt = _pattern_attempt(rule) if isinstance(rule, PatternRule) else rule.rewrite
+            ops = tuple(rule.ops)
+        except BaseException as error:  # a pattern that cannot be compiled, for one
+            self._isolate(waiting.name, None, error, self._journal.mark(), len(self.log.events))
+            return
+        for op in ops:
+            table.setdefault(op, []).append((rule.name, attempt, self.log.of(rule.name)))
+
+    def _drain(self, graph: Graph, rules: tuple[RuleOrWaiting, ...], limit: int) -> None:
+        nodes, present = list(graph), self._present
+        present.update([node.op for node in nodes])
+        table, known = self._table(rules, graph.opset()), len(present)
+        queue = deque([node for node in nodes if node.op in table])
         waiting = set(queue)
         rewriter = self.rewriter
         while queue:
@@ -154,6 +173,9 @@ class Driver:
                 raise self._loop()
             if self.log.full:
                 return
+            present.update([touched.op for touched in rewriter._touched])
+            if len(present) != known:
+                table, known = self._table(rules, graph.opset()), len(present)
             for again in (node, *_neighbours(rewriter._touched)):
                 if again not in waiting and not again.removed and again.op in table and again.graph is graph:
                     waiting.add(again)
@@ -197,10 +219,6 @@ class Driver:
         except Decline as declined:
             if self.log.listen and declined.args:
                 self.rewriter.note(rule, node, declined)
-            return False
-        if isinstance(outcome, Mismatch):
-            if self.log.listen:
-                self.rewriter.note(rule, node, Decline(outcome.reason, *outcome.args))
             return False
         if outcome is not None and len(self.log.events) == events:
             raise PassError("it reported a rewrite and made none")
@@ -248,22 +266,27 @@ class Driver:
         last = "\n".join(f"  {event}" for event in self.log.events[-10:])
         return RewriteLoopError(f"rewrites do not come to an end; the last ten were\n{last}")
 
-    def run_pass(self, graph_pass: GraphPass) -> int:
+    def run_pass(self, graph_pass: GraphPass | Waiting) -> int:
         """Run a graph pass once over the model. Returns the number of rewrites."""
         name = (graph_pass.name,)
         if self.log.full or self._settled.get(name) == self._state():
             return 0
         stats = self.log.of(graph_pass.name)
+        if isinstance(graph_pass, Waiting) and graph_pass.card.needs:
+            self._present.update([node.op for node in self.model.nodes()])
+            if self._lacks(graph_pass):
+                return 0
         events = len(self.log.events)
         mark = self._journal.mark()
         start = perf_counter()
         self.rewriter.enter(self.model.graph, graph_pass.name)
         try:
             with sealed():
-                if not graph_pass.knows_opset(self.model.opset()):
+                rule: Any = graph_pass.rule if isinstance(graph_pass, Waiting) else graph_pass
+                if not rule.knows_opset(self.model.opset()):
                     return 0
                 stats.attempts += 1
-                graph_pass.run_model(self.model, self.rewriter)
+                rule.run_model(self.model, self.rewriter)
             if self.check and len(self.log.events) > events:
                 self.model.verify()
         except BaseException as error:

@@ -10,8 +10,9 @@ import onnx
 
 from graphopt.analysis.purity import is_removable
 from graphopt.errors import Decline
-from graphopt.ir import Graph, Node, TensorType, Value, ValueType, edit
+from graphopt.ir import Graph, Node, TensorType, Value, ValueType
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
+from graphopt.ir.order import append
 from graphopt.rewrite.legality import is_visible, reads
 
 if TYPE_CHECKING:
@@ -288,7 +289,7 @@ class Copier:
         trim = trim or Trim()
         if restated and isinstance(stub, onnx.GraphProto):
             stub = onnx.GraphProto(name=stub.name, doc_string=stub.doc_string)
-        copy = Graph(graph.model, graph.name, stub, owner.graph.opsets, parent=owner.graph, owner=owner)
+        copy = Graph(owner.graph.model, graph.name, stub, owner.graph.opsets, parent=owner.graph, owner=owner)
         copy.changed = True
         for value in (*(v for i, v in enumerate(graph.inputs) if i not in trim.inputs), *graph.initializers):
             if value not in self.values:
@@ -324,7 +325,7 @@ class Copier:
         copy.outputs.append(after)
 
     def _append(self, graph: Graph, node: Node) -> None:
-        edit.append(graph, node)
+        append(graph, node)
         if node.subgraphs:
             graph.owners[node] = None
         for value in node.outputs:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphopt.ir import Graph, Model, Node, Value, edit
+from graphopt.ir.order import next_node
 
 _REORDERING = frozenset({edit.restore_initializer, edit.restore_labels})
 """Inverses after which initializers may stand in another order than before."""
@@ -57,7 +58,7 @@ class Journal:
 
     def remove(self, node: Node) -> None:
         """Unlink a node whose outputs have no uses."""
-        anchor = edit.next_node(node)
+        anchor = next_node(node)
         edit.remove(node)
         self.log.append((edit.restore, node, anchor))
 
@@ -124,6 +125,24 @@ class Journal:
     def import_domain(self, domain: str, version: int) -> None:
         """Import an operator domain in every graph that does not yet."""
         edit.import_domain(self._model, domain, version)
+
+    def set_opset(self, graph: Graph, domain: str, version: int) -> None:
+        """Let the main graph or a function read its operators as another version has them."""
+        edit.set_opset(graph, domain, version)
+
+    def set_ir_version(self, version: int) -> None:
+        """State another IR version."""
+        edit.set_ir_version(self._model, version)
+
+    def cut_inputs(self, node: Node, least: int) -> None:
+        """Cut off inputs that are left out at the end, down to a number of them."""
+        length = len(node.inputs)
+        while length > least and node.inputs[length - 1] is None:
+            length -= 1
+        if length < len(node.inputs):
+            self.log.append((edit.extend_inputs, node, len(node.inputs)))
+            edit.shorten_inputs(node, length)
+            edit.touch(node)
 
     def set_metadata(self, key: str, text: str) -> None:
         """State something in the model's metadata."""

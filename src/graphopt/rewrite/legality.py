@@ -10,6 +10,7 @@ from graphopt.analysis.nodes import infer_node
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value, captured_values
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
+from graphopt.ir.schema import has_its_operands
 from graphopt.rewrite.operands import check_operand_types
 
 CONTRIB_OPSETS = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "ai.onnx.ml": 3}
@@ -132,8 +133,8 @@ def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
     if node.domain in _STANDARD and not node.op.startswith(("call ", "referring ", "malformed ")):
         if not graph.opset(node.domain) and not node.domain:
             raise Decline("the standard operators are not imported")
-        if graph.opset(node.domain) and node.schema is None:
-            raise Decline("{} is no operator of opset {}", node.op, graph.opset(node.domain))
+        if graph.opset(node.domain):
+            _check_form(node)
     for value in reads(node):
         check_operand(value, at)
         if value in constants and value.tensor is not None:
@@ -142,6 +143,18 @@ def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
     if stated is not None:
         check_constant(graph, stated, as_node=True)
     check_operand_types(node, node.inputs)
+
+
+def _check_form(node: Node) -> None:
+    """See that the standard has an operator with these operands and attributes."""
+    schema, opset = node.schema, node.graph.opset(node.domain)
+    if schema is None:
+        raise Decline("{} is no operator of opset {}", node.op, opset)
+    if not has_its_operands(node.op, schema, node.inputs):
+        raise Decline("{} does not take {} operands at opset {}", node.op, len(node.inputs), opset)
+    unknown = sorted(node.attrs.keys() - schema.attributes.keys())
+    if unknown:
+        raise Decline("{} has no attribute {} at opset {}", node.op, unknown[0], opset)
 
 
 def infer_pending(nodes: Iterable[Node]) -> None:
@@ -164,7 +177,7 @@ def infer_pending(nodes: Iterable[Node]) -> None:
 
 
 def check_result(node: Node) -> None:
-    """See that a result follows from operands of fixed shapes, as far as inference tells.
+    """See that a result follows from operands of known ranks, as far as inference tells.
 
     Args:
         node: a node that `infer_pending` has seen.
@@ -175,7 +188,7 @@ def check_result(node: Node) -> None:
     if node.domain or node.subgraphs or node.op != node.op_type or all(v is None or v.type for v in node.outputs):
         return
     types = [value.type for value in node.inputs if value is not None]
-    if all(isinstance(each, TensorType) and each.static for each in types):
+    if all(isinstance(each, TensorType) and each.shape is not None for each in types):
         raise Decline("{} does not take operands of these shapes", node.op)
 
 

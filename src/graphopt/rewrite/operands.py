@@ -17,7 +17,7 @@ from graphopt.ir import Node, Value
 Operand = Value | np.ndarray | None
 
 
-class Parameter(NamedTuple):
+class TypeParameter(NamedTuple):
     """What the schema says of one operand.
 
     Attributes:
@@ -32,7 +32,7 @@ class Parameter(NamedTuple):
 
 
 @lru_cache(maxsize=2048)
-def parameters(op_type: str, domain: str, opset: int) -> tuple[Parameter, ...]:
+def parameters(op_type: str, domain: str, opset: int) -> tuple[TypeParameter, ...]:
     """The type parameter of each operand of an operator, the last one standing for all that follow.
 
     Args:
@@ -47,7 +47,8 @@ def parameters(op_type: str, domain: str, opset: int) -> tuple[Parameter, ...]:
         schema = defs.get_schema(op_type, opset, domain)
     except (defs.SchemaError, RuntimeError):
         return ()
-    return tuple(Parameter(each.type_str, _element_types(each.types), each.is_homogeneous) for each in schema.inputs)
+    inputs = schema.inputs
+    return tuple(TypeParameter(each.type_str, _element_types(each.types), each.is_homogeneous) for each in inputs)
 
 
 def _element_types(names: Iterable[str]) -> frozenset[int]:
@@ -90,7 +91,7 @@ def _cast(array: np.ndarray, dtype: int) -> np.ndarray:
     return cast if np.array_equal(cast, array) else array
 
 
-def _paired(operands: Sequence[Operand], known: tuple[Parameter, ...]) -> list[tuple[Operand, Parameter]]:
+def _paired(operands: Sequence[Operand], known: tuple[TypeParameter, ...]) -> list[tuple[Operand, TypeParameter]]:
     return [(each, known[min(index, len(known) - 1)]) for index, each in enumerate(operands)] if known else []
 
 

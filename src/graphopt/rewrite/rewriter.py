@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -142,8 +142,8 @@ class Rewriter(Building):
         removed = [NodeNote.of(node) for node in gone]
         heirs: dict[Value, Value] = {}
         size = 0
-        if any(new.is_const and not old.is_const for old, new in swaps):
-            self.stale_types = True  # a shape or an axis that is known from now on may settle the types of its readers
+        if any(_tells_more(old, new) for old, new in swaps):
+            self.stale_types = True  # what is known from now on may settle the types of its readers
         if fresh or self._pending_constants:
             heirs = {new: old for old, new in reversed(swaps) if not new.name}
             size = self._admit(heirs, fresh, at)
@@ -292,7 +292,7 @@ class Rewriter(Building):
         """Let an input of a node read another value (an array becomes a constant, None leaves it out)."""
         return self.set_inputs(node, {index: value}, detail)
 
-    def set_inputs(self, node: Node, changes: dict[int, Operand], detail: str = "", **attrs: Any) -> Fired:
+    def set_inputs(self, node: Node, changes: Mapping[int, Operand], detail: str = "", **attrs: Any) -> Fired:
         """Change several inputs, and attributes with them, as one event.
 
         Raises:
@@ -311,6 +311,8 @@ class Rewriter(Building):
         self.stale_types |= any(v.constant_tensor is not None for v in new)
         for index, operand in operands.items():
             self._journal.set_input(node, index, operand)
+        if node.schema is not None and len(node.inputs) > node.schema.max_inputs:
+            self._journal.cut_inputs(node, node.schema.max_inputs)
         if attrs:
             self._journal.set_attrs(node, attrs)
         removed: list[NodeNote] = []
@@ -334,6 +336,8 @@ class Rewriter(Building):
         inputs = list(node.inputs) + [None] * (max(operands, default=-1) + 1 - len(node.inputs))
         for index, operand in operands.items():
             inputs[index] = operand
+        while node.schema is not None and len(inputs) > node.schema.max_inputs and inputs[-1] is None:
+            inputs.pop()
         merged = {**node.attrs, **attrs}
         check_change(node, inputs, {name: value for name, value in merged.items() if value is not None})
 
@@ -385,6 +389,17 @@ class Rewriter(Building):
     def import_domain(self, domain: str, version: int) -> None:
         """Import an operator domain that is not imported yet; versions never change."""
         self._journal.import_domain(domain, version)
+
+    def set_opset(self, graph: Graph, domain: str, version: int) -> None:
+        """Let the main graph or a function read its operators as another version has them.
+
+        For conversions alone, which see to it that every node means the same: nothing is checked here.
+        """
+        self._journal.set_opset(graph, domain, version)
+
+    def set_ir_version(self, version: int) -> None:
+        """State another IR version."""
+        self._journal.set_ir_version(version)
 
     def set_metadata(self, key: str, text: str) -> None:
         """State something in the `metadata_props` of the model."""
@@ -441,3 +456,8 @@ class Rewriter(Building):
         events.append(
             Event(len(events), self._rule, self.graph.name, tuple(removed), tuple(added), notes, size, detail)
         )
+
+
+def _tells_more(old: Value, new: Value) -> bool:
+    """Whether readers of a value get to know more: a constant, or a shape, in place of what was not known."""
+    return (new.is_const and not old.is_const) or (bool(old.users) and well_known(new) and not well_known(old))

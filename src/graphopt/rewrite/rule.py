@@ -3,22 +3,49 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from graphopt.errors import PassError
+from graphopt.errors import PassError, UsageError
 from graphopt.ir import Graph, Model, Node, Value
-from graphopt.match import CompiledPattern, Match, Mismatch, compile_pattern
+from graphopt.match import CompiledPattern, Match, OpBuilder, compile_pattern
 
 if TYPE_CHECKING:
     from graphopt.rewrite.rewriter import Rewriter
 
 FAMILIES = ("elimination", "folding", "fusion", "layout", "algorithm")
+CUSTOM = "custom"
+"""The family of a pass that names none; in pipelines, all families but `FAMILIES`."""
 
 
-class Numerics(IntEnum):
+class _Choice(IntEnum):
+    """Something chosen by name: a member, or its name in small or large letters, stands for it."""
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def of(cls, value: str | int) -> Self:
+        """The member that a name or a member stands for.
+
+        Raises:
+            UsageError: there is none.
+        """
+        return cls(value)  # type: ignore[arg-type]  # `_missing_` takes names
+
+    @classmethod
+    def _missing_(cls, value: object) -> _Choice:
+        found = cls.__members__.get(str(value).upper())
+        if found is None:
+            what, names = cls.__name__.lower(), ", ".join(map(str, cls))
+            raise UsageError(f"unknown {what} {value!r}; expected one of {names}")
+        return found
+
+
+class Numerics(_Choice):
     """How far the results of a rewritten model may be from the original's."""
 
     EXACT = 0
@@ -28,11 +55,8 @@ class Numerics(IntEnum):
     FAST = 2
     """Approximations."""
 
-    def __str__(self) -> str:
-        return self.name.lower()
 
-
-class Level(IntEnum):
+class Level(_Choice):
     """What a model may use after optimization."""
 
     BASIC = 0
@@ -44,33 +68,32 @@ class Level(IntEnum):
     ALL = 3
     """Everything."""
 
-    def __str__(self) -> str:
-        return self.name.lower()
-
 
 class Fired:
-    """The outcome of a rewrite that took place; truthy, unlike `Mismatch` and None."""
+    """The outcome of a rewrite that took place; truthy, unlike None."""
 
     def __repr__(self) -> str:
         return "FIRED"
 
 
 FIRED = Fired()
-Outcome = Fired | Mismatch | None
-"""`FIRED`; a `Mismatch` with the reason of a near miss; None when the rule has nothing to say."""
+Outcome = Fired | None
+"""`FIRED`; None when the rule has nothing to say. A near miss is raised, as `Decline`."""
 
 
-class Rule:
+class Rule(ABC):
     """What every pass states about itself.
 
     Attributes:
         name: the pass name, in onnxoptimizer's manner (`eliminate_…`, `fuse_A_into_B`, `fold_…`, `convert_…`).
-        family: one of `FAMILIES`; taken from the module's folder unless given.
+        family: one of `FAMILIES`: the folder that its module is in, or what is given (any name) where that is none's.
         level: the lowest level that includes it.
         numerics: how exact it is.
         opsets: standard opsets it knows, like `13-` or `7-12`; all when empty.
         default: whether the levels include it; otherwise it runs only when named.
-        peers: which pass of which other optimizer does the same, by the optimizer's name.
+        needs: groups of operators besides those it is asked at: without one of each in the model it finds nothing.
+        peers: other optimizers' passes that do the same, one or several, by the optimizer's name; onnxsim has all that
+            onnxoptimizer has, which need not be named twice.
     """
 
     name: ClassVar[str]
@@ -79,18 +102,25 @@ class Rule:
     numerics: ClassVar[Numerics] = Numerics.EXACT
     opsets: ClassVar[str] = ""
     default: ClassVar[bool] = True
-    peers: ClassVar[dict[str, str]] = {}
+    needs: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    peers: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "family" not in cls.__dict__:
-            folders = [part for part in cls.__module__.split(".") if part in FAMILIES]
-            cls.family = folders[-1] if folders else "custom"
+        folder = next((part for part in reversed(cls.__module__.split(".")) if part in FAMILIES), None)
+        if folder is not None or "family" not in cls.__dict__:
+            cls.family = folder or CUSTOM
 
     @classmethod
     def summary(cls) -> str:
         """The first line of the documentation."""
-        return inspect.getdoc(cls).splitlines()[0] if inspect.getdoc(cls) else ""  # type: ignore[union-attr]
+        return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+    @classmethod
+    def equivalents(cls) -> Iterator[tuple[str, str]]:
+        """Each optimizer and pass of it that `peers` names."""
+        for peer, theirs in cls.peers.items():
+            yield from ((peer, each) for each in ((theirs,) if isinstance(theirs, str) else theirs))
 
     @classmethod
     def knows_opset(cls, opset: int) -> bool:
@@ -119,6 +149,7 @@ class OpRule(Rule):
 
     ops: ClassVar[tuple[str, ...]] = ()
 
+    @abstractmethod
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Rewrite `node` through `rw` and return what that returned, or decline.
 
@@ -127,9 +158,11 @@ class OpRule(Rule):
             rw: the gate through which the graph is changed.
 
         Returns:
-            The outcome of `rw.replace`, a `Mismatch` that says why not, or None when this is not its business.
+            What `rw.replace` returned, or None when this is not its business.
+
+        Raises:
+            Decline: something does not fit; see `graphopt.errors.Decline`.
         """
-        raise NotImplementedError
 
 
 class PatternRule(Rule):
@@ -137,10 +170,11 @@ class PatternRule(Rule):
 
     _compiled: CompiledPattern | None = None
 
-    def pattern(self, op: Any, *variables: Any) -> Any:
+    @abstractmethod
+    def pattern(self, op: OpBuilder, *variables: Any) -> Any:
         """The pattern, traced once: calls on `op` read as ONNX; parameters are variables."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rewrite(self, m: Match, rw: Rewriter) -> Value | Sequence[Value | None] | Fired:
         """Build what takes the place of the last operator's output, or of each of its outputs.
 
@@ -155,7 +189,6 @@ class PatternRule(Rule):
             Decline: something that the pattern cannot say does not hold. Where the pattern fits in another way too (the
                 operands of an `Add` the other way round, an alternative), that is tried then.
         """
-        raise NotImplementedError
 
     @property
     def compiled(self) -> CompiledPattern:
@@ -175,14 +208,20 @@ class GraphPass(Rule):
     """A pass that needs the whole graph.
 
     Attributes:
+        ops: operators without one of which it finds nothing to do in a model; empty when it may do so in any.
         late: whether it waits, in a `repeat`, for a round in which the passes before it change nothing.
     """
 
+    ops: ClassVar[tuple[str, ...]] = ()
     late: ClassVar[bool] = False
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Rewrite one graph; called for every graph of the model, inner ones first."""
-        raise NotImplementedError
+        """Rewrite one graph; called for every graph of the model, inner ones first.
+
+        Raises:
+            PassError: the pass has neither this nor `run_model`.
+        """
+        raise PassError(f"{self.name} says neither what to do with a graph nor with a model")
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Rewrite a model; by default each of its graphs."""

@@ -1,0 +1,102 @@
+"""What is known of a pass before its code is imported, so that it is imported only for a model that it may change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphopt.rewrite.rule import GraphPass, Level, Numerics, OpRule, PatternRule, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What the pipeline asks about a pass.
+
+    Attributes:
+        name: the pass name.
+        family: its family.
+        level: the lowest level that includes it.
+        numerics: how exact it is.
+        default: whether the levels include it.
+        whole: whether it is a `GraphPass`.
+        late: see `GraphPass`.
+        needs: groups of operators: without one of each there is nothing in a model that it could change.
+    """
+
+    name: str
+    family: str
+    level: Level
+    numerics: Numerics
+    default: bool
+    whole: bool
+    late: bool
+    needs: tuple[frozenset[str], ...] = ()
+
+    @classmethod
+    def of(cls, rule: type[Rule], needs: tuple[frozenset[str], ...] = ()) -> Card:
+        """The card of a pass whose code is at hand."""
+        whole, late = issubclass(rule, GraphPass), getattr(rule, "late", False)
+        return cls(rule.name, rule.family, rule.level, rule.numerics, rule.default, whole, late, needs)
+
+    @classmethod
+    def complete(cls, rule: type[Rule]) -> Card:
+        """The card of a pass with what it needs, for which its pattern is traced."""
+        if issubclass(rule, PatternRule):
+            groups = {frozenset(rule().ops), *rule().compiled.required}
+        else:
+            groups = {frozenset(rule.ops)} if issubclass(rule, (OpRule, GraphPass)) and rule.ops else set()
+        groups.update(map(frozenset, rule.needs))
+        return cls.of(rule, tuple(sorted(groups, key=sorted)))
+
+    @classmethod
+    def from_record(cls, name: str, record: Mapping[str, Any]) -> Card:
+        """Read what `record` gave.
+
+        Raises:
+            KeyError: something is missing, or no level or numerics of that name exists.
+        """
+        level, numerics = Level[record["level"].upper()], Numerics[record["numerics"].upper()]
+        needs = tuple([frozenset(group) for group in record["needs"]])
+        flags = (record["default"], record["whole"], record["late"])
+        return cls(name, record["family"], level, numerics, *flags, needs)
+
+    def record(self) -> dict[str, Any]:
+        """The card as JSON has it."""
+        return {
+            "family": self.family, "level": str(self.level), "numerics": str(self.numerics), "default": self.default,
+            "whole": self.whole, "late": self.late, "needs": [sorted(group) for group in self.needs],
+        }  # fmt: skip
+
+    def lacks(self, present: Set[str]) -> bool:
+        """Whether a model with these operators has nothing for it."""
+        for group in self.needs:  # noqa: SIM110 -- a generator would cost more than all that it looks at
+            if present.isdisjoint(group):
+                return True
+        return False
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A pass of a pipeline, imported when it is first asked for.
+
+    Attributes:
+        card: what is known of it.
+        load: imports its class.
+    """
+
+    card: Card
+    load: Callable[[], type[Rule]]
+    _rule: Rule | None = field(default=None)
+
+    @property
+    def name(self) -> str:
+        """The pass name."""
+        return self.card.name
+
+    @property
+    def rule(self) -> Rule:
+        """The pass."""
+        if self._rule is None:
+            self._rule = self.load()()
+        return self._rule

@@ -1,0 +1,155 @@
+"""The index: passes are imported only for models that have something for them, and nothing else changes by it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from benchmarks.skeleton import load_skeleton
+from graphopt import PassManager
+from graphopt.errors import PassError, PluginWarning, UsageError
+from graphopt.ir import Model, Node, Value
+from graphopt.match import Either, Match, Var
+from graphopt.pipeline import Plan, registry
+from graphopt.pipeline.registry import INDEX, Registry, index_of
+from graphopt.rewrite import Driver, Fired, OpRule, PatternRule, Rewriter, Rule
+from graphopt.rewrite.waiting import Card, Waiting
+
+
+def test_the_index_is_not_stale() -> None:
+    path, text = index_of("graphopt_passes")
+    assert path.read_text() == text, "run `graphopt passes --index graphopt_passes`"
+
+
+def test_an_index_of_a_package_without_passes_is_refused() -> None:
+    with pytest.raises(UsageError, match="no pass comes from package 'json'"):
+        index_of("json")
+
+
+def eager() -> Registry:
+    """All passes, as if there were no index."""
+    known = registry()
+    places = {name: f"{(rule := known.rule_class(name)).__module__}:{rule.__name__}" for name in known.names()}
+    return Registry({"everything": places})
+
+
+@pytest.mark.parametrize("key", ["ts/mobilenetv3_small_100", "dynamo/bert", "ts/crnn", "dynamo_raw/levit_128s"])
+def test_what_waits_changes_no_rewrite(key: str) -> None:
+    model = load_skeleton(key)
+    waiting, all_there = PassManager("all", strict=True), PassManager("all", strict=True)
+    all_there.plan = Plan(waiting.plan.pipeline, waiting.numerics, frozenset(), eager())
+    assert not any(card.needs for card in map(all_there.plan.registry.card, all_there.plan.names()))
+    one, two = waiting.run(model), all_there.run(model)
+    assert list(map(str, one.events)) == list(map(str, two.events))
+    assert one.model.SerializeToString() == two.model.SerializeToString()
+
+
+def imported(script: str) -> set[str]:
+    """The modules of passes that a new process imports."""
+    tell = "import sys; print(*[name for name in sys.modules if name.startswith('graphopt_passes.')])"
+    run = subprocess.run([sys.executable, "-c", f"{script}\n{tell}"], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_choosing_passes_imports_none() -> None:
+    known = registry()
+    of_passes = {known.rule_class(name).__module__ for name in known.names()}
+    assert not of_passes & imported("import graphopt; graphopt.PassManager('all')")
+
+
+def test_a_small_model_imports_little(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(RELU), tmp_path / "m.onnx")
+    small = imported(f"import graphopt; graphopt.optimize({str(tmp_path / 'm.onnx')!r}, 'all')")
+    known = registry()
+    everything = {known.rule_class(name).__module__ for name in known.names()}
+    assert 0 < len(small) < len(everything) / 3
+
+
+RELU = '<ir_version: 9, opset_import: ["" : 17]> g (float[2] x) => (float[2] z) { y = Relu (x) z = Relu (y) }'
+
+
+class _Makes(OpRule):
+    """Writes the operator that another pass waits for."""
+
+    name = "softsign_into_softplus"
+    ops = ("Softsign",)
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Fired:
+        return rw.replace(node, [rw.op("Softplus", node.operand(0))])
+
+
+class _Waits(OpRule):
+    """Reads what that one writes."""
+
+    name = "softplus_into_tanh"
+    ops = ("Softplus",)
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Fired:
+        return rw.replace(node, [rw.op("Tanh", node.operand(0))])
+
+
+def test_a_pass_is_loaded_once_another_writes_what_it_needs() -> None:
+    loads: list[str] = []
+
+    def load() -> type[Rule]:
+        loads.append("")
+        return _Waits
+
+    waiting = Waiting(Card.complete(_Waits), load)
+    model = Model.load(onnx.parser.parse_model(RELU))
+    assert Driver(model, strict=True).run_rules([waiting, _Makes()]) == 0
+    assert not loads
+    model = Model.load(onnx.parser.parse_model(RELU.replace("Relu (x)", "Softsign (x)")))
+    assert Driver(model, strict=True).run_rules([waiting, _Makes()], once=True) == 2
+    assert len(loads) == 1
+    assert [node.op for node in model.graph] == ["Tanh", "Relu"]
+
+
+class _Pattern(PatternRule):
+    """A pattern with an alternative."""
+
+    name = "gelu_like"
+
+    def pattern(self, op: Any, x: Var) -> Any:
+        return op.Mul(x, Either(op.Erf(op.Div(x, 2.0)), op.Tanh(op.Div(x, 2.0))))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        return rw.op("Relu", m.x)
+
+
+def test_what_a_pattern_needs() -> None:
+    needs = set(Card.complete(_Pattern).needs)
+    assert needs == {frozenset({"Mul"}), frozenset({"Div"}), frozenset({"Erf", "Tanh"})}
+
+
+def entry_beside(folder: Path, monkeypatch: pytest.MonkeyPatch, index: str) -> None:
+    """The entry point of a package that registers one pass, and has an index."""
+    (folder / "waits_package.py").write_text("def catalogue():\n    return {'softplus_into_tanh': 'nowhere:Waits'}\n")
+    (folder / INDEX).write_text(index)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "waits_package", raising=False)
+    entry = EntryPoint("mine", "waits_package:catalogue", "graphopt.passes")
+    monkeypatch.setattr(sys.modules[Registry.__module__], "entry_points", lambda group: [entry])
+
+
+def test_what_an_index_says_is_known_without_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card.complete(_Waits)
+    entry_beside(tmp_path, monkeypatch, json.dumps({card.name: card.record()}))
+    known = registry.__wrapped__()
+    assert list(known.cards()) == [card]
+    with pytest.raises(PassError, match="cannot be loaded from nowhere:Waits"):
+        known.rule_class(card.name)
+
+
+@pytest.mark.parametrize("index", ["{", "3", '{"a": 3}', '{"a": {}}', '{"a": {"level": "x"}}'])
+def test_a_malformed_index_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str) -> None:
+    entry_beside(tmp_path, monkeypatch, index)
+    with pytest.warns(PluginWarning, match="the passes of mine are left out: .*index.json is malformed"):
+        assert not list(registry.__wrapped__().names())
