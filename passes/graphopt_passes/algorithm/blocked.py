@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, TensorType, Value
-from graphopt.rewrite import Mismatch, Outcome, Rewriter
-from graphopt_passes.algorithm.layer import Geometry, extents, pads_of, strides_of
+from graphopt.rewrite import Fired, Rewriter
+from graphopt_passes.algorithm.layer import Layer, checked, extents, pads_of, strides_of
 from graphopt_passes.algorithm.transforms import TILES_OF, Filtering, input_rows, output_rows, transformed_weight
 from graphopt_passes.layout.weights import grouped_blocked
 
@@ -33,46 +34,14 @@ FUSED = {"Relu": (), "LeakyRelu": ("activation_alpha",), "Sigmoid": (), "Tanh": 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BlockedLayer(Geometry):
+class BlockedLayer(Layer):
     """A blocked convolution with a kernel that the algorithm has matrices for.
 
     Attributes:
-        node: the blocked `Conv`.
-        kernel: its kernel, [K, C, ...], channels of zeros that fill blocks included.
-        batch: images at once; None when that is not fixed.
-        source: height and width of its input.
-        pads: top, left, bottom, right.
         block: channels per block.
-        strides: vertical and horizontal.
     """
 
-    node: Node
-    kernel: np.ndarray
-    batch: int | None
-    source: tuple[int, int]
-    pads: tuple[int, int, int, int]
     block: int
-    strides: tuple[int, int] = (1, 1)
-
-    @property
-    def x(self) -> Value:
-        """What it convolves; another value once the layer in front of it is converted."""
-        value = self.node.inputs[0]
-        assert value is not None
-        return value
-
-    @property
-    def weight(self) -> Value:
-        """Its kernel as a value, in blocks."""
-        value = self.node.inputs[1]
-        assert value is not None
-        return value
-
-    @property
-    def bias(self) -> np.ndarray | None:
-        """Its bias, None where it has none."""
-        value = self.node.input(2)
-        return value.const() if value is not None else None
 
     @property
     def residual(self) -> Value | None:
@@ -85,37 +54,41 @@ class BlockedLayer(Geometry):
         name: str | None = self.node.attr("activation")
         return name
 
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """What the index tables of a layer depend on, besides the tiles themselves."""
+        return self.inputs, self.outputs, self.sides, self.source, self.pads, self.batch, self.block, self.strides
 
-def read_blocked(node: Node, block: int) -> BlockedLayer | Mismatch | None:
-    """The layer of a blocked `Conv`; None when its kernel is another; a `Mismatch` when it cannot be done."""
-    x, weight = node.input(0), node.input(1)
-    shape = weight.shape if weight is not None else None
-    if x is None or weight is None or shape is None or len(shape) != 4:
-        return None
-    sides = shape[2:]
+    def tables(self, tile: int) -> int:
+        """Bytes of its index tables, for its tiles, its image and what it adds."""
+        form = Filtering(tile, self.sides)
+        grid = Grid(form.outputs, *self.tiles(tile), self.batch or 1)
+        height, width = self.size
+        inward = form.area * self.inputs * grid.count
+        image = grid.batch * self.outputs * height * width if tile > 1 else 0
+        added = prod(form.outputs) * self.outputs * grid.count if self.residual is not None and tile > 1 else 0
+        return 4 * (inward + image + added) // self.block
+
+
+def read_blocked(node: Node, block: int) -> BlockedLayer:
+    """The layer of a blocked `Conv`.
+
+    Raises:
+        Decline: without a reason when its kernel is another, with one when the algorithm cannot do the same.
+    """
+    x, weight = node.operand(0), node.operand(1)
+    sides = weight.shape[2:] if weight.shape is not None and len(weight.shape) == 4 else None
     if sides not in TILES_OF:
-        return None
+        raise Decline
     pads = pads_of(node, sides)
-    if isinstance(pads, Mismatch):
-        return pads
-    kernel = weight.const()
-    if kernel is None:
-        return Mismatch("the weight {} is not constant", weight.name)
+    kernel = weight.array()
     outputs, inputs = kernel.shape[:2]
     if outputs % block or inputs % block:
-        return Mismatch("it reads {} channels in plain layout", inputs)
-    found = extents(x)
-    if isinstance(found, Mismatch):
-        return found
-    bias = node.input(2)
-    if bias is not None and bias.const() is None:
-        return Mismatch("the bias {} is not constant", bias.name)
+        raise Decline("it reads {} channels in plain layout", inputs)
+    batch, source = extents(x)
     if node.attr("activation") not in (None, *_PLAIN):
-        return Mismatch("its activation is {}", node.attr("activation"))
-    layer = BlockedLayer(node, unblocked(kernel, block), found[0], found[1:], pads, block, strides_of(node))
-    if min(layer.size) < 1:
-        return Mismatch("its result is empty")
-    return layer
+        raise Decline("its activation is {}", node.attr("activation"))
+    return checked(BlockedLayer(node, unblocked(kernel, block), batch, source, pads, strides_of(node), block))
 
 
 def unblocked(kernel: np.ndarray, block: int) -> np.ndarray:
@@ -149,7 +122,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class BlockRows:
     """A value as rows of a block.
 
     Attributes:
@@ -187,43 +160,41 @@ class BlockedBuilder:
     rw: Rewriter
     rule: str
     _shared: dict[tuple[Any, ...], Value] = field(default_factory=dict)
-    _rows: dict[tuple[Graph, Value], Rows] = field(default_factory=dict)
+    _rows: dict[tuple[Graph, Value], BlockRows] = field(default_factory=dict)
     _fresh: dict[tuple[Any, ...], Value] = field(default_factory=dict)
-    _fresh_rows: dict[tuple[Graph, Value], Rows] = field(default_factory=dict)
+    _fresh_rows: dict[tuple[Graph, Value], BlockRows] = field(default_factory=dict)
     _batches: dict[Value, Value] = field(default_factory=dict)
     _layer: BlockedLayer | None = None
 
-    def build(self, layer: BlockedLayer, tile: int) -> Outcome:
+    def build(self, layer: BlockedLayer, tile: int) -> Fired:
         """Compute a layer with output tiles of `tile` in place of its `Conv`."""
         rw = self.rw
         rw.begin(self.rule, layer.node)
         self._fresh, self._fresh_rows, self._layer = {}, {}, layer
         if layer.residual is not None and (layer.residual.graph is not layer.node.graph):
-            return Mismatch("what it adds is of another graph")
+            raise Decline("what it adds is of another graph")
         form = Filtering(tile, layer.sides)
         if tile == 1:
             return rw.replace(layer.node, [self._taps(layer, form)], detail=str(form))
         if layer.strides != (1, 1):
-            return Mismatch("its strides are {}", layer.strides)
+            raise Decline("its strides are {}", layer.strides)
         if tile not in TILES_OF[layer.sides]:
-            return Mismatch("there is no {}", form)
+            raise Decline("there is no {}", form)
         weight = transformed_weight(layer.kernel, tile)
-        if weight is None:
-            return Mismatch("the transformed weights leave the range of float32")
         grid = Grid(form.outputs, *layer.tiles(tile), layer.batch or 1)
         tiles = self._result(layer, form, grid, self._product(layer, form, grid, weight))
         image = self._image(layer, grid, tiles)
-        outcome = rw.replace(layer.node, [image], detail=str(form))
+        fired = rw.replace(layer.node, [image], detail=str(form))
         self._shared.update(self._fresh)
         self._rows.update(self._fresh_rows)
-        return outcome
+        return fired
 
     def _taps(self, layer: BlockedLayer, form: Filtering) -> Value:
         """All taps gathered, as channels of one 1x1 convolution: for few pixels, with which its kernel does better."""
         grid = Grid((1, 1), *layer.size, 1)
         source = self._rows_of(layer.x, layer.inputs, layer.source, layer)
         places = self._constant(
-            "winograd_tiles", (source.grid, sizes(layer), grid), lambda: _gathered(layer, grid, source)
+            "winograd_tiles", (source.grid, layer.form, grid), lambda: _gathered(layer, grid, source)
         )
         rows = source.value
         if any(layer.pads):
@@ -232,7 +203,7 @@ class BlockedBuilder:
         wide = layer.kernel.transpose(0, 2, 3, 1).reshape(layer.outputs, form.area * layer.inputs, 1, 1)
         weights = self._constant(layer.weight, "taps", lambda: grouped_blocked(wide, layer.block))
         attrs = {name: layer.node.attrs.get(name) for name in ("activation", "activation_params")}
-        image = self._op(
+        image = self.rw.op(
             "Conv", seen, weights, layer.node.input(2), layer.residual, domain=DOMAIN, kernel_shape=[1, 1], **attrs
         )
         image.type = TensorType(FLOAT, (1, layer.outputs, *layer.size))
@@ -243,17 +214,17 @@ class BlockedBuilder:
         area, count = form.area, grid.count
         source = self._rows_of(layer.x, layer.inputs, layer.source, layer)
         places = self._constant(
-            "winograd_tiles", (source.grid, sizes(layer), grid), lambda: _gathered(layer, grid, source)
+            "winograd_tiles", (source.grid, layer.form, grid), lambda: _gathered(layer, grid, source)
         )
         padded = self._once(("winograd_padded", source.value), lambda: self._padded(source.value, layer))
         seen = self._gather(padded, places)
         for axis, side in _transformed(form):
             matrix = self._matrix("winograd_input", side, input_rows(side), padded)
-            seen = self._op("MatMul", matrix, self._matrices(seen, form.inputs, axis, layer.inputs * count))
+            seen = self.rw.op("MatMul", matrix, self._matrices(seen, form.inputs, axis, layer.inputs * count))
         moved = self._reshape(seen, area * layer.inputs, count, 1, batch=1)
         wide = weight.reshape(area * layer.outputs, layer.inputs, 1, 1)
         weights = self._constant(layer.weight, form.tile, lambda: grouped_blocked(wide, layer.block))
-        product = self._op(
+        product = self.rw.op(
             "Conv", moved, weights, self._bias(layer, form), domain=DOMAIN, kernel_shape=[1, 1], group=area
         )
         product.type = TensorType(FLOAT, (1 if layer.batch is not None else None, area * layer.outputs, count, 1))
@@ -266,7 +237,7 @@ class BlockedBuilder:
         if first:
             # Columns come first: then the rows are the first axis of one matrix, to which `Gemm` can add.
             matrix = self._output(form, first[0][1], product)
-            product = self._op("MatMul", matrix, self._matrices(product, form.inputs, 1, numbers))
+            product = self.rw.op("MatMul", matrix, self._matrices(product, form.inputs, 1, numbers))
         matrix = self._output(form, side, product)
         product = self._matrices(product, (side, columns if first else 1), 0, numbers)
         added = None
@@ -276,12 +247,12 @@ class BlockedBuilder:
         fused = layer.batch is not None and name in FUSED
         if fused:
             named = dict(zip(FUSED[str(name)], parameters, strict=False))
-            result = self._op("FusedGemm", matrix, product, added, domain="com.microsoft", activation=name, **named)
+            result = self.rw.op("FusedGemm", matrix, product, added, domain="com.microsoft", activation=name, **named)
         elif layer.batch is not None and added is not None:
-            result = self._op("Gemm", matrix, product, added)
+            result = self.rw.op("Gemm", matrix, product, added)
         else:
-            result = self._op("MatMul", matrix, product)
-            result = result if added is None else self._op("Add", result, added)
+            result = self.rw.op("MatMul", matrix, product)
+            result = result if added is None else self.rw.op("Add", result, added)
         tiles = self._reshape(result, rows * columns * (layer.outputs // layer.block) * grid.count, layer.block)
         return tiles if fused or name is None else _PLAIN[name](self, tiles, parameters)
 
@@ -304,39 +275,39 @@ class BlockedBuilder:
         source = self._rows_of(layer.residual, layer.outputs, layer.size, layer)
         if source.grid == grid:
             return source.value
-        places = self._constant("winograd_sum", (source.grid, sizes(layer), grid), lambda: _tiled(layer, grid, source))
+        places = self._constant("winograd_sum", (source.grid, layer.form, grid), lambda: _tiled(layer, grid, source))
         return self._gather(source.value, places)
 
     def _image(self, layer: BlockedLayer, grid: Grid, tiles: Value) -> Value:
         """An image of the tiles, [N, K, H, W] in blocks."""
         blocks = layer.outputs // layer.block
         places = self._constant(
-            "winograd_image", (sizes(layer), grid), lambda: image_rows(layer.size, blocks, grid, grid.batch).ravel()
+            "winograd_image", (layer.form, grid), lambda: image_rows(layer.size, blocks, grid, grid.batch).ravel()
         )
         image = self._reshape(self._gather(tiles, places), layer.outputs, *layer.size, batch=grid.batch)
         image.type = TensorType(FLOAT, (layer.batch, layer.outputs, *layer.size))
         if layer.batch is None:
             self._batches[image] = self._batch()
         rows = prod(grid.tile) * (layer.outputs // layer.block) * grid.count
-        self._fresh_rows[self._graph(), image] = Rows(tiles, grid, rows)
+        self._fresh_rows[self._graph(), image] = BlockRows(tiles, grid, rows)
         return image
 
-    def _rows_of(self, value: Value, channels: int, size: tuple[int, int], layer: BlockedLayer) -> Rows:
+    def _rows_of(self, value: Value, channels: int, size: tuple[int, int], layer: BlockedLayer) -> BlockRows:
         """The rows of a value: of its tiles if an earlier layer has them, of the image otherwise."""
         key = (self._graph(), value)
         known = self._rows.get(key) or self._fresh_rows.get(key)
         if known is not None and not (known.value.producer is not None and known.value.producer.removed):
             return known
         count = (layer.batch or 1) * channels // layer.block * size[0] * size[1]
-        rows = self._fresh_rows[key] = Rows(self._reshape(value, count, layer.block), None, count)
+        rows = self._fresh_rows[key] = BlockRows(self._reshape(value, count, layer.block), None, count)
         return rows
 
     def _padded(self, rows: Value, layer: BlockedLayer) -> Value:
         """Rows with one of zeros behind them, that pixels beyond the edges are read from."""
         if layer.batch is None:
-            return self._op("Pad", rows, np.array([0, 0, 0, 0, 1, 0], np.int64))
+            return self.rw.op("Pad", rows, np.array([0, 0, 0, 0, 1, 0], np.int64))
         zeros = self._constant("winograd_zeros", layer.block, lambda: np.zeros((1, layer.block), np.float32))
-        return self._op("Concat", rows, zeros, axis=0)
+        return self.rw.op("Concat", rows, zeros, axis=0)
 
     def _bias(self, layer: BlockedLayer, form: Filtering) -> Value | None:
         """The bias for the product, at point 1 of each axis: from there the output transform adds it to all of a tile.
@@ -355,11 +326,13 @@ class BlockedBuilder:
         matrix = self._constant(what, key, lambda: array)
         if not self._open():
             return matrix
-        return self._once((what, key, self._batch()), lambda: self._op("Expand", matrix, self._spread(array, batched)))
+        return self._once((what, key, self._batch()), lambda: self._spread(matrix, array.shape, batched))
 
-    def _spread(self, array: np.ndarray, batched: Value) -> Value:
-        first = self._op("Slice", self._op("Shape", batched), np.array([0], np.int64), np.array([1], np.int64))
-        return self._op("Concat", first, np.array((1, *array.shape), np.int64), axis=0)
+    def _spread(self, matrix: Value, shape: tuple[int, ...], batched: Value) -> Value:
+        """A matrix for each image of an open batch."""
+        first = self.rw.op("Slice", self.rw.op("Shape", batched), np.array([0], np.int64), np.array([1], np.int64))
+        sizes = self.rw.op("Concat", first, np.array((1, *shape), np.int64), axis=0)
+        return self.rw.op("Expand", matrix, sizes)
 
     def _batch(self) -> Value:
         """What stands for the size of an open batch: the value with which a row of layers began."""
@@ -396,20 +369,16 @@ class BlockedBuilder:
         return self._layer.batch is None
 
     def _gather(self, rows: Value, places: Value) -> Value:
-        return self._op("Gather", rows, places, axis=1 if self._open() else 0)
+        return self.rw.op("Gather", rows, places, axis=1 if self._open() else 0)
 
     def _reshape(self, value: Value, *shape: int, batch: int | None = None) -> Value:
         """Reshape; an open batch stays the first axis, a fixed one is an axis of its own where `batch` is given."""
         lead = (0,) if self._open() else () if batch is None else (batch,)
-        return self._op("Reshape", value, np.array((*lead, *shape), np.int64))
+        return self.rw.op("Reshape", value, np.array((*lead, *shape), np.int64))
 
     def _flat(self, value: Value, *shape: int) -> Value:
         """A matrix, one for each image of an open batch."""
         return self._reshape(value, *((1, *shape) if self._open() else shape))
-
-    def _op(self, op_type: str, *inputs: Value | np.ndarray | None, domain: str = "", **attrs: Any) -> Value:
-        result: Value = self.rw.op(op_type, *inputs, domain=domain, **attrs)
-        return result
 
 
 def _transformed(form: Filtering) -> list[tuple[int, int]]:
@@ -417,12 +386,7 @@ def _transformed(form: Filtering) -> list[tuple[int, int]]:
     return [(axis, side) for axis, side in enumerate(form.inputs) if side > 1]
 
 
-def sizes(layer: BlockedLayer) -> tuple[Any, ...]:
-    """What the index tables of a layer depend on, besides the tiles themselves."""
-    return layer.inputs, layer.outputs, layer.sides, layer.source, layer.pads, layer.batch, layer.block, layer.strides
-
-
-def _gathered(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
+def _gathered(layer: BlockedLayer, grid: Grid, source: BlockRows) -> np.ndarray:
     """The rows that tiles of inputs are made of: a * a * C / b * tiles."""
     (tall, broad), (rows, columns) = grid.tile, layer.sides
     pixels = image_rows(layer.source, layer.inputs // layer.block, source.grid, grid.batch)
@@ -437,7 +401,7 @@ def _gathered(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
     return _filled(windows.transpose(2, 3, 1, 0, 4, 5), grid.count)
 
 
-def _tiled(layer: BlockedLayer, grid: Grid, source: Rows) -> np.ndarray:
+def _tiled(layer: BlockedLayer, grid: Grid, source: BlockRows) -> np.ndarray:
     """The rows that tiles of a result are made of: m * m * K / b * tiles."""
     tall, broad = grid.tile
     pixels = image_rows(layer.size, layer.outputs // layer.block, source.grid, grid.batch)
@@ -456,25 +420,25 @@ def _filled(places: np.ndarray, count: int) -> np.ndarray:
 
 def _clip(build: BlockedBuilder, value: Value, parameters: tuple[float, ...]) -> Value:
     low, high = (np.array(limit, np.float32) for limit in parameters)
-    return build._op("Clip", value, low, high)
+    return build.rw.op("Clip", value, low, high)
 
 
 def _leaky(build: BlockedBuilder, value: Value, parameters: tuple[float, ...]) -> Value:
-    return build._op("LeakyRelu", value, alpha=parameters[0])
+    return build.rw.op("LeakyRelu", value, alpha=parameters[0])
 
 
 def _hard_sigmoid(build: BlockedBuilder, value: Value, parameters: tuple[float, ...]) -> Value:
-    return build._op("HardSigmoid", value, alpha=parameters[0], beta=parameters[1])
+    return build.rw.op("HardSigmoid", value, alpha=parameters[0], beta=parameters[1])
 
 
 def _hard_swish(build: BlockedBuilder, value: Value, _: tuple[float, ...]) -> Value:
-    return build._op("Mul", value, build._op("HardSigmoid", value, alpha=1 / 6, beta=0.5))
+    return build.rw.op("Mul", value, build.rw.op("HardSigmoid", value, alpha=1 / 6, beta=0.5))
 
 
 _PLAIN: dict[str, Callable[[BlockedBuilder, Value, tuple[float, ...]], Value]] = {
-    "Relu": lambda build, value, _: build._op("Relu", value),
-    "Sigmoid": lambda build, value, _: build._op("Sigmoid", value),
-    "Tanh": lambda build, value, _: build._op("Tanh", value),
+    "Relu": lambda build, value, _: build.rw.op("Relu", value),
+    "Sigmoid": lambda build, value, _: build.rw.op("Sigmoid", value),
+    "Tanh": lambda build, value, _: build.rw.op("Tanh", value),
     "LeakyRelu": _leaky,
     "Clip": _clip,
     "HardSigmoid": _hard_sigmoid,

@@ -7,26 +7,20 @@ falls once tiles are out of the cache; weights, 4 or 1.8 times as large, come fr
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
-from graphopt.rewrite import Mismatch
 from graphopt.system.machine import Target
-from graphopt.system.tuned import figures
 from graphopt_passes.algorithm.blocked import FUSED, BlockedLayer, Grid
-from graphopt_passes.algorithm.choice import Choice, growth, slower, tables
+from graphopt_passes.algorithm.choice import Choice, slower
 from graphopt_passes.algorithm.transforms import TILES_OF, Filtering
+from graphopt_passes.rates import MachineRates
 
 PASS = "convert_conv_to_winograd"
 
 
-PAIRS = ("weights", "inward", "outward")
-"""Rates of two numbers."""
-
-
 @dataclass(frozen=True, slots=True)
-class BlockedRates:
+class BlockedRates(MachineRates):
     """A machine's speed, per millisecond.
 
     Attributes:
@@ -51,21 +45,30 @@ class BlockedRates:
     stream: float
     start: float
 
-    @classmethod
-    def read(cls, stated: dict[str, Any]) -> BlockedRates | None:
-        """Rates as `asdict` gives them and JSON holds them; None where anything is missing or not positive."""
-        values: dict[str, Any] = {}
-        for field in fields(cls):
-            given, size = stated.get(field.name), 2 if field.name in PAIRS else 1
-            parts = given if isinstance(given, list | tuple) else [given]
-            if len(parts) != size or not all(isinstance(part, int | float) and part > 0 for part in parts):
-                return None
-            values[field.name] = tuple(parts) if size == 2 else given
-        return cls(**values)
+    def direct_time(self, size: Size) -> float:
+        """Milliseconds of the direct convolution."""
+        macs, weights = size.direct_work
+        slow = (_STRIDED if size.strided else 1.0) * (_NARROW_IMAGE if size.size[1] <= _NARROWEST else 1.0)
+        return slow * macs / self.direct + weights / self.weights[0] + self.start
 
-    def stated(self) -> dict[str, Any]:
-        """Rates as JSON holds them."""
-        return asdict(self)
+    def taps_time(self, size: Size) -> float:
+        """Milliseconds of a 1x1 convolution with all taps as channels, from a blocked image to a blocked image."""
+        macs, weights = size.direct_work
+        gathered = 4.0 * prod(size.kernel) * size.inputs * size.batch * prod(size.size)
+        return macs / self.product + weights / self.weights[1] + gathered / self.gather + _PARTS_OF_TAPS * self.start
+
+    def winograd_time(self, size: Size, tile: int) -> float:
+        """Milliseconds with output tiles of `tile`, from a blocked image to a blocked image."""
+        amounts, (inward, outward) = size.work(tile), self.far(size, tile)
+        product = amounts["product"] / self.product + amounts["weights"] / self.weights[1]
+        moved = amounts["gather"] / self.gather + amounts["stream"] / self.stream
+        transforms = amounts["inward"] / self.inward[inward] + amounts["outward"] / self.outward[outward]
+        return product + moved + transforms + _PARTS * self.start
+
+    def far(self, size: Size, tile: int) -> tuple[bool, bool]:
+        """Whether the tiles of inputs and of products are out of the cache."""
+        tiles = 4.0 * size.tiles(tile) * Filtering(tile, size.kernel).area
+        return tiles * size.inputs > self.cache, tiles * size.outputs > self.cache
 
 
 BUILT_IN = BlockedRates(
@@ -98,9 +101,7 @@ _PARTS = 14
 
 def rates_of(target: Target) -> BlockedRates:
     """What was measured on machines of a target, the built-in figures where nothing was."""
-    stated = figures(PASS, target)
-    measured = BlockedRates.read(stated.get("rates", {})) if stated is not None else None
-    return measured or (BUILT_IN if target.block == 16 else NARROW)
+    return (BUILT_IN if target.block == 16 else NARROW).measured(PASS, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,83 +137,55 @@ class Size:
         alone = layer.batch is None or layer.activation not in FUSED
         late = (layer.activation is not None and alone) + (layer.batch is None and layer.residual is not None)
         return cls(
-            layer.inputs,
-            layer.outputs,
-            layer.size,
-            layer.batch or 1,
-            layer.sides,
-            layer.residual is not None,
-            late,
+            layer.inputs, layer.outputs, layer.size, layer.batch or 1, layer.sides, layer.residual is not None, late,
             strided=layer.strides != (1, 1),
-        )
+        )  # fmt: skip
+
+    @property
+    def direct_work(self) -> tuple[float, float]:
+        """Multiply-adds of the direct convolution, and bytes of its weights."""
+        weights = prod(self.kernel) * self.inputs * self.outputs
+        return 1.0 * self.batch * prod(self.size) * weights, 4.0 * weights
+
+    def tiles(self, tile: int) -> int:
+        """How many tiles are computed."""
+        (height, width), (rows, columns) = self.size, Filtering(tile, self.kernel).outputs
+        return Grid((rows, columns), -(-height // rows), -(-width // columns), self.batch).count
+
+    def work(self, tile: int) -> dict[str, float]:
+        """What each kernel does: bytes, of the product multiply-adds and bytes of weights."""
+        form, count = Filtering(tile, self.kernel), self.tiles(tile)
+        (rows, columns), (tall, wide) = form.outputs, form.inputs
+        area, pairs, pixels = form.area, self.inputs * self.outputs, 4.0 * self.batch * prod(self.size)
+        # Each axis reads and writes what there is: of inputs always a tile, of results less with each.
+        inward = 2 * area * ((tall > 1) + (wide > 1))
+        outward = (wide > 1) * tall * (wide + columns) + (tall > 1) * columns * (tall + rows)
+        return {
+            "gather": 4.0 * count * area * self.inputs + pixels * self.outputs * (1 + self.residual),
+            "inward": 4.0 * count * inward * self.inputs,
+            "product": 1.0 * count * area * pairs,
+            "weights": 4.0 * area * pairs,
+            "outward": 4.0 * count * outward * self.outputs,
+            "stream": 2 * pixels * self.inputs + (self.residual + 2 * self.late) * pixels * self.outputs,
+        }
 
 
-def direct_work(size: Size) -> tuple[float, float]:
-    """Multiply-adds of the direct convolution, and bytes of its weights."""
-    weights = prod(size.kernel) * size.inputs * size.outputs
-    return 1.0 * size.batch * size.size[0] * size.size[1] * weights, 4.0 * weights
+def gains(layer: BlockedLayer, rates: BlockedRates) -> list[Choice]:
+    """The algorithms that are expected to be faster than the direct one, the fastest first.
 
-
-def work(size: Size, tile: int) -> dict[str, float]:
-    """What each kernel does: bytes, of the product multiply-adds and bytes of weights."""
-    (height, width), form = size.size, Filtering(tile, size.kernel)
-    (rows, columns), (tall, wide) = form.outputs, form.inputs
-    count = Grid(form.outputs, -(-height // rows), -(-width // columns), size.batch).count
-    area, pairs, pixels = form.area, size.inputs * size.outputs, 4.0 * size.batch * height * width
-    # Each axis reads and writes what there is: of inputs always a tile, of results less with each.
-    inward = 2 * area * ((tall > 1) + (wide > 1))
-    outward = (wide > 1) * tall * (wide + columns) + (tall > 1) * columns * (tall + rows)
-    return {
-        "gather": 4.0 * count * area * size.inputs + pixels * size.outputs * (1 + size.residual),
-        "inward": 4.0 * count * inward * size.inputs,
-        "product": 1.0 * count * area * pairs,
-        "weights": 4.0 * area * pairs,
-        "outward": 4.0 * count * outward * size.outputs,
-        "stream": 2 * pixels * size.inputs + (size.residual + 2 * size.late) * pixels * size.outputs,
-    }
-
-
-def far(size: Size, tile: int, rates: BlockedRates) -> tuple[bool, bool]:
-    """Whether the tiles of inputs and of products are out of the cache."""
-    (height, width), form = size.size, Filtering(tile, size.kernel)
-    rows, columns = form.outputs
-    bytes_of = 4.0 * Grid(form.outputs, -(-height // rows), -(-width // columns), size.batch).count * form.area
-    return bytes_of * size.inputs > rates.cache, bytes_of * size.outputs > rates.cache
-
-
-def direct(size: Size, rates: BlockedRates) -> float:
-    """Time of the direct convolution."""
-    macs, weights = direct_work(size)
-    slow = (_STRIDED if size.strided else 1.0) * (_NARROW_IMAGE if size.size[1] <= _NARROWEST else 1.0)
-    return slow * macs / rates.direct + weights / rates.weights[0] + rates.start
-
-
-def taps(size: Size, rates: BlockedRates) -> float:
-    """Time of a 1x1 convolution with all taps as channels, from a blocked image to a blocked image."""
-    macs, weights = direct_work(size)
-    gathered = 4.0 * prod(size.kernel) * size.inputs * size.batch * prod(size.size)
-    return macs / rates.product + weights / rates.weights[1] + gathered / rates.gather + _PARTS_OF_TAPS * rates.start
-
-
-def winograd(size: Size, tile: int, rates: BlockedRates) -> float:
-    """Time by Winograd's algorithm with output tiles of `tile`, from a blocked image to a blocked image."""
-    amounts, (inward, outward) = work(size, tile), far(size, tile, rates)
-    product = amounts["product"] / rates.product + amounts["weights"] / rates.weights[1]
-    moved = amounts["gather"] / rates.gather + amounts["stream"] / rates.stream
-    transforms = amounts["inward"] / rates.inward[inward] + amounts["outward"] / rates.outward[outward]
-    return product + moved + transforms + _PARTS * rates.start
-
-
-def gains(layer: BlockedLayer, rates: BlockedRates) -> list[Choice] | Mismatch:
-    """The algorithms that are expected to be faster than the direct one, the fastest first."""
+    Raises:
+        Decline: there is none.
+    """
     size = Size.of(layer)
-    base = direct(size, rates)
-    times = {tile: winograd(size, tile, rates) for tile in TILES_OF[size.kernel] if not size.strided}
+    base = rates.direct_time(size)
+    times = {tile: rates.winograd_time(size, tile) for tile in TILES_OF[size.kernel] if not size.strided}
     if layer.batch == 1 and Grid((1, 1), *layer.size, 1).count == prod(layer.size):
-        times[1] = taps(size, rates)
+        times[1] = rates.taps_time(size)
     found = [
-        Choice(tile, base - time, growth(layer, tile), tables(layer, tile))
+        Choice(tile, base - time, layer.growth(tile), layer.tables(tile))
         for tile, time in times.items()
         if time < (MARGIN if tile > 1 else MARGIN_OF_TAPS) * base
     ]
-    return sorted(found, key=lambda choice: -choice.saved) or slower(base, times, size.kernel)
+    if not found:
+        raise slower(base, times, size.kernel)
+    return sorted(found, key=lambda choice: -choice.saved)

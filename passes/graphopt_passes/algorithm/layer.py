@@ -1,36 +1,63 @@
-"""Which convolutions Winograd's algorithm can compute, and their sizes."""
+"""Convolutions that Winograd's algorithm may compute, and their sizes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.rewrite import Mismatch
+from graphopt.operators import Window
 from graphopt_passes.algorithm.transforms import Filtering
+
+L = TypeVar("L", bound="Layer")
 
 KERNEL = 3
 """Height and width of the kernels."""
 
 
-class Geometry:
-    """Sizes of a convolution, whichever form its values have.
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """A convolution, whichever form its values have.
 
     Attributes:
-        kernel: its kernel, [K, C, ...].
+        node: the operator.
+        kernel: its kernel, [K, C, ...], channels of zeros that fill blocks included.
+        batch: images at once; None when that is not fixed.
         source: height and width of its input.
         pads: top, left, bottom, right.
         strides: vertical and horizontal.
     """
 
-    __slots__ = ()
-
+    node: Node
     kernel: np.ndarray
+    batch: int | None
     source: tuple[int, int]
     pads: tuple[int, int, int, int]
     strides: tuple[int, int]
+
+    @property
+    def x(self) -> Value:
+        """What it convolves; another value once the layer in front of it is converted."""
+        return self.node.operand(0)
+
+    @property
+    def weight(self) -> Value:
+        """Its kernel as a value."""
+        return self.node.operand(1)
+
+    @property
+    def bias(self) -> np.ndarray | None:
+        """Its bias, None where it has none.
+
+        Raises:
+            Decline: it is not constant.
+        """
+        value = self.node.input(2)
+        return None if value is None else value.array()
 
     @property
     def outputs(self) -> int:
@@ -60,88 +87,82 @@ class Geometry:
         (height, width), (rows, columns) = self.size, Filtering(tile, self.sides).outputs
         return -(-height // rows), -(-width // columns)
 
+    def biases(self, tile: int) -> int:
+        """How often the bias is written: once for each coefficient of a tile."""
+        return Filtering(tile, self.sides).area
+
+    def growth(self, tile: int) -> int:
+        """Bytes that the weights grow by, and the bias."""
+        repeated = 4 * self.outputs * self.biases(tile) if self.bias is not None and tile > 1 else 0
+        kept = len(self.weight.users) > 1
+        transformed = 4 * Filtering(tile, self.sides).area * self.inputs * self.outputs
+        return transformed + repeated - (0 if kept else self.kernel.nbytes)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layer(Geometry):
-    """A 3x3 convolution of stride 1.
+class PlainLayer(Layer):
+    """A 3x3 convolution of stride 1 in NCHW.
 
     Attributes:
-        node: the `Conv`.
         relu: the `Relu` that alone reads its result.
-        weight: its kernel, as a value.
-        kernel: its kernel, [K, C, 3, 3].
-        bias: its bias, None where it has none.
-        batch: images at once; None when that is not fixed.
-        source: height and width of its input.
-        pads: top, left, bottom, right.
-        strides: of one.
     """
 
-    node: Node
     relu: Node | None
-    weight: Value
-    kernel: np.ndarray
-    bias: np.ndarray | None
-    batch: int | None
-    source: tuple[int, int]
-    pads: tuple[int, int, int, int]
-    strides: tuple[int, int] = (1, 1)
 
-    @property
-    def x(self) -> Value:
-        """What it convolves; another value once the layer in front of it is converted."""
-        value = self.node.inputs[0]
-        assert value is not None
-        return value
+    def biases(self, tile: int) -> int:
+        """Once for each tile of a fixed batch."""
+        rows, columns = self.tiles(tile)
+        return self.batch * rows * columns if self.batch is not None else tile * tile
 
 
-def read_layer(node: Node) -> Layer | Mismatch | None:
-    """The layer that a `Conv` computes; None when it is not 3x3; a `Mismatch` when the algorithm cannot do the same."""
-    x, weight = node.input(0), node.input(1)
-    if x is None or weight is None or weight.shape is None or tuple(weight.shape[2:]) != (KERNEL, KERNEL):
-        return None
+def read_plain(node: Node) -> PlainLayer:
+    """The layer that a `Conv` computes.
+
+    Raises:
+        Decline: without a reason when it is not 3x3, with one when the algorithm cannot do the same.
+    """
+    x, weight = node.operand(0), node.operand(1)
+    if (weight.shape or ())[2:] != (KERNEL, KERNEL):
+        raise Decline
     pads = pads_of(node)
-    if isinstance(pads, Mismatch):
-        return pads
     strides = strides_of(node)
     if strides != (1, 1):
-        return Mismatch("its strides are {}", strides)
+        raise Decline("its strides are {}", strides)
     if weight.dtype != TensorProto.FLOAT:
-        return Mismatch("the element type of {} is not float", weight.name)
-    kernel = weight.const()
-    if kernel is None:
-        return Mismatch("the weight {} is not constant", weight.name)
+        raise Decline("the element type of {} is not float", weight.name)
+    kernel = weight.array()
     if not kernel.size:
-        return Mismatch("{} has no elements", weight.name)
-    found = extents(x)
-    if isinstance(found, Mismatch):
-        return found
-    bias = _bias(node)
-    if isinstance(bias, Mismatch):
-        return bias
-    layer = Layer(node, _relu_after(node), weight, kernel, bias, found[0], found[1:], pads)
+        raise Decline("{} has no elements", weight.name)
+    batch, source = extents(x)
+    return checked(PlainLayer(node, kernel, batch, source, pads, strides, _relu_after(node)))
+
+
+def checked(layer: L) -> L:
+    """A layer whose bias is constant, and whose result has elements.
+
+    Raises:
+        Decline: it is none.
+    """
+    _ = layer.bias
     if min(layer.size) < 1:
-        return Mismatch("its result is empty")
+        raise Decline("its result is empty")
     return layer
 
 
-def pads_of(node: Node, kernel: tuple[int, int] = (KERNEL, KERNEL)) -> tuple[int, int, int, int] | Mismatch:
-    """Top, left, bottom and right pads of a convolution that the algorithm can compute."""
-    dilations = tuple(node.attr("dilations") or (1, 1))
-    if dilations != (1, 1):
-        return Mismatch("its dilations are {}", dilations)
+def pads_of(node: Node, kernel: tuple[int, int] = (KERNEL, KERNEL)) -> tuple[int, int, int, int]:
+    """Top, left, bottom and right pads of a convolution.
+
+    Raises:
+        Decline: the algorithm cannot compute it.
+    """
+    window = Window.of(node, kernel)
+    if window.dilations != (1, 1):
+        raise Decline("its dilations are {}", window.dilations)
     if node.attr("group", 1) != 1:
-        return Mismatch("it has {} groups", node.attr("group"))
-    auto = node.attr("auto_pad", "NOTSET")
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
-        if strides_of(node) != (1, 1):
-            return Mismatch("its pads are {} and its strides {}", auto, strides_of(node))
-        above, left = (side // 2 for side in kernel)
-        return above, left, above, left
-    pads = (0, 0, 0, 0) if auto == "VALID" else tuple(node.attr("pads") or (0, 0, 0, 0))
-    if min(pads) < 0:
-        return Mismatch("its pads {} crop", pads)
-    top, left, bottom, right = pads
+        raise Decline("it has {} groups", node.attr("group"))
+    (top, left), (bottom, right) = window.padding()
+    if min(top, left, bottom, right) < 0:
+        raise Decline("its pads {} crop", (top, left, bottom, right))
     return top, left, bottom, right
 
 
@@ -151,25 +172,21 @@ def strides_of(node: Node) -> tuple[int, int]:
     return down, across
 
 
-def extents(x: Value) -> tuple[int | None, int, int] | Mismatch:
-    """Batch (None when it is not fixed), height and width of an image."""
-    shape = x.shape
-    if shape is None or len(shape) != 4:
-        return Mismatch("the shape of {} is not known", x.name)
+def extents(x: Value) -> tuple[int | None, tuple[int, int]]:
+    """Batch (None when it is not fixed), then height and width of an image.
+
+    Raises:
+        Decline: it is not known to be one, or is empty.
+    """
+    shape = x.dims()
+    if len(shape) != 4:
+        raise Decline("the shape of {} is not known", x.name)
     batch, _, height, width = shape
     if not isinstance(height, int) or not isinstance(width, int):
-        return Mismatch("height and width of {} are not fixed", x.name)
+        raise Decline("height and width of {} are not fixed", x.name)
     if batch == 0:
-        return Mismatch("{} is empty", x.name)
-    return (batch if isinstance(batch, int) else None), height, width
-
-
-def _bias(node: Node) -> np.ndarray | Mismatch | None:
-    value = node.input(2)
-    if value is None:
-        return None
-    bias = value.const()
-    return bias if bias is not None else Mismatch("the bias {} is not constant", value.name)
+        raise Decline("{} is empty", x.name)
+    return (batch if isinstance(batch, int) else None), (height, width)
 
 
 def _relu_after(node: Node) -> Node | None:

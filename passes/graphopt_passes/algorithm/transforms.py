@@ -13,6 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from graphopt.errors import Decline
+
 TILES = (4, 2)
 """The sizes of output tiles for which there are matrices."""
 
@@ -143,11 +145,17 @@ def output_rows(tile: int, kernel: int) -> np.ndarray:
     return np.array(_OUTPUT[tile, kernel], np.float32)
 
 
-def transformed_weight(weight: np.ndarray, tile: int) -> np.ndarray | None:
-    """G g G^T for every channel pair, computed in float64: [a*a, K, C]; None when float32 cannot hold it."""
+def transformed_weight(weight: np.ndarray, tile: int) -> np.ndarray:
+    """G g G^T for every channel pair, computed in float64: [a*a, K, C].
+
+    Raises:
+        Decline: float32 cannot hold it.
+    """
     rows, columns = (np.array(_WEIGHT[tile, side] if side > 1 else ((1,),), np.float64) for side in weight.shape[2:])
     half = np.einsum("ai,kcij->akcj", rows, weight.astype(np.float64), optimize=True)
     full = np.einsum("akcj,bj->abkc", half, columns, optimize=True)
     with np.errstate(over="ignore"):
         narrow = np.ascontiguousarray(full.reshape(-1, *weight.shape[:2]), np.float32)
-    return narrow if np.isfinite(narrow).all() else None
+    if not np.isfinite(narrow).all():
+        raise Decline("the transformed weights leave the range of float32")
+    return narrow

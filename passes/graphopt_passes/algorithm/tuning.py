@@ -20,7 +20,6 @@ from graphopt.pipeline.tuning import Progress
 from graphopt.system.files import scratch
 from graphopt.system.machine import Target, host
 from graphopt.system.sessions import kernel_events, open_session
-from graphopt_passes.algorithm import blocked_cost
 from graphopt_passes.algorithm.blocked_cost import BUILT_IN, PASS, BlockedRates, Size
 from graphopt_passes.algorithm.transforms import TILES
 
@@ -77,7 +76,7 @@ class WinogradTuner:
 
 
 def _model(case: Size, rates: BlockedRates) -> list[float]:
-    return [blocked_cost.direct(case, rates), *(blocked_cost.winograd(case, tile, rates) for tile in TILES)]
+    return [rates.direct_time(case), *(rates.winograd_time(case, tile) for tile in TILES)]
 
 
 # ---------------------------------------------------------------------- measuring
@@ -154,16 +153,14 @@ def fit(cases: tuple[Size, ...], taken: dict[int, list[Times]]) -> BlockedRates:
         cases: what was measured.
         taken: the times, in the order of the cases, direct (0) and by tile size.
     """
-    straight = [blocked_cost.direct_work(case) for case in cases]
+    straight = [case.direct_work for case in cases]
     direct = _two(straight, [times["product"] for times in taken[0]], (BUILT_IN.direct, BUILT_IN.weights[0]))
-    work = [
-        (case, tile, blocked_cost.work(case, tile), taken[tile][at]) for tile in TILES for at, case in enumerate(cases)
-    ]
+    work = [(case, tile, case.work(tile), taken[tile][at]) for tile in TILES for at, case in enumerate(cases)]
     pairs = [(amounts["product"], amounts["weights"]) for _, _, amounts, _ in work]
     product = _two(pairs, [times["product"] for *_, times in work], (BUILT_IN.product, BUILT_IN.weights[1]))
     speeds: dict[tuple[str, bool], list[float]] = {}
     for case, tile, amounts, times in work:
-        inward, outward = blocked_cost.far(case, tile, BUILT_IN)
+        inward, outward = BUILT_IN.far(case, tile)
         for kind, distant in (("inward", inward), ("outward", outward), ("gather", False), ("stream", False)):
             if times[kind] > 0:
                 speeds.setdefault((kind, distant), []).append(amounts[kind] / times[kind])

@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from graphopt.errors import UsageError
-from graphopt.ir import Graph, Model
-from graphopt.rewrite import GraphPass, Level, Mismatch, Numerics, Rewriter
+from graphopt.errors import Decline, UsageError
+from graphopt.ir import Model, Node
+from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 from graphopt.system.machine import METADATA_KEY as METADATA
 from graphopt.system.machine import Target, host
 from graphopt_passes.algorithm import blocked_cost
-from graphopt_passes.algorithm.blocked import DOMAIN, FUSED, BlockedBuilder, BlockedLayer, read_blocked, sizes
+from graphopt_passes.algorithm.blocked import DOMAIN, FUSED, BlockedBuilder, BlockedLayer, read_blocked
 from graphopt_passes.algorithm.blocked_cost import BlockedRates
-from graphopt_passes.algorithm.choice import Choice, growth
-from graphopt_passes.algorithm.cost import RATES, Rates, gains
-from graphopt_passes.algorithm.emit import Builder
-from graphopt_passes.algorithm.layer import Layer, read_layer
+from graphopt_passes.algorithm.choice import Choice
+from graphopt_passes.algorithm.layer import PlainLayer, read_plain
+from graphopt_passes.algorithm.plain import PlainBuilder
+from graphopt_passes.algorithm.plain_cost import RATES, PlainRates, gains
 from graphopt_passes.algorithm.transforms import TILES
 
 METADATA_KEY = "graphopt.winograd"
@@ -30,8 +30,8 @@ GROWTH_KEY = "graphopt.winograd_growth"
 """Bytes that earlier runs of the pass have added to the model, in its `metadata_props`."""
 
 
-AnyLayer = Layer | BlockedLayer
-Ask = Callable[[AnyLayer], list[Choice] | Mismatch]
+AnyLayer = PlainLayer | BlockedLayer
+Ask = Callable[[AnyLayer], list[Choice]]
 
 
 class ConvertConvToWinograd(GraphPass):
@@ -48,8 +48,8 @@ class ConvertConvToWinograd(GraphPass):
     `Options(extra={"convert_conv_to_winograd": {...}})` takes `"force"`, a tile size (4 or 2) for every layer that can,
     whatever the cost model and the budget say; for blocked layers `"blocked_rates"`, `BlockedRates` in place of what
     `graphopt tune` measured here or of the built-in ones; for those in NCHW `"plain": True` for standard operators
-    only, and `"rates"`, the machine that the cost model is for (`zen4`, `xeon`, or `Rates` of its own); without it a
-    layer must gain on all machines that were measured. A model may ask for a tile size, or `off`, by
+    only, and `"rates"`, the machine that the cost model is for (`zen4`, `xeon`, or `PlainRates` of its own); without it
+    a layer must gain on all machines that were measured. A model may ask for a tile size, or `off`, by
     `graphopt.winograd` in its metadata.
 
     Rounding errors are larger than those of the direct convolution, and a NaN or an infinity in the input spreads to
@@ -57,10 +57,10 @@ class ConvertConvToWinograd(GraphPass):
     """
 
     name = "convert_conv_to_winograd"
+    ops = ("Conv", f"{DOMAIN}::Conv")
     level = Level.ALL
     numerics = Numerics.FAST
     opsets = "7-"
-    peers: ClassVar[dict[str, str]] = {}
     tuner: ClassVar[str] = "graphopt_passes.algorithm.tuning:WinogradTuner"
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
@@ -73,11 +73,11 @@ class ConvertConvToWinograd(GraphPass):
                 rw.decline("it is switched off", node=layer.node)
             return
         if force is not None:
-            chosen = [(layer, Choice(force, 0.0, growth(layer, force))) for layer in layers]
+            chosen = [(layer, Choice(force, 0.0, layer.growth(force))) for layer in layers]
         else:
             chosen = self._choose(model, layers, _offers(settings, rw), rw)
         earlier = _grown(model) - _bytes(model)
-        plain = Builder(rw, self.name, bool(settings.get("plain")))
+        plain = PlainBuilder(rw, self.name, bool(settings.get("plain")))
         blocked = BlockedBuilder(rw, self.name)
         converted = False
         for layer, choice in chosen:
@@ -85,36 +85,21 @@ class ConvertConvToWinograd(GraphPass):
                 break
             with rw.attempt(layer.node):
                 if isinstance(layer, BlockedLayer):
-                    outcome = blocked.build(layer, choice.tile)
+                    blocked.build(layer, choice.tile)
                 else:
-                    outcome = plain.build(layer, choice.tile)
-                converted |= bool(outcome)
-                if isinstance(outcome, Mismatch):
-                    rw.decline("{}", outcome, node=layer.node)
+                    plain.build(layer, choice.tile)
+                converted = True
         if converted:
             rw.set_metadata(GROWTH_KEY, str(max(earlier + _bytes(model), 0)))
-
-    def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Nothing: the budget is the model's, so `run_model` looks at all graphs at once."""
 
     def _layers(self, model: Model, rw: Rewriter) -> list[AnyLayer]:
         found: list[AnyLayer] = []
         block = _block(model)
         for graph in model.graphs():
             for node in graph:
-                layer: AnyLayer | Mismatch | None = None
-                if node.op == "Conv":
-                    layer = read_layer(node)
-                elif block and node.op == f"{DOMAIN}::Conv":
-                    layer = read_blocked(node, block)
-                if isinstance(layer, AnyLayer) and graph.in_function:
-                    layer = Mismatch("it is inside of a function")
-                if isinstance(layer, AnyLayer) and model.opset("") < _ALL_OPERATORS and not _is_simple(layer):
-                    layer = Mismatch("DepthToSpace, Pad or Clip of opset {} is needed", _ALL_OPERATORS)
-                if isinstance(layer, Mismatch):
-                    rw.decline("{}", layer, node=node)
-                elif layer is not None:
-                    found.append(layer)
+                if node.op == "Conv" or (block and node.op == f"{DOMAIN}::Conv"):
+                    with rw.attempt(node):
+                        found.append(_layer(node, block))
         return found
 
     def _choose(self, model: Model, layers: list[AnyLayer], ask: Ask, rw: Rewriter) -> list[tuple[AnyLayer, Choice]]:
@@ -123,17 +108,14 @@ class ConvertConvToWinograd(GraphPass):
         left = (rw.options.max_weight_growth - 1) * (_bytes(model) - grown) - grown
         offers = []
         for layer in layers:
-            answer = ask(layer)
-            if isinstance(answer, Mismatch):
-                rw.decline("{}", answer, node=layer.node)
-            else:
-                offers.append((layer, answer))
+            with rw.attempt(layer.node):
+                offers.append((layer, ask(layer)))
         chosen: dict[AnyLayer, Choice] = {}
         paid: Counter[tuple[Any, ...]] = Counter()
 
         def bytes_of(layer: AnyLayer, choice: Choice) -> int:
             # Two layers pay for tables, and the rest share: those that read an image, and those that read tiles.
-            shared = isinstance(layer, BlockedLayer) and paid[sizes(layer), choice.tile] >= 2
+            shared = isinstance(layer, BlockedLayer) and paid[layer.form, choice.tile] >= 2
             return choice.growth + (0 if shared else choice.tables)
 
         for layer, choices in sorted(offers, key=lambda offer: -_worth(offer[1][0])):
@@ -145,14 +127,28 @@ class ConvertConvToWinograd(GraphPass):
                 continue
             left -= bytes_of(layer, choice)
             if isinstance(layer, BlockedLayer):
-                paid[sizes(layer), choice.tile] += 1
+                paid[layer.form, choice.tile] += 1
             chosen[layer] = choice
         return [(layer, chosen[layer]) for layer, _ in offers if layer in chosen]
 
 
+def _layer(node: Node, block: int) -> AnyLayer:
+    """What a convolution, blocked or not, computes.
+
+    Raises:
+        Decline: the algorithm cannot do the same there.
+    """
+    layer: AnyLayer = read_blocked(node, block) if node.domain else read_plain(node)
+    if node.graph.in_function:
+        raise Decline("it is inside of a function")
+    if node.graph.model.opset("") < _ALL_OPERATORS and not _is_simple(layer):
+        raise Decline("DepthToSpace, Pad or Clip of opset {} is needed", _ALL_OPERATORS)
+    return layer
+
+
 def _is_simple(layer: AnyLayer) -> bool:
     """Whether a layer is written in operators that are the same in all opsets."""
-    if isinstance(layer, Layer):
+    if isinstance(layer, PlainLayer):
         return False
     return layer.batch is not None and (layer.activation is None or layer.activation in FUSED)
 
@@ -189,7 +185,7 @@ def _offers(settings: dict[str, Any], rw: Rewriter) -> Ask:
         raise UsageError(f"blocked_rates are {given!r}: expected BlockedRates")
     blocked = given or blocked_cost.rates_of(target)
 
-    def ask(layer: AnyLayer) -> list[Choice] | Mismatch:
+    def ask(layer: AnyLayer) -> list[Choice]:
         if isinstance(layer, BlockedLayer):
             return blocked_cost.gains(layer, blocked)
         return gains(layer, machines)
@@ -197,10 +193,10 @@ def _offers(settings: dict[str, Any], rw: Rewriter) -> Ask:
     return ask
 
 
-def _machines(settings: dict[str, Any]) -> list[Rates]:
+def _machines(settings: dict[str, Any]) -> list[PlainRates]:
     """The machines on which a layer must gain: all that were measured unless `rates` names one or gives its own."""
     asked = settings.get("rates")
-    if isinstance(asked, Rates):
+    if isinstance(asked, PlainRates):
         return [asked]
     if asked is None:
         return list(RATES.values())

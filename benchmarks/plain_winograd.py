@@ -1,4 +1,4 @@
-"""Measures layers of 3x3 convolutions on this machine: `python -m graphopt_passes.algorithm.measure 64x64x56 ...`.
+"""Measures layers of 3x3 convolutions on this machine: `python -m benchmarks.plain_winograd 64x64x56 ...`.
 
 Each argument is CxKxH, input channels, output channels, height and width. Every line gives the median milliseconds of
 a convolution with `Relu` at batch 1 on one thread, direct and by both algorithms, in turn so that other work on the

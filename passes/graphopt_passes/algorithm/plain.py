@@ -1,22 +1,21 @@
-"""The operators that compute a convolution by Winograd's algorithm."""
+"""Convolutions in NCHW by Winograd's algorithm: the operators that compute them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from graphopt.ir import Graph, Value
-from graphopt.rewrite import Mismatch, Outcome, Rewriter
-from graphopt_passes.algorithm.layer import Layer
+from graphopt.rewrite import Fired, Rewriter
+from graphopt_passes.algorithm.layer import PlainLayer
 from graphopt_passes.algorithm.transforms import input_filters, output_matrix, transformed_weight
 
 _Key = tuple[Graph, object, int]
 
 
 @dataclass(slots=True)
-class Builder:
+class PlainBuilder:
     """Builds layers, and makes what several of them need once for each graph.
 
     Attributes:
@@ -32,20 +31,18 @@ class Builder:
     shared: dict[_Key, Value] = field(default_factory=dict)
     _fresh: dict[_Key, Value] = field(default_factory=dict)
 
-    def build(self, layer: Layer, tile: int) -> Outcome:
+    def build(self, layer: PlainLayer, tile: int) -> Fired:
         """Compute a layer with output tiles of `tile` in place of its `Conv`, and the `Relu` after it."""
         rw = self.rw
         rw.begin(self.rule, layer.node)
         self._fresh = {}
         weight = transformed_weight(layer.kernel, tile)
-        if weight is None:
-            return Mismatch("the transformed weights leave the range of float32")
         result = self._edges(layer, tile, self._tiles_out(layer, tile, weight))
-        outcome = rw.replace(layer.relu or layer.node, [result], detail=f"F({tile}x{tile},3x3)")
+        fired = rw.replace(layer.relu or layer.node, [result], detail=f"F({tile}x{tile},3x3)")
         self.shared.update(self._fresh)
-        return outcome
+        return fired
 
-    def _tiles_in(self, layer: Layer, tile: int) -> Value:
+    def _tiles_in(self, layer: PlainLayer, tile: int) -> Value:
         """The input transform: every channel is an image of its own, [N*C, a*a, rows, columns]."""
         height, width = layer.source
         rows, columns = layer.tiles(tile)
@@ -55,9 +52,9 @@ class Builder:
         images = self._reshape(layer.x, batch, 1, height, width)
         filters = self._constant(layer, "winograd_input", tile, input_filters(tile))
         pads, size = [top, left, below, right], tile + 2
-        return self._op("Conv", images, filters, kernel_shape=[size, size], strides=[tile, tile], pads=pads)
+        return self.rw.op("Conv", images, filters, kernel_shape=[size, size], strides=[tile, tile], pads=pads)
 
-    def _tiles_out(self, layer: Layer, tile: int, weight: np.ndarray) -> Value:
+    def _tiles_out(self, layer: PlainLayer, tile: int, weight: np.ndarray) -> Value:
         """Products and output transform; the images of a batch share the axis of tiles: [N, m*m*K, rows, columns]."""
         area, wide = (tile + 2) ** 2, tile * tile * layer.outputs
         rows, columns = layer.tiles(tile)
@@ -66,12 +63,12 @@ class Builder:
         seen = self._tiles_in(layer, tile)
         if batch == 1:
             split = self._reshape(seen, layer.inputs, area, tiles)
-            moved = self._op("Transpose", split, perm=[1, 0, 2])
+            moved = self.rw.op("Transpose", split, perm=[1, 0, 2])
         else:
             split = self._reshape(seen, batch, layer.inputs, area, tiles)
-            turned = self._op("Transpose", split, perm=[2, 1, 0, 3])
+            turned = self.rw.op("Transpose", split, perm=[2, 1, 0, 3])
             moved = self._reshape(turned, area, layer.inputs, max(batch * tiles, -1))
-        product = self._op("MatMul", self._constant(layer, layer.weight, tile, weight), moved)
+        product = self.rw.op("MatMul", self._constant(layer, layer.weight, tile, weight), moved)
         flat = self._reshape(product, area, max(layer.outputs * batch * tiles, -1))
         if batch == -1:
             return self._open_result(layer, tile, flat)
@@ -80,48 +77,48 @@ class Builder:
         )
         if batch > 1:
             parts = self._reshape(result, wide, batch, tiles)
-            result = self._op("Transpose", parts, perm=[1, 0, 2])
+            result = self.rw.op("Transpose", parts, perm=[1, 0, 2])
         return self._reshape(result, batch, wide, rows, columns)
 
-    def _open_result(self, layer: Layer, tile: int, flat: Value) -> Value:
+    def _open_result(self, layer: PlainLayer, tile: int, flat: Value) -> Value:
         """For a batch that is not fixed: the bias cannot be spread over it in advance, and comes after."""
         wide = tile * tile * layer.outputs
         rows, columns = layer.tiles(tile)
         late = layer.bias is not None and layer.relu is not None
         result = self._transformed(layer, tile, flat, None, layer.relu is not None and not late)
         parts = self._reshape(result, wide, -1, rows * columns)
-        turned = self._op("Transpose", parts, perm=[1, 0, 2])
+        turned = self.rw.op("Transpose", parts, perm=[1, 0, 2])
         image = self._reshape(turned, -1, wide, rows, columns)
         bias = self._bias(layer, tile * tile, 1, (-1, 1, 1))
-        image = self._op("Add", image, bias) if bias is not None else image
-        return self._op("Relu", image) if late else image
+        image = self.rw.op("Add", image, bias) if bias is not None else image
+        return self.rw.op("Relu", image) if late else image
 
-    def _transformed(self, layer: Layer, tile: int, flat: Value, bias: Value | None, relu: bool) -> Value:
+    def _transformed(self, layer: PlainLayer, tile: int, flat: Value, bias: Value | None, relu: bool) -> Value:
         """The output transform with bias and activation: [m*m, K*N*tiles]."""
         matrix = self._constant(layer, "winograd_output", tile, output_matrix(tile))
         if relu and not self.plain:
-            return self._op("FusedGemm", matrix, flat, bias, domain="com.microsoft", activation="Relu")
-        result = self._op("Gemm", matrix, flat, bias)
-        return self._op("Relu", result) if relu else result
+            return self.rw.op("FusedGemm", matrix, flat, bias, domain="com.microsoft", activation="Relu")
+        result = self.rw.op("Gemm", matrix, flat, bias)
+        return self.rw.op("Relu", result) if relu else result
 
-    def _edges(self, layer: Layer, tile: int, tiles: Value) -> Value:
+    def _edges(self, layer: PlainLayer, tile: int, tiles: Value) -> Value:
         """Tiles to an image, without what lies beyond its edges."""
-        image = self._op("DepthToSpace", tiles, blocksize=tile, mode="DCR")
+        image = self.rw.op("DepthToSpace", tiles, blocksize=tile, mode="DCR")
         (height, width), (rows, columns) = layer.size, layer.tiles(tile)
         axes = [axis for axis, ragged in ((2, rows * tile > height), (3, columns * tile > width)) if ragged]
         if not axes:
             return image
         starts, ends = np.zeros(len(axes), np.int64), np.array([(height, width)[axis - 2] for axis in axes], np.int64)
-        return self._op("Slice", image, starts, ends, np.array(axes, np.int64))
+        return self.rw.op("Slice", image, starts, ends, np.array(axes, np.int64))
 
-    def _bias(self, layer: Layer, outer: int, inner: int, shape: tuple[int, ...]) -> Value | None:
+    def _bias(self, layer: PlainLayer, outer: int, inner: int, shape: tuple[int, ...]) -> Value | None:
         """The bias, each number `inner` times, all of that `outer` times."""
         if layer.bias is None:
             return None
         spread = np.tile(np.repeat(layer.bias.astype(np.float32), inner), outer).reshape(shape)
         return self.rw.constant(spread, like=layer.node.input(2))
 
-    def _constant(self, layer: Layer, what: Value | str, tile: int, array: np.ndarray) -> Value:
+    def _constant(self, layer: PlainLayer, what: Value | str, tile: int, array: np.ndarray) -> Value:
         """A constant that the layers of a graph share."""
         key = (layer.node.graph, what, tile)
         value = self.shared.get(key) or self._fresh.get(key)
@@ -131,8 +128,4 @@ class Builder:
         return value
 
     def _reshape(self, value: Value, *shape: int) -> Value:
-        return self._op("Reshape", value, np.array(shape, np.int64))
-
-    def _op(self, op_type: str, *inputs: Value | np.ndarray | None, domain: str = "", **attrs: Any) -> Value:
-        result: Value = self.rw.op(op_type, *inputs, domain=domain, **attrs)
-        return result
+        return self.rw.op("Reshape", value, np.array(shape, np.int64))

@@ -1,0 +1,212 @@
+"""How far below the machine ONNX Runtime's operators run, and what their other forms gain.
+
+Each operator is a model of its own, on one thread with the runtime's optimizations off. Its limit is the time in which
+the machine copies the bytes that it reads and writes, or multiplies what it multiplies at the rate of a large matrix
+product, or starts a kernel. Where a pass of `algorithm` writes another form, that runs in turn with the operator. The
+least times count: other work on the machine only adds to them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from math import log2
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+import numpy as np
+import onnx
+
+from benchmarks import results
+from benchmarks.atlas_cases import Case, cases
+from benchmarks.table import grid
+from graphopt import PassManager
+from graphopt.pipeline import registry
+from graphopt.system.sessions import open_session
+
+PAGE = results.HERE.parent / "docs" / "atlas.md"
+BEGIN, END = "<!-- figures of `python -m benchmarks atlas` -->", "<!-- end of figures -->"
+_SLOW = 3.0
+"""So many times below the limit is a candidate."""
+
+_LONGEST = 60
+_START = 1.5
+"""Microseconds that a kernel takes at least."""
+
+Row = dict[str, Any]
+
+
+def run(*, fresh: bool = False, seconds: float = 0.15) -> None:
+    """Measure what there are no results of yet, and write the page; results are kept as they come."""
+    earlier = [] if fresh else (results.load("atlas") or {"data": []})["data"]
+    rows: dict[str, Row] = {row["case"]: row for row in earlier}
+    machine = Machine()
+    wanted = list(cases())
+    for case in wanted:
+        if str(case) not in rows:
+            rows[str(case)] = measure(case, machine, seconds)
+            print(_line(rows[str(case)]), flush=True)
+    results.save("atlas", [rows[str(case)] for case in wanted])
+    write()
+
+
+class Machine:
+    """The rates that limits are taken from, measured when they are first asked for."""
+
+    def __init__(self) -> None:
+        self._copies: dict[int, float] = {}
+        one = np.random.default_rng(0).standard_normal((512, 512), np.float32)
+        self.product = 512**3 / _least(lambda: one @ one, 0.3)
+        relu = onnx.parser.parse_model(
+            '<ir_version: 9, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) { y = Relu (x) }'
+        )
+        session, feed = open_session(relu), {"x": np.ones(1, np.float32)}
+        self.empty = _least(lambda: session.run(None, feed), 0.2)
+
+    def copy(self, size: int) -> float:
+        """Microseconds to copy so many bytes, half of them read and half written."""
+        step = max(round(2 * log2(max(size, 2))), 24)
+        if step not in self._copies:
+            source = np.ones(int(2 ** (step / 2)) // 8, np.float32)
+            target = np.empty_like(source)
+            self._copies[step] = _least(lambda: np.copyto(target, source), 0.05) / (2 * source.nbytes)
+        return self._copies[step] * size
+
+    def limit(self, case: Case, feed: dict[str, np.ndarray], outputs: list[np.ndarray]) -> float:
+        """Microseconds that a case takes at least."""
+        size = sum(array.nbytes for array in (*feed.values(), *outputs))
+        size += sum(onnx.numpy_helper.to_array(tensor).nbytes for tensor in case.model.graph.initializer)
+        return max(self.copy(size), case.multiplications() / self.product, _START)
+
+
+def _least(action: Any, seconds: float) -> float:
+    """The least microseconds of an action."""
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        action()
+        best = min(best, time.perf_counter() - start)
+    return best * 1e6
+
+
+def measure(case: Case, machine: Machine, seconds: float) -> Row:
+    """One case: its time, its limit, and what other form there is."""
+    row: Row = {"operator": case.operator, "case": str(case)}
+    try:
+        feed = case.feed()
+        session = open_session(case.model)
+        outputs = session.run(None, feed)
+    except Exception as error:  # of whatever kind the runtime raises
+        return {**row, "failed": str(error).splitlines()[0][:100]}
+    result = PassManager("extended", numerics="fast", explain=True).run(case.model)
+    names = [name for name in result.hits if _is_form(name)]
+    sessions = [session, *([open_session(result.model)] if names else [])]
+    times = _in_turn(sessions, feed, seconds)
+    row |= {"us": times[0] - machine.empty + _START, "limit": machine.limit(case, feed, outputs)}
+    if names:
+        ratio = times[0] / times[1]
+        row |= {"passes": names, "us_then": times[1] - machine.empty + _START, "ratio": ratio}
+    else:
+        row["reasons"] = [f"{miss.rule}: {miss.reason}" for miss in result.near_misses if _is_form(miss.rule)]
+    return row
+
+
+def _is_form(name: str) -> bool:
+    """Whether a pass writes other forms of operators."""
+    rule = registry().rule_class(name)
+    return rule.__module__.startswith("graphopt_passes.algorithm.")
+
+
+def _in_turn(sessions: list[Any], feed: dict[str, np.ndarray], seconds: float) -> list[float]:
+    """The least microseconds of each session; each runs once untimed before it is timed."""
+    best, end, rounds = [float("inf")] * len(sessions), time.perf_counter() + seconds, 0
+    while rounds < 4 or time.perf_counter() < end:
+        for at, session in enumerate(sessions):
+            session.run(None, feed)
+            start = time.perf_counter()
+            session.run(None, feed)
+            best[at] = min(best[at], time.perf_counter() - start)
+        rounds += 1
+    return [each * 1e6 for each in best]
+
+
+def below(row: Row) -> float:
+    """How many times below the limit a case runs."""
+    return float(row["us"] / row["limit"])
+
+
+def _line(row: Row) -> str:
+    if "failed" in row:
+        return f"{row['case']}: {row['failed']}"
+    gain = f", {' '.join(row['passes'])}: {row['ratio']:.2f} times as fast" if "ratio" in row else ""
+    return f"{row['case']}: {row['us']:.0f} us, limit {row['limit']:.0f}{gain}"
+
+
+def write(page: Path = PAGE) -> None:
+    """Write the figures into the page."""
+    stored = results.load("atlas")
+    assert stored is not None, "nothing was measured yet"
+    rows = [row for row in stored["data"] if "us" in row]
+    before, _, rest = page.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    text = "\n\n".join((_summary(rows, stored["machine"]), _gains(rows), _worst(rows)))
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
+def _summary(rows: list[Row], machine: dict[str, Any]) -> str:
+    slow = [row for row in rows if below(row) > _SLOW]
+    helped = [row for row in slow if "ratio" in row]
+    versions = machine["packages"]
+    return (
+        f"Measured on {machine['day']}: {machine['processor']}, one thread, onnxruntime {versions['onnxruntime']}. "
+        f"{len({row['operator'] for row in rows})} operators in {len(rows)} cases; {len(slow)} cases run more than "
+        f"{_SLOW:g} times below the machine, {len(helped)} of these have another form."
+    )
+
+
+def _gains(rows: list[Row]) -> str:
+    by_pass: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if len(row.get("passes", ())) == 1:  # of several, nobody knows which it was
+            by_pass[row["passes"][0]].append(row["ratio"])
+    table = [
+        [f"[{name}](passes/{name}.md)", str(registry().rule_class(name).numerics), str(len(found)), *_spread(found)]
+        for name, found in sorted(by_pass.items(), key=lambda item: -geometric_mean(item[1]))
+    ]
+    titles = ["pass", "numerics", "cases", "least", "median", "most"]
+    return "### What each pass gains where it fires alone\n\n" + grid(titles, table)
+
+
+def _spread(found: list[float]) -> list[str]:
+    return [f"{value:.2f}" for value in (min(found), median(found), max(found))]
+
+
+def _worst(rows: list[Row]) -> str:
+    slow = sorted((row for row in rows if below(row) > _SLOW), key=below, reverse=True)
+    table = []
+    for row in slow:
+        answer = f"{', '.join(row['passes'])}: {row['ratio']:.2f}" if "ratio" in row else _reason(row)
+        name = row["case"] if len(row["case"]) < _LONGEST else f"{row['case'][:_LONGEST]}..."
+        table.append(
+            (row["operator"], f"`{name}`", f"{row['us']:.0f}", f"{row['limit']:.0f}", f"{below(row):.0f}", answer)
+        )
+    titles = ("operator", "case", "us", "limit", "times below", "other form, times as fast")
+    return "### What runs far below the machine\n\n" + grid(titles, table)
+
+
+def _reason(row: Row) -> str:
+    found = row.get("reasons") or []
+    return found[0].partition(": ")[2] if found else REASONS.get(row["operator"], "none is known")
+
+
+_FUNCTION = "a function for each element, and no operator computes it otherwise"
+REASONS = {
+    **dict.fromkeys(("Atan", "Cos", "Log", "Sin", "Tan", "Mod", "Sign", "Shrink"), _FUNCTION),
+    "Pad": "slices, gathers and products are slower",
+    "ConvTranspose": "in blocks at level all; phases and shuffles in NCHW are slower",
+    "Conv": "in blocks at level all",
+    "Transpose": "two moves are faster, but every optimizer joins two Transpose",
+    "InstanceNormalization": "every other form is slower",
+}
+"""Why operators have no other form."""

@@ -1,0 +1,117 @@
+"""Activations whose kernels call a general function for each element."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.match import Either, Match, OpBuilder, Pattern, Product, Var
+from graphopt.match.factors import close
+from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
+from graphopt_passes.algorithm.work import Weighed, size_of
+
+_FLAT = 20.0
+"""Above it the hyperbolic tangent of `Softplus` is 1 in float32."""
+
+
+class ConvertMishToExp(Weighed, PatternRule):
+    """Compute `Mish`, `x * tanh(log(1 + exp(x)))`, by one `Exp`.
+
+    With `n = exp(x) * (exp(x) + 2)` it is `x * n / (n + 2)`. The kernel of `Softplus`, and that of `Mish`, calls a
+    logarithm for each element.
+    """
+
+    name = "convert_mish_to_exp"
+    opsets = "8-"
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """Written out, or the operator of opset 18."""
+        x = Var("x", dtype=TensorProto.FLOAT)
+        return Either(op.Mul(x, op.Tanh(op.Softplus(x))), op.Mish(x))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """Large operands are held where their power is finite and the quotient is 1."""
+        size = size_of(m.x)
+        self.weigh(rw, {"kernel": 1, "softplus": size}, {"kernel": 6, "element": 6 * size})
+        power = rw.op("Exp", rw.op("Min", m.x, np.array(_FLAT, np.float32)))
+        two = np.array(2, np.float32)
+        above = rw.op("Mul", power, rw.op("Add", power, two))
+        return rw.op("Mul", m.x, rw.op("Div", above, rw.op("Add", above, two)))
+
+
+class ConvertSoftplusToLog(Weighed, OpRule):
+    """Compute `Softplus` by `Exp` and `Log` as operators of their own, which work on many elements at a time.
+
+    With `u = exp(-|x|)` and `w = 1 + u` it is `max(x, 0) + log(w) - ((w - 1) - u) / w`, where the quotient makes up for
+    what rounding took from `u`.
+    """
+
+    name = "convert_softplus_to_log"
+    ops = ("Softplus",)
+    numerics = Numerics.ROUNDING
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Eleven passes in place of one."""
+        x, result = node.operand(0), node.result
+        if x.dtype != TensorProto.FLOAT:
+            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        if result.one_use and next(iter(result.users)).op == "Tanh":
+            raise Decline("{} may be part of Mish", result.name)
+        one = np.array(1, np.float32)
+        size = size_of(x)
+        self.weigh(rw, {"kernel": 1, "softplus": size}, {"kernel": 10, "element": 9 * size, "log": size})
+        small = rw.op("Exp", rw.op("Neg", rw.op("Abs", x)))
+        total = rw.op("Add", small, one)
+        lost = rw.op("Div", rw.op("Sub", rw.op("Sub", total, one), small), total)
+        return rw.replace(node, [rw.op("Add", rw.op("Relu", x), rw.op("Sub", rw.op("Log", total), lost))])
+
+
+class ConvertEluToExp(Weighed, OpRule):
+    """Compute `Elu`, and `Celu` with an alpha of 1, as the larger one of `x` and `alpha * (exp(min(x, 0)) - 1)`.
+
+    Below zero the curve is above its tangent for an alpha of at most 1.
+    """
+
+    name = "convert_elu_to_exp"
+    ops = ("Celu", "Elu")
+    opsets = "8-"
+    numerics = Numerics.ROUNDING
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Four passes, or five with a factor."""
+        x, alpha = node.operand(0), float(node.attr("alpha", 1.0))
+        if x.dtype != TensorProto.FLOAT:
+            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        if not 0 < alpha <= 1 or (node.op == "Celu" and alpha != 1):
+            raise Decline("with an alpha of {} the curve crosses its tangent", alpha)
+        size = size_of(x)
+        passes = 4 if alpha == 1 else 5
+        self.weigh(rw, {"kernel": 1, node.op.lower(): size}, {"kernel": passes, "element": passes * size})
+        power = rw.op("Exp", rw.op("Min", x, np.array(0, np.float32)))
+        below = rw.op("Sub", power, np.array(1, np.float32))
+        scaled = below if alpha == 1 else rw.op("Mul", below, np.array(alpha, np.float32))
+        return rw.replace(node, [rw.op("Max", x, scaled)])
+
+
+class FuseClipIntoHardSigmoid(Weighed, PatternRule):
+    """Recognize `x * clip(x + 3, 0, 6) / 6` as a product with `HardSigmoid`."""
+
+    name = "fuse_clip_into_hard_sigmoid"
+    opsets = "11-"
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """The factors in any order, the quotient where it is."""
+        x = Var("x", dtype=TensorProto.FLOAT)
+        return Product(x, op.Clip(op.Add(x, 3.0), 0.0, 6.0), scale="scale")
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """Two passes in place of four."""
+        if not close(m.scale, 1 / 6):
+            raise Decline
+        size = size_of(m.x)
+        self.weigh(rw, {"kernel": 4, "element": 4 * size}, {"kernel": 2, "element": 2 * size})
+        return rw.op("Mul", m.x, rw.op("HardSigmoid", m.x, alpha=1 / 6, beta=0.5))

@@ -1,0 +1,227 @@
+"""Convolutions of quantized images with channels last, whose kernels want channels in fours, sixteens and all together.
+
+What is added are channels that hold the zero point of the image, and weights that hold theirs: the sums stay the same.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.system.machine import host
+from graphopt_passes.algorithm.work import Weighed, Work, count, price, rates_of
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, X86
+
+_FOUR = 4
+_LANES = 16
+_LARGEST_WINDOW = 49
+"""Above that the kernel takes three channels as fast as four."""
+_FEWEST_CHANNELS = 8
+_LAST = (0, 2, 3, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ByteConvolution:
+    """A `QLinearConv` with channels last and constant weights.
+
+    Attributes:
+        node: the operator.
+        weight: outputs, inputs of a group, height and width.
+        zeros: the zero point of each output's weights.
+        group: how many groups there are.
+        positions: how many positions the result has.
+    """
+
+    node: Node
+    weight: np.ndarray
+    zeros: np.ndarray
+    group: int
+    positions: int
+
+    @classmethod
+    def of(cls, node: Node) -> ByteConvolution:
+        """Read one.
+
+        Raises:
+            Decline: it has channels second, is none of images, or its weights are computed.
+        """
+        tensor = node.operand(3).constant_tensor
+        if not node.attr("channels_last", 0) or tensor is None or len(tensor.dims) != len(_LAST) or 0 in tensor.dims:
+            raise Decline
+        weight = node.operand(3).array()
+        zeros = np.broadcast_to(node.operand(5).array().reshape(-1), (len(weight),))
+        shape = node.result.shape or (None,) * len(_LAST)
+        return cls(node, weight, zeros, int(node.attr("group", 1)), count(shape[:-1]))
+
+    @property
+    def taps(self) -> int:
+        """How many elements of the image a channel of the result is made of, over all positions."""
+        return self.positions * prod(self.weight.shape[2:])
+
+    def filled(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Weights of so many outputs and inputs that change nothing."""
+        missing = shape[0] - len(self.zeros)
+        zeros = np.concatenate([self.zeros, np.broadcast_to(self.zeros[-1:], (max(missing, 0),))])
+        return np.broadcast_to(zeros[: shape[0], None, None, None], (*shape, *self.weight.shape[2:])).copy()
+
+    def part(
+        self, channels: slice, x: Value, weight: np.ndarray, rw: Rewriter, *, group: int = 1, wide: int = 0
+    ) -> Value:
+        """A convolution for some of the channels of the result.
+
+        Args:
+            channels: which of them.
+            x: the image.
+            weight: their weights.
+            rw: the gate.
+            group: the groups among them.
+            wide: how many channels there are to be, more than the result has; 0 for no more.
+        """
+        inputs = list(self.node.inputs)
+        inputs[0], inputs[3] = x, rw.constant(weight, like=inputs[3])
+        for at in (4, 5, 8):
+            value = self.node.input(at)
+            if value is None or value.sizes() in ((), (1,)):
+                continue
+            row = value.array()[channels]
+            row = np.concatenate([row, np.broadcast_to(row[-1:], (max(wide - len(row), 0),))])
+            inputs[at] = rw.constant(row, like=value)
+        return rw.op("QLinearConv", *inputs, domain=DOMAIN, **{**self.node.attrs, "group": group})
+
+
+def _with_zeros(x: Value, axis: int, channels: int, zero: Value, rw: Rewriter) -> Value:
+    """An image with so many channels more, of zero points; the kernel of Pad is several times slower than that.
+
+    Raises:
+        Decline: its sizes or its zero point are not known.
+    """
+    sizes = list(x.sizes())
+    sizes[axis] = channels
+    point = zero.array().reshape(())
+    return rw.op("Concat", x, rw.constant(np.full(sizes, point, point.dtype), like=zero), axis=axis)
+
+
+class _OfBytes(Weighed, OpRule):
+    """Another form of a convolution of bytes."""
+
+    ops = (f"{DOMAIN}::QLinearConv",)
+    opsets = f"11-{NEWEST}"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """See whether it is one, and whether the other form is faster."""
+        convolution = ByteConvolution.of(node)
+        if (rw.options.target or host()).name not in X86:
+            raise Decline("other machines have other kernels")
+        return rw.replace(node, [self.write(convolution, rw)])
+
+    @abstractmethod
+    def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
+        """The other form, where it is faster."""
+
+
+class ConvertThreeChannelsToFour(_OfBytes):
+    """Add a channel to quantized images of three, in front of the transpose that brings channels last.
+
+    Channels that come in fours are gathered four bytes at a time.
+    """
+
+    name = "convert_three_channels_to_four"
+
+    def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
+        """The convolution with one more channel, of zero points."""
+        node, weight = convolution.node, convolution.weight
+        if convolution.group != 1 or weight.shape[1] != _FOUR - 1:
+            raise Decline
+        moved = node.operand(0).source("Transpose", reader=node)
+        image = moved.operand(0)
+        if tuple(moved.attr("perm", ())) != _LAST or image.rank != len(_LAST):
+            raise Decline
+        if prod(weight.shape[2:]) > _LARGEST_WINDOW:
+            raise Decline("the kernel is fast where windows are large")
+        self.weigh(rw, {"taps of three": convolution.taps}, {"kernel": 1, "bytes": 2 * count(image.dims())})
+        wider = _with_zeros(image, 1, 1, node.operand(2), rw)
+        wide = convolution.filled((len(weight), _FOUR))
+        wide[:, : _FOUR - 1] = weight
+        return convolution.part(slice(None), rw.op("Transpose", wider, perm=_LAST), wide, rw)
+
+
+class ConvertByteGroupsToDense(_OfBytes):
+    """Compute quantized convolutions of groups as one without, or as several, with weights that change nothing between.
+
+    The kernel goes through groups one by one, at every position.
+    """
+
+    name = "convert_byte_groups_to_dense"
+
+    def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
+        """The number of parts that is fastest, joined."""
+        weight, group = convolution.weight, convolution.group
+        outputs, inputs = len(weight) // group, weight.shape[1]
+        if group == 1 or inputs == 1 or outputs == 1:
+            raise Decline
+        now = self._work(convolution, group, dense=False)
+        rates = rates_of(rw.options.target or host())
+        choices = [parts for parts in range(1, group + 1) if group % parts == 0]
+        parts = min(choices, key=lambda parts: price(self._work(convolution, parts, dense=True), rates))
+        self.weigh(rw, now, self._work(convolution, parts, dense=True))
+        x, each = convolution.node.operand(0), group // parts
+        images = rw.outputs(parts, "Split", x, axis=3, split=(each * inputs,) * parts) if parts > 1 else (x,)
+        made = []
+        for at, image in enumerate(images):
+            own = slice(at * each * outputs, (at + 1) * each * outputs)
+            dense = _dense(convolution, own, each)
+            made.append(convolution.part(own, image, dense, rw))
+        return rw.op("Concat", *made, axis=3) if parts > 1 else made[0]
+
+    def _work(self, convolution: ByteConvolution, parts: int, *, dense: bool) -> Work:
+        products = convolution.positions * convolution.weight.size * (convolution.group // parts if dense else 1)
+        calls = convolution.positions * parts
+        if not dense:
+            return {"kernel": 1, "byte group": calls, "byte product of group": products}
+        moved = convolution.positions * len(convolution.weight) if parts > 1 else 0
+        return {"kernel": parts + 2, "byte part": calls, "byte product": products, "bytes": moved}
+
+
+def _dense(convolution: ByteConvolution, own: slice, groups: int) -> np.ndarray:
+    """Weights of some groups as those of one."""
+    weight = convolution.weight[own]
+    outputs, inputs = len(weight) // groups, weight.shape[1]
+    zeros = convolution.zeros[own]
+    dense = np.broadcast_to(zeros[:, None, None, None], (len(weight), groups * inputs, *weight.shape[2:])).copy()
+    for at in range(groups):
+        rows = slice(at * outputs, (at + 1) * outputs)
+        dense[rows, at * inputs : (at + 1) * inputs] = weight[rows]
+    return dense
+
+
+class ConvertDepthwiseBytesToLanes(_OfBytes):
+    """Add channels to quantized depthwise convolutions up to a multiple of sixteen, and cut them off behind."""
+
+    name = "convert_depthwise_bytes_to_lanes"
+
+    def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
+        """The convolution between Concat and Slice."""
+        node, weight = convolution.node, convolution.weight
+        channels = len(weight)
+        if weight.shape[1] != 1 or convolution.group != channels or channels < _FEWEST_CHANNELS:
+            raise Decline
+        if channels % _LANES == 0:
+            raise Decline("{} channels fill their lanes", channels)
+        wide = -(-channels // _LANES) * _LANES
+        taps, x = convolution.taps, node.operand(0)
+        half = "taps of eights" if channels % (_LANES // 2) == 0 else "taps of odd channels"
+        moved = wide * (count(x.dims()[:-1]) + convolution.positions)
+        self.weigh(
+            rw, {"kernel": 1, half: taps * channels}, {"kernel": 3, "taps of lanes": taps * wide, "bytes cut": moved}
+        )
+        wider = _with_zeros(x, 3, wide - channels, node.operand(2), rw)
+        kernel = convolution.filled((wide, 1))
+        kernel[:channels] = weight
+        made = convolution.part(slice(None), wider, kernel, rw, group=wide, wide=wide)
+        return rw.op("Slice", made, starts=(0,), ends=(channels,), axes=(3,))

@@ -1,0 +1,105 @@
+"""What a 3x3 convolution costs directly and by Winograd's algorithm in NCHW, in milliseconds on one thread.
+
+Direct convolution multiplies and adds at the core's peak. Winograd's multiplies 4 times (F(4x4,3x3)) or 2.25 times
+(F(2x2,3x3)) less at the same rate, or as fast as its weights, 4 or 1.8 times as large, come from memory, and passes
+over inputs and outputs for the transforms, at half the speed once the tiles do not fit the cache. docs/winograd.md
+compares what was measured on two machines with what this model says. The machine that a model is optimized for is not
+known to be either, so by default a layer must gain on both. Other machines and larger batches are extrapolated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphopt.errors import Decline
+from graphopt_passes.algorithm.choice import Choice, slower
+from graphopt_passes.algorithm.layer import PlainLayer
+from graphopt_passes.algorithm.transforms import TILES
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRates:
+    """A machine's speed, per millisecond.
+
+    Attributes:
+        direct: multiply-adds of the direct convolution.
+        product: multiply-adds of the matrix products.
+        elements: elements of inputs and results that the transforms pass over, in the cache and out of it.
+        cache: bytes of transformed tiles above which they are out of it.
+        weights: limits of their size in bytes, and bytes that are read up to each.
+        overlaps: whether reading the weights and multiplying take place at the same time.
+    """
+
+    direct: float
+    product: float
+    elements: tuple[float, float]
+    cache: float
+    weights: tuple[tuple[float, float], ...]
+    overlaps: bool
+
+
+_ANY = float("inf")
+RATES = {
+    "zen4": PlainRates(58.5e6, 58.5e6, (417e3, 208e3), 7e6, ((24e6, 30e6), (_ANY, 10e6)), True),
+    "xeon": PlainRates(105e6, 73e6, (417e3, 349e3), 3e6, ((_ANY, 13e6),), False),
+}
+
+SHORTEST = 1.0
+"""Layers that take less milliseconds directly did not gain where they were measured inside of models."""
+
+_START = 0.04
+"""Milliseconds that the kernels take at least, all together."""
+
+_MARGIN = 0.9
+"""The part of the direct time that Winograd's algorithm may take."""
+
+_UNFUSED = 1.0e-6
+"""Milliseconds per element of the result for bias and activation that are operators of their own."""
+
+
+def direct(layer: PlainLayer, rates: PlainRates) -> float:
+    """Time of the direct convolution."""
+    height, width = layer.size
+    return (layer.batch or 1) * height * width * layer.inputs * layer.outputs * 9 / rates.direct
+
+
+def winograd(layer: PlainLayer, tile: int, rates: PlainRates) -> float:
+    """Time by Winograd's algorithm with output tiles of `tile`, reorders around it included."""
+    rows, columns = layer.tiles(tile)
+    tiles = (layer.batch or 1) * rows * columns
+    pairs, both = layer.inputs * layer.outputs, layer.inputs + layer.outputs
+    product = (tile + 2) ** 2 * pairs * tiles / rates.product
+    size = 4 * (tile + 2) ** 2 * pairs
+    reading = size / next(rate for limit, rate in rates.weights if size <= limit)
+    elements = tile * tile * tiles
+    rate = rates.elements[0 if 4 * (tile + 2) ** 2 * tiles * both < rates.cache else 1]
+    extra = elements * layer.outputs * _UNFUSED if layer.batch is None else 0.0
+    multiplied = max(product, reading) if rates.overlaps else product + reading
+    return multiplied + elements * both / rate + extra + _START
+
+
+def gains(layer: PlainLayer, machines: Sequence[PlainRates]) -> list[Choice]:
+    """The algorithms that are expected to be faster than the direct one on all machines, the fastest first.
+
+    Raises:
+        Decline: there is none.
+    """
+    found = []
+    for tile in TILES:
+        pairs = [(direct(layer, rates), winograd(layer, tile, rates)) for rates in machines]
+        if all(base >= SHORTEST and time < _MARGIN * base for base, time in pairs):
+            found.append(Choice(tile, min(base - time for base, time in pairs), layer.growth(tile)))
+    if not found:
+        raise _reason(layer, machines)
+    return sorted(found, key=lambda choice: -choice.saved)
+
+
+def _reason(layer: PlainLayer, machines: Sequence[PlainRates]) -> Decline:
+    shortest = min(machines, key=lambda rates: direct(layer, rates))
+    base = direct(layer, shortest)
+    if base < SHORTEST:
+        reason = "direct convolution is expected to be as fast: it takes about {:.2f} ms, less than {} ms"
+        return Decline(reason, base, SHORTEST)
+    slowest = max(machines, key=lambda r: min(winograd(layer, tile, r) for tile in TILES) / direct(layer, r))
+    return slower(direct(layer, slowest), {tile: winograd(layer, tile, slowest) for tile in TILES})

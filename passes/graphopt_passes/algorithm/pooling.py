@@ -1,0 +1,100 @@
+"""Pools whose kernels go through the windows element by element."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators.pool import Pool
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.algorithm.work import Weighed, count, size_of
+
+
+class ConvertAveragePoolToConv(Weighed, OpRule):
+    """Compute an `AveragePool` of opset 19 or later by a depthwise convolution with equal weights.
+
+    From opset 19 on ONNX Runtime has a kernel for dilated windows, 3 to 20 times as slow as the one of opset 18, and
+    uses it for all. Where padding that is not counted is in windows, their sums are multiplied by a constant image.
+    """
+
+    name = "convert_average_pool_to_conv"
+    ops = ("AveragePool",)
+    opsets = "19-"
+    numerics = Numerics.ROUNDING
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """The same windows, for images of known channels."""
+        view = Pool.of(node)
+        x, dims = view.x, view.x.dims()
+        if x.dtype != TensorProto.FLOAT or len(dims) != 4:
+            raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
+        if view.ceil or view.same:
+            raise Decline("the last window of {} may end behind the padding", node.result.name)
+        channels, taps = x.size(1), prod(view.kernel)
+        padded = any(view.before + view.after)
+        counted = not padded or view.counts_padding
+        scale = None if counted else _counts(view, node.result)
+        size_of(x)
+        outputs = count(node.result.dims())
+        kind = "taps" if set(view.strides) == {1} else "strided taps"
+        passes = 0 if counted else outputs
+        now = {"kernel": 1, "average": outputs * taps}
+        self.weigh(rw, now, {"kernel": 1 + bool(passes), kind: outputs * taps, "element": passes})
+        weight = np.full((channels, 1, *view.kernel), 1 / taps if counted else 1, np.float32)
+        made = rw.op(
+            "Conv", x, weight, group=channels, kernel_shape=view.kernel, strides=view.strides,
+            dilations=view.dilations, pads=(*view.before, *view.after),
+        )  # fmt: skip
+        return rw.replace(node, [made if scale is None else rw.op("Mul", made, scale)])
+
+
+def _counts(view: Pool, result: Value) -> np.ndarray:
+    """One divided by how many elements of the image are in each window."""
+    shares = np.ones((1, 1), np.float32)
+    for at in range(2):
+        size, windows = view.x.size(2 + at), result.size(2 + at)
+        first = np.arange(windows)[:, None] * view.strides[at] - view.before[at]
+        places = first + np.arange(view.kernel[at]) * view.dilations[at]
+        inside = ((places >= 0) & (places < size)).sum(axis=1).astype(np.float32)
+        if not inside.all():
+            raise Decline("a window of {} has nothing but padding", result.name)
+        shares = shares * (inside[:, None] if at == 0 else inside[None, :])
+    return 1 / shares
+
+
+class ConvertGlobalPoolToReduction(Weighed, OpRule):
+    """Compute a global pool by `ReduceMean` or `ReduceMax` over the axes of the image."""
+
+    numerics: ClassVar[Numerics]
+    kinds: ClassVar[dict[str, str]] = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """The pool of one operator over any number of axes."""
+        x = node.operand(0)
+        rank = len(x.dims())
+        if x.dtype != TensorProto.FLOAT or rank < 3:
+            raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
+        size = size_of(x)
+        self.weigh(rw, {"kernel": 1, "global pool": size}, {"kernel": 1, "reduce": size})
+        return rw.replace(node, [rw.op(self.kinds[node.op], x, axes=tuple(range(2, rank)))])
+
+
+class ConvertGlobalAveragePoolToReduceMean(ConvertGlobalPoolToReduction):
+    """Compute `GlobalAveragePool` by `ReduceMean`, which adds up several rows at a time."""
+
+    name = "convert_global_average_pool_to_reduce_mean"
+    ops = ("GlobalAveragePool",)
+    numerics = Numerics.ROUNDING
+
+
+class ConvertGlobalMaxPoolToReduceMax(ConvertGlobalPoolToReduction):
+    """Compute `GlobalMaxPool` by `ReduceMax`, which compares several rows at a time."""
+
+    name = "convert_global_max_pool_to_reduce_max"
+    ops = ("GlobalMaxPool",)
+    numerics = Numerics.FAST

@@ -1,0 +1,172 @@
+"""Measures the rates of `graphopt_passes.algorithm.work` on this machine: each kind of work alone, by its kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import parser
+
+from graphopt.errors import UsageError
+from graphopt.pipeline.tuning import Progress
+from graphopt.system.files import scratch
+from graphopt.system.machine import Target, host
+from graphopt.system.sessions import kernel_events, open_session
+from graphopt_passes.algorithm.work import RATES
+
+_ROUNDS = 12
+_WARM = 2
+_IMAGE = (1, 64, 56, 56)
+_ROWS = (1, 128, 768)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One operator that does one kind of work, or that and others whose rates come before.
+
+    Attributes:
+        kind: the kind.
+        dims: shape of its operand, `x`.
+        body: the operators, the timed one last.
+        amount: how much of it there is; one for each element when 0.
+        less: amounts of other kinds that are in its time.
+        constants: constants of the text form.
+        opset: the opset.
+        other: shape of a second operand, `u`, where there is one.
+    """
+
+    kind: str
+    dims: tuple[int, ...]
+    body: str
+    amount: float = 0
+    less: tuple[tuple[str, float], ...] = ()
+    constants: str = ""
+    opset: int = 18
+    other: tuple[int, ...] = ()
+
+    def model(self) -> onnx.ModelProto:
+        """The model of the operator."""
+        operands = [f"float[{','.join(map(str, self.dims))}] x"]
+        operands += [f"float[{','.join(map(str, self.other))}] u"] if self.other else []
+        model = parser.parse_model(
+            f'<ir_version: 9, opset_import: ["" : {self.opset}, "com.microsoft" : 1]> '
+            f"g ({', '.join(operands)}) => (float y) <{self.constants}> {{ {self.body} }}"
+        )
+        model.graph.output[0].ClearField("type")
+        return model
+
+    def nanoseconds(self) -> float:
+        """The least time of the operator: other work on the machine only adds to it."""
+        model, random = self.model(), np.random.default_rng(0)
+        feed = {"x": random.standard_normal(self.dims).astype(np.float32)}
+        if self.other:
+            feed["u"] = random.standard_normal(self.other).astype(np.float32)
+        with scratch() as folder:
+            session = open_session(model, profile=folder / "p")
+            for _ in range(_ROUNDS + _WARM):
+                session.run(None, feed)
+            op = model.graph.node[-1].op_type
+            times = [event["dur"] for event in kernel_events(session) if event["args"]["op_name"] == op]
+        return 1e3 * float(min(times[_WARM:]))
+
+
+def _reduction(kind: str, op: str, dims: tuple[int, ...], axes: str) -> Probe:
+    return Probe(kind, dims, f"y = {op} (x, a)", constants=f"int64[{axes.count(',') + 1}] a = {{{axes}}}")
+
+
+def _resize(kind: str, settings: str, scale: str, amount: float, dims: tuple[int, ...] = (1, 64, 28, 28)) -> Probe:
+    return Probe(kind, dims, f"y = Resize <{settings}> (x, , s)", amount, constants=f"float[4] s = {{{scale}}}")
+
+
+_PAIRS, _LARGE = 8192, 4 * prod((1, 64, 28, 28))
+_FLOOR = 'coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"'
+PROBES = (
+    Probe("kernel", (1,), "y = Relu (x)"),
+    Probe("element", _IMAGE, "y = Relu (x)"),
+    Probe("move", _IMAGE, "y = Transpose <perm = [0, 2, 3, 1]> (x)"),
+    Probe("softmax", _ROWS, "y = Softmax (x)"),
+    Probe("softmax row", (_PAIRS, 2), "y = Softmax (x)", _PAIRS, (("softmax", 2 * _PAIRS),)),
+    Probe("softmax apart", (1, 64, 28, 28), "y = Softmax <axis = 1> (x)"),
+    _reduction("reduce", "ReduceSum", _IMAGE, "2, 3"),
+    _reduction("reduce rows", "ReduceSum", (128, 768), "0"),
+    _reduction("reduce leading", "ReduceSum", _IMAGE, "1"),
+    _reduction("reduce powers", "ReduceSumSquare", _ROWS, "2"),
+    _reduction("reduce logarithms", "ReduceLogSumExp", _ROWS, "2"),
+    Probe("log", _IMAGE, "a = Abs (x) y = Log (a)"),
+    Probe("power", _IMAGE, "a = Abs (x) y = Pow (a, e)", constants="float e = {0.5}"),
+    Probe("softplus", _IMAGE, "y = Softplus (x)"),
+    Probe("elu", _IMAGE, "y = Elu (x)"),
+    Probe("celu", _IMAGE, "y = Celu (x)"),
+    Probe("read", (64, 3136), "y = MatMul (u, x)", other=(1, 64)),
+    Probe("column", (784, 64), "y = MatMul (x, u)", other=(64, 1)),
+    Probe("product apart", (16, 4096), "y = MatMul (x, u)", other=(4096,)),
+    Probe("product row", (8400, 16), "y = MatMul (x, u)", 8400, (("product apart", 8400 * 16),), other=(16,)),
+    Probe("product", (128, 128), "y = MatMul (x, u)", 128 * 128 * 64, other=(128, 64)),
+    Probe("sum apart", (1, 12, 128, 128), "y = CumSum (x, a)", constants="int64 a = {3}"),
+    Probe(
+        "einsum", (1, 128, 12, 64), 'y = Einsum <equation = "bqhd,bkhd->bhqk"> (x, u)', 393216,
+        (("product", 128 * 128 * 768),), other=(1, 128, 12, 64),
+    ),
+    Probe("depth to space", _IMAGE, "y = DepthToSpace <blocksize = 2> (x)"),
+    Probe(
+        "gather apart", (1, 900, 256), "i = Expand (p, s) y = GatherElements <axis = 1> (x, i)", 300 * 256,
+        constants="int64[1,1,1] p = {3}, int64[3] s = {1, 300, 256}",
+    ),
+    Probe(
+        "gather last", _IMAGE, "y = Gather <axis = 3> (x, i)", prod(_IMAGE) // 14,
+        constants="int64[4] i = {0, 9, 30, 7}",
+    ),
+    Probe("average", _IMAGE, "y = AveragePool <kernel_shape = [3, 3]> (x)", 9 * 64 * 54 * 54, opset=19),
+    Probe("global pool", _IMAGE, "y = GlobalAveragePool (x)"),
+    _resize("resize nearest", 'mode = "nearest"', "1, 1, 2, 2", _LARGE),
+    _resize("resize doubled", f'mode = "nearest", {_FLOOR}', "1, 1, 2, 2", _LARGE),
+    _resize("resize linear", 'mode = "linear"', "1, 1, 2, 2", 4 * 8 * 56 * 56, (1, 8, 56, 56)),
+    _resize("resize cubic", 'mode = "cubic"', "1, 1, 2, 2", 4 * 16 * 16 * 16, (1, 16, 16, 16)),
+    _resize("resize filtered", 'mode = "linear", antialias = 1', "1, 1, 2, 2", 5 * prod((1, 64, 28, 28))),
+    _resize("resize last", 'mode = "cubic"', "1, 2, 2, 1", 4 * 16 * 16 * 64, (1, 16, 16, 64)),
+    Probe("normalize", _ROWS, "y = LayerNormalization (x, u)", other=(768,)),
+    Probe("position", (1, 128, 1000), "y = ArgMax <axis = 2> (x)"),
+    Probe("position of few", (1, 2, 128, 128), "y = ArgMax <axis = 1> (x)"),
+    Probe("first of many", (1, 16, 8192), "y, i = TopK (x, k)", constants="int64[1] k = {1}"),
+    Probe(
+        "first", (_PAIRS, 4), "y, i = TopK (x, k)", _PAIRS, (("first of many", 4 * _PAIRS),),
+        constants="int64[1] k = {1}",
+    ),
+    Probe("taps", _IMAGE, "y = Conv <group = 64> (x, u)", 9 * 64 * 54 * 54, other=(64, 1, 3, 3)),
+    Probe(
+        "strided taps", _IMAGE, "y = Conv <group = 64, strides = [2, 2]> (x, u)", prod(_IMAGE), other=(64, 1, 2, 2)
+    ),
+)  # fmt: skip
+"""Sizes that fit the cache, as the built-in rates have it."""
+
+
+class RatesTuner:
+    """Measures for all passes that know other forms of slow operators."""
+
+    def measure(self, target: Target, progress: Progress) -> dict[str, Any]:
+        """Time `PROBES`.
+
+        Raises:
+            UsageError: the target is not this machine.
+        """
+        if target != host():
+            raise UsageError(f"{target} cannot be measured here: this machine is {host()}")
+        rates: dict[str, float] = {}
+        for number, probe in enumerate(PROBES):
+            progress(probe.kind, number / len(PROBES))
+            others = rates.get("kernel", 0.0) + sum(rates[kind] * amount for kind, amount in probe.less)
+            own = probe.nanoseconds() - others
+            rates[probe.kind] = max(own / (probe.amount or prod(probe.dims)), _LEAST)
+        return {"rates": rates}
+
+    def rows(self, figures: dict[str, Any] | None, target: Target) -> list[tuple[str, ...]]:
+        """Each rate in use."""
+        stated = (figures or {}).get("rates", {})
+        return [("kind of work", "nanoseconds"), *((kind, f"{stated.get(kind, RATES[kind]):.3g}") for kind in RATES)]
+
+
+_LEAST = 0.01
+"""Nanoseconds: no kernel is faster for an element, and a rate is never 0."""

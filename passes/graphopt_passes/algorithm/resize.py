@@ -1,0 +1,174 @@
+"""Images made larger or smaller by kernels that go pixel by pixel."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators import Transpose
+from graphopt.operators.resize import Resize
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
+
+Numbers = np.ndarray | None
+
+_FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
+
+
+class _Interpolated(Weighed, OpRule):
+    """Another form of a linear or cubic `Resize` of images, by constant factors or to constant sizes."""
+
+    ops = ("Resize",)
+    opsets = "11-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """See whether it is one."""
+        view = Resize.of(node)
+        x = view.x
+        if x.is_const:
+            raise Decline
+        if view.mode not in ("linear", "cubic"):
+            raise Decline("{} takes the nearest pixels", node.result.name)
+        if view.coordinates == "tf_crop_and_resize":
+            raise Decline("{} resizes a region", node.result.name)
+        if x.dtype != TensorProto.FLOAT or len(x.dims()) != 4 or len(view.scales) != 4 or view.scales[:2] != (1, 1):
+            raise Decline("{} is no image of float32 with its channels first", x.name)
+        size_of(x)
+        return rw.replace(node, [self.write(node, view, rw)])
+
+    @abstractmethod
+    def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
+        """The other form, where it is faster."""
+
+
+def _now(view: Resize, result: Value) -> Work:
+    if view.antialias:
+        return {"kernel": 1, "resize filtered": count(view.x.dims()) + count(result.dims())}
+    return {"kernel": 1, f"resize {view.mode}": count(result.dims())}
+
+
+_ABSENT_SINCE = 13
+"""Before, what is left out is an empty list."""
+
+
+def _resized(node: Node, x: Value | np.ndarray, scales: Numbers, sizes: Numbers, rw: Rewriter) -> Value:
+    """The same operator on something else, with a number for each axis."""
+    absent = np.zeros(0, np.float32) if rw.graph.opset() < _ABSENT_SINCE else None
+    attrs = {name: value for name, value in node.attrs.items() if name != "axes"}
+    return rw.op("Resize", x, absent, absent if scales is None else scales, sizes, **attrs)
+
+
+class ConvertCubicResizeToChannelsLast(_Interpolated):
+    """Make an image larger by a cubic `Resize` of its channels together, between two `Transpose`.
+
+    Channels first, ONNX Runtime computes the weights of all neighbours anew for each pixel of each channel. Neighbours
+    of weight zero are left out channels last, so that an infinity there is no NaN.
+    """
+
+    name = "convert_cubic_resize_to_channels_last"
+    numerics = Numerics.FAST
+
+    def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
+        """The kernel takes constant factors, or sizes, of the axes between the first and the last one."""
+        if view.mode != "cubic" or view.antialias:
+            raise Decline("{} is linear or filtered: about as fast", node.result.name)
+        if min(view.scales) < 1:
+            raise Decline("{} makes the image smaller, for which there is no such kernel", node.result.name)
+        then = {
+            "kernel": 3,
+            "move": count(view.x.dims()) + count(node.result.dims()),
+            "resize last": count(node.result.dims()),
+        }
+        self.weigh(rw, _now(view, node.result), then)
+        scales, sizes = (None if each is None else each[list(_LAST)] for each in _factors(node, view))
+        made = _resized(node, Transpose(view.x, _LAST).write(rw), scales, sizes, rw)
+        return Transpose(made, _FIRST).write(rw)
+
+
+def _factors(node: Node, view: Resize) -> tuple[Numbers, Numbers]:
+    """The factors of all axes, or the sizes that they are resized to: what the operator states."""
+    stated = node.input(2)
+    if stated is not None and stated.array().size:
+        return np.array(view.scales, np.float32), None
+    return None, np.array([node.result.size(axis) if axis > 1 else view.x.size(axis) for axis in range(4)], np.int64)
+
+
+class ConvertResizeToProducts(_Interpolated):
+    """Make an image larger or smaller by matrix products with the weights of its columns and of its rows.
+
+    The weights are what the operator itself makes of unit vectors, in every mode. Products with zeros make a NaN or an
+    infinity spread along its row and column.
+    """
+
+    name = "convert_resize_to_products"
+    numerics = Numerics.FAST
+
+    def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
+        """Columns first: they lie one behind the other."""
+        height, width = view.x.size(2), view.x.size(3)
+        rows, columns = node.result.size(2), node.result.size(3)
+        if not rows or not columns:
+            raise Decline("{} is empty", node.result.name)
+        if rows != height and not all(isinstance(dim, int) for dim in view.x.dims()[:2]):
+            raise Decline("{} may be no images, which MatMul refuses as its right operand", view.x.name)
+        images = count(view.x.dims()[:2])
+        work = images * (height * width * columns * (columns != width) + height * columns * rows * (rows != height))
+        self.weigh(rw, _now(view, node.result), {"kernel": 2, "product": work, "read": count(node.result.dims())})
+        made = view.x
+        if columns != width:
+            made = rw.op("MatMul", made, _weights(node, view, 3, rw))
+        if rows != height:
+            made = rw.op("MatMul", _weights(node, view, 2, rw), made)
+        if made is view.x:
+            raise Decline("{} has the size of {}", node.result.name, view.x.name)
+        return made
+
+
+def _weights(node: Node, view: Resize, axis: int, rw: Rewriter) -> Value:
+    """What resizing one axis makes of unit vectors; computed when constants are folded."""
+    before, after = view.x.size(axis), node.result.size(axis)
+    scales, sizes = _factors(node, view)
+    others = [at for at in range(4) if at != axis]
+    if scales is not None:
+        scales[others] = 1
+    if sizes is not None:
+        sizes[others] = (1, 1, before)
+    unit = np.eye(before, dtype=np.float32)[None, None]
+    made = _resized(node, unit, scales, sizes, rw)
+    return rw.op("Reshape", made, np.array((before, after) if axis == 3 else (after, before), np.int64))
+
+
+class ConvertNearestResizeToFloor(Weighed, OpRule):
+    """Double images by the rounding for which the runtime has a kernel: down, from coordinates that are not centered.
+
+    Of an image twice as high and as wide every way to round and to center takes the same pixels, but for the one that
+    aligns corners.
+    """
+
+    name = "convert_nearest_resize_to_floor"
+    ops = ("Resize",)
+    opsets = "11-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """The operator stays, with two attributes changed."""
+        view = Resize.of(node)
+        if view.mode != "nearest" or view.antialias or view.x.is_const:
+            raise Decline
+        if (view.coordinates, view.rounding) == ("asymmetric", "floor"):
+            raise Decline("{} takes the pixels before: already fast", node.result.name)
+        rounds = view.rounding in ("round_prefer_floor", "round_prefer_ceil")
+        if view.coordinates not in _CENTERED or not rounds:
+            raise Decline("{} takes other pixels than those before", node.result.name)
+        if tuple(view.scales) != (1, 1, 2, 2) or view.x.dtype != TensorProto.FLOAT:
+            raise Decline("{} is not doubled: there is no faster kernel", view.x.name)
+        size_of(view.x)
+        outputs = count(node.result.dims())
+        self.weigh(rw, {"kernel": 1, "resize nearest": outputs}, {"kernel": 1, "resize doubled": outputs})
+        return rw.set_attr(node, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+
+
+_CENTERED = frozenset({"half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"})

@@ -1,0 +1,73 @@
+"""Elements picked out, and put in, one by one."""
+
+from __future__ import annotations
+
+from onnx import TensorProto as T
+
+from graphopt.errors import Decline
+from graphopt.ir import Node
+from graphopt.operators import Reshape, Transpose
+from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt_passes.algorithm.movement import last_to_front
+from graphopt_passes.algorithm.work import Weighed, count, size_of
+
+
+class ConvertGatherElementsToGather(Weighed, OpRule):
+    """Take whole slices by `Gather` or `GatherND` where the indices of `GatherElements` repeat along the other axes.
+
+    That is how exporters write the choice of a detector's best boxes: positions are expanded to the width of what is
+    chosen.
+    """
+
+    name = "convert_gather_elements_to_gather"
+    ops = ("GatherElements",)
+    opsets = "12-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look at the shape of the positions before they are repeated."""
+        x, repeated = node.operand(0), node.operand(1)
+        dims, wanted = x.dims(), repeated.dims()
+        axis = x.axis(node.attr("axis", 0))
+        positions = repeated.source("Expand", "Tile", reader=node).operand(0)
+        own = positions.dims()
+        if len(own) != len(dims) or own[axis] != wanted[axis] or own[axis] is None:
+            raise Decline("{} is repeated along axis {}, too", positions.name, axis)
+        others = [at for at in range(len(dims)) if at != axis]
+        if any(dims[at] is None or dims[at] != wanted[at] for at in others):
+            raise Decline("{} does not take whole slices of {}", repeated.name, x.name)
+        varied = [at for at in others if own[at] != 1]
+        if varied and (varied != list(range(axis)) or any(own[at] != dims[at] for at in varied)):
+            raise Decline("{} is not the same along the axes behind axis {}", positions.name, axis)
+        size = count(wanted)
+        if not size:
+            raise Decline("{} is empty", repeated.name)
+        self.weigh(rw, {"kernel": 2, "gather apart": size}, {"kernel": 2, "read": size})
+        if not varied:
+            flat = Reshape.to(positions, (own[axis],)).write(rw)
+            return rw.replace(node, [rw.op("Gather", x, flat, axis=axis)])
+        if positions.dtype != T.INT64:
+            raise Decline("{} is not of int64, which GatherND takes alone", positions.name)
+        index = Reshape.to(positions, (*own[: axis + 1], 1)).write(rw)
+        return rw.replace(node, [rw.op("GatherND", x, index, batch_dims=axis)])
+
+
+class ConvertGatherAxis(Weighed, OpRule):
+    """Gather along the last axis as along the first one, between two `Transpose`, where whole slices are copied."""
+
+    name = "convert_gather_axis"
+    ops = ("Gather",)
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Any list of positions, constant or not."""
+        x, positions = node.operand(0), node.operand(1)
+        axis, rank = x.axis(node.attr("axis", 0)), len(x.dims())
+        if positions.rank != 1 or axis != rank - 1 or rank < 2 or x.is_const:
+            raise Decline
+        if x.dtype not in (T.FLOAT, T.INT32):
+            raise Decline("{} is not of 4 bytes an element, for which the kernels were measured", x.name)
+        size = size_of(x)
+        taken = count((*x.dims()[:-1], *positions.dims()))
+        self.weigh(rw, {"kernel": 1, "gather last": taken}, {"kernel": 3, "move": size + taken, "read": taken})
+        first = last_to_front(x)
+        found = rw.op("Gather", first.write(rw), positions, axis=0)
+        return rw.replace(node, [Transpose(found, first.inverse).write(rw)])

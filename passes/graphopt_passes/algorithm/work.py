@@ -1,0 +1,188 @@
+"""Which of two forms of a computation is faster: the work of each, priced by the machine's rates for each kind of work.
+
+A rule that has another form for an operator states what both do, as amounts of the kinds of work in `RATES`: elements
+that pass through a kernel of some kind, rows, multiply-adds, and kernels that are started. Sizes that are not known
+count as small ones. The other form is written where the model expects it to be faster by more than the model's error.
+
+The rates are nanoseconds on one thread, of an Intel Xeon at 2.8 GHz with AVX512 and onnxruntime 1.31.1, in the cache;
+what `graphopt tune` measures on a machine takes their place there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import ClassVar
+
+from graphopt.errors import Decline
+from graphopt.ir import Dim, Value
+from graphopt.rewrite import Level, Rewriter, Rule
+from graphopt.system.machine import Target, host
+from graphopt.system.tuned import figures
+
+RATES: dict[str, float] = {
+    "kernel": 1200.0,
+    "element": 0.55,
+    "move": 0.45,
+    "softmax": 1.9,
+    "softmax row": 14.0,
+    "softmax apart": 13.0,
+    "reduce": 0.15,
+    "reduce rows": 0.25,
+    "reduce leading": 0.95,
+    "reduce powers": 1.15,
+    "reduce logarithms": 9.5,
+    "log": 3.7,
+    "power": 7.0,
+    "softplus": 19.0,
+    "elu": 2.6,
+    "celu": 4.0,
+    "read": 0.16,
+    "column": 0.45,
+    "product apart": 2.6,
+    "product row": 70.0,
+    "product": 0.045,
+    "einsum": 1.5,
+    "sum apart": 2.7,
+    "depth to space": 2.6,
+    "gather apart": 1.4,
+    "gather last": 4.2,
+    "average": 3.5,
+    "taps": 0.5,
+    "strided taps": 1.3,
+    "global pool": 0.31,
+    "resize linear": 2.1,
+    "resize cubic": 250.0,
+    "resize nearest": 0.9,
+    "resize doubled": 0.3,
+    "resize filtered": 2.4,
+    "resize last": 8.0,
+    "normalize": 1.6,
+    "position": 1.4,
+    "position of few": 2.0,
+    "first of many": 0.7,
+    "first": 40.0,
+    "bytes": 0.25,
+    "bytes cut": 0.5,
+    "bytes looked up": 0.26,
+    "bytes scaled": 0.09,
+    "taps of three": 2.2,
+    "taps of lanes": 0.08,
+    "taps of eights": 0.3,
+    "taps of odd channels": 0.5,
+    "byte group": 110.0,
+    "byte part": 60.0,
+    "byte product": 0.0047,
+    "byte product of group": 0.008,
+}
+"""Nanoseconds of each kind of work, for each element unless it says otherwise.
+
+- `kernel`: starting a kernel of any kind, once.
+- `element`: read and written by a simple elementwise kernel, like `Add` or `Exp`.
+- `move`: moved by a `Transpose` of one axis.
+- `softmax`, `softmax row`: `Softmax` along an axis with at most one behind it, an element and a row.
+- `softmax apart`: `Softmax` along an axis with several behind it.
+- `reduce`: `ReduceSum`, `ReduceMean`, `ReduceMax` and `ReduceMin` along the last axes, or behind other axes.
+- `reduce rows`: `ReduceSum` and `ReduceMean` of the first axes of all.
+- `reduce leading`: the same where only axes of size 1 come first and others follow.
+- `reduce powers`: `ReduceL1`, `ReduceL2`, `ReduceSumSquare` and `ReduceLogSum` along any axes.
+- `reduce logarithms`: `ReduceLogSumExp`.
+- `log`, `power`, `softplus`, `elu`, `celu`: `Log`, `Pow` by its general function, `Softplus`, `Elu`, `Celu`.
+- `column`: of a matrix that is multiplied by a column.
+- `product`: a multiply-add of a product of matrices.
+- `einsum`: what `Einsum` does to an element of its operands and its result beside multiplying.
+- `sum apart`: `CumSum` along the last axis.
+- `depth to space`: `DepthToSpace` in blocks of 2; larger blocks are copied in longer pieces.
+- `gather apart`, `gather last`: `GatherElements` of repeated indices; `Gather` along the last axis.
+- `average`: an element of each window of `AveragePool` since opset 19.
+- `taps`, `strided taps`: an element of each window of a depthwise convolution, with strides of 1 and others.
+- `global pool`: `GlobalAveragePool`, `GlobalMaxPool`.
+- `resize linear`, `resize cubic`: an element of the result of `Resize` with channels first; `resize last`: cubic, last.
+- `resize nearest`, `resize doubled`: an element of a nearest `Resize`, and by the kernel for images twice as large.
+- `resize filtered`: an element of the operand or the result of `Resize` with `antialias`.
+- `normalize`: `LayerNormalization` along the last axis.
+- `position`, `position of few`: `ArgMax` along the last axis, and of two values in front of others.
+- `first of many`, `first`: `TopK` of one, an element and a row.
+- `product apart`, `product row`: of a matrix that is multiplied by a vector of one axis, an element and a row.
+- `read`: read by a matrix product of one row or column.
+- `bytes`: moved along whole rows; `bytes cut`: put into longer rows, or shorter ones.
+- `bytes looked up`, `bytes scaled`: brought to another scale by `QLinearConcat`, by `QLinearAdd` with a number.
+- `taps of three`: a place in the windows of a quantized convolution that three channels are gathered from, more than
+  four take.
+- `taps of lanes`, `taps of eights`, `taps of odd channels`: an element of each window of a quantized depthwise
+  convolution of channels that are a multiple of 16, of 8, and no such.
+- `byte group`, `byte part`: a position of a group of a quantized convolution, and of one without groups; `byte
+  product of group`, `byte product`: a multiply-add there.
+"""
+
+MARGIN = 0.85
+"""The part of the time that the other form may be expected to take: the model is no better than that."""
+
+SMALL = 16
+"""What a size that is not known counts as; the other form has to pay there already."""
+
+TUNED = "convert_softmax_to_rows"
+"""The pass under whose name `graphopt tune` keeps the measured rates of all."""
+
+Work = Mapping[str, float]
+"""Amounts of work, by kind."""
+
+
+def count(dims: Iterable[Dim | None]) -> int:
+    """How many elements there are along axes."""
+    return prod(dim if isinstance(dim, int) else SMALL for dim in dims)
+
+
+def size_of(value: Value) -> int:
+    """How many elements a value has.
+
+    Raises:
+        Decline: its rank is not known, or it has none.
+    """
+    elements = count(value.dims())
+    if not elements:
+        raise Decline("{} is empty", value.name)
+    return elements
+
+
+def rates_of(target: Target) -> Mapping[str, float]:
+    """What was measured on machines of a target, the built-in figures where nothing was."""
+    stated = (figures(TUNED, target) or {}).get("rates", {})
+    return RATES | {
+        kind: rate for kind, rate in stated.items() if kind in RATES and isinstance(rate, float) and rate > 0
+    }
+
+
+def price(work: Work, rates: Mapping[str, float]) -> float:
+    """Microseconds of some work."""
+    return sum(amount * rates[kind] for kind, amount in work.items()) / 1e3
+
+
+class Weighed(Rule):
+    """A rule that writes another form of a computation where that is faster.
+
+    `Options(extra={name: {"force": True}})` writes it wherever it is right.
+    """
+
+    level: ClassVar[Level] = Level.EXTENDED
+    peers: ClassVar[dict[str, str]] = {}
+
+    def weigh(self, rw: Rewriter, now: Work, then: Work) -> None:
+        """See that another form is faster.
+
+        Args:
+            rw: the gate, for the settings of the run.
+            now: the work of the operators as they are.
+            then: the work of the other form.
+
+        Raises:
+            Decline: it is not, or by less than the model's error.
+        """
+        if rw.options.extra.get(self.name, {}).get("force"):
+            return
+        rates = rates_of(rw.options.target or host())
+        before, after = price(now, rates), price(then, rates)
+        if after > before:
+            raise Decline("it is expected to take {:.0f} us, the other form {:.0f} us", before, after)
+        if after > MARGIN * before:
+            raise Decline("the other form is expected to be {:.2f} times as fast: within the margin", before / after)

@@ -1,0 +1,36 @@
+"""The speed of a machine in the figures that a cost model works with: built in, or as `graphopt tune` measured it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Self
+
+from graphopt.system.machine import Target
+from graphopt.system.tuned import figures
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRates:
+    """Rates of one machine; a subclass says which, each a number or a tuple of them."""
+
+    def measured(self, name: str, target: Target) -> Self:
+        """What was measured for a pass on machines of a target; these rates where nothing was."""
+        kept = figures(name, target)
+        return (self.read(kept.get("rates", {})) if kept is not None else None) or self
+
+    def read(self, stated: Mapping[str, Any]) -> Self | None:
+        """Rates of the same form, as JSON holds them; None where anything is missing or not positive."""
+        values: dict[str, Any] = {}
+        for field in fields(self):
+            own, given = getattr(self, field.name), stated.get(field.name)
+            parts = given if isinstance(given, list | tuple) else [given]
+            count = len(own) if isinstance(own, tuple) else 1
+            if len(parts) != count or not all(isinstance(part, int | float) and part > 0 for part in parts):
+                return None
+            values[field.name] = tuple(parts) if isinstance(own, tuple) else given
+        return replace(self, **values)
+
+    def stated(self) -> dict[str, Any]:
+        """These rates as JSON holds them."""
+        return asdict(self)
