@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from graphopt.ir import Node, Value
 from graphopt_passes.layout.cost import Costs, Price
 from graphopt_passes.layout.form import Form
-from graphopt_passes.layout.mincut import INFINITE, Cut
+from graphopt_passes.layout.mincut import INFINITE, MinimumCut
 
 
 def choose(forms: Mapping[Node, Form], prices: Mapping[Node, Price], costs: Costs) -> set[Node]:
@@ -27,7 +27,7 @@ class _Choice:
 
     def __init__(self, forms: Mapping[Node, Form], prices: Mapping[Node, Price], costs: Costs) -> None:
         self._costs = costs
-        self._cut = cut = Cut()
+        self._cut = cut = MinimumCut()
         self._place = {node: cut.thing() for node in forms}
         for node, (plain, blocked) in prices.items():
             cut.price(cut.SOURCE, self._place[node], plain)
@@ -65,7 +65,8 @@ class _Choice:
         cut.price(source, leave, price)
         for form in blocked_readers:
             cut.price(leave, place[form.node], INFINITE)
-        if by_plain or _read_elsewhere(value, {form.node for form in readers}):
+        known = {node for form in readers for node in (form.node, form.companion)}
+        if by_plain or _read_elsewhere(value, known):
             cut.price(leave, cut.SINK, INFINITE)
         for form in plain_readers:
             extra = min(form.extra_for_blocks(costs), price)
@@ -73,5 +74,5 @@ class _Choice:
             cut.price(source, place[form.node], price - extra)
 
 
-def _read_elsewhere(value: Value, readers: set[Node]) -> bool:
+def _read_elsewhere(value: Value, readers: set[Node | None]) -> bool:
     return bool(value.output_count) or any(user not in readers for user in value.users)

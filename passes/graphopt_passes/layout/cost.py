@@ -3,32 +3,8 @@
 The model is small. A blocked convolution multiplies and adds at a rate that depends on how many blocks of outputs share
 an input, and reads and writes its tensors once. In NCHW it is a matrix product: its unrolled input and its weights are
 copied into the order that the product wants, at every run, and the result is written. So channels that fill their
-blocks gain, and those that are mostly padding lose. NCHW time divided by blocked time, 16 channels a block:
-
-    ========================================  ========  =====
-    convolution                               measured  model
-    ========================================  ========  =====
-    3x3, 64 to 64 channels at 56x56               1.26   1.33
-    3x3, 512 to 512 at 7x7                        1.16   1.31
-    3x3, 32 to 32 at 56x56                        1.45   1.50
-    3x3, 24 to 24 at 56x56                        0.92   0.94
-    3x3, 20 to 20 at 56x56                        0.69   0.70
-    1x1, 24 to 24 at 56x56                        0.79   0.85
-    1x1, 24 to 144 at 56x56                       0.96   0.93
-    1x1, 64 to 64 at 56x56                        1.19   1.25
-    1x1, 320 to 1280 at 7x7                       1.47   1.29
-    1x1, 64 to 12 at 56x56                        1.21   1.42
-    1x1, 64 to 4 at 56x56                         0.66   0.61
-    3x3, 64 to 4 at 56x56                         1.06   0.79
-    3x3, 64 to 1 at 56x56                         0.68   0.59
-    5x5 depthwise, 240 at 28x28                   7.18   7.23
-    3x3 depthwise, 960 at 7x7                    13.78  13.44
-    3x3 in 32 groups, 512 to 512 at 14x14         2.29   2.13
-    ========================================  ========  =====
-
-Reorders are not counted. Measured by `graphopt tune --layout`, which prints the same table for any machine, on one
-thread of a Zen 4 core with onnxruntime 1.31.1; over all of its convolutions the model is 9 % off. Where sizes are
-dynamic a nominal size is used; only ratios matter.
+blocks gain, and those that are mostly padding lose; docs/layout.md compares that with what was measured. Where sizes
+are dynamic a nominal size is used; only ratios matter.
 """
 
 from __future__ import annotations

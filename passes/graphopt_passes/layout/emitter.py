@@ -74,8 +74,7 @@ class Emitter:
 
     def op(self, op_type: str, *inputs: Any, **attrs: Any) -> Value:
         """A blocked operator."""
-        made: Value = self.rw.op(op_type, *inputs, domain=DOMAIN, **attrs)
-        return made
+        return self.rw.op(op_type, *inputs, domain=DOMAIN, **attrs)
 
     def state_type(self, value: Value, layout: Layout, sizes: Sequence[object]) -> None:
         """Tell the type of a blocked value: inference does not know the blocked operators."""
@@ -151,8 +150,7 @@ class Emitter:
         if len(layout) == 1:
             return self.op("ReorderOutput", value, channels=layout[0])
         wide = self.op("ReorderOutput", value, channels=self.lanes(layout))
-        result: Value = self.rw.op("Gather", wide, weights.positions(layout, self.block).astype(np.int64), axis=1)
-        return result
+        return self.rw.op("Gather", wide, weights.positions(layout, self.block).astype(np.int64), axis=1)
 
     def on_view(self, entered: Blocked, work: Callable[[Value], Value]) -> Built:
         """What an operator makes of a blocked value seen as what its memory is, [N, Cp / b, H, W, b].

@@ -87,6 +87,10 @@ class Form(ABC):
         """Time in NCHW and in blocks, without reorders: by default that of a pass over operands and result."""
         return self.passes(costs, 1 + len(self.operands))
 
+    def second_pass(self, costs: Costs) -> float:
+        """Time that a convolution in NCHW takes for its activation, over what it has just written."""
+        return _SECOND_PASS * (self.passes(costs, 2)[0] - costs.rates.start)
+
     def extra_for_blocks(self, costs: Costs) -> float:
         """What it costs more when a first operand that may stay in NCHW comes blocked."""
         return 0.0
@@ -105,6 +109,10 @@ class Form(ABC):
         """Time of passing so often over as much memory as the result takes."""
         elements = self.elements()
         return costs.passes(elements, elements * costs.waste(self.gives[0]), times)
+
+
+_SECOND_PASS = 0.3
+"""What a pass over values in the cache takes of what one from memory takes."""
 
 
 @dataclass(slots=True)

@@ -12,9 +12,6 @@ from graphopt_passes.layout.form import Form, Group
 def mark(forms: Mapping[Node, Form]) -> None:
     """Note which forms would go into a convolution, if all were blocked; their prices depend on it."""
     for form in forms.values():
-        companion = forms.get(form.companion) if form.companion is not None else None
-        if companion is not None:
-            companion.fused = "activation"
         if not form.convolves:
             continue
         value = form.node.result
@@ -56,7 +53,6 @@ def grouped(forms: Mapping[Node, Form], prices: Mapping[Node, Price]) -> dict[No
         group.gain = sum(prices[n][0] - prices[n][1] for n in members)
         taken.update(members)
         groups[group.last] = group
-    taken.update(form.companion for form in forms.values() if form.companion is not None)
     for node, form in forms.items():
         if node not in taken:
             groups[node] = Group(form, node, form.lanes, gain=prices[node][0] - prices[node][1])

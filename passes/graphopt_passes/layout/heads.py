@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -37,10 +37,10 @@ class ConvertGemmToConv(OpRule):
 
     name = "convert_gemm_to_conv"
     ops = ("Gemm", "MatMul", _FUSED, *filter(None, _ACTIVATIONS))
+    needs = (("Conv", "com.microsoft::FusedConv"),)
     level = Level.LAYOUT
     numerics = Numerics.ROUNDING
     opsets = "7-"
-    peers: ClassVar[dict[str, str]] = {}
 
     def __init__(self) -> None:
         self._planned: WeakKeyDictionary[Rewriter, bool] = WeakKeyDictionary()

@@ -5,7 +5,7 @@ from __future__ import annotations
 INFINITE = 1e18
 
 
-class Cut:
+class MinimumCut:
     """Things are on the source side or the sink side; each pair has a price for being divided.
 
     `solve` finds a division of least total price (Dinic's algorithm), and of these the one with the smallest

@@ -29,10 +29,11 @@ class ConvertLayoutNchwc(GraphPass):
     """
 
     name = "convert_layout_nchwc"
+    ops = ("Conv", "com.microsoft::FusedConv", "ConvTranspose")
     level = Level.LAYOUT
     numerics = Numerics.ROUNDING
     opsets = "7-"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "NchwcTransformer"}
+    peers = {"onnxruntime": "NchwcTransformer"}
     tuner: ClassVar[str] = "graphopt_passes.layout.tuning:LayoutTuner"
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
@@ -41,7 +42,7 @@ class ConvertLayoutNchwc(GraphPass):
         if first is None or graph.in_function:
             return
         target = rw.options.target or host()
-        if not any(node.op in ("Conv", "com.microsoft::FusedConv", "ConvTranspose") for node in graph):
+        if not any(node.op in self.ops for node in graph):
             return
         if target.block not in (8, 16):
             rw.decline("target {} has no blocked kernels", target.name, node=first)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Value
-from graphopt.match import Const, Either, Match, Pattern, Var
+from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
 from graphopt_passes.fusion.normalization import layer_normalization, normalized_axes, spread
 
@@ -28,9 +28,8 @@ class ConvertLayerNormalizationAxis(PatternRule):
     level = Level.LAYOUT
     numerics = Numerics.ROUNDING
     opsets = "17-"
-    peers: ClassVar[dict[str, str]] = {}
 
-    def pattern(self, op: Any) -> Pattern:
+    def pattern(self, op: OpBuilder) -> Pattern:
         """Written out, or what this pass makes of it before a scale or a bias."""
         norm = op.LayerNormalization(Var("last"), Const("weights"), _bind="norm", _other_attrs=True)
         image = op.Transpose(norm, perm=_FIRST)
@@ -58,5 +57,4 @@ class ConvertLayerNormalizationAxis(PatternRule):
 
 def _image(rw: Rewriter, last: Value, parameters: list[Value], attrs: dict[str, Any]) -> Value:
     norm = rw.op("LayerNormalization", last, *parameters, **attrs)
-    image: Value = rw.op("Transpose", norm, perm=_FIRST)
-    return image
+    return rw.op("Transpose", norm, perm=_FIRST)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
@@ -23,7 +21,6 @@ class EliminateNopReorder(OpRule):
     level = Level.ALL
     numerics = Numerics.EXACT
     opsets = "7-"
-    peers: ClassVar[dict[str, str]] = {}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Let the input stand for the output."""

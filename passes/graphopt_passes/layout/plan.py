@@ -54,6 +54,8 @@ def make_plan(graph: Graph, block: int, *, force: bool = False, rates: LayoutRat
             declined[node] = found
     if not any(form.convolves for form in forms.values()):
         return LayoutPlan(declined=declined)
+    for companion in [form.companion for form in forms.values() if form.companion is not None]:
+        forms.pop(companion, None)  # it goes with the form that computes it, and costs nothing of its own
     mark(forms)
     costs = Costs(known, rates)
     prices = {node: form.total_price(costs) for node, form in forms.items()}

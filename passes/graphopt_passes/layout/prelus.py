@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 from onnx import TensorProto
@@ -28,7 +27,6 @@ class ConvertPreluToMin(OpRule):
     level = Level.ALL
     numerics = Numerics.ROUNDING
     opsets = "8-"
-    peers: ClassVar[dict[str, str]] = {}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Replace one node."""

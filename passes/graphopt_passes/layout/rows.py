@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -38,10 +38,10 @@ class ConvertConv1dTo2d(GraphPass):
     """
 
     name = "convert_conv_1d_to_2d"
+    ops = ("Conv",)
     level = Level.LAYOUT
     numerics = Numerics.ROUNDING
     opsets = "7-"
-    peers: ClassVar[dict[str, str]] = {}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Convert the operators of one graph in order."""
@@ -135,8 +135,7 @@ class _Rows:
 
     def again(self, node: Node, *inputs: Value | None, **changed: Any) -> Value:
         """The same operator with other inputs and some other attributes."""
-        made: Value = self.rw.op(node.op_type, *inputs, domain=node.domain, **{**node.attrs, **changed})
-        return made
+        return self.rw.op(node.op_type, *inputs, domain=node.domain, **{**node.attrs, **changed})
 
 
 def _widened(node: Node) -> dict[str, Any]:
@@ -205,15 +204,13 @@ def _slice(rows: _Rows, node: Node) -> Value:
     if axes is None or any(axis not in _AXES for axis in axes):
         raise Decline
     moved = tuple(_AXES[axis] for axis in axes)
-    made: Value = rows.rw.op("Slice", image, starts=starts, ends=ends, axes=moved, steps=node.input(4))
-    return made
+    return rows.rw.op("Slice", image, starts=starts, ends=ends, axes=moved, steps=node.input(4))
 
 
 def _pad(rows: _Rows, node: Node) -> Value:
     image, pad = rows.image(node), Pad.of(node)
     pads = (*_beside(pad.before), *_beside(pad.after))
-    made: Value = rows.rw.op("Pad", image, pads=pads, constant_value=pad.fill or None, mode=node.attrs.get("mode"))
-    return made
+    return rows.rw.op("Pad", image, pads=pads, constant_value=pad.fill or None, mode=node.attrs.get("mode"))
 
 
 def _beside(pads: tuple[int, ...]) -> tuple[int, ...]:
@@ -225,8 +222,7 @@ def _mean(rows: _Rows, node: Node) -> Value:
     image, mean = rows.image(node), Reduction.of(node)
     if mean.axes != (2,) or not mean.keepdims:
         raise Decline
-    made: Value = rows.rw.op("ReduceMean", image, axes=(2, 3))
-    return made
+    return rows.rw.op("ReduceMean", image, axes=(2, 3))
 
 
 _FORMS: dict[str, Callable[[_Rows, Node], Value]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import ClassVar
 
 import numpy as np
 
@@ -26,7 +25,6 @@ class ConvertChannelShuffleToGather(OpRule):
     level = Level.LAYOUT
     numerics = Numerics.EXACT
     opsets = "7-"
-    peers: ClassVar[dict[str, str]] = {}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Replace a shuffle at its last node, the `Split` if there is one, whose many outputs no pattern can list."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import ClassVar
 
 from onnx import TensorProto
 
@@ -32,7 +31,6 @@ class ConvertSoftmaxAxis(OpRule):
     level = Level.LAYOUT
     numerics = Numerics.ROUNDING
     opsets = "13-"
-    peers: ClassVar[dict[str, str]] = {}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Replace one node."""
@@ -55,5 +53,4 @@ class ConvertSoftmaxAxis(OpRule):
 def _spelled(x: Value, axis: int, rw: Rewriter) -> Value:
     """Softmax by elementwise operators and reductions."""
     powers = rw.op("Exp", rw.op("Sub", x, rw.op("ReduceMax", x, axes=(axis,))))
-    made: Value = rw.op("Div", powers, rw.op("ReduceSum", powers, axes=(axis,)))
-    return made
+    return rw.op("Div", powers, rw.op("ReduceSum", powers, axes=(axis,)))

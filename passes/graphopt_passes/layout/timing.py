@@ -7,17 +7,16 @@ been run, and the built-in figures otherwise. Other passes that weigh a convolut
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from graphopt.system.machine import Target
-from graphopt.system.tuned import figures
+from graphopt_passes.rates import MachineRates
 
 PASS = "convert_layout_nchwc"
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutRates:
+class LayoutRates(MachineRates):
     """A machine's speed, per microsecond.
 
     Attributes:
@@ -46,20 +45,6 @@ class LayoutRates:
     reorder: float
     start: float
 
-    @classmethod
-    def read(cls, stated: dict[str, Any]) -> LayoutRates | None:
-        """LayoutRates as `asdict` gives them and JSON holds them; None where anything is missing or not positive."""
-        values: dict[str, Any] = {}
-        for field in fields(cls):
-            given, size = stated.get(field.name), _SIZES.get(field.name, 1)
-            parts = given if isinstance(given, list | tuple) else [given]
-            if len(parts) != size or not all(isinstance(v, int | float) and v > 0 for v in parts):
-                return None
-            values[field.name] = tuple(parts) if field.name in _SIZES else given
-        return cls(**values)
-
-
-_SIZES = {"blocked": 3, "plain_depthwise": 2}
 
 _ZEN4 = LayoutRates((61e3, 56e3, 59e3), 53e3, 52e3, 14.6e3, 48e3, 45e3, 31e3, (4.3e3, 1.85e3), 0.21, 13e3, 1.5)
 RATES = {16: _ZEN4, 8: _ZEN4}
@@ -75,13 +60,11 @@ _FEW_ROWS = 4
 
 def rates_of(target: Target) -> LayoutRates:
     """What was measured on machines of a target, the built-in figures of its block size where nothing was."""
-    stated = figures(PASS, target)
-    measured = LayoutRates.read(stated.get("rates", {})) if stated is not None else None
-    return measured or RATES[target.block]
+    return RATES[target.block].measured(PASS, target)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ConvolutionSizes:
     """The sizes of a convolution that its time depends on.
 
     Attributes:
@@ -111,7 +94,7 @@ class Shape:
     depthwise: bool = False
 
 
-def plain(shape: Shape, rates: LayoutRates) -> float:
+def plain(shape: ConvolutionSizes, rates: LayoutRates) -> float:
     """Time in NCHW."""
     per_group = shape.inputs // shape.group
     macs = shape.positions * shape.cells * shape.outputs * per_group
@@ -123,7 +106,7 @@ def plain(shape: Shape, rates: LayoutRates) -> float:
     return macs / rates.plain + copied / rates.copy + stored / rates.store + rates.start
 
 
-def blocked(shape: Shape, block: int, rates: LayoutRates) -> float:
+def blocked(shape: ConvolutionSizes, block: int, rates: LayoutRates) -> float:
     """Time in blocks, reorders not counted."""
     moved = 4 * (shape.source * shape.lanes_in + shape.positions * shape.lanes_out)
     if shape.depthwise:
@@ -156,7 +139,7 @@ def convolution(
     positions = batch * size[0] * size[1]
     depthwise = group > 1 and group == inputs == outputs
     whole = inputs // group % block == 0 and outputs // group % block == 0
-    shape = Shape(
+    shape = ConvolutionSizes(
         inputs, outputs, kernel[0] * kernel[1], positions, positions * stride * stride,
         inputs if inputs < block and group == 1 else -(-inputs // block) * block, -(-outputs // block) * block,
         group=group, merge=1 if whole or depthwise else group, strided=stride > 1, depthwise=depthwise,
@@ -168,8 +151,3 @@ def reorder(channels: int, positions: float, target: Target) -> float:
     """Microseconds of one ReorderInput or ReorderOutput of `positions` (batch * height * width) pixels."""
     rates = rates_of(target)
     return 4 * (-(-channels // target.block) * target.block) * positions / rates.reorder + rates.start
-
-
-def stated(rates: LayoutRates) -> dict[str, Any]:
-    """LayoutRates as JSON holds them."""
-    return asdict(rates)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphopt.errors import Decline
 from graphopt.ir import Value
-from graphopt.match import Either, Match, Pattern, Var
+from graphopt.match import Either, Match, OpBuilder, Pattern, Var
 from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
 
 _FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -25,7 +23,7 @@ class ConvertTokensToImage(PatternRule):
     numerics = Numerics.EXACT
     opsets = "7-"
 
-    def pattern(self, op: Any) -> Pattern:
+    def pattern(self, op: OpBuilder) -> Pattern:
         """Either way; shapes are compared as they are known, so that they may be written in any form."""
         into_image = op.Reshape(op.Transpose(Var("tokens"), perm=(0, 2, 1)), Var(), _other_attrs=True)
         return Either(into_image, op.Transpose(op.Reshape(Var("image"), Var(), _other_attrs=True), perm=(0, 2, 1)))

@@ -22,7 +22,7 @@ from graphopt.system.files import scratch
 from graphopt.system.machine import Target, host
 from graphopt.system.sessions import kernel_events, open_session
 from graphopt_passes.layout import timing, weights
-from graphopt_passes.layout.timing import RATES, LayoutRates, Shape
+from graphopt_passes.layout.timing import RATES, ConvolutionSizes, LayoutRates
 
 DOMAIN = "com.microsoft.nchwc"
 _ROUNDS = 25
@@ -30,7 +30,7 @@ _WARM = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Timed:
     """A convolution to time at batch 1: channels, kernel side, side of the result, stride, groups."""
 
     inputs: int
@@ -54,12 +54,12 @@ class Case:
         """Whether the blocked form reads NCHW."""
         return self.group == 1 and self.inputs < block
 
-    def shape(self, block: int) -> Shape:
+    def shape(self, block: int) -> ConvolutionSizes:
         """What the cost model knows of it."""
         positions = self.side**2
         lanes_in = self.inputs if self.plain_input(block) else weights.padded(self.inputs, block)
         whole = self.depthwise or self.inputs // self.group % block == 0
-        return Shape(
+        return ConvolutionSizes(
             self.inputs, self.outputs, self.kernel**2, positions, positions * self.stride**2,
             lanes_in, weights.padded(self.outputs, block), group=self.group, merge=1 if whole else self.group,
             strided=self.stride > 1, depthwise=self.depthwise,
@@ -67,21 +67,21 @@ class Case:
 
 
 CASES = (
-    *(Case(c, c, 3, s) for c, s in ((16, 56), (20, 56), (24, 56), (32, 56), (64, 56), (128, 28), (256, 14), (512, 7))),
-    *(Case(i, o, 3, s) for i, o, s in ((8, 8, 56), (64, 4, 56), (64, 1, 56), (48, 96, 14))),
-    Case(3, 32, 3, 112, 2), Case(64, 128, 3, 28, 2), Case(32, 32, 5, 28), Case(16, 64, 1, 56),
-    *(Case(c, c, 1, s) for c, s in ((24, 56), (64, 56), (128, 28), (256, 14), (512, 7))),
-    *(Case(i, o, 1, s) for i, o, s in ((24, 144, 56), (144, 24, 56), (40, 240, 28), (240, 40, 28), (96, 576, 14))),
-    *(Case(i, o, 1, s) for i, o, s in ((576, 96, 14), (320, 1280, 7), (960, 160, 7), (64, 4, 56), (64, 12, 56))),
-    *(Case(c, c, 3, s, group=c) for c, s in ((32, 112), (144, 56), (60, 28), (384, 14), (960, 7))),
-    *(Case(c, c, 5, s, group=c) for c, s in ((240, 28), (672, 14))),
-    Case(96, 96, 3, 56, 2, 96), Case(192, 192, 3, 14, 2, 192), Case(512, 512, 3, 14, group=32),
+    *(Timed(c, c, 3, s) for c, s in ((16, 56), (20, 56), (24, 56), (32, 56), (64, 56), (128, 28), (256, 14), (512, 7))),
+    *(Timed(i, o, 3, s) for i, o, s in ((8, 8, 56), (64, 4, 56), (64, 1, 56), (48, 96, 14))),
+    Timed(3, 32, 3, 112, 2), Timed(64, 128, 3, 28, 2), Timed(32, 32, 5, 28), Timed(16, 64, 1, 56),
+    *(Timed(c, c, 1, s) for c, s in ((24, 56), (64, 56), (128, 28), (256, 14), (512, 7))),
+    *(Timed(i, o, 1, s) for i, o, s in ((24, 144, 56), (144, 24, 56), (40, 240, 28), (240, 40, 28), (96, 576, 14))),
+    *(Timed(i, o, 1, s) for i, o, s in ((576, 96, 14), (320, 1280, 7), (960, 160, 7), (64, 4, 56), (64, 12, 56))),
+    *(Timed(c, c, 3, s, group=c) for c, s in ((32, 112), (144, 56), (60, 28), (384, 14), (960, 7))),
+    *(Timed(c, c, 5, s, group=c) for c, s in ((240, 28), (672, 14))),
+    Timed(96, 96, 3, 56, 2, 96), Timed(192, 192, 3, 14, 2, 192), Timed(512, 512, 3, 14, group=32),
 )  # fmt: skip
 """Layers of the kind that real models have, small ones and badly filled blocks among them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class ConvolutionTimes:
     """Typical microseconds of a case: in NCHW, in blocks, and of the reorders before and behind (0 where none)."""
 
     plain: float
@@ -104,7 +104,7 @@ class LayoutTuner:
         taken = time_cases(CASES, target.block, progress)
         rates = fit(CASES, taken, target.block)
         rows = [[str(case), *_rounded(case, t, rates, target.block)] for case, t in zip(CASES, taken, strict=True)]
-        return {"rates": timing.stated(rates), "cases": rows}
+        return {"rates": rates.stated(), "cases": rows}
 
     def rows(self, figures: dict[str, Any] | None, target: Target) -> list[tuple[str, ...]]:
         """Each case as measured and as the model has it; without measurements only the latter."""
@@ -125,19 +125,19 @@ def _cells(name: str, *times: float) -> tuple[str, ...]:
     return tuple(cells)
 
 
-def _model(case: Case, rates: LayoutRates, block: int) -> tuple[float, float]:
+def _model(case: Timed, rates: LayoutRates, block: int) -> tuple[float, float]:
     shape = case.shape(block)
     return timing.plain(shape, rates), timing.blocked(shape, block, rates)
 
 
-def _rounded(case: Case, taken: Timing, rates: LayoutRates, block: int) -> list[float]:
+def _rounded(case: Timed, taken: ConvolutionTimes, rates: LayoutRates, block: int) -> list[float]:
     return [round(time, 1) for time in (taken.plain, taken.blocked, *_model(case, rates, block))]
 
 
 # ---------------------------------------------------------------------- measuring
 
 
-def time_cases(cases: tuple[Case, ...], block: int, progress: Progress) -> list[Timing]:
+def time_cases(cases: tuple[Timed, ...], block: int, progress: Progress) -> list[ConvolutionTimes]:
     """Typical kernel times of each case, by the runtime's profiler, on one thread."""
     model = _model_of(cases, block)
     with scratch() as folder:
@@ -156,7 +156,7 @@ def time_cases(cases: tuple[Case, ...], block: int, progress: Progress) -> list[
         times.setdefault(event["name"], []).append(float(event["dur"]))
     middle = {name: max(_typical(durations[_WARM:]), 0.5) for name, durations in times.items()}
     parts = ("plain", "blocked", "enter", "leave")
-    return [Timing(*(middle.get(f"{part}{n}", 0.0) for part in parts)) for n in range(len(cases))]
+    return [ConvolutionTimes(*(middle.get(f"{part}{n}", 0.0) for part in parts)) for n in range(len(cases))]
 
 
 def _typical(durations: list[float]) -> float:
@@ -164,7 +164,7 @@ def _typical(durations: list[float]) -> float:
     return sorted(durations)[2]
 
 
-def _model_of(cases: tuple[Case, ...], block: int) -> onnx.ModelProto:
+def _model_of(cases: tuple[Timed, ...], block: int) -> onnx.ModelProto:
     nodes: list[onnx.NodeProto] = []
     inputs, outputs, constants = [], [], []
     random = np.random.default_rng(1)
@@ -183,7 +183,7 @@ def _model_of(cases: tuple[Case, ...], block: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
-def _nodes(n: int, case: Case, group: int) -> list[onnx.NodeProto]:
+def _nodes(n: int, case: Timed, group: int) -> list[onnx.NodeProto]:
     pad = case.kernel // 2
     window: dict[str, Any] = {"kernel_shape": [case.kernel] * 2, "strides": [case.stride] * 2, "pads": [pad] * 4}
     made = [
@@ -202,7 +202,7 @@ def _nodes(n: int, case: Case, group: int) -> list[onnx.NodeProto]:
     ]
 
 
-def _blocked_weight(weight: onnx.TensorProto, case: Case, block: int) -> tuple[np.ndarray, int]:
+def _blocked_weight(weight: onnx.TensorProto, case: Timed, block: int) -> tuple[np.ndarray, int]:
     """The weight of the blocked form and its groups; 0 groups where the input stays in NCHW."""
     array = numpy_helper.to_array(weight)
     shape = case.shape(block)
@@ -228,7 +228,7 @@ _PLACES: tuple[tuple[str, int | None], ...] = (
 )  # fmt: skip
 
 
-def fit(cases: tuple[Case, ...], taken: list[Timing], block: int) -> LayoutRates:
+def fit(cases: tuple[Timed, ...], taken: list[ConvolutionTimes], block: int) -> LayoutRates:
     """The rates that describe what was measured best, found by changing one rate at a time.
 
     Args:
@@ -260,7 +260,7 @@ def _scaled(rates: LayoutRates, name: str, at: int | None, factor: float) -> Lay
     return replace(rates, **{name: changed})
 
 
-def _error(shapes: list[Shape], taken: list[Timing], block: int, rates: LayoutRates) -> float:
+def _error(shapes: list[ConvolutionSizes], taken: list[ConvolutionTimes], block: int, rates: LayoutRates) -> float:
     """Sum over both forms and, twice, their ratio, for that is what is decided by; outliers count little."""
     total = 0.0
     for shape, measured in zip(shapes, taken, strict=True):
@@ -275,7 +275,7 @@ def _loss(error: float) -> float:
     return math.sqrt(1 + (error / 0.2) ** 2) - 1
 
 
-def _reorder_rate(cases: tuple[Case, ...], taken: list[Timing], block: int, given: LayoutRates) -> float:
+def _reorder_rate(cases: tuple[Timed, ...], taken: list[ConvolutionTimes], block: int, given: LayoutRates) -> float:
     """Bytes a microsecond of all reorders that take long enough to tell."""
     found = []
     for case, measured in zip(cases, taken, strict=True):

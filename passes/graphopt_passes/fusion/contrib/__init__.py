@@ -13,7 +13,10 @@ PASSES: dict[str, str] = {
     "fuse_add_into_conv": "fusion.contrib.activation:FuseAddIntoConv",
     "fuse_activation_into_conv": "fusion.contrib.activation:FuseActivationIntoConv",
     "convert_int8_to_uint8": "fusion.contrib.signed:ConvertInt8ToUint8",
+    "convert_quantized_weights": "fusion.contrib.weights:ConvertQuantizedWeights",
     "fuse_qdq_into_op": "fusion.contrib.quantized:FuseQdqIntoOp",
+    "fuse_requantization": "fusion.contrib.requantize:FuseRequantization",
+    "fuse_qdq_into_split": "fusion.contrib.moves:FuseQdqIntoSplit",
     "fuse_scale_into_matmul_integer": "fusion.contrib.integer:FuseScaleIntoMatmulInteger",
     "fuse_dynamic_quantize_into_matmul": "fusion.contrib.integer:FuseDynamicQuantizeIntoMatmul",
 }

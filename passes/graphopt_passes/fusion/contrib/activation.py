@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.match import Attr, Either, Match, Opt, Pattern, Var
+from graphopt.match import Attr, Either, Match, OpBuilder, Opt, Pattern, Var
 from graphopt.operators import Bounds
-from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, check_float
+from graphopt.rewrite import Rewriter
+from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float
 
 _DEFAULTS: dict[str, dict[str, float]] = {
     "Relu": {}, "Sigmoid": {}, "Tanh": {}, "LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
@@ -23,16 +21,13 @@ def _parameters(node: Node) -> dict[str, float]:
     return {name: float(node.attr(name, default)) for name, default in _DEFAULTS[node.op_type].items()}
 
 
-class FuseActivationIntoGemm(PatternRule):
+class FuseActivationIntoGemm(ForRuntime):
     """Let `FusedGemm` apply the activation after a `Gemm`."""
 
     name = "fuse_activation_into_gemm"
-    level = Level.EXTENDED
-    numerics = Numerics.ROUNDING
-    opsets = f"7-{NEWEST}"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "GemmActivationFusion"}
+    peers = {"onnxruntime": "GemmActivationFusion"}
 
-    def pattern(self, op: Any, a: Pattern, b: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, a: Pattern, b: Pattern) -> Pattern:
         """`activation(a b + c)`."""
         gemm = op.Gemm(a, b, Opt(Var("c")), _bind="gemm", _other_attrs=True)
         return op.AnyOf(*_DEFAULTS)(gemm, _other_attrs=True)
@@ -42,11 +37,10 @@ class FuseActivationIntoGemm(PatternRule):
         check_float(m.gemm.result)
         parameters = {f"activation_{name}": value for name, value in _parameters(m.root).items()}
         attrs = {**m.gemm.attrs, "activation": m.root.op_type, **parameters}
-        fused: Value = rw.op("FusedGemm", *m.gemm.inputs, domain=DOMAIN, **attrs)
-        return fused
+        return rw.op("FusedGemm", *m.gemm.inputs, domain=DOMAIN, **attrs)
 
 
-class FuseActivationIntoConv(PatternRule):
+class FuseActivationIntoConv(ForRuntime):
     """Let `FusedConv` apply the activation after a convolution, and add a residual in between.
 
     Takes `Relu`, `LeakyRelu`, `Sigmoid`, `Tanh`, `HardSigmoid`, and `Clip` with constant bounds. For convolutions that
@@ -54,12 +48,9 @@ class FuseActivationIntoConv(PatternRule):
     """
 
     name = "fuse_activation_into_conv"
-    level = Level.EXTENDED
-    numerics = Numerics.ROUNDING
-    opsets = f"7-{NEWEST}"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConvActivationFusion"}
+    peers = {"onnxruntime": "ConvActivationFusion"}
 
-    def pattern(self, op: Any, x: Pattern, w: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern, w: Pattern) -> Pattern:
         """A convolution, perhaps with a residual already, and an activation."""
         plain = op.Conv(x, w, Opt(Var("b")), _bind="conv", _other_attrs=True)
         with_residual = op.domain(DOMAIN).FusedConv(
@@ -83,23 +74,19 @@ class FuseActivationIntoConv(PatternRule):
         else:
             parameters = list(_parameters(node).values())
         attrs = {**conv.attrs, "activation": node.op_type, "activation_params": tuple(parameters) or None}
-        fused: Value = rw.op("FusedConv", *conv.inputs, domain=DOMAIN, **attrs)
-        return fused
+        return rw.op("FusedConv", *conv.inputs, domain=DOMAIN, **attrs)
 
 
 _ACTIVATIONS = (*_DEFAULTS, "Clip")
 
 
-class FuseAddIntoConv(PatternRule):
+class FuseAddIntoConv(ForRuntime):
     """Let `FusedConv` add what is added to the result of a convolution, of the same shape, before an activation."""
 
     name = "fuse_add_into_conv"
-    level = Level.EXTENDED
-    numerics = Numerics.ROUNDING
-    opsets = f"7-{NEWEST}"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConvAddActivationFusion"}
+    peers = {"onnxruntime": "ConvAddActivationFusion"}
 
-    def pattern(self, op: Any, x: Pattern, w: Pattern, z: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern, w: Pattern, z: Pattern) -> Pattern:
         """A convolution plus something."""
         return op.Add(op.Conv(x, w, Opt(Var("b")), _bind="conv", _other_attrs=True), z)
 
@@ -114,5 +101,4 @@ class FuseAddIntoConv(PatternRule):
         if one is None or two is None or len(one) != 4 or None in one or one != two:
             raise Decline("{} and {} are not known to have one shape of four axes", value.name, m.z.name)
         operands = [m.conv.input(index) for index in range(3)]
-        fused: Value = rw.op("FusedConv", *operands, m.z, domain=DOMAIN, **m.conv.attrs)
-        return fused
+        return rw.op("FusedConv", *operands, m.z, domain=DOMAIN, **m.conv.attrs)

@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
 from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Value
-from graphopt.match import Attr, Const, Either, Match, Pattern, Product, Var
-from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, check_float
+from graphopt.match import Attr, Const, Either, Match, OpBuilder, Pattern, Product, Var
+from graphopt.rewrite import Rewriter
+from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float
 from graphopt_passes.fusion.gelu import gelu_by_erf, gelu_by_tanh, with_any_scale
 
 
-class FuseErfGelu(PatternRule):
+class EarlyGelu(ForRuntime):
+    """Recognize a `Gelu` where the standard does not have it yet; `fuse_gelu` is for opset 20 and later.
+
+    The factor 0.5 may be gone into weights.
+
+    Attributes:
+        curve: what the product is of.
+        op_type: the operator of the runtime.
+    """
+
+    opsets = "7-19"
+    curve: ClassVar[Callable[[OpBuilder, Pattern], Pattern]]
+    op_type: ClassVar[str]
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """For float32."""
+        return type(self).curve(op, Var("x", dtype=TensorProto.FLOAT))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """The operator of the runtime."""
+        return with_any_scale(rw.op(self.op_type, m.x, domain=DOMAIN), m, rw)
+
+
+class FuseErfGelu(EarlyGelu):
     """Recognize `Gelu` with `Erf` where the standard does not have it yet.
 
     The form is that of `fuse_gelu`, which is for opset 20 and later; the factor 0.5 may be gone into weights.
     """
 
     name = "fuse_erf_gelu"
-    level = Level.EXTENDED
-    opsets = "7-19"
-    numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "GeluFusionL2"}
-
-    def pattern(self, op: Any) -> Any:
-        """The curve is `Erf`."""
-        return gelu_by_erf(op, Var("x", dtype=TensorProto.FLOAT))
-
-    def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """`Gelu` of the runtime."""
-        return with_any_scale(rw.op("Gelu", m.x, domain=DOMAIN), m, rw)
+    curve, op_type = gelu_by_erf, "Gelu"
+    peers = {"onnxruntime": "GeluFusionL2"}
 
 
-class FuseFastGelu(PatternRule):
+class FuseFastGelu(EarlyGelu):
     """Recognize `Gelu` in the approximation with `Tanh` where the standard does not have it yet.
 
     The forms are those of `fuse_gelu`, which is for opset 20 and later; the factor 0.5 may be gone into weights.
@@ -43,33 +57,20 @@ class FuseFastGelu(PatternRule):
     """
 
     name = "fuse_fast_gelu"
-    level = Level.EXTENDED
-    opsets = "7-19"
-    numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "FastGeluFusion"}
-
-    def pattern(self, op: Any) -> Any:
-        """The curve is `Tanh`."""
-        return gelu_by_tanh(op, Var("x", dtype=TensorProto.FLOAT))
-
-    def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """`FastGelu` of the runtime."""
-        return with_any_scale(rw.op("FastGelu", m.x, domain=DOMAIN), m, rw)
+    curve, op_type = gelu_by_tanh, "FastGelu"
+    peers = {"onnxruntime": "FastGeluFusion"}
 
 
-class FuseAddBiasIntoGelu(PatternRule):
+class FuseAddBiasIntoGelu(ForRuntime):
     """Take the bias before a `Gelu` by `Tanh` into `FastGelu`.
 
     For a constant of the size of the last axis. A `Gelu` by `Erf` is left alone: its `BiasGelu` is as slow as both.
     """
 
     name = "fuse_add_bias_into_gelu"
-    level = Level.EXTENDED
-    numerics = Numerics.ROUNDING
-    opsets = f"7-{NEWEST}"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "BiasGeluFusion"}
+    peers = {"onnxruntime": "BiasGeluFusion"}
 
-    def pattern(self, op: Any, x: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
         """A curve of `x + bias`."""
         total = op.Add(x, Const("bias", silent=True), _bind="add")
         return Either(op.Gelu(total, approximate=Attr("approximate")), op.domain(DOMAIN).FastGelu(total))
@@ -84,16 +85,13 @@ class FuseAddBiasIntoGelu(PatternRule):
         return rw.op("FastGelu", m.x, m.bias, domain=DOMAIN)
 
 
-class FuseQuickGelu(PatternRule):
+class FuseQuickGelu(ForRuntime):
     """Recognize `x * Sigmoid(alpha * x)`, and `Swish`, as `QuickGelu`; `alpha` is 1 where there is none."""
 
     name = "fuse_quick_gelu"
-    level = Level.EXTENDED
-    numerics = Numerics.ROUNDING
-    opsets = f"7-{NEWEST}"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "QuickGeluFusion"}
+    peers = {"onnxruntime": "QuickGeluFusion"}
 
-    def pattern(self, op: Any) -> Any:
+    def pattern(self, op: OpBuilder) -> Pattern:
         """Written out, or the operator of opset 24."""
         x = Var("x", dtype=TensorProto.FLOAT)
         return Either(op.Mul(x, op.Sigmoid(Either(x, Product(x, scale="alpha")))), op.Swish(x, alpha=Attr("alpha")))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.match import Const, Either, Match, Opt, Pattern, Var
+from graphopt.match import Const, Either, Match, OpBuilder, Opt, Pattern, Var
 from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, may_sum_nothing
 
@@ -27,9 +25,9 @@ class FuseScaleIntoMatmulInteger(PatternRule):
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
     opsets = f"10-{NEWEST}"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "MatMulIntegerToFloatFusion"}
+    peers = {"onnxruntime": "MatMulIntegerToFloatFusion"}
 
-    def pattern(self, op: Any, left: Pattern, right: Pattern, scale: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, left: Pattern, right: Pattern, scale: Pattern) -> Pattern:
         """`scale * (left right)`, or the result of that and a bias."""
         zeros = Opt(Var("left_zero")), Opt(Var("right_zero"))
         product = op.MatMulInteger(left, right, *zeros, _bind="product")
@@ -123,11 +121,11 @@ class FuseDynamicQuantizeIntoMatmul(PatternRule):
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
     opsets = f"11-{NEWEST}"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "DynamicQuantizeMatMulFusion"}
+    peers = {"onnxruntime": "DynamicQuantizeMatMulFusion"}
 
-    def pattern(self, op: Any, x: Pattern, right: Pattern, scale: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern, right: Pattern, scale: Pattern) -> Pattern:
         """A product that reads all that `DynamicQuantizeLinear` gives."""
-        integers, own_scale, own_zero = op.DynamicQuantizeLinear(x, _outputs=("integers", "own_scale", "own_zero"))
+        integers, own_scale, own_zero = op.DynamicQuantizeLinear.outputs(("integers", "own_scale", "own_zero"), x)
         return op.domain(DOMAIN).MatMulIntegerToFloat(
             integers, right, own_scale, scale, own_zero, Opt(Var("zero")), Opt(Var("bias"))
         )

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.match import Either, Match, Pattern, Scalar
+from graphopt.match import Either, Match, OpBuilder, Pattern, Scalar
 from graphopt.operators import Transpose
-from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, check_float
+from graphopt.rewrite import Rewriter
+from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float
 
 _LARGEST = 2.0**40
 """Scales beyond this, or below its reciprocal, stay: with them a product may overflow in one order only."""
 
 
-def _products(op: Any, a: Pattern, b: Pattern) -> Iterator[Pattern]:
+def _products(op: OpBuilder, a: Pattern, b: Pattern) -> Iterator[Pattern]:
     """The product of the standard, and the one that transposes and scales by itself already."""
     for product in (op.MatMul, op.domain(DOMAIN).FusedMatMul):
         yield product(a, b, _bind="product", _other_attrs=True)
@@ -25,8 +25,7 @@ def _products(op: Any, a: Pattern, b: Pattern) -> Iterator[Pattern]:
 def _fused(rw: Rewriter, product: Node, changes: Mapping[Value, Value], attrs: Mapping[str, Any]) -> Value:
     """The product of other operands, with other attributes."""
     operands = [changes.get(value, value) if value is not None else None for value in product.inputs]
-    fused: Value = rw.op("FusedMatMul", *operands, domain=DOMAIN, **{**product.attrs, **attrs})
-    return fused
+    return rw.op("FusedMatMul", *operands, domain=DOMAIN, **{**product.attrs, **attrs})
 
 
 def _check_matrices(product: Node) -> None:
@@ -40,16 +39,13 @@ def _check_matrices(product: Node) -> None:
             raise Decline("{} is not known to be a matrix", value.name)
 
 
-class FuseTransposeIntoMatmul(PatternRule):
+class FuseTransposeIntoMatmul(ForRuntime):
     """Let `FusedMatMul` read an operand transposed, where a `Transpose` swaps its last two axes."""
 
     name = "fuse_transpose_into_matmul"
-    level = Level.EXTENDED
-    numerics = Numerics.ROUNDING
-    opsets = f"7-{NEWEST}"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "MatmulTransposeFusion"}
+    peers = {"onnxruntime": "MatmulTransposeFusion"}
 
-    def pattern(self, op: Any, x: Pattern, other: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern, other: Pattern) -> Pattern:
         """A `Transpose` before either operand."""
         transposed = op.Transpose(x, _bind="transpose", _other_attrs=True)
         return Either(*_products(op, transposed, other), *_products(op, other, transposed))
@@ -60,7 +56,7 @@ class FuseTransposeIntoMatmul(PatternRule):
         perm = Transpose.of(m.transpose).perm
         *batch, row, column = range(max(len(perm), 2))
         if perm != (*batch, column, row):
-            raise Decline
+            raise Decline("{} moves other axes than the last two", value.name)
         if product.attr("transBatchA", 0) or product.attr("transBatchB", 0):
             raise Decline("{} moves its batches as well", product.op_type)
         check_float(value)
@@ -71,16 +67,13 @@ class FuseTransposeIntoMatmul(PatternRule):
         return _fused(rw, product, {value: m.x}, attrs)
 
 
-class FuseScaleIntoMatmul(PatternRule):
+class FuseScaleIntoMatmul(ForRuntime):
     """Let `FusedMatMul` multiply with a constant that an operand or the product is multiplied with or divided by."""
 
     name = "fuse_scale_into_matmul"
-    level = Level.EXTENDED
-    numerics = Numerics.ROUNDING
-    opsets = f"7-{NEWEST}"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "MatMulScaleFusion"}
+    peers = {"onnxruntime": "MatMulScaleFusion"}
 
-    def pattern(self, op: Any, x: Pattern, other: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern, other: Pattern) -> Pattern:
         """A scale before either operand, or one behind the product."""
         scale, divisor = Scalar("scale", silent=True), Scalar("divisor", silent=True)
         scaled = Either(op.Mul(x, scale, _bind="scaled"), op.Div(x, divisor, _bind="scaled"))

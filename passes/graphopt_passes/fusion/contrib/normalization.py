@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Value
-from graphopt.match import Const, Either, Match, Pattern, Var
+from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
 from graphopt_passes.fusion.contrib.operands import DOMAIN, in_runtime
 from graphopt_passes.fusion.normalization import last_sizes, over_root_mean_square, spread
@@ -26,9 +24,9 @@ class FuseBranchwiseRmsNorm(PatternRule):
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
     opsets = "7-22"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "SimplifiedLayerNormFusion"}
+    peers = {"onnxruntime": "SimplifiedLayerNormFusion"}
 
-    def pattern(self, op: Any) -> Pattern:
+    def pattern(self, op: OpBuilder) -> Pattern:
         """Written out, or the operator without a scale before one."""
         norm = op.domain(DOMAIN).BranchwiseRMSNorm(Var("y"), _bind="norm", _other_attrs=True)
         written = over_root_mean_square(op, Var("x", dtype=TensorProto.FLOAT))
@@ -41,11 +39,9 @@ class FuseBranchwiseRmsNorm(PatternRule):
             if m.norm.attr("num_branches", 0) != 1 or not shape or not isinstance(shape[-1], int):
                 raise Decline("{} is not normalized along one axis of known size", m.norm.result.name)
             row = spread(m.scale.array(), (shape[-1],), len(shape))
-            absorbed: Value = rw.op("BranchwiseRMSNorm", m.y, row, domain=DOMAIN, **m.norm.attrs)
-            return absorbed
+            return rw.op("BranchwiseRMSNorm", m.y, row, domain=DOMAIN, **m.norm.attrs)
         if len(last_sizes(m)) != 1:
             raise Decline("axes {} are not the last one alone", m.axes)
         if not in_runtime("BranchwiseRMSNorm"):
             raise Decline("this ONNX Runtime has no BranchwiseRMSNorm")
-        norm: Value = rw.op("BranchwiseRMSNorm", m.x, domain=DOMAIN, num_branches=1, epsilon=m.epsilon)
-        return norm
+        return rw.op("BranchwiseRMSNorm", m.x, domain=DOMAIN, num_branches=1, epsilon=m.epsilon)

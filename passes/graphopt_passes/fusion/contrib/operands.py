@@ -6,16 +6,26 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 from onnx import TensorProto
 
 from graphopt.analysis.nodes import dtype_of_output
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Value
+from graphopt.rewrite import Level, Numerics, PatternRule
 from graphopt.system.machine import Target, host
 
 DOMAIN = "com.microsoft"
 NEWEST = 26
 """The newest opset that ONNX Runtime 1.31 runs: a later model is not for it, and stays in the standard's operators."""
+
+
+class ForRuntime(PatternRule):
+    """A rule that writes operators which ONNX Runtime adds to the standard, for opsets that it runs."""
+
+    level = Level.EXTENDED
+    numerics = Numerics.ROUNDING
+    opsets = f"7-{NEWEST}"
 
 
 def check_float(value: Value) -> None:
@@ -45,11 +55,21 @@ X86 = ("sse2", "avx", "avx2", "avx512")
 """Targets with x86 kernels."""
 
 
-def sums_bytes_exactly(target: Target) -> bool:
-    """Whether kernels add products of unsigned and signed bytes without overflow.
+_SAFE = 64
+"""Two products of an unsigned byte with a signed one up to this fit into 16 bits."""
+
+
+def sums_bytes_exactly(weights: np.ndarray | None, target: Target) -> bool:
+    """Whether kernels add products of unsigned bytes with signed ones without overflow.
 
     x86 without VNNI adds pairs of them in 16 bits, and ONNX Runtime uses that. Of another machine nothing is known.
+
+    Args:
+        weights: the signed bytes; None where they are computed.
+        target: the machine.
     """
+    if weights is not None and np.abs(weights.astype(np.int16)).max(initial=0) <= _SAFE:
+        return True
     return target.name not in X86 or (target == host() and _has_vnni())
 
 
@@ -63,8 +83,14 @@ def _has_vnni() -> bool:
 
 @lru_cache
 def in_runtime(op_type: str) -> bool:
-    """Whether the installed ONNX Runtime has a CPU kernel for a contrib operator; for those that are new in it."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
+    """Whether the installed ONNX Runtime has a CPU kernel for a contrib operator; for those that are new in it.
+
+    None has where no runtime is installed: the result is then for whichever comes, the oldest among them.
+    """
+    try:
+        from onnxruntime.capi import onnxruntime_pybind11_state as state
+    except ImportError:
+        return False
 
     return any(
         kernel.op_name == op_type and kernel.domain == DOMAIN and kernel.provider == "CPUExecutionProvider"

@@ -53,10 +53,6 @@ class Quantized:
         """
         return _formed(self.scale, self.given[0], self.axis, rw), _formed(self.zero, self.given[1], self.axis, rw)
 
-    def moved_zero(self, by: int) -> np.ndarray:
-        """The zero points, all of them moved."""
-        return (self.zero.astype(np.int64) + by).astype(self.zero.dtype)
-
     def same_scale(self, other: Quantized) -> bool:
         """Whether both are quantized as a whole, and equal integers stand for equal floats in both."""
         alike = self.axis is None and other.axis is None and self.dtype == other.dtype
@@ -120,3 +116,14 @@ def dequantized(value: Value) -> Quantized:
         raise Decline
     integers = node.operand(0)
     return quantization(node, integers, integers.dtype)
+
+
+def check_per_tensor(operands: list[Quantized]) -> None:
+    """See whether all operands are quantized as a whole, to one type.
+
+    Raises:
+        Decline: one is not.
+    """
+    for operand in operands:
+        if operand.axis is not None or operand.dtype != operands[0].dtype:
+            raise Decline("{} is not quantized as a whole, or to another type", operand.value.name)

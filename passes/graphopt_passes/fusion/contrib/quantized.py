@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -14,31 +13,27 @@ from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
 from graphopt.system.machine import host
+from graphopt_passes.fusion.contrib.averages import AVERAGES
+from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, may_sum_nothing, sums_bytes_exactly
-from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, dequantized, quantization
+from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, check_per_tensor, dequantized, quantization
+from graphopt_passes.fusion.contrib.requantize import hard_sigmoid
 
 _DEQUANTIZE = ("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
 _WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-_SAFE = 64
-"""Two products of an unsigned byte with a signed one up to this fit into 16 bits."""
 _LARGEST = 2**31 - 1
 _NOTHING = 1 / 64
 """A difference of so many quantization steps is none that could be told from rounding."""
-_MOST_SUMMED = 2**24
-_RATIOS = (2.0**-32, 2.0**8)
-"""The kernel of QLinearGlobalAveragePool takes so many elements, and such quotients of scales by their number."""
-
-
-Maker: TypeAlias = Callable[[Node, list[Quantized], Quantized, Rewriter], Value]
 
 
 class FuseQdqIntoOp(OpRule):
     """Replace an operator between dequantize and quantize by the one on quantized values.
 
-    Convolutions, `Gemm`, `MatMul`, `Add`, `Mul`, average pools, `Sigmoid`, `LeakyRelu` and `Concat` have such
-    operators; those that only move data, and `MaxPool`, take the integers where both sides have one scale. The sums
-    are exact then, so that a value between two integers may be rounded to the other one. `Softmax` is left alone, since
-    the kernel for integers does not round to the nearest; so are weights whose products the processor cannot add.
+    Convolutions, `Gemm`, `MatMul`, `Add`, `Mul`, means of images, `Sigmoid`, `HardSigmoid`, `LeakyRelu` and `Concat`
+    have such operators; those that only move data, and `MaxPool`, take the integers where both sides have one scale.
+    An average pool is a depthwise convolution. The sums are exact then, so that a value between two integers may be
+    rounded to the other one. `Softmax` is left alone, since the kernel for integers does not round to the nearest; so
+    are weights whose products the processor cannot add.
     """
 
     # No pattern: the operators between have any number of operands, and what becomes of each is in a table.
@@ -47,7 +42,7 @@ class FuseQdqIntoOp(OpRule):
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
     opsets = f"10-{NEWEST}"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "QDQSelectorActionTransformer"}
+    peers = {"onnxruntime": "QDQSelectorActionTransformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look for an operator whose inputs are dequantized."""
@@ -69,7 +64,7 @@ def _operands(op: Node) -> list[Quantized]:
     Raises:
         Decline: without a reason where none is; not all of them are.
     """
-    values = [value for value in op.inputs[: _DATA.get(op.op, len(op.inputs))] if value is not None]
+    values = [value for value in op.inputs[_OPERANDS.get(op.op, slice(None))] if value is not None]
     there = [value for value in values if value.made_by(*_DEQUANTIZE)]
     if not there:
         raise Decline
@@ -77,17 +72,6 @@ def _operands(op: Node) -> list[Quantized]:
     if len(there) < len(values):
         raise Decline("not all inputs of {} are dequantized", op.op)
     return operands
-
-
-def _check_per_tensor(operands: list[Quantized]) -> None:
-    """See whether all operands are quantized as a whole, to one type.
-
-    Raises:
-        Decline: one is not.
-    """
-    for operand in operands:
-        if operand.axis is not None or operand.dtype != operands[0].dtype:
-            raise Decline("{} is not quantized as a whole, or to another type", operand.value.name)
 
 
 def _check_weight(x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -> None:
@@ -104,27 +88,49 @@ def _check_weight(x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -> N
         raise Decline("{} is quantized along another axis", weight.value.name)
     if np.any(weight.zero != weight.zero[0]):
         raise Decline("{} has several zero points", weight.value.name)
-    if x.dtype == TensorProto.UINT8 and weight.dtype == TensorProto.INT8:
-        array = weight.value.const()
-        small = array is not None and bool(np.abs(array.astype(np.int16)).max(initial=0) <= _SAFE)
-        if not small and not sums_bytes_exactly(rw.options.target or host()):
-            raise Decline("the processor adds products with {} in 16 bits, which may overflow", weight.value.name)
+    mixed = x.dtype == TensorProto.UINT8 and weight.dtype == TensorProto.INT8
+    if mixed and not sums_bytes_exactly(weight.value.const(), rw.options.target or host()):
+        raise Decline("the processor adds products with {} in 16 bits, which may overflow", weight.value.name)
 
 
-def _check_bias(bias: Quantized, x: Quantized, weight: Quantized, output: Quantized) -> None:
-    """See whether a bias is in units of the products, up to what does not show in the result.
+def _bias(op: Node, x: Quantized, weight: Quantized, output: Quantized, rw: Rewriter) -> Value | None:
+    """The bias of a product in units of its products, up to what does not show in the result; None for none.
 
     Raises:
-        Decline: it is not.
+        Decline: it is not in such units, or no vector of floats that could be.
     """
+    given = op.input(2)
+    if given is None:
+        return None
+    units = x.scale.astype(np.float64) * weight.scale
+    if not given.made_by(*_DEQUANTIZE):
+        return _quantized_bias(given, units, output, rw)
+    bias = dequantized(given)
     array = bias.value.const()
     if bias.dtype != TensorProto.INT32 or array is None or array.ndim != 1 or bias.axis not in (None, 0):
         raise Decline("{} is not a constant vector of int32", bias.value.name)
-    units = x.scale.astype(np.float64) * weight.scale
     off = np.abs(array) * np.abs(bias.scale - units) / np.abs(output.scale)
     alike = np.allclose(bias.scale, units, rtol=1e-4, atol=0.0)
     if bias.zero.any() or not alike or off.max(initial=0.0) > _NOTHING:
         raise Decline("{} is not in units of the products", bias.value.name)
+    return bias.value
+
+
+def _quantized_bias(bias: Value, units: np.ndarray, output: Quantized, rw: Rewriter) -> Value:
+    """A bias of floats as integers.
+
+    Raises:
+        Decline: it is no constant vector, or what is lost would show.
+    """
+    array = bias.array()
+    if bias.dtype != TensorProto.FLOAT or array.ndim != 1 or units.size not in (1, array.size):
+        raise Decline("{} is not one float for each channel", bias.name)
+    with np.errstate(all="ignore"):
+        steps = np.rint(array / units)
+        off = np.abs(steps * units - array) / np.abs(output.scale)
+    if not np.all((np.abs(steps) <= _LARGEST) & (off <= _NOTHING)):
+        raise Decline("{} cannot be told in units of the products", bias.name)
+    return rw.constant(steps.astype(np.int32), like=bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,32 +148,32 @@ class _Axes:
     inner: int | None = None
 
 
-def _check_product(op: Node, operands: list[Quantized], output: Quantized, axes: _Axes, rw: Rewriter) -> None:
-    """See whether a sum of products, with a bias as third operand or without, is one of integers.
+def _product(op: Node, operands: list[Quantized], output: Quantized, axes: _Axes, rw: Rewriter) -> Value | None:
+    """The bias of a sum of products of integers, None where it has none.
 
     Raises:
-        Decline: it is not.
+        Decline: it is no sum of integers.
     """
-    x, weight, *rest = operands
+    x, weight = operands
     _check_weight(x, weight, axes.scales, rw)
-    for bias in rest:
-        _check_bias(bias, x, weight, output)
-    _check_range(x, weight, rest[0] if rest else None, axes.added)
+    bias = _bias(op, x, weight, output, rw)
+    _check_range(x, weight, bias, axes.added)
     own, left = weight.value.shape, x.value.shape
     sizes = [[own[axis] if own is not None else None] for axis in axes.added] or [[None]]
     if axes.inner is not None:
         sizes[0].append(left[axes.inner] if left is not None else None)
     if any(may_sum_nothing(size, op.outputs[0]) for size in sizes):
         raise Decline("nothing may be left to add up in {}", output.value.name)
+    return bias
 
 
-def _check_range(x: Quantized, weight: Quantized, bias: Quantized | None, added: tuple[int, ...]) -> None:
+def _check_range(x: Quantized, weight: Quantized, bias: Value | None, added: tuple[int, ...]) -> None:
     """See whether sums of products along some axes of the weight, and a bias, fit into 32 bits.
 
     Raises:
         Decline: they may not.
     """
-    start = np.int64(0) if bias is None else np.abs(np.asarray(bias.value.const(), np.int64))
+    start = np.int64(0) if bias is None else np.abs(np.asarray(bias.const(), np.int64))
     most = int(_farthest(x)) * int(_farthest(weight))
     shape = weight.value.shape
     sizes = [shape[axis] for axis in added] if shape is not None else []
@@ -191,24 +197,21 @@ def _farthest(operand: Quantized) -> np.int64:
 
 
 def _conv(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    x, weight, *rest = operands
-    _check_product(op, operands, output, _Axes(0, tuple(range(1, weight.value.rank or 1))), rw)
+    x, weight = operands
+    bias = _product(op, operands, output, _Axes(0, tuple(range(1, weight.value.rank or 1))), rw)
     attrs: dict[str, Any] = {name: op.attrs.get(name) for name in _WINDOW}
-    inputs = (*x.read(rw), *weight.read(rw), *output.written(rw), *(bias.value for bias in rest))
-    conv: Value = rw.op("QLinearConv", *inputs, **attrs)
-    return conv
+    return rw.op("QLinearConv", *x.read(rw), *weight.read(rw), *output.written(rw), bias, **attrs)
 
 
 def _gemm(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    x, weight, *rest = operands
+    x, weight = operands
     trans = int(op.attr("transB", 0))
-    if op.attr("alpha", 1.0) != 1.0 or (rest and op.attr("beta", 1.0) != 1.0):
+    if op.attr("alpha", 1.0) != 1.0 or (op.input(2) is not None and op.attr("beta", 1.0) != 1.0):
         raise Decline("the product is scaled")
     axes = _Axes(0 if trans else 1, (trans,), 0 if op.attr("transA", 0) else 1)
-    _check_product(op, operands, output, axes, rw)
-    bias_value = rest[0].value if rest else None
+    bias = _product(op, operands, output, axes, rw)
     return rw.op(
-        "QGemm", *x.read(rw), *weight.read(rw), bias_value, *output.written(rw), domain=DOMAIN,
+        "QGemm", *x.read(rw), *weight.read(rw), bias, *output.written(rw), domain=DOMAIN,
         transA=int(op.attr("transA", 0)), transB=trans, alpha=1.0,
     )  # fmt: skip
 
@@ -219,7 +222,7 @@ def _matmul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
     if weight.axis is not None and rank != 2:
         raise Decline("{} is not a matrix", weight.value.name)
     axes = _Axes(1, () if rank is None else (max(rank - 2, 0),), -1)
-    _check_product(op, operands, output, axes, rw)
+    _product(op, operands, output, axes, rw)
     return rw.op("QLinearMatMul", *x.read(rw), *weight.read(rw), *output.written(rw))
 
 
@@ -227,73 +230,29 @@ def _plain(attributes: dict[str, Any] | None = None) -> Maker:
     """The operator of the same name with `QLinear` before it, on tensors of one type."""
 
     def make(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-        _check_per_tensor(operands)
+        check_per_tensor(operands)
         attrs = {name: op.attr(name, default) for name, default in (attributes or {}).items()}
         reads = [part for operand in operands for part in operand.read(rw)]
-        made: Value = rw.op(f"QLinear{op.op_type}", *reads, *output.written(rw), domain=DOMAIN, **attrs)
-        return made
+        return rw.op(f"QLinear{op.op_type}", *reads, *output.written(rw), domain=DOMAIN, **attrs)
 
     return make
 
 
-def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    if any(step != 1 for step in op.attr("dilations", ())):
-        raise Decline("the kernel knows no dilations")
-    if op.attr("ceil_mode", 0) and op.attr("count_include_pad", 0):
-        raise Decline("what the last windows count is not what the kernel counts")
-    names = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
-    return _plain(dict.fromkeys(names))(op, operands, output, rw)
-
-
-def _global_average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    (x,) = operands
-    shape = x.value.shape
-    if x.axis is None:
-        known = [size for size in (shape or ())[2:] if isinstance(size, int)]
-        ratio = x.scale.item() / output.scale.item()
-        # Sizes that are not known are taken for what an image may have.
-        sizes = [math.prod(known)] if shape is not None and len(known) == len(shape) - 2 else [1, 2**20]
-        if any(not _RATIOS[0] <= ratio / max(size, 1) < _RATIOS[1] or size >= _MOST_SUMMED for size in sizes):
-            raise Decline("the kernel does not take the scales of {} and its mean", x.value.name)
-    return _plain({"channels_last": 0})(op, operands, output, rw)
-
-
 def _concat(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    _check_per_tensor(operands)
+    check_per_tensor(operands)
     if all(operand.same_scale(output) for operand in operands):
-        return _moved(op, operands, output, rw)
+        return moved(op, operands, output, rw)
     if op.graph.in_function:
         raise Decline("ONNX Runtime infers a wrong type for QLinearConcat in a function")
     reads = [part for operand in operands for part in operand.read(rw)]
     return rw.op("QLinearConcat", *output.written(rw), *reads, domain=DOMAIN, axis=op.attr("axis"))
 
 
-def _moved(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    """The operator itself on the integers, where they stand for the same floats before and after."""
-    _check_per_tensor(operands)
-    if not all(operand.same_scale(output) for operand in operands):
-        raise Decline("the scales before and after {} differ", op.op)
-    inputs: list[Value | None] = [operand.value for operand in operands]
-    made: Value = rw.op(op.op_type, *inputs, *op.inputs[len(inputs) :], **op.attrs)
-    return made
-
-
-def _max_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    if op.graph.opset() < 12 or len(op.outputs) > 1:
-        raise Decline("MaxPool takes no bytes before opset 12, and its indices are not kept")
-    if not output.ordered:
-        raise Decline("the scale of {} is negative: its largest integer is the smallest float", output.value.name)
-    return _moved(op, operands, output, rw)
-
-
-_DATA = dict.fromkeys(
-    ("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"), 1
-)
-"""Operators that move data, and how many of their inputs are that."""
+_OPERANDS = {**DATA, "Conv": slice(2), "Gemm": slice(2), "ReduceMean": slice(1)}
+"""Which of an operator's inputs are to be dequantized; all where nothing is said. A bias is seen to by itself."""
 
 _MAKERS: dict[str, Maker] = {
     "Conv": _conv, "Gemm": _gemm, "MatMul": _matmul, "Add": _plain(), "Mul": _plain(), "Sigmoid": _plain(),
-    "LeakyRelu": _plain({"alpha": 0.01}), "GlobalAveragePool": _global_average_pool,
-    "AveragePool": _average_pool, "Concat": _concat, "MaxPool": _max_pool,
-    **dict.fromkeys(_DATA, _moved),
+    "LeakyRelu": _plain({"alpha": 0.01}), "Concat": _concat, "HardSigmoid": hard_sigmoid,
+    **AVERAGES, **MOVES,
 }  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 from onnx import TensorProto
 
@@ -15,13 +13,16 @@ from graphopt_passes.fusion.contrib.operands import NEWEST, X86
 
 _SHARED = ("Add", "Mul", "Concat", "Gather")
 """Operators that take constants as quantized as their other operand; products take signed weights with either type."""
+_MOVING = frozenset({"Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"})
+"""Operators that move signed and unsigned bytes alike, by their first operand."""
 
 
 class ConvertInt8ToUint8(OpRule):
     """Quantize to unsigned bytes instead of signed ones, by moving the zero point by 128.
 
-    For values between quantize and dequantize operators, and for constants that are dequantized for an `Add`, `Mul`,
-    `Concat` or `Gather`. The floats stay the same. On x86, where the kernels for signed activations are slow.
+    For values between quantize and dequantize operators, moved in between or not, and for constants that are
+    dequantized for an `Add`, `Mul`, `Concat` or `Gather`. The floats stay the same. On x86, where the kernels for
+    signed activations are slow.
     """
 
     # No pattern: all readers of a value change with it, however many they are.
@@ -29,7 +30,7 @@ class ConvertInt8ToUint8(OpRule):
     ops = ("QuantizeLinear", "DequantizeLinear")
     level = Level.EXTENDED
     opsets = f"10-{NEWEST}"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "QDQS8ToU8Transformer"}
+    peers = {"onnxruntime": "QDQS8ToU8Transformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Move the zero points of a value's writer and readers."""
@@ -55,19 +56,35 @@ def _constant(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
 
 
 def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
-    readers = list(value.users)
-    zeros = [_zero_of(reader, value, node) for reader in readers]
-    if value.output_count or not readers or any(own is None for own in zeros):
-        raise Decline("{} is read as it is", value.name)
     attrs = {name: attr for name, attr in node.attrs.items() if name != "output_dtype"}
     point = rw.constant(_moved(zero), like=node.inputs[2])
     integers = rw.op("QuantizeLinear", node.inputs[0], node.inputs[1], point, **attrs)
     pairs: list[tuple[Node, list[Value]]] = []
-    for reader, own in zip(readers, zeros, strict=True):
-        assert own is not None
-        start = point if np.array_equal(own, zero) and own.shape == zero.shape else rw.constant(_moved(own))
-        pairs.append((reader, [rw.op("DequantizeLinear", integers, reader.inputs[1], start, **reader.attrs)]))
+    if not value.users:
+        raise Decline("{} is read as it is", value.name)
+    stack = [(value, integers)]
+    while stack:
+        old, new = stack.pop()
+        if old.output_count:
+            raise Decline("{} is read as it is", value.name)
+        for reader in old.users:
+            if _is_moved(old, reader, node):
+                parts = rw.outputs(len(reader.outputs), reader.op_type, new, *reader.inputs[1:], **reader.attrs)
+                stack += [(o, part) for o, part in zip(reader.outputs, parts, strict=True) if o is not None]
+                continue
+            own = _zero_of(reader, old, node)
+            if own is None:
+                raise Decline("{} is read as it is", value.name)
+            start = point if np.array_equal(own, zero) and own.shape == zero.shape else rw.constant(_moved(own))
+            pairs.append((reader, [rw.op("DequantizeLinear", new, reader.inputs[1], start, **reader.attrs)]))
     return rw.replace_all(pairs, anchor=node)
+
+
+def _is_moved(value: Value, reader: Node, node: Node) -> bool:
+    """Whether a reader only moves a value, by constants if by anything, so that it can stand where `node` is."""
+    if reader.op not in _MOVING or reader.graph is not node.graph or reader.inputs[0] is not value:
+        return False
+    return all(other is None or other.is_const for other in reader.inputs[1:])
 
 
 def _zero_of(reader: Node, value: Value, node: Node) -> np.ndarray | None:

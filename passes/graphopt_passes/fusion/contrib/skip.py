@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphopt.errors import Decline
 from graphopt.ir import Value
-from graphopt.match import Either, Match, Opt, Pattern, Var
-from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, check_float, in_runtime
-
-_LAYER_SINCE, _RMS_SINCE = 17, 23
-"""The opsets that `LayerNormalization` and `RMSNormalization` came with."""
+from graphopt.match import Either, Match, OpBuilder, Opt, Pattern, Var
+from graphopt.rewrite import Rewriter
+from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float, in_runtime
 
 
-class ReplaceSkipLayerNormalization(PatternRule):
+class ReplaceSkipLayerNormalization(ForRuntime):
     """Write `SkipLayerNormalization`, or `SkipSimplifiedLayerNormalization`, as `Add` and a normalization.
 
     Models that ONNX Runtime saved have them. `LayerNormalization` needs opset 17; for the simplified one
@@ -22,11 +17,8 @@ class ReplaceSkipLayerNormalization(PatternRule):
     """
 
     name = "replace_skip_layer_normalization"
-    level = Level.EXTENDED
-    numerics = Numerics.ROUNDING
-    opsets = f"7-{NEWEST}"
 
-    def pattern(self, op: Any, x: Pattern, skip: Pattern, gamma: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern, skip: Pattern, gamma: Pattern) -> Pattern:
         """Both operators; of their statistics nothing is known."""
         contrib, bias = op.domain(DOMAIN), Opt(Var("bias"))
         return Either(
@@ -44,20 +36,16 @@ class ReplaceSkipLayerNormalization(PatternRule):
         if m.bias is not None:
             total = rw.op("Add", total, m.bias)
         epsilon = float(m.root.attr("epsilon", 1e-12))
-        normalized = _layer(total, m, epsilon, rw) if m.whole is not None else _root_mean_square(total, m, epsilon, rw)
+        if m.whole is not None:
+            normalized = rw.op("LayerNormalization", total, m.gamma, m.beta, axis=-1, epsilon=epsilon)
+        else:
+            normalized = _root_mean_square(total, m, epsilon, rw)
         outputs: list[Value | None] = [normalized, None, None, total]
         return outputs[: len(m.root.outputs)]
 
 
-def _layer(total: Value, m: Match, epsilon: float, rw: Rewriter) -> Value:
-    opset = rw.graph.opset()
-    if opset < _LAYER_SINCE:
-        raise Decline("opset {} has no LayerNormalization", opset)
-    return rw.op("LayerNormalization", total, m.gamma, m.beta, axis=-1, epsilon=epsilon)
-
-
 def _root_mean_square(total: Value, m: Match, epsilon: float, rw: Rewriter) -> Value:
-    if rw.graph.opset() >= _RMS_SINCE:
+    if rw.graph.has("RMSNormalization"):
         return rw.op("RMSNormalization", total, m.gamma, axis=-1, epsilon=epsilon)
     if not in_runtime("BranchwiseRMSNorm"):
         raise Decline("this ONNX Runtime has no BranchwiseRMSNorm")

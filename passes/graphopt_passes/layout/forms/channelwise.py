@@ -20,7 +20,7 @@ GATED = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
 
 
 @dataclass(eq=False)
-class Affine(Convolving):
+class ChannelAffine(Convolving):
     """A scale and a shift for each channel: a depthwise 1x1 convolution.
 
     Attributes:
@@ -43,7 +43,7 @@ class Affine(Convolving):
         return self.convolve(emit, group, inputs, layout, count=len(wide))
 
 
-def per_channel(node: Node, known: Known) -> Affine:
+def per_channel(node: Node, known: Known) -> ChannelAffine:
     """The form of a Mul, Add, Sub or Div by a constant for each channel."""
     if node.op not in ("Mul", "Add", "Sub", "Div"):
         raise Decline
@@ -62,7 +62,7 @@ def per_channel(node: Node, known: Known) -> Affine:
     raise Decline
 
 
-def batch_normalization(node: Node, known: Known) -> Affine:
+def batch_normalization(node: Node, known: Known) -> ChannelAffine:
     """The form of a BatchNormalization of constant statistics."""
     x, layout = known.image(node)
     arrays = [v.const() if v is not None else None for v in node.inputs[1:5]]
@@ -79,11 +79,11 @@ def batch_normalization(node: Node, known: Known) -> Affine:
 
 def _affine(
     node: Node, known: Known, image: tuple[Value, Layout], scale: np.ndarray, shift: np.ndarray | None
-) -> Affine:
+) -> ChannelAffine:
     x, layout = image
     if not np.isfinite(scale).all():
         raise Decline("the factors of {} are not finite", node.result.name)
-    return Affine(node, [x], [layout], known.sizes(x), times_zero(known.lanes(x)), scale, shift)
+    return ChannelAffine(node, [x], [layout], known.sizes(x), times_zero(known.lanes(x)), scale, shift)
 
 
 class Gate(Convolving):

@@ -23,7 +23,7 @@ from graphopt_passes.layout.form import Convolving, Group, activated
 from graphopt_passes.layout.forms.convolutions import image_and_kernel
 from graphopt_passes.layout.known import Known
 from graphopt_passes.layout.lanes import ZERO
-from graphopt_passes.layout.timing import Shape
+from graphopt_passes.layout.timing import ConvolutionSizes
 
 _TO_THE_END = np.iinfo(np.int64).max
 
@@ -158,7 +158,9 @@ class TransposedConvolution(Convolving):
         count = places // len(phases.kernels)
         wide_in = weights.lanes(costs.known.layout(self.operands[0]) or (inputs,), costs.block)
         wide_out = weights.lanes(self.gives[0] * count, costs.block)
-        shapes = [Shape(inputs, outputs * count, prod(k), made, source, wide_in, wide_out) for k in phases.kernels]
+        shapes = [
+            ConvolutionSizes(inputs, outputs * count, prod(k), made, source, wide_in, wide_out) for k in phases.kernels
+        ]
         blocked = sum(timing.blocked(shape, costs.block, rates) for shape in shapes)
         moved = made * wide_out * len(shapes)
         if len(shapes) > 1:
@@ -280,14 +282,13 @@ def _shaped(emit: Emitter, value: Value, *dims: Value | int) -> Value:
     if shape is None:
         lists = [np.array([dim], np.int64) if isinstance(dim, int) else dim for dim in parts]
         shape = emit.rw.op("Concat", *lists, axis=0)
-    made: Value = emit.rw.op("Reshape", value, shape)
-    return made
+    return emit.rw.op("Reshape", value, shape)
 
 
 def _open_size(emit: Emitter, value: Value, axis: int, change: tuple[int, int]) -> Value:
     """A dynamic size of a value, times a number and less another, as a list of one."""
     rw, (times, less) = emit.rw, change
-    size: Value = rw.op("Gather", rw.op("Shape", value), np.array([axis], np.int64), axis=0)
+    size = rw.op("Gather", rw.op("Shape", value), np.array([axis], np.int64), axis=0)
     if times != 1:
         size = rw.op("Mul", size, np.array([times], np.int64))
     if less:
@@ -298,5 +299,4 @@ def _open_size(emit: Emitter, value: Value, axis: int, change: tuple[int, int]) 
 def _cut(emit: Emitter, value: Value, cuts: list[tuple[int, int, int]]) -> Value:
     axes, starts, ends = (list(numbers) for numbers in zip(*cuts, strict=True))
     ends = [end or _TO_THE_END for end in ends]
-    made: Value = emit.rw.op("Slice", value, starts=starts, ends=ends, axes=axes)
-    return made
+    return emit.rw.op("Slice", value, starts=starts, ends=ends, axes=axes)

@@ -15,7 +15,7 @@ from graphopt_passes.layout.emitter import Built, Emitter
 from graphopt_passes.layout.form import Convolving, Form, Group
 from graphopt_passes.layout.known import FLOAT, Known
 from graphopt_passes.layout.lanes import ANYTHING, ZERO, Lanes
-from graphopt_passes.layout.timing import Shape
+from graphopt_passes.layout.timing import ConvolutionSizes
 from graphopt_passes.layout.weights import Array, Layout
 
 WINDOW = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
@@ -61,16 +61,17 @@ class _Convolution(Convolving):
         return weights.lanes(costs.known.layout(self.operands[0]) or (inputs,), costs.block)
 
     def price(self, costs: Costs) -> Price:
-        """Multiplications, and what is moved."""
+        """Multiplications, what is moved, and in NCHW the activation that it has already."""
         outputs, per_group, *kernel = _dims(self.weight)
         inputs = per_group * self.group
         positions = pixels(self.sizes, outputs)
-        shape = Shape(
+        shape = ConvolutionSizes(
             inputs, outputs, prod(kernel), positions, costs.elements(self.operands[0]) / inputs or positions,
             self.lanes_in(costs, inputs), weights.lanes(self.gives[0], costs.block), group=self.group, merge=self.merge,
             strided=max(self.node.attr("strides") or (1,)) > 1, depthwise=self.is_depthwise,
         )  # fmt: skip
-        return timing.plain(shape, costs.rates), timing.blocked(shape, costs.block, costs.rates)
+        activation = self.second_pass(costs) if self.is_active else 0.0
+        return timing.plain(shape, costs.rates) + activation, timing.blocked(shape, costs.block, costs.rates)
 
 
 class Dense(_Convolution):

@@ -18,7 +18,6 @@ from graphopt_passes.layout.forms.pixelwise import pixel_gate
 from graphopt_passes.layout.known import Known, channel_vector, is_number
 from graphopt_passes.layout.lanes import mapped
 
-_SECOND_PASS = 0.3
 _FUSED_IN_NCHW = frozenset({"Clip", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
 
 
@@ -39,7 +38,7 @@ class Elementwise(Form):
         if self.fused == "activation":
             # Convolutions in NCHW take in the common activations too, in a second pass over what they just wrote.
             common = self.node.op in _FUSED_IN_NCHW
-            return (_SECOND_PASS * (plain - costs.rates.start) if common else plain), 0.0
+            return (self.second_pass(costs) if common else plain), 0.0
         # A sum costs the convolution another input to read.
         return plain, 0.5 * (blocked - costs.rates.start) if self.fused == "residual" else blocked
 
@@ -159,7 +158,7 @@ def prelu(node: Node, known: Known) -> Form:
     """The blocked form of a PRelu."""
     x, layout = known.image(node)
     slope = node.operand(1)
-    if node.graph.opset() < _BROADCASTING_MIN:
+    if not node.graph.broadcasts("Min"):
         raise Decline
     tensor = slope.constant_tensor
     numbers = channel_vector(slope, sum(layout))
@@ -170,6 +169,3 @@ def prelu(node: Node, known: Known) -> Form:
     if not np.isfinite(numbers).all():
         raise Decline("{} is not finite", slope.name)
     return PRelu(node, [x], [layout], known.sizes(x), mapped("Relu", known.lanes(x)), numbers)
-
-
-_BROADCASTING_MIN = 8

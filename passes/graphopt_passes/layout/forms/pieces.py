@@ -64,8 +64,8 @@ class Divided(_Moved):
         """The same of whole blocks."""
         source = emit.enter(self.operands[0], self.takes).value
         sizes = tuple(map(emit.lanes, self.gives))
-        made = emit.rw.op("Split", source, outputs=len(sizes), axis=1, split=sizes)
-        return list(zip([made] if len(sizes) == 1 else made, self.gives, strict=True))
+        made = emit.rw.outputs(len(sizes), "Split", source, axis=1, split=sizes)
+        return list(zip(made, self.gives, strict=True))
 
 
 def split(node: Node, known: Known) -> Divided:

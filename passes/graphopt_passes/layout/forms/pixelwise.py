@@ -49,8 +49,7 @@ class PixelGate(Form):
 
         def gated(image: Value) -> Value:
             gate = spread if alone else emit.rw.op("Reshape", spread, view((block,), block))
-            made: Value = emit.rw.op(self.node.op_type, *((image, gate) if is_first else (gate, image)))
-            return made
+            return emit.rw.op(self.node.op_type, *((image, gate) if is_first else (gate, image)))
 
         return [(gated(entered.value), layout)] if alone else emit.on_view(entered, gated)
 

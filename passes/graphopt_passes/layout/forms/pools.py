@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from graphopt.errors import Decline
-from graphopt.ir import Node, Value
+from graphopt.ir import Node
 from graphopt.operators import Pool
 from graphopt_passes.layout.cost import Costs, Price
 from graphopt_passes.layout.emitter import Built, Emitter
@@ -118,8 +118,7 @@ class GlobalRow(GlobalPooled):
         assert isinstance(results, list)
         value, layout = results[0]
         emit.state_type(value, layout, (None, 1, 1))
-        row: Value = emit.rw.op("Flatten", emit.leave(value, layout), axis=1)
-        return row
+        return emit.rw.op("Flatten", emit.leave(value, layout), axis=1)
 
 
 def averaged(node: Node, known: Known) -> GlobalPooled:

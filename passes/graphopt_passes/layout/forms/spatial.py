@@ -43,8 +43,7 @@ class Padded(_OnView):
         pads, fill = (*self.pad.before, 0, *self.pad.after, 0), self.pad.fill or None
 
         def padded(split: Value) -> Value:
-            made: Value = emit.rw.op("Pad", split, pads=pads, constant_value=fill, mode=self.node.attrs.get("mode"))
-            return made
+            return emit.rw.op("Pad", split, pads=pads, constant_value=fill, mode=self.node.attrs.get("mode"))
 
         return emit.on_view(emit.enter(self.operands[0]), padded)
 
@@ -79,8 +78,7 @@ class Cropped(_OnView):
         starts, ends = (node.input(at) or node.attrs[name] for at, name in ((1, "starts"), (2, "ends")))
 
         def cut(split: Value) -> Value:
-            made: Value = emit.rw.op("Slice", split, starts=starts, ends=ends, axes=self.axes, steps=node.input(4))
-            return made
+            return emit.rw.op("Slice", split, starts=starts, ends=ends, axes=self.axes, steps=node.input(4))
 
         return emit.on_view(emit.enter(self.operands[0]), cut)
 

@@ -1,0 +1,115 @@
+"""Quantized networks: how fast they run, and how far from their own numbers.
+
+Each network is quantized with random weights, as `benchmarks.schemes` says. What the runtime makes of it at
+ORT_ENABLE_ALL runs in turn with level `all` under ORT_DISABLE_ALL, in one process, on one thread, each run after one
+that is not timed; times are the least, and the process's own, which other programs add little to. Deviations are from
+the quantized network itself with the runtime's optimizer off, as shares of the largest output: of both, the greatest
+and the root of the mean square.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from benchmarks import results
+from benchmarks.export import MODELS
+from benchmarks.schemes import quantized
+from benchmarks.skeleton import load_skeleton, sample_inputs
+from graphopt import optimize
+from graphopt.audit.bench import Variant, open_variant
+
+NETWORKS = (
+    "mobilenetv2_100", "resnet18", "squeezenet1_1", "googlenet", "shufflenet_v2_x1_0", "mobilenetv3_large_100",
+    "efficientnet_b0", "regnety_002", "convnext_atto", "unet", "yolo_pan", "vit_tiny_patch16_224", "bert",
+)  # fmt: skip
+_LEAST_ROUNDS = 7
+
+
+def network(name: str, scheme: str) -> tuple[Path, dict[str, Any]]:
+    """The file of a quantized network, made when there is none yet, and inputs for it."""
+    path = MODELS / "quantized" / f"{name}.{scheme}.onnx"
+    source = load_skeleton(f"ts/{name}")
+    feed = sample_inputs(f"ts/{name}", source, batch=1)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        onnx.save(quantized(source, scheme, feed), path)
+    return path, feed
+
+
+def measure(name: str, scheme: str, budget: float) -> dict[str, Any]:
+    """One network: milliseconds at their least, and deviations."""
+    path, feed = network(name, scheme)
+    converted = path.with_suffix(".all.onnx")
+    start = time.perf_counter()
+    onnx.save(optimize(onnx.load(path), level="all"), converted)
+    seconds = time.perf_counter() - start
+    runs = {
+        "off": open_variant(Variant("off", str(path), "none"), 1),
+        "graphopt": open_variant(Variant("graphopt", str(converted), "none"), 1),
+    }
+    with contextlib.suppress(Exception):  # ENABLE_ALL fails on some models whose parameters have shape [1]
+        runs["runtime"] = open_variant(Variant("runtime", str(path), "all"), 1)
+    wanted = runs["off"].run(None, feed)
+    far = {key: deviation(wanted, session.run(None, feed)) for key, session in runs.items() if key != "off"}
+    return {"network": name, "scheme": scheme, "seconds": seconds, "ms": _least(runs, feed, budget), "deviation": far}
+
+
+def _least(runs: dict[str, Any], feed: dict[str, Any], budget: float) -> dict[str, float]:
+    least = dict.fromkeys(runs, math.inf)
+    stop, rounds = time.perf_counter() + budget, 0
+    while rounds < _LEAST_ROUNDS or time.perf_counter() < stop:
+        for key, session in runs.items():
+            if key == "off" and rounds >= _LEAST_ROUNDS:
+                continue
+            session.run(None, feed)
+            start = time.process_time()
+            session.run(None, feed)
+            least[key] = min(least[key], (time.process_time() - start) * 1e3)
+        rounds += 1
+    return least
+
+
+def deviation(wanted: list[Any], got: list[Any]) -> tuple[float, float]:
+    """The greatest difference and the root of the mean square, as shares of each output's greatest number."""
+    greatest = square = 0.0
+    for one, two in zip(wanted, got, strict=True):
+        difference = np.abs(one.astype(np.float64) - two) / max(float(np.abs(one).max(initial=0)), 1e-30)
+        greatest = max(greatest, float(difference.max(initial=0)))
+        square = max(square, float(np.sqrt(np.mean(difference**2))))
+    return greatest, square
+
+
+def run(networks: Iterable[str], schemes: Iterable[str], budget: float) -> None:
+    """Measure networks and keep the results as they come."""
+    rows = {(row["network"], row["scheme"]): row for row in (results.load("quantized") or {"data": []})["data"]}
+    for scheme in schemes:
+        for name in networks:
+            try:
+                row = measure(name, scheme, budget)
+            except Exception as error:  # the quantizer, or a session: the others are measured all the same
+                row = {"network": name, "scheme": scheme, "failed": str(error)[:300]}
+            rows[name, scheme] = row
+            results.save("quantized", list(rows.values()))
+            print(line(row), flush=True)
+
+
+def line(row: dict[str, Any]) -> str:
+    """A result as text."""
+    head = f"{row['network']:22} {row['scheme']:7}"
+    if "failed" in row:
+        return f"{head} failed: {row['failed']}"
+    ms, far = row["ms"], row["deviation"]
+    theirs, ours = far.get("runtime", (math.nan, math.nan)), far["graphopt"]
+    return (
+        f"{head} off {ms['off']:8.2f} runtime {ms.get('runtime', math.nan):8.2f} graphopt {ms['graphopt']:8.2f} ms,"
+        f" ratio {ms['graphopt'] / ms.get('runtime', math.nan):5.2f}; max {theirs[0]:.1e} {ours[0]:.1e}"
+        f" rms {theirs[1]:.1e} {ours[1]:.1e}; {row['seconds']:.1f} s"
+    )

@@ -1,0 +1,74 @@
+"""Averages of quantized images, over windows and over all positions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators import Pool, Reduction
+from graphopt.rewrite import Rewriter
+from graphopt_passes.fusion.contrib.moves import Maker
+from graphopt_passes.fusion.contrib.operands import DOMAIN
+from graphopt_passes.fusion.contrib.parameters import Quantized, check_per_tensor
+
+_MOST_SUMMED = 2**24
+_RATIOS = (2.0**-32, 2.0**8)
+"""The kernel of QLinearGlobalAveragePool takes so many elements, and such quotients of scales by their number."""
+_LARGEST_WINDOW = 64
+"""Above that the kernel of depthwise convolutions is no faster than a pool of floats."""
+
+
+def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
+    """A depthwise convolution with ones: the kernel of QLinearAveragePool takes 10 to 20 times as long.
+
+    It is slower than a pool of floats between dequantize and quantize, even.
+    """
+    check_per_tensor(operands)
+    (x,), pool = operands, Pool.of(op)
+    shape, rank, window = x.value.shape, len(pool.kernel) + 2, math.prod(pool.kernel)
+    channels = shape[1] if shape is not None and len(shape) == rank == 4 else None
+    if not isinstance(channels, int) or not channels:
+        raise Decline("the channels of {} are not known, or it is no image", x.value.name)
+    if pool.ceil or (not pool.counts_padding and (pool.same or any(pool.before + pool.after))):
+        raise Decline("windows of {} count different numbers of elements", output.value.name)
+    if window > _LARGEST_WINDOW:
+        raise Decline("an average of {} is faster on floats", window)
+    weight = rw.constant(np.ones((channels, 1, *pool.kernel), np.int8))
+    part, zero = rw.constant(np.array(1 / window, np.float32)), rw.constant(np.array(0, np.int8))
+    names = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+    attrs: dict[str, Any] = {name: op.attrs.get(name) for name in names}
+    return rw.op("QLinearConv", *x.read(rw), weight, part, zero, *output.written(rw), group=channels, **attrs)
+
+
+def _global_average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
+    (x,) = operands
+    shape = x.value.shape
+    if x.axis is None:
+        known = [size for size in (shape or ())[2:] if isinstance(size, int)]
+        ratio = x.scale.item() / output.scale.item()
+        # Sizes that are not known are taken for what an image may have.
+        sizes = [math.prod(known)] if shape is not None and len(known) == len(shape) - 2 else [1, 2**20]
+        if any(not _RATIOS[0] <= ratio / max(size, 1) < _RATIOS[1] or size >= _MOST_SUMMED for size in sizes):
+            raise Decline("the kernel does not take the scales of {} and its mean", x.value.name)
+    check_per_tensor(operands)
+    inputs = (*x.read(rw), *output.written(rw))
+    return rw.op("QLinearGlobalAveragePool", *inputs, domain=DOMAIN, channels_last=0)
+
+
+def _mean(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
+    """A mean over all positions of an image, as exporters write a global average pool."""
+    mean, shape = Reduction.of(op), operands[0].value.shape
+    if shape is None or len(shape) != 4 or mean.axes != (2, 3) or 0 in shape:
+        raise Decline("{} is no mean over the positions of an image", op.result.name)
+    pooled = _global_average_pool(op, operands, output, rw)
+    return pooled if mean.keepdims else rw.op("Squeeze", pooled, axes=mean.axes)
+
+
+AVERAGES: dict[str, Maker] = {
+    "AveragePool": _average_pool, "GlobalAveragePool": _global_average_pool, "ReduceMean": _mean,
+}  # fmt: skip
+"""What becomes of averages."""

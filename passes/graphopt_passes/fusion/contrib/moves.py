@@ -1,0 +1,137 @@
+"""Operators that move data, or take the largest of some, on quantized values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators import Pad, Resize
+from graphopt.rewrite import Level, OpRule, Outcome, Rewriter
+from graphopt_passes.fusion.contrib.operands import NEWEST
+from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, check_per_tensor, dequantized, quantization
+
+Maker: TypeAlias = Callable[[Node, list[Quantized], Quantized, Rewriter], Value]
+"""Makes the operator on integers of one that reads dequantized values and whose result is quantized."""
+
+
+def moved(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
+    """The operator itself on the integers, where they stand for the same floats before and after."""
+    check_alike(op, operands, output)
+    at = range(len(op.inputs))[DATA.get(op.op, slice(None))]
+    inputs = list(op.inputs)
+    inputs[at.start : at.stop] = [operand.value for operand in operands]
+    return rw.op(op.op_type, *inputs, **op.attrs)
+
+
+def check_alike(op: Node, operands: list[Quantized], output: Quantized) -> None:
+    """See whether integers stand for the same floats before and after an operator.
+
+    Raises:
+        Decline: they do not.
+    """
+    check_per_tensor(operands)
+    if not all(operand.same_scale(output) for operand in operands):
+        raise Decline("the scales before and after {} differ", op.op)
+
+
+def _max_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
+    if len(op.outputs) > 1:
+        raise Decline("the indices of MaxPool are not kept")
+    if not output.ordered:
+        raise Decline("the scale of {} is negative: its largest integer is the smallest float", output.value.name)
+    return moved(op, operands, output, rw)
+
+
+def _resize(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
+    """Copies of elements; the kernel for bytes is faster than that for floats only where it rounds down."""
+    resize = Resize.of(op)
+    if (resize.mode, resize.coordinates, resize.rounding) != ("nearest", "asymmetric", "floor"):
+        raise Decline("the kernel for bytes is no faster, or rounds")
+    return moved(op, operands, output, rw)
+
+
+def _pad(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
+    check_alike(op, operands, output)
+    pad = Pad.of(op).reading(operands[0].value)
+    if pad.mode == "constant":
+        steps = pad.number / float(output.scale.item()) + float(output.zero.item())
+        ends = np.iinfo(BYTES[output.dtype])
+        if not ends.min <= steps <= ends.max or steps != round(steps):
+            raise Decline("what is filled in is no integer of {}", output.value.name)
+        pad = replace(pad, fill=rw.constant(np.array(round(steps), BYTES[output.dtype])))
+    return pad.write(rw)
+
+
+def _depth_to_space(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
+    if op.graph.opset() < 11:
+        raise Decline("the kernel takes no bytes before opset 11")
+    return moved(op, operands, output, rw)
+
+
+DATA = {
+    **dict.fromkeys(
+        ("DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth",
+         "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+        slice(1),
+    ),
+    "Where": slice(1, 3),
+}  # fmt: skip
+"""Operators that move data, and which of their inputs are that."""
+
+MOVES: dict[str, Maker] = {
+    **dict.fromkeys(DATA, moved),
+    "DepthToSpace": _depth_to_space, "MaxPool": _max_pool, "Pad": _pad, "Resize": _resize,
+}  # fmt: skip
+"""What becomes of them."""
+
+
+class FuseQdqIntoSplit(OpRule):
+    """Split quantized values instead of the floats that they stand for, where every part is quantized as they were."""
+
+    # No pattern: any number of parts, each with any number of readers.
+    name = "fuse_qdq_into_split"
+    ops = ("Split",)
+    level = Level.EXTENDED
+    opsets = f"10-{NEWEST}"
+    peers = {"onnxruntime": "QDQSelectorActionTransformer"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look in front of it and behind all of its outputs."""
+        value = node.operand(0)
+        whole = dequantized(value)
+        check_per_tensor([whole])
+        if whole.dtype not in BYTES:
+            raise Decline("{} is not quantized to bytes", whole.value.name)
+        parts = rw.outputs(len(node.outputs), "Split", whole.value, *node.inputs[1:], **node.attrs)
+        pairs: list[tuple[Node, list[Value]]] = []
+        for old, new in zip(node.outputs, parts, strict=True):
+            if old is None:
+                continue
+            for reader in old.users:
+                _check_quantizes(reader, old, whole, node)
+                pairs.append((reader, [new]))
+            if old.output_count:
+                raise Decline("{} is a result of the graph", old.name)
+        if not pairs:
+            raise Decline
+        return rw.replace_all(pairs, anchor=node)
+
+
+def _check_quantizes(reader: Node, value: Value, whole: Quantized, node: Node) -> None:
+    """See whether a reader of a part quantizes it as the whole was.
+
+    Raises:
+        Decline: it does not.
+    """
+    if reader.op != "QuantizeLinear" or reader.graph is not node.graph or reader.operand(0) is not value:
+        raise Decline("{} is read by {}", value.name, reader.op)
+    if not quantization(reader, reader.result, int(reader.attr("output_dtype", 0)) or TensorProto.UINT8).same_scale(
+        whole
+    ):
+        raise Decline("the scales before and after {} differ", node.op)
