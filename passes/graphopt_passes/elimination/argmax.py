@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.errors import Decline
-from graphopt.ir import Node
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.match import Match, OpBuilder, Pattern
+from graphopt.operators import Softmax
+from graphopt.rewrite import Fired, Numerics, PatternRule, Rewriter
 
 _SATURATING = ("Exp", "Log", "Sqrt", "Sigmoid", "Tanh", "Relu")
 
 
-class EliminateNopMonotoneArgmax(OpRule):
+class EliminateNopMonotoneArgmax(PatternRule):
     """Take `ArgMax` of the input of a `Softmax` or `LogSoftmax` over the same axis.
 
     Rounding may make the two largest results equal where the inputs differ, and then the first of them wins; the
@@ -20,21 +19,18 @@ class EliminateNopMonotoneArgmax(OpRule):
     """
 
     name = "eliminate_nop_monotone_argmax"
-    ops = ("ArgMax",)
     numerics = Numerics.FAST
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "eliminate_nop_monotone_argmax",
-        "onnxsim": "eliminate_nop_monotone_argmax",
-    }
+    peers = {"onnxoptimizer": "eliminate_nop_monotone_argmax"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Compare the axes; no pattern, for it has to count them from the front and stays where it is."""
-        value = node.operand(0)
-        first = value.source("Softmax", "LogSoftmax", *_SATURATING, reader=node)
-        if first.op in _SATURATING:
-            raise Decline("{} makes different elements equal", first.op)
-        along, over = value.axis(node.attr("axis", 0)), value.axis(first.attr("axis", 1))
-        # Before opset 13 all axes from the given one on are normalized together.
-        if over != along and (over > along or node.graph.opset() >= 13):
-            raise Decline("{} goes over axis {}, ArgMax over {}", first.op, over, along)
-        return rw.set_input(node, 0, first.operand(0))
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """The function before stays for its other readers, where it has any."""
+        return op.ArgMax(op.AnyOf("Softmax", "LogSoftmax", *_SATURATING)(x, ..., _shared=True, _bind="first"), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Fired:
+        """Compare the axes."""
+        if m.first.op in _SATURATING:
+            raise Decline("{} makes different elements equal", m.first.op)
+        axis, axes = m.first.result.axis(m.root.attr("axis", 0)), Softmax.of(m.first).axes
+        if axis not in axes:
+            raise Decline("{} goes over axis {}, ArgMax over {}", m.first.op, axes[0], axis)
+        return rw.set_input(m.root, 0, m.x)

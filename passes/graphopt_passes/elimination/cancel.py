@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.errors import Decline
 from graphopt.ir import Node
+from graphopt.match import Either, Match, OpBuilder, Pattern
 from graphopt.operators import Squeeze, Unsqueeze
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Fired, OpRule, Outcome, PatternRule, Rewriter
 
 
-class EliminateDoubleNegation(OpRule):
+class EliminateDoubleNegation(PatternRule):
     """Remove both of two `Neg`, `Not` or `BitwiseNot` in a row."""
 
     name = "eliminate_double_negation"
-    ops = ("BitwiseNot", "Neg", "Not")
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look one step up."""
-        return rw.pass_on(node, node.operand(0).source(node.op, reader=node).operand(0))
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """The first one stays for its other readers, where it has any."""
+        return Either(*(negate(negate(x, _shared=True)) for negate in (op.Neg, op.Not, op.BitwiseNot)))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Fired:
+        """Neither."""
+        return rw.pass_on(m.root, m.x)
 
 
 class EliminateSqueezeUnsqueeze(OpRule):
@@ -27,11 +29,10 @@ class EliminateSqueezeUnsqueeze(OpRule):
     The first of a pair stays for its other readers, where it has any.
     """
 
+    # No pattern: a single one that has nothing to do goes as well.
     name = "eliminate_squeeze_unsqueeze"
     ops = ("Squeeze", "Unsqueeze")
-    peers: ClassVar[dict[str, str]] = {
-        "onnxsim": "fuse_consecutive_squeeze_unsqueeze",
-    }
+    peers = {"onnxsim": "fuse_consecutive_squeeze_unsqueeze"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Compare the axes of both, counted in the longer shape."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from onnx import TensorProto
 
 from graphopt.errors import Decline
@@ -16,12 +14,7 @@ class EliminateNopCast(OpRule):
 
     name = "eliminate_nop_cast"
     ops = ("Cast", "CastLike")
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "eliminate_nop_cast",
-        "onnxsim": "eliminate_nop_cast",
-        "onnxruntime": "CastElimination",
-        "onnxscript": "CastIdentity",
-    }
+    peers = {"onnxoptimizer": "eliminate_nop_cast", "onnxruntime": "CastElimination", "onnxscript": "CastIdentity"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Compare the element types."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Value
-from graphopt.operators import Reduction
-from graphopt.operators.affine import BROADCASTING_SINCE, per_channel
+from graphopt.operators import Pool, Reduction
+from graphopt.operators.affine import per_channel
 from graphopt.operators.linear import Convolution
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -40,7 +40,7 @@ def zero_along(array: np.ndarray, axis: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LinearLayer:
     """A linear operator with a constant weight, seen by the channels that it reads and makes.
 
     Attributes:
@@ -60,7 +60,7 @@ class Layer:
     rank: int
 
     @classmethod
-    def of(cls, node: Node) -> Layer:
+    def of(cls, node: Node) -> LinearLayer:
         """Read one.
 
         Raises:
@@ -82,7 +82,7 @@ class Layer:
         return cls(node, array, made, 1 - made, rank - 1, rank)
 
     @classmethod
-    def _of_convolution(cls, node: Node, array: np.ndarray) -> Layer:
+    def _of_convolution(cls, node: Node, array: np.ndarray) -> LinearLayer:
         group = node.attr("group", 1)
         if array.ndim < 3:
             raise Decline("the weight of {} has {} axes", node.op, array.ndim)
@@ -176,9 +176,9 @@ class Space:
     graph: Graph
     channels: int
     places: dict[Value, Place] = field(default_factory=dict)
-    makers: dict[Node, Layer] = field(default_factory=dict)
-    between: dict[Node, Layer | None] = field(default_factory=dict)
-    readers: dict[Node, Layer] = field(default_factory=dict)
+    makers: dict[Node, LinearLayer] = field(default_factory=dict)
+    between: dict[Node, LinearLayer | None] = field(default_factory=dict)
+    readers: dict[Node, LinearLayer] = field(default_factory=dict)
 
     def explore(self, place: Place) -> None:
         """Follow the channels of a value to all operators that make or read them.
@@ -229,17 +229,17 @@ class Space:
         if node.graph is not self.graph:
             raise Decline("{} of an inner or outer graph is in between", node.op)
 
-    def _layer(self, node: Node) -> Layer:
+    def _layer(self, node: Node) -> LinearLayer:
         weight = node.operand(1)
         if not weight.one_use or weight.is_anchored:
             raise Decline("the weight {} has other uses", weight.name)
-        return Layer.of(node)
+        return LinearLayer.of(node)
 
-    def _count(self, layer: Layer, channels: int, at: Place) -> None:
+    def _count(self, layer: LinearLayer, channels: int, at: Place) -> None:
         if channels != self.channels or (layer.axis, layer.rank) != (at.axis, at.rank):
             raise Decline("{} has {} channels, {} has {}", layer.node.op, channels, at.value.name, self.channels)
 
-    def _each(self, layer: Layer, at: Place) -> list[Place]:
+    def _each(self, layer: LinearLayer, at: Place) -> list[Place]:
         self.between[layer.node] = layer
         return [Place(value, at.axis, at.rank) for value in (layer.node.operand(0), layer.node.result)]
 
@@ -254,8 +254,8 @@ class Space:
 
 
 def _of_pointwise(node: Node, at: Place, channels: int) -> list[Place]:
-    if node.op in _BROADCASTING and node.graph.opset() < BROADCASTING_SINCE:
-        raise Decline("{} broadcasts otherwise before opset {}", node.op, BROADCASTING_SINCE)
+    if node.op in _BROADCASTING and not node.graph.broadcasts(node.op):
+        raise Decline("the operands of {} are not broadcast freely at this opset", node.op)
     joined = [value for value in node.inputs if value is not None and not value.is_const]
     for value in node.inputs:
         if value is not None and value.is_const:
@@ -267,13 +267,11 @@ def _of_pointwise(node: Node, at: Place, channels: int) -> list[Place]:
 
 def _of_pool(node: Node, at: Place, channels: int) -> list[Place]:
     """Pools over windows, each of which has an element of the input and counts no padding."""
-    pads, kernel = node.attr("pads") or (), node.attr("kernel_shape") or ()
-    if node.attr("ceil_mode", 0) or any(size != 1 for size in node.attr("dilations") or ()):
+    pool = Pool.of(node)
+    spans = zip(pool.before, pool.after, pool.kernel, strict=True)
+    if pool.ceil or any(apart != 1 for apart in pool.dilations) or any(max(a, b) >= size for a, b, size in spans):
         raise Decline("{} may have windows without an element", node.op)
-    if any(pad >= kernel[i % len(kernel)] for i, pad in enumerate(pads)):
-        raise Decline("{} may have windows without an element", node.op)
-    padded = any(pads) or node.attr("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
-    if node.op == "AveragePool" and padded and node.attr("count_include_pad", 0):
+    if node.op == "AveragePool" and pool.counts_padding and (any(pool.before + pool.after) or pool.same):
         raise Decline("{} counts its padding", node.op)
     return _plain(node, at)
 

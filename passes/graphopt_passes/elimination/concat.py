@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators import Concat, Gather, Selection, Slice, Split
@@ -18,10 +16,7 @@ class EliminateEmptyConcatInputs(OpRule):
 
     name = "eliminate_empty_concat_inputs"
     ops = ("Concat",)
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "eliminate_nop_with_unit",
-        "onnxsim": "eliminate_nop_with_unit",
-    }
+    peers = {"onnxoptimizer": "eliminate_nop_with_unit"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look at the sizes along the axis."""
@@ -49,7 +44,7 @@ class EliminatePartOfConcat(OpRule):
     name = "eliminate_part_of_concat"
     ops = ("Gather", "Slice", "Split")
     opsets = "2-"
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "rewrite_gather_over_concat"}
+    peers = {"onnxsim": "rewrite_gather_over_concat"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Find the input that the part lies in."""

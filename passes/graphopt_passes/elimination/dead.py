@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.analysis.calls import called_function
 from graphopt.analysis.purity import is_removable
 from graphopt.errors import Decline
@@ -18,9 +16,8 @@ class EliminateDeadend(GraphPass):
     """
 
     name = "eliminate_deadend"
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "eliminate_deadend",
-        "onnxsim": "eliminate_deadend",
         "onnxslim": "dead_node_elimination",
         "onnxscript": "RemoveUnusedNodesPass",
     }
@@ -44,11 +41,7 @@ class EliminateUnusedInitializer(GraphPass):
     """
 
     name = "eliminate_unused_initializer"
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "eliminate_unused_initializer",
-        "onnxsim": "eliminate_unused_initializer",
-        "onnxscript": "RemoveUnusedNodesPass",
-    }
+    peers = {"onnxoptimizer": "eliminate_unused_initializer", "onnxscript": "RemoveUnusedNodesPass"}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Drop what has no reader."""
@@ -60,7 +53,7 @@ class EliminateUnusedFunction(GraphPass):
     """Remove model-local functions that nothing calls, neither the graphs nor a function that is called."""
 
     name = "eliminate_unused_function"
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "RemoveUnusedFunctionsPass"}
+    peers = {"onnxscript": "RemoveUnusedFunctionsPass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Follow the calls from the main graph."""

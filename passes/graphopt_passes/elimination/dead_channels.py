@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
-from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, REMOVED_KEY, Graph, Node, Tensor, Value
 from graphopt.operators.linear import narrowed
 from graphopt.rewrite import GraphPass, Numerics, Rewriter
-from graphopt_passes.elimination.channels import LAYERS, POINTWISE, Layer, Place, Space
+from graphopt_passes.elimination.channels import LAYERS, POINTWISE, LinearLayer, Place, Space
 
 _BLOCK = 16
 """The largest block of channels that kernels work on at once."""
@@ -37,14 +36,14 @@ class EliminateDeadChannels(GraphPass):
     """
 
     name = "eliminate_dead_channels"
+    ops = LAYERS
     numerics = Numerics.ROUNDING
     late = True
-    peers: ClassVar[dict[str, str]] = {}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Look at what each linear operator makes and reads."""
         seen: set[Value] = set()
-        for node in [node for node in graph if node.op in LAYERS]:
+        for node in [node for node in graph if node.op in self.ops]:
             for place, channels in _suspects(node):
                 if place.value not in seen:
                     seen.add(place.value)
@@ -55,7 +54,7 @@ class EliminateDeadChannels(GraphPass):
 def _suspects(node: Node) -> Iterator[tuple[Place, int]]:
     """The result of a layer when it has dead channels, and its input when it has channels that are not read."""
     try:
-        layer = None if node.removed else Layer.of(node)
+        layer = None if node.removed else LinearLayer.of(node)
     except Decline:
         return
     if layer is not None and layer.dead().any():
@@ -100,7 +99,7 @@ class _Numbers:
         """The number that each channel holds, and whether it is known to hold that everywhere."""
         return self.known[value]
 
-    def _of_layer(self, layer: Layer) -> tuple[np.ndarray, np.ndarray]:
+    def _of_layer(self, layer: LinearLayer) -> tuple[np.ndarray, np.ndarray]:
         bias, known = layer.bias(), layer.dead()
         numbers = np.where(known, bias, 0.0)
         if layer.is_depthwise:
@@ -164,7 +163,7 @@ def _kept(space: Space, numbers: _Numbers) -> np.ndarray:
     return np.delete(np.arange(channels), dead[dead.size - number :])
 
 
-def _free(layer: Layer, number: np.ndarray, known: np.ndarray) -> np.ndarray:
+def _free(layer: LinearLayer, number: np.ndarray, known: np.ndarray) -> np.ndarray:
     """The channels that a reader can do without."""
     zero = known & (number == 0)
     constant = known if layer.is_uniform() and _has_bias(layer) else zero
@@ -174,7 +173,7 @@ def _free(layer: Layer, number: np.ndarray, known: np.ndarray) -> np.ndarray:
     return np.asarray(layer.unread() | (constant & finite))
 
 
-def _has_bias(layer: Layer) -> bool:
+def _has_bias(layer: LinearLayer) -> bool:
     """Whether the operator can add constants: it has a place for them, and what is there now is constant."""
     try:
         layer.bias()
@@ -228,8 +227,7 @@ class _Writer:
             operands = [x, self._part(node.operand(1), layer.made), self._operand(node.input(2), None, made)]
             if layer.is_depthwise:
                 attrs["group"] = len(self.kept)
-        result: Value = self.rw.op(node.op_type, *operands, **attrs, name=node.name)
-        return result
+        return self.rw.op(node.op_type, *operands, **attrs, name=node.name)
 
     def _operand(self, value: Value | None, at: Place | None, made: dict[Value | None, Value]) -> Value | None:
         """What stands for an operand: the narrow value, or the part of a constant that belongs to what stays."""
@@ -243,14 +241,14 @@ class _Writer:
     def _part(self, value: Value, axis: int) -> Value:
         return self.rw.constant(np.take(value.array(), self.kept, axis), like=value)
 
-    def _added(self, layer: Layer) -> np.ndarray | None:
+    def _added(self, layer: LinearLayer) -> np.ndarray | None:
         """The new bias of a reader, None where what goes adds nothing."""
         numbers, _ = self.numbers.of(layer.node.operand(0))
         gone = np.setdiff1d(np.arange(self.space.channels), self.kept)
         added = layer.added(numbers, gone[~layer.unread()[gone]])
         return narrowed(layer.bias() + added, layer.weight.dtype, "biases") if added.any() else None
 
-    def _reader(self, layer: Layer, x: Value, row: np.ndarray | None) -> Value:
+    def _reader(self, layer: LinearLayer, x: Value, row: np.ndarray | None) -> Value:
         node, attrs = layer.node, dict(layer.node.attrs)
         assert layer.read is not None
         weight, shift = self._part(node.operand(1), layer.read), node.input(2)
@@ -259,5 +257,4 @@ class _Writer:
             shift = self.rw.constant(row, like=shift or f"{node.operand(1).name}_bias")
             attrs.pop("beta", None)
             op = "Gemm" if op == "MatMul" else op
-        result: Value = self.rw.op(op, x, weight, shift, **attrs, name=node.name)
-        return result
+        return self.rw.op(op, x, weight, shift, **attrs, name=node.name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from graphopt.errors import Decline
@@ -20,11 +18,10 @@ class EliminateNopDropout(OpRule):
 
     name = "eliminate_nop_dropout"
     ops = ("Dropout",)
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "eliminate_nop_dropout",
         "onnxruntime": "EliminateDropout",
-        "onnxscript": "dropout_inference_rule",
-        "onnxsim": "eliminate_nop_dropout",
+        "onnxscript": ("dropout_inference_rule", "dropout_zero_rule"),
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

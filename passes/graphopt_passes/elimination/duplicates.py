@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import ClassVar
 
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Model, Value
@@ -25,11 +24,10 @@ class EliminateDuplicateInitializer(GraphPass):
     """
 
     name = "eliminate_duplicate_initializer"
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "eliminate_duplicate_initializer",
-        "onnxsim": "eliminate_duplicate_initializer",
-        "onnxslim": "weight_tying",
         "onnxruntime": "ConstantSharing",
+        "onnxslim": "weight_tying",
         "onnxscript": "DeduplicateInitializersPass",
     }
 

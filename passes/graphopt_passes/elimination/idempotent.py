@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Reshape
@@ -27,11 +25,10 @@ class EliminateConsecutiveIdempotentOps(OpRule):
 
     name = "eliminate_consecutive_idempotent_ops"
     ops = (*LEAVES, "Reshape")
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "eliminate_consecutive_idempotent_ops",
-        "onnxsim": "eliminate_consecutive_idempotent_ops",
-        "onnxscript": "ReshapeReshape",
         "onnxslim": "EliminationReshape",
+        "onnxscript": ("ReshapeReshape", "FuseSuccessiveRelu"),
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

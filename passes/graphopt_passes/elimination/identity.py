@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.ir import Node
 from graphopt.rewrite import OpRule, Outcome, Rewriter
 
@@ -16,7 +14,11 @@ class EliminateIdentity(OpRule):
 
     name = "eliminate_identity"
     ops = ("Identity",)
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "eliminate_identity", "onnxruntime": "EliminateIdentity"}
+    peers = {
+        "onnxoptimizer": "eliminate_identity",
+        "onnxruntime": "EliminateIdentity",
+        "onnxscript": "IdentityEliminationPass",
+    }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Let the input stand for the output."""

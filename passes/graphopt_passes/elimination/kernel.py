@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -71,7 +70,6 @@ class EliminatePaddedKernelCells(OpRule):
     name = "eliminate_padded_kernel_cells"
     ops = ("Conv",)
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Make the kernel smaller, and the padding with it."""

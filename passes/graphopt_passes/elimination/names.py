@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.ir import Graph
 from graphopt.rewrite import GraphPass, Rewriter
 
@@ -16,7 +14,7 @@ class SetUniqueNameForNodes(GraphPass):
 
     name = "set_unique_name_for_nodes"
     default = False
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "set_unique_name_for_nodes"}
+    peers = {"onnxoptimizer": "set_unique_name_for_nodes"}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Name the nodes of one graph, knowing the names of all."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import ZEROED_KEY, Graph, Node
 from graphopt.rewrite import GraphPass, Numerics, Rewriter
-from graphopt_passes.elimination.channels import LAYERS, Layer
+from graphopt_passes.elimination.channels import LAYERS, LinearLayer
 from graphopt_passes.elimination.magnitude import refuse_magnified_after, refuse_magnified_before
 from graphopt_passes.elimination.rows import WEIGHED, Rows, has_negligible, read_rows, threshold
 
@@ -43,9 +43,9 @@ class EliminateNegligibleWeights(GraphPass):
     """
 
     name = "eliminate_negligible_weights"
+    ops = tuple(WEIGHED)
     numerics = Numerics.ROUNDING
     late = True
-    peers: ClassVar[dict[str, str]] = {}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Look at the weights of each operator that has some."""
@@ -82,7 +82,7 @@ def _eliminate_bias(node: Node, rw: Rewriter) -> None:
     Raises:
         Decline: none of them may go.
     """
-    shift, layer = node.operand(2), Layer.of(node)
+    shift, layer = node.operand(2), LinearLayer.of(node)
     array, added = shift.array(), layer.bias()
     removed = layer.dead() & (added != 0) & (np.abs(added) < threshold(array.dtype))
     if not removed.any() or array.size != layer.channels:

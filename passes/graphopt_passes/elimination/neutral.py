@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 from onnx import TensorProto
 
@@ -32,7 +30,7 @@ class NeutralElement(OpRule):
         """Keep the other operand, where broadcasting with the neutral one does not enlarge it."""
         number, side = NEUTRAL[node.op]
         x, neutral = node.operand(0), node.operand(1)
-        one_way = node.graph.opset() < 7  # the second operand is broadcast to the first, never the other way
+        one_way = not node.graph.broadcasts(node.op)  # the second operand is broadcast to the first
         if not neutral.holds(number):
             x, neutral = neutral, x
             if not neutral.holds(number):
@@ -57,11 +55,10 @@ class EliminateNopWithUnit(NeutralElement):
 
     name = "eliminate_nop_with_unit"
     ops = tuple(NEUTRAL)
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "eliminate_nop_with_unit",
         "onnxruntime": "NoopElimination",
-        "onnxscript": "mul_by_1_rule",
-        "onnxsim": "eliminate_nop_with_unit",
+        "onnxscript": ("mul_by_1_rule", "add_0_rule", "sub_0_rule", "div_by_1_rule"),
     }
 
     def check(self, node: Node, x: Value, neutral: Value) -> None:
@@ -80,9 +77,4 @@ class EliminateAdditionOfZero(NeutralElement):
     name = "eliminate_addition_of_zero"
     ops = ("Add", "Sub")
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "eliminate_nop_with_unit",
-        "onnxruntime": "NoopElimination",
-        "onnxscript": "add_0_rule",
-        "onnxsim": "eliminate_nop_with_unit",
-    }
+    peers = {"onnxoptimizer": "eliminate_nop_with_unit", "onnxruntime": "NoopElimination", "onnxscript": "add_0_rule"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from abc import abstractmethod
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
 class ChangesNothing(OpRule):
     """Remove an operator that gives its first operand as it is."""
 
+    @abstractmethod
     def check(self, node: Node) -> None:
         """Decline, unless the result is known to be the first operand."""
-        raise NotImplementedError
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Let the operand stand for the result."""
@@ -34,10 +34,7 @@ class EliminateNopSlice(ChangesNothing):
 
     name = "eliminate_nop_slice"
     ops = ("Slice",)
-    peers: ClassVar[dict[str, str]] = {
-        "onnxruntime": "EliminateSlice",
-        "onnxscript": "collapse_slice_rule",
-    }
+    peers = {"onnxruntime": "EliminateSlice", "onnxscript": ("collapse_slice_rule", "collapse_slice2_rule")}
 
     def check(self, node: Node) -> None:
         """Compare each cut with its axis."""
@@ -83,10 +80,7 @@ class EliminateNopSplit(ChangesNothing):
 
     name = "eliminate_nop_split"
     ops = ("Split",)
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "eliminate_nop_split",
-        "onnxsim": "eliminate_nop_split",
-    }
+    peers = {"onnxoptimizer": "eliminate_nop_split"}
 
     def check(self, node: Node) -> None:
         """Compare the one size, where it is given, with that of the axis."""
@@ -102,10 +96,7 @@ class EliminateNopConcat(ChangesNothing):
 
     name = "eliminate_nop_concat"
     ops = ("Concat",)
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "eliminate_nop_concat",
-        "onnxsim": "eliminate_nop_concat",
-    }
+    peers = {"onnxoptimizer": "eliminate_nop_concat"}
 
     def check(self, node: Node) -> None:
         """Count the inputs."""
@@ -118,10 +109,7 @@ class EliminateNopPad(ChangesNothing):
 
     name = "eliminate_nop_pad"
     ops = ("Pad",)
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "eliminate_nop_pad",
-        "onnxsim": "eliminate_nop_pad",
-    }
+    peers = {"onnxoptimizer": "eliminate_nop_pad"}
 
     def check(self, node: Node) -> None:
         """Look for a number that is not zero, on whichever axis."""
@@ -139,10 +127,7 @@ class EliminateNopReshape(ChangesNothing):
 
     name = "eliminate_nop_reshape"
     ops = ("Reshape",)
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "eliminate_nop_reshape",
-        "onnxsim": "eliminate_nop_reshape",
-    }
+    peers = {"onnxoptimizer": "eliminate_nop_reshape"}
 
     def check(self, node: Node) -> None:
         """Compare the shapes before and after."""
@@ -166,10 +151,7 @@ class EliminateNopFlatten(ChangesNothing):
 
     name = "eliminate_nop_flatten"
     ops = ("Flatten",)
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "eliminate_nop_flatten",
-        "onnxsim": "eliminate_nop_flatten",
-    }
+    peers = {"onnxoptimizer": "eliminate_nop_flatten"}
 
     def check(self, node: Node) -> None:
         """Look at the rank, then at where it cuts."""
@@ -192,11 +174,7 @@ class EliminateNopTranspose(ChangesNothing):
 
     name = "eliminate_nop_transpose"
     ops = ("Transpose",)
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "eliminate_nop_transpose",
-        "onnxsim": "eliminate_nop_transpose",
-        "onnxscript": "TransposeIdentity",
-    }
+    peers = {"onnxoptimizer": "eliminate_nop_transpose", "onnxscript": "TransposeIdentity"}
 
     def check(self, node: Node) -> None:
         """Compare each axis with the one that takes its place."""
@@ -218,11 +196,10 @@ class EliminateNopExpand(ChangesNothing):
 
     name = "eliminate_nop_expand"
     ops = ("Expand",)
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "eliminate_nop_expand",
         "onnxruntime": "ExpandElimination",
         "onnxscript": "ExpandIdentity",
-        "onnxsim": "eliminate_nop_expand",
     }
 
     def check(self, node: Node) -> None:
@@ -294,9 +271,7 @@ class EliminateNopReduce(ChangesNothing):
     name = "eliminate_nop_reduce"
     ops = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {
-        "onnxsim": "eliminate_nop_reduce",
-    }
+    peers = {"onnxsim": "eliminate_nop_reduce"}
 
     def check(self, node: Node) -> None:
         """Look at the sizes of the axes."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import onnx
 
@@ -17,7 +15,7 @@ class EliminateOptionalGetElement(OpRule):
 
     name = "eliminate_optional_get_element"
     ops = ("OptionalGetElement",)
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "eliminate_optional_get_element"}
+    peers = {"onnxsim": "eliminate_optional_get_element"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """What it holds."""
@@ -32,7 +30,7 @@ class EliminateOptionalHasElement(OpRule):
 
     name = "eliminate_optional_has_element"
     ops = ("OptionalHasElement",)
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "eliminate_optional_has_element"}
+    peers = {"onnxsim": "eliminate_optional_has_element"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Whether it holds anything; an input that is left out does not."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from abc import abstractmethod
 
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.match import Attr, Match, Opt, Pattern, Var
+from graphopt.match import Attr, Match, OpBuilder, Opt, Pattern, Var
 from graphopt.operators import Bounds
 from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
 
@@ -27,7 +27,7 @@ class EliminateDoubleQdq(OpRule):
     # No pattern: parameters are equal where different constants hold the same numbers, too.
     name = "eliminate_double_qdq"
     ops = ("QuantizeLinear",)
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "DoubleQDQPairsRemover"}
+    peers = {"onnxruntime": "DoubleQDQPairsRemover"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look one step up and compare the parameters."""
@@ -60,43 +60,40 @@ class _BeforeQuantize(PatternRule):
 
     numerics = Numerics.ROUNDING
 
-    def limited(self, op: Any, x: Pattern) -> Pattern:
+    @abstractmethod
+    def limited(self, op: OpBuilder, x: Pattern) -> Pattern:
         """What limits `x`."""
-        raise NotImplementedError
 
-    def pattern(self, op: Any, x: Pattern, scale: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern, scale: Pattern) -> Pattern:
         """The limit, and what quantizes."""
         return op.QuantizeLinear(self.limited(op, x), scale, Opt(Var("zero")), _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Quantize the limits."""
         _check_limits(m.root, Bounds.of(m.limit), m.scale, m.zero)
-        quantized: Value = rw.op("QuantizeLinear", m.x, m.scale, m.zero, **m.root.attrs)
-        return quantized
+        return rw.op("QuantizeLinear", m.x, m.scale, m.zero, **m.root.attrs)
 
 
 class EliminateReluBeforeQuantize(_BeforeQuantize):
     """Remove `Relu` in front of `QuantizeLinear` whose zero point is the smallest number of its type."""
 
     name = "eliminate_relu_before_quantize"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "ReluQuantRewrite"}
+    peers = {"onnxruntime": "ReluQuantRewrite"}
 
-    def limited(self, op: Any, x: Pattern) -> Pattern:
+    def limited(self, op: OpBuilder, x: Pattern) -> Pattern:
         """Zero from below."""
-        relu: Pattern = op.Relu(x, _bind="limit")
-        return relu
+        return op.Relu(x, _bind="limit")
 
 
 class EliminateClipBeforeQuantize(_BeforeQuantize):
     """Remove `Clip` in front of `QuantizeLinear` whose range is no wider than that of the clip."""
 
     name = "eliminate_clip_before_quantize"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "ClipQuantRewrite"}
+    peers = {"onnxruntime": "ClipQuantRewrite"}
 
-    def limited(self, op: Any, x: Pattern) -> Pattern:
+    def limited(self, op: OpBuilder, x: Pattern) -> Pattern:
         """Two constants."""
-        clip: Pattern = op.Clip(x, min=Attr(), max=Attr(), _bind="limit")
-        return clip
+        return op.Clip(x, min=Attr(), max=Attr(), _bind="limit")
 
 
 def _check_limits(node: Node, limits: Bounds, scale: Value, zero: Value | None) -> None:

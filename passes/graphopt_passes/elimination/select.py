@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from graphopt.errors import Decline
@@ -62,7 +60,7 @@ class EliminateNopScatter(OpRule):
 
     name = "eliminate_nop_scatter"
     ops = ("ScatterND",)
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "ScatterAllStatic"}
+    peers = {"onnxscript": ("ScatterAllStatic", "ScatterAllDynamic")}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Compare the indices with 0, 1, 2, ... up to the size."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from abc import abstractmethod
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class EliminateSequenceAtConstruct(OpRule):
 
     name = "eliminate_sequence_at_construct"
     ops = ("SequenceAt",)
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "eliminate_sequence_at_construct"}
+    peers = {"onnxsim": "eliminate_sequence_at_construct"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """The element at the position."""
@@ -32,7 +32,7 @@ class EliminateSequenceLengthConstruct(OpRule):
 
     name = "eliminate_sequence_length_construct"
     ops = ("SequenceLength",)
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "eliminate_sequence_length_construct"}
+    peers = {"onnxsim": "eliminate_sequence_length_construct"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Count them."""
@@ -51,9 +51,9 @@ class ChangedSequence(OpRule):
             raise Decline("{} has {} elements and other readers", sequence.name, len(elements.values))
         return rw.replace(node, [self.change(elements, node).write(rw)])
 
+    @abstractmethod
     def change(self, elements: Elements, node: Node) -> Elements:
         """What the node makes of the elements."""
-        raise NotImplementedError
 
 
 class FuseSequenceInsertIntoConstruct(ChangedSequence):
@@ -61,7 +61,7 @@ class FuseSequenceInsertIntoConstruct(ChangedSequence):
 
     name = "fuse_sequence_insert_into_construct"
     ops = ("SequenceInsert",)
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "FoldConstantsPass"}
+    peers = {"onnxscript": "FoldConstantsPass"}
 
     def change(self, elements: Elements, node: Node) -> Elements:
         """One more."""
@@ -74,7 +74,7 @@ class FuseSequenceEraseIntoConstruct(ChangedSequence):
 
     name = "fuse_sequence_erase_into_construct"
     ops = ("SequenceErase",)
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "FoldConstantsPass"}
+    peers = {"onnxscript": "FoldConstantsPass"}
 
     def change(self, elements: Elements, node: Node) -> Elements:
         """One less; one has to be left."""
@@ -87,7 +87,7 @@ class ReplaceConcatFromSequenceWithConcat(OpRule):
 
     name = "replace_concat_from_sequence_with_concat"
     ops = ("ConcatFromSequence",)
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "FoldConstantsPass"}
+    peers = {"onnxscript": "FoldConstantsPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Join them; along a new axis each element gets that axis first."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Tensor
+from graphopt.operators import Softmax
 from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
 
 _DTYPES: dict[int | None, Any] = {
     TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16,
 }  # fmt: skip
-
-_ONE_AXIS_SINCE = 13
-"""Below, all axes from the one on are normalized together."""
 
 
 class EliminateNopSoftmax(OpRule):
@@ -29,14 +27,12 @@ class EliminateNopSoftmax(OpRule):
     ops = ("Softmax", "LogSoftmax")
     numerics = Numerics.FAST
     opsets = "9-"
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "eliminate_nop_softmax"}
+    peers = {"onnxsim": "eliminate_nop_softmax"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look at the sizes of what is normalized together."""
         x = node.operand(0)
-        axis = x.axis(node.attr("axis", 1))
-        end = axis + 1 if node.graph.opset() >= _ONE_AXIS_SINCE else None
-        if any(dim != 1 for dim in x.dims()[axis:end]):
+        if any(x.dims()[axis] != 1 for axis in Softmax.of(node).axes):
             raise Decline
         dtype = _DTYPES.get(x.dtype)
         if dtype is None:

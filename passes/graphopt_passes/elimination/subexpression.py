@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Hashable
-from typing import Any, ClassVar
+from typing import Any
 
 import onnx
 
@@ -29,12 +29,11 @@ class EliminateCommonSubexpression(GraphPass):
     """
 
     name = "eliminate_common_subexpression"
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "eliminate_common_subexpression",
-        "onnxsim": "eliminate_common_subexpression",
         "onnxruntime": "CommonSubexpressionElimination",
-        "onnxscript": "CommonSubexpressionEliminationPass",
         "onnxslim": "subexpression_elimination",
+        "onnxscript": "CommonSubexpressionEliminationPass",
     }
 
     def run_model(self, model: Model, rw: Rewriter) -> None:

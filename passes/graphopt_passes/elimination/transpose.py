@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Reshape, Transpose
@@ -19,7 +17,7 @@ class ConvertTransposeToReshape(OpRule):
     name = "convert_transpose_to_reshape"
     ops = ("Transpose",)
     opsets = "9-"  # below, an old model cannot hold a new constant of integers
-    peers: ClassVar[dict[str, str]] = {"onnxslim": "EliminationTransposeAsReshape"}
+    peers = {"onnxslim": "EliminationTransposeAsReshape"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look at the order of the longer axes."""

@@ -7,9 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from graphopt.errors import Decline
-from graphopt.ir import Node
+from graphopt.ir import Node, Value
+from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Transpose
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Fired, OpRule, Outcome, PatternRule, Rewriter
 
 _MEASURES = ("Shape", "Size")
 
@@ -22,53 +23,59 @@ _SHAPE_KEEPING = (
 """Operators whose result has the shape of their first input, and that never fail on account of its contents."""
 
 
-def _only_measured(node: Node, *ops: str) -> Node:
-    """The operator whose result `Shape` and `Size` alone read; no pattern, for there may be any number of them.
+class Measured(PatternRule):
+    """Take `Shape` and `Size` of what the operator before them reads.
 
-    Raises:
-        Decline: it is another one, or has other uses.
+    Attributes:
+        before: the operators that may come before.
     """
-    value = node.operand(0)
-    first = value.source(*ops, reader=node)
-    if value.is_output or any(user.op not in _MEASURES for user in value.users):
-        raise Decline("{} is not only measured", value.name)
-    return first
+
+    before: ClassVar[tuple[str, ...]]
+
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """Any number of them may read the result."""
+        return op.AnyOf(*_MEASURES)(op.AnyOf(*self.before)(x, ..., _shared=True, _bind="first"), ...)
+
+    def check(self, value: Value) -> None:
+        """Decline where something else reads what is measured, so that its operator would not go away."""
+        if value.is_output or any(user.op not in _MEASURES for user in value.users):
+            raise Decline("{} is not only measured", value.name)
 
 
-class EliminateCastBeforeShape(OpRule):
+class EliminateCastBeforeShape(Measured):
     """Take `Shape` and `Size` of the input of a `Cast` or another operator that keeps the shape.
 
     Only where nothing but the measuring reads its result, so that the operator goes away.
     """
 
     name = "eliminate_cast_before_shape"
-    ops = _MEASURES
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "PreShapeNodeElimination"}
+    before = _SHAPE_KEEPING
+    peers = {"onnxruntime": "PreShapeNodeElimination"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look one step up."""
-        return rw.set_input(node, 0, _only_measured(node, *_SHAPE_KEEPING).operand(0))
+    def rewrite(self, m: Match, rw: Rewriter) -> Fired:
+        """The shape is the same."""
+        self.check(m.first.result)
+        return rw.set_input(m.root, 0, m.x)
 
 
-class EliminateTransposeBeforeShape(OpRule):
+class EliminateTransposeBeforeShape(Measured):
     """Take `Shape` and `Size` of the input of a `Transpose`, the sizes in the other order.
 
     Only where nothing but the measuring reads its result, so that the `Transpose` goes away.
     """
 
     name = "eliminate_transpose_before_shape"
-    ops = _MEASURES
+    before = ("Transpose",)
     opsets = "9-"  # below, an old model cannot hold a new constant of integers
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "TransposeOptimizer"}
+    peers = {"onnxruntime": "TransposeOptimizer"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look one step up and read the permutation."""
-        first = _only_measured(node, "Transpose")
-        if node.op == "Size":
-            return rw.set_input(node, 0, first.operand(0))
-        transpose = Transpose.of(first)
-        asked = transpose.perm[node.attr("start", 0) : node.attr("end")]
-        return rw.replace(node, [rw.op("Gather", rw.op("Shape", transpose.x), np.array(asked, np.int64))])
+    def rewrite(self, m: Match, rw: Rewriter) -> Value | Fired:
+        """Read the permutation."""
+        self.check(m.first.result)
+        if m.root.op == "Size":
+            return rw.set_input(m.root, 0, m.x)
+        asked = Transpose.of(m.first).perm[m.root.attr("start", 0) : m.root.attr("end")]
+        return rw.op("Gather", rw.op("Shape", m.x), np.array(asked, np.int64))
 
 
 _OPTIONAL_FROM = {"Dropout": 1, "GRU": 1, "LSTM": 1, "LayerNormalization": 1, "RNN": 1}
@@ -90,5 +97,4 @@ class EliminateUnusedOptionalOutputs(OpRule):
         needed = max((_OPTIONAL_FROM[node.op], *(index + 1 for index in read)))
         if needed >= len(node.outputs):
             raise Decline
-        made = rw.op(node.op_type, *node.inputs, outputs=needed, **node.attrs)
-        return rw.replace(node, [made] if needed == 1 else made)
+        return rw.replace(node, rw.outputs(needed, node.op_type, *node.inputs, **node.attrs))

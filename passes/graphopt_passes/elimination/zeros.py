@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from graphopt.errors import Decline
@@ -23,7 +21,14 @@ class EliminateZeroBias(OpRule):
     name = "eliminate_zero_bias"
     ops = tuple(_BIAS)
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "RemoveOptionalBiasFromConv"}
+    peers = {
+        "onnxscript": (
+            "RemoveOptionalBiasFromConv",
+            "RemoveOptionalBiasFromConvTranspose",
+            "RemoveOptionalBiasFromQLinearConv",
+            "RemoveOptionalBiasFromGemm",
+        )
+    }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """The bias is the last operand."""
@@ -31,16 +36,15 @@ class EliminateZeroBias(OpRule):
         bias = node.input(at)
         if bias is None or not bias.holds(0):
             raise Decline
-        if node.op == "Gemm" and node.graph.opset() < 11:
-            raise Decline("Gemm needs its third input before opset 11")
         return rw.replace(node, [rw.op(node.op_type, *node.inputs[:at], **node.attrs)])
 
 
 class EliminateZeroInitialState(OpRule):
     """Leave out the initial state of `RNN`, `GRU` and `LSTM` where it is all zeros.
 
-    The zeros may be stored or spread out to a dynamic batch by `Expand`, `ConstantOfShape` and the like. The recurrent
-    weights have to be constant and finite, for a runtime may skip their product with a state that is not there.
+    The zeros may be stored or spread out to a dynamic batch by `Expand`, `ConstantOfShape` and the like; negative ones
+    stay, for the next state may be one, too. The recurrent weights have to be constant and finite, for a runtime may
+    skip their product with a state that is not there.
     """
 
     name = "eliminate_zero_initial_state"
@@ -67,13 +71,13 @@ _FURTHEST = 16
 
 
 def _is_zero(value: Value) -> bool:
-    """Whether a tensor of numbers holds nothing but zeros in every run."""
+    """Whether a tensor of numbers holds nothing but zeros in every run, none of them negative."""
     for _ in range(_FURTHEST):
         if (copy := value.made_by(*_COPIES)) is None:
             break
         value = copy.operand(0)
     filled = value.made_by("ConstantOfShape")
     if filled is None:
-        return value.holds(0)
+        return value.holds(0) and not np.signbit(value.array()).any()
     filler = filled.attr("value")
-    return filler is None or not filler.array().any()
+    return filler is None or not (filler.array().any() or np.signbit(filler.array()).any())

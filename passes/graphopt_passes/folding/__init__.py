@@ -14,6 +14,5 @@ PASSES: dict[str, str] = {
     "eliminate_if_with_const_cond": "folding.branches:EliminateIfWithConstCond",
     "eliminate_loop_with_const_trip_count": "folding.loops:EliminateLoopWithConstTripCount",
     "eliminate_scan_with_const_length": "folding.scans:EliminateScanWithConstLength",
-    "eliminate_sequence_map_of_construct": "folding.sequences:EliminateSequenceMapOfConstruct",
     "extract_constant_to_initializer": "folding.initializer:ExtractConstantToInitializer",
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Value
 from graphopt.rewrite import OpRule, Outcome, Rewriter
@@ -21,7 +19,7 @@ class EliminateIfWithConstCond(OpRule):
 
     name = "eliminate_if_with_const_cond"
     ops = ("If",)
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "eliminate_if_with_const_cond",
         "onnxruntime": "ConstantFolding",
         "onnxscript": "FoldConstantsPass",
@@ -72,7 +70,8 @@ def only_element(value: Value) -> int | bool:
     array = value.array()
     if array.size != 1:
         raise Decline("{} holds {} elements", value.name, array.size)
-    return array.item()  # type: ignore[no-any-return]
+    element: int | bool = array.item()
+    return element
 
 
 def _without_not(value: Value) -> tuple[Value, bool]:

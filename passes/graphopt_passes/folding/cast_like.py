@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from onnx import TensorProto
 
 from graphopt.errors import Decline
@@ -31,7 +29,7 @@ class FoldCastLike(OpRule):
     name = "fold_cast_like"
     ops = ("CastLike",)
     opsets = "15-"
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "FoldConstantsPass"}
+    peers = {"onnxscript": "FoldConstantsPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Write the type down."""

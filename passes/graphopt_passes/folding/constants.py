@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.analysis.budget import Allowance, constant_bytes
 from graphopt.analysis.evaluate import Policy, evaluate, plan
 from graphopt.ir import Graph, Model
@@ -21,15 +19,21 @@ class FoldConstants(GraphPass):
     above 64 KiB is stored only if it takes at most `max_growth` times the constants that it makes superfluous, or less
     than 1/16 of all weights, 16 MiB at most. No more than that, or 1 MiB, is added to a model in all, whatever its
     graphs and however often a run comes back to them; where that kept a result from being stored, the model says in its
-    metadata (`graphopt.folding`) what is spent, so that another run stores no more. Random and custom operators,
-    control flow and quantize/dequantize pairs are never computed; in the bodies of control flow, which may never run,
-    only small results are. Floating-point results are those of ONNX Runtime's kernels, bit by bit; readers of a weight
-    that is constant from now on may still pick another kernel, which rounds differently.
+    metadata (`graphopt.folding`) what is spent, so that another run stores no more. Weights that are quantized become
+    integers; dequantizing is never computed, nor are random and custom operators and control flow; in the bodies of
+    control flow, which may never run, only small results are. Floating-point results are those of ONNX Runtime's
+    kernels, bit by bit; readers of a weight that is constant from now on may still pick another kernel, which rounds
+    differently.
     """
 
     name = "fold_constants"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "ConstantFolding", "onnxsim": "constant_folding"}
+    peers = {
+        "onnxsim": ("constant_folding", "eliminate_reshape_family_on_constant"),
+        "onnxruntime": ("ConstantFolding", "UnsqueezeElimination", "FuseFp16InitializerToFp32NodeTransformer"),
+        "onnxslim": "constant_folding",
+        "onnxscript": "FoldConstantsPass",
+    }
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Fold every graph, inner ones first; together they may grow by so much and no more."""

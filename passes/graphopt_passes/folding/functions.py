@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import onnx
 
@@ -34,7 +34,7 @@ class InlineFunctions(GraphPass):
 
     name = "inline_functions"
     default = False
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "InlinePass"}
+    peers = {"onnxscript": "InlinePass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Inline into the graphs of the model, until no call is left that can be."""

@@ -19,6 +19,8 @@ _COUNTS = frozenset({"Range", "Slice"})
 """Where positions come from when they are not constant."""
 
 
+_GATHERS = ("Gather", "GatherND")
+
 _MOST_BYTES = 1 << 20
 """Indices that take more are not looked at."""
 
@@ -31,6 +33,7 @@ class ReplaceGatherWithReshape(GraphPass):
     """
 
     name = "replace_gather_with_reshape"
+    ops = _GATHERS
     opsets = "11-"
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
@@ -42,7 +45,7 @@ class ReplaceGatherWithReshape(GraphPass):
         positions = PositionAnalysis(analysis)
         for graph in self.entered(model, rw):
             for node in graph if graph in graphs else ():
-                if node.op in ("Gather", "GatherND"):
+                if node.op in self.ops:
                     rw.begin(self.name, node)
                     with rw.attempt(node):
                         _rewrite(node, analysis, positions, rw)
@@ -50,7 +53,7 @@ class ReplaceGatherWithReshape(GraphPass):
 
 def _may_count(graph: Graph) -> bool:
     """Whether an index is computed where there are ranges, or a constant of as many numbers as elements."""
-    gathers = [node for node in graph if node.op in ("Gather", "GatherND")]
+    gathers = [node for node in graph if node.op in _GATHERS]
     computed = any(node.operand(1).producer for node in gathers) and any(node.op in _COUNTS for node in graph)
     return computed or any(map(_has_constant_index, gathers))
 
@@ -72,9 +75,7 @@ def _rewrite(node: Node, analysis: ShapeAnalysis, positions: PositionAnalysis, r
     data, index = node.operand(0), node.operand(1)
     if data.is_const or (node.op == "Gather" and index.is_const and index.rank in (0, 1)):
         raise Decline  # of constants, or a part of the axis, or all of it as it is
-    before, at = analysis.shape(data), analysis.shape(index)
-    if before is None or at is None:
-        raise Decline
+    before, at = analysis.dims(data), analysis.dims(index)
     after = _all_of(node, before, at, positions) if node.op == "Gather" else _all_nd(node, before, at, positions)
     for source in _same_order(data):
         try:
@@ -169,9 +170,7 @@ def _reshaped(source: Value, after: Shape, analysis: ShapeAnalysis, rw: Rewriter
     Raises:
         Decline: that cannot be told by a constant.
     """
-    before = analysis.shape(source)
-    if before is None:
-        raise Decline
+    before = analysis.dims(source)
     if before == after:
         return source
     if wide(before) == wide(after):

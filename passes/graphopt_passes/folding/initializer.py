@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
@@ -19,7 +17,7 @@ class ExtractConstantToInitializer(OpRule):
 
     name = "extract_constant_to_initializer"
     ops = ("Constant",)
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "extract_constant_to_initializer"}
+    peers = {"onnxoptimizer": "extract_constant_to_initializer", "onnxscript": "LiftConstantsToInitializersPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Move the tensor; the initializer gets the name of the output."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node
 from graphopt.rewrite import Rewriter
@@ -24,8 +22,8 @@ class EliminateLoopWithConstTripCount(Unrolling):
     """
 
     name = "eliminate_loop_with_const_trip_count"
-    op = "Loop"
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "eliminate_loop_with_const_trip_count"}
+    ops = ("Loop",)
+    peers = {"onnxsim": "eliminate_loop_with_const_trip_count"}
 
     def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
         """The body gets the counter, and carries its condition before the states; nobody reads the last condition."""

@@ -30,7 +30,7 @@ class EliminateScanWithConstLength(Unrolling):
 
     name = "eliminate_scan_with_const_length"
     opsets = "9-"
-    op = "Scan"
+    ops = ("Scan",)
 
     def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
         """The body carries the states and gets an element of each scanned input."""

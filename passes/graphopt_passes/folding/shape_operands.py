@@ -15,8 +15,8 @@ from graphopt.operators.axes import from_front
 
 def _known(node: Node, index: int, analysis: ShapeAnalysis) -> tuple[Shape, list[Size]]:
     """The shape of what an operator works on, and the elements of the operand that states sizes."""
-    source, sizes = analysis.shape(node.operand(0)), analysis.sizes(node.operand(index))
-    if source is None or sizes is None:
+    source, sizes = analysis.dims(node.operand(0)), analysis.sizes(node.operand(index))
+    if sizes is None:
         raise Decline
     return source, sizes
 

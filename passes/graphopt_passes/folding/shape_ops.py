@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import ClassVar
 
 import numpy as np
 
@@ -23,7 +22,7 @@ class EliminateShapeOp(OpRule):
 
     name = "eliminate_shape_op"
     ops = ("Shape",)
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "eliminate_shape_op"}
+    peers = {"onnxoptimizer": "eliminate_shape_op"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Read the sizes off the type of the input."""
@@ -38,7 +37,7 @@ class EliminateShapeGather(OpRule):
 
     name = "eliminate_shape_gather"
     ops = ("Gather",)
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "eliminate_shape_gather"}
+    peers = {"onnxoptimizer": "eliminate_shape_gather"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Pick the sizes that the constant indices name."""
@@ -58,7 +57,7 @@ class EliminateSliceAfterShape(OpRule):
 
     name = "eliminate_slice_after_shape"
     ops = ("Slice",)
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "eliminate_slice_after_shape"}
+    peers = {"onnxoptimizer": "eliminate_slice_after_shape"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Cut out the sizes between the constant bounds."""
@@ -75,7 +74,7 @@ class EliminateNopSize(OpRule):
 
     name = "eliminate_nop_size"
     ops = ("Size",)
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "FoldConstantsPass"}
+    peers = {"onnxscript": "FoldConstantsPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Multiply the sizes; one fixed size of 0 is enough."""

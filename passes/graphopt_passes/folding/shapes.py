@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import ClassVar
 
 import numpy as np
 from onnx import TensorProto
@@ -42,11 +41,7 @@ class FoldShapes(GraphPass):
     """
 
     name = "fold_shapes"
-    peers: ClassVar[dict[str, str]] = {
-        "onnxscript": "FoldConstantsPass",
-        "onnxsim": "constant_folding",
-        "onnxruntime": "ReshapeFusion",
-    }
+    peers = {"onnxsim": "constant_folding", "onnxruntime": "ReshapeFusion", "onnxscript": "FoldConstantsPass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Analyse the model once and rewrite all its graphs."""

@@ -32,9 +32,6 @@ _DECIDED = frozenset({
 })  # fmt: skip
 """Operators whose result may be uniform while an operand is not."""
 
-_OPSET = 8
-"""From this opset on everything broadcasts in the same way, and `Expand` exists."""
-
 _MOST_BYTES = 1 << 12
 """Results that take more are left to be computed."""
 
@@ -51,17 +48,17 @@ class FoldUniformOperands(GraphPass):
 
     name = "fold_uniform_operands"
     numerics = Numerics.ROUNDING
-    opsets = "8-"
+    opsets = "8-"  # everything broadcasts in the same way, and `Expand` exists
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Analyse the model once, if there is something to find."""
-        graphs = [graph for graph in model.graphs() if graph.opset() >= _OPSET]
+        graphs = [graph for graph in model.graphs() if self.knows_opset(graph.opset())]
         if not any(_may_be_uniform(node) for graph in graphs for node in graph):
             return
         shapes = ShapeAnalysis(model, zero_sizes=True)
         known = UniformAnalysis(shapes)
         for graph in self.entered(model, rw):
-            if graph.opset() >= _OPSET:
+            if self.knows_opset(graph.opset()):
                 self._graph(graph, shapes, known, rw)
 
     def _graph(self, graph: Graph, shapes: ShapeAnalysis, known: UniformAnalysis, rw: Rewriter) -> None:
@@ -92,9 +89,7 @@ def _may_be_uniform(node: Node) -> bool:
 def _rewrite(
     node: Node, operands: list[Array | None], result: Array | None, shapes: ShapeAnalysis, rw: Rewriter
 ) -> None:
-    shape = shapes.shape(node.result)
-    if shape is None:
-        raise Decline
+    shape = shapes.dims(node.result)
     if result is not None:
         dims = [dim for dim in shape if isinstance(dim, int)]
         if len(dims) == len(shape) and math.prod(dims) * result.itemsize <= _MOST_BYTES:

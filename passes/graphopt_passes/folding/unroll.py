@@ -1,7 +1,8 @@
-"""Writing out the rounds of loops, scans and maps: one copy of the body after another."""
+"""Writing out the rounds of loops and scans: one copy of the body after another."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -55,10 +56,10 @@ class Unrolling(GraphPass):
     """Replace the nodes of one operator by copies of their bodies.
 
     Attributes:
-        op: the operator.
+        ops: the operator.
     """
 
-    op: ClassVar[str]
+    ops: ClassVar[tuple[str]]
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Unroll the nodes of one graph, and those that come out of them; inner graphs have had their turn."""
@@ -66,23 +67,23 @@ class Unrolling(GraphPass):
         while again:
             again = False
             for node in list(graph.owners):
-                if node.op == self.op and not node.removed:
+                if node.op in self.ops and not node.removed:
                     rw.begin(self.name, node)
                     with rw.attempt(node):
                         _write_out(node, self.rounds(node, body_of(node), rw), rw)
                         again = True
 
+    @abstractmethod
     def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
         """The rounds of a node.
 
         Raises:
             Decline: they are not known, or too many.
         """
-        raise NotImplementedError
 
 
 def body_of(node: Node) -> Graph:
-    """The body of a `Loop`, `Scan` or `SequenceMap`."""
+    """The body of a `Loop` or `Scan`."""
     if "body" not in node.subgraphs:
         raise Decline("there is no body")
     return node.subgraphs["body"]
@@ -205,9 +206,8 @@ def stack(rw: Rewriter, values: Sequence[Value], like: Value, axis: int) -> Valu
         sizes.insert(axis, 0)
         assert like.dtype is not None
         return rw.constant(Tensor.from_array(np.zeros(sizes, tensor_dtype_to_np_dtype(like.dtype)), like.dtype))
-    first: Value = rw.op("Unsqueeze", values[0], axes=(axis,))
+    first = rw.op("Unsqueeze", values[0], axes=(axis,))
     assert first.producer is not None
     axes, attrs = first.producer.inputs[1:], first.producer.attrs  # the other rounds share them
     pieces = [first, *(rw.op("Unsqueeze", value, *axes, **attrs) for value in values[1:])]
-    stacked: Value = first if len(pieces) == 1 else rw.op("Concat", *pieces, axis=axis)
-    return stacked
+    return first if len(pieces) == 1 else rw.op("Concat", *pieces, axis=axis)

@@ -21,6 +21,7 @@ PASSES: dict[str, str] = {
     "fuse_channel_shuffle_into_conv": "fusion.channels:FuseChannelShuffleIntoConv",
     "fuse_gather_into_conv": "fusion.channels:FuseGatherIntoConv",
     "convert_gather_to_slice": "fusion.selections:ConvertGatherToSlice",
+    "move_gather_before_normalization": "fusion.gathered_normalization:MoveGatherBeforeNormalization",
     "fuse_consecutive_slices": "fusion.consecutive:FuseConsecutiveSlices",
     "fuse_consecutive_squeezes": "fusion.consecutive:FuseConsecutiveSqueezes",
     "fuse_consecutive_transposes": "fusion.consecutive:FuseConsecutiveTransposes",

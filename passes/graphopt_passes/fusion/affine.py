@@ -8,31 +8,40 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.match import Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.affine import Affine
-from graphopt.operators.linear import Convolution, Linear, Product
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.operators.linear import Convolution, Linear, MatrixProduct
+from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
+
+_NORMALIZATION = ("BatchNormalization",)
 
 
-class Absorb(OpRule):
+class Absorb(PatternRule):
     """Let an operator that is linear in a constant weight do the scale and shift of its channels behind it.
 
     Attributes:
+        affine: the operators that scale and shift.
         into: the view of the operators that take it in.
         into_ops: which of them.
     """
 
     numerics = Numerics.ROUNDING
+    affine: ClassVar[tuple[str, ...]]
     into: ClassVar[type[Linear]]
     into_ops: ClassVar[tuple[str, ...]]
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """Either operand of arithmetic may be the one that is scaled or shifted."""
+        linear = op.AnyOf(*self.into_ops)(Var(), ..., _bind="linear")
+        affine = op.AnyOf(*self.affine)
+        if self.affine == _NORMALIZATION:
+            return affine(linear, ...)
+        return Either(affine(linear, Var(), _ordered=True), affine(Var(), linear, _ordered=True))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Multiply the weight by channel and shift the bias, in float64; the results have the type of the old ones."""
-        operands = node.inputs[:1] if node.op == "BatchNormalization" else node.inputs[:2]
-        for value in operands:
-            if value is not None and value.made_by(*self.into_ops) is not None:
-                linear = self.into.of(value.sole_source(*self.into_ops, reader=node))
-                return rw.replace(node, [linear.then(linear.scaling(node, value), rw)])
-        raise Decline
+        linear = self.into.of(m.linear)
+        return linear.then(linear.scaling(m.root, m.linear.result), rw)
 
 
 class FuseBnIntoConv(Absorb):
@@ -43,13 +52,13 @@ class FuseBnIntoConv(Absorb):
     """
 
     name = "fuse_bn_into_conv"
-    ops = ("BatchNormalization",)
+    affine = _NORMALIZATION
     into, into_ops = Convolution, Convolution.ops
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "fuse_bn_into_conv",
-        "onnxsim": "fuse_bn_into_conv",
-        "onnxscript": "FuseBatchNormIntoConv",
         "onnxruntime": "ConvBNFusion",
+        "onnxslim": ("FusionConvBN", "FusionConvTransposeBN"),
+        "onnxscript": ("FuseBatchNormIntoConv", "FuseBatchNormIntoConvTranspose"),
     }
 
 
@@ -60,10 +69,15 @@ class FuseMulIntoConv(Absorb):
     """
 
     name = "fuse_mul_into_conv"
-    ops = ("Mul", "Div")
+    affine = ("Mul", "Div")
     opsets = "7-"
     into, into_ops = Convolution, Convolution.ops
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_mul_into_conv", "onnxruntime": "ConvMulFusion"}
+    peers = {
+        "onnxsim": "fuse_mul_into_conv",
+        "onnxruntime": "ConvMulFusion",
+        "onnxslim": ("FusionConvMul", "FusionConvTransposeMul"),
+        "onnxscript": "ConvAffineFusion",
+    }
 
 
 class FuseAddBiasIntoConv(Absorb):
@@ -74,13 +88,13 @@ class FuseAddBiasIntoConv(Absorb):
     """
 
     name = "fuse_add_bias_into_conv"
-    ops = ("Add", "Sub")
+    affine = ("Add", "Sub")
     opsets = "7-"
     into, into_ops = Convolution, Convolution.ops
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "fuse_add_bias_into_conv",
-        "onnxsim": "fuse_add_bias_into_conv",
         "onnxruntime": "ConvAddFusion",
+        "onnxslim": ("FusionConvAdd", "FusionConvTransposeAdd"),
     }
 
 
@@ -88,20 +102,20 @@ class FuseBnIntoGemm(Absorb):
     """Let a `Gemm` with constant weights do what the batch normalization after it does."""
 
     name = "fuse_bn_into_gemm"
-    ops = ("BatchNormalization",)
+    affine = _NORMALIZATION
     opsets = "9-"
-    into, into_ops = Product, ("Gemm",)
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "FuseBatchNormIntoGemm", "onnxslim": "FusionGemm"}
+    into, into_ops = MatrixProduct, ("Gemm",)
+    peers = {"onnxslim": "FusionGemm", "onnxscript": "FuseBatchNormIntoGemm"}
 
 
 class FuseBnIntoMatmul(Absorb):
     """Join a product with a constant matrix and the batch normalization of its columns into one `Gemm`."""
 
     name = "fuse_bn_into_matmul"
-    ops = ("BatchNormalization",)
+    affine = _NORMALIZATION
     opsets = "9-"
-    into, into_ops = Product, ("MatMul",)
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "MatMul_BatchNormalization_Fusion"}
+    into, into_ops = MatrixProduct, ("MatMul",)
+    peers = {"onnxruntime": "MatMul_BatchNormalization_Fusion"}
 
 
 class FuseMulIntoGemm(Absorb):
@@ -111,20 +125,20 @@ class FuseMulIntoGemm(Absorb):
     """
 
     name = "fuse_mul_into_gemm"
-    ops = ("Mul", "Div")
+    affine = ("Mul", "Div")
     opsets = "7-"
-    into, into_ops = Product, ("Gemm",)
-    peers: ClassVar[dict[str, str]] = {"onnxslim": "FusionGemmMul"}
+    into, into_ops = MatrixProduct, ("Gemm",)
+    peers = {"onnxslim": "FusionGemmMul"}
 
 
 class FuseAddBiasIntoGemm(Absorb):
     """Let a `Gemm` add the constant row that is added to, or subtracted from, its result."""
 
     name = "fuse_add_bias_into_gemm"
-    ops = ("Add", "Sub")
+    affine = ("Add", "Sub")
     opsets = "7-"
-    into, into_ops = Product, ("Gemm",)
-    peers: ClassVar[dict[str, str]] = {"onnxslim": "FusionGemmAdd", "onnxruntime": "GemmSumFusion"}
+    into, into_ops = MatrixProduct, ("Gemm",)
+    peers = {"onnxruntime": "GemmSumFusion", "onnxslim": "FusionGemmAdd"}
 
 
 class FuseAffineIntoConcatenatedConvs(OpRule):
@@ -135,10 +149,10 @@ class FuseAffineIntoConcatenatedConvs(OpRule):
     than before.
     """
 
+    # No pattern: there may be any number of convolutions.
     name = "fuse_affine_into_concatenated_convs"
     ops = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Divide the channels among the operands of the `Concat`."""
@@ -149,8 +163,10 @@ class FuseAffineIntoConcatenatedConvs(OpRule):
         concat = joined.source("Concat", reader=node)
         convs = [_convolution(value, node) for value in concat.inputs if value is not None]
         rank = next((conv.rank for conv in convs if conv is not None), 0)
-        if not rank or concat.attr("axis") not in (1, 1 - rank):
+        if not rank:
             raise Decline
+        if concat.attr("axis") not in (1, 1 - rank):
+            raise Decline("{} joins convolutions along another axis than that of the channels", concat.result.name)
         if convs.count(None) > 1:
             raise Decline("{} of what is joined are not convolutions of one reader", convs.count(None))
         joined.sole_source("Concat", reader=node)
@@ -191,5 +207,4 @@ def _smaller(node: Node, part: Value | None, share: slice, channels: int, rw: Re
         if along:
             array = np.ascontiguousarray(array.take(range(share.start, share.stop), axis=along[0]))
         operands.append(rw.constant(array, like=value) if along else value)
-    smaller: Value = rw.op(node.op_type, *operands, **node.attrs)
-    return smaller
+    return rw.op(node.op_type, *operands, **node.attrs)

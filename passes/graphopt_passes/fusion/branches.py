@@ -9,6 +9,7 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.operators import Window
 from graphopt.operators.affine import Affine
 from graphopt.operators.linear import Convolution
 
@@ -77,28 +78,12 @@ def read_convolution_branch(node: Node) -> Branch:
     """
     conv = Convolution.of(node)
     kernel, bias = conv.kernel.array(), conv.bias()
-    axes = kernel.ndim - 2
-    strides = tuple(node.attr("strides") or (1,) * axes)
-    dilations = tuple(
-        1 if size == 1 else step
-        for size, step in zip(kernel.shape[2:], node.attr("dilations") or (1,) * axes, strict=True)
-    )
-    pads = _pads(node, kernel.shape[2:], strides, dilations)
+    window = Window.of(node, kernel.shape[2:])
+    before, after = window.padding()
+    # how far apart the elements of an axis with one element are does not matter
+    dilations = tuple(1 if size == 1 else step for size, step in zip(window.kernel, window.dilations, strict=True))
     row = np.zeros(kernel.shape[0]) if bias is None else bias
-    return Branch(kernel.astype(np.float64), row, conv.group, strides, dilations, pads[:axes], pads[axes:])
-
-
-def _pads(node: Node, size: Sizes, strides: Sizes, dilations: Sizes) -> Sizes:
-    mode = node.attr("auto_pad", "NOTSET")
-    if mode == "NOTSET":
-        return tuple(node.attr("pads") or (0,) * (2 * len(size)))
-    if mode == "VALID":
-        return (0,) * (2 * len(size))
-    if any(step != 1 for step in strides):
-        raise Decline("auto_pad is {}", mode)
-    total = [step * (length - 1) for length, step in zip(size, dilations, strict=True)]
-    less, more = tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
-    return less + more if mode == "SAME_UPPER" else more + less
+    return Branch(kernel.astype(np.float64), row, conv.group, window.strides, dilations, before, after)
 
 
 def identity_branch(like: Branch, normalization: Node | None) -> Branch:

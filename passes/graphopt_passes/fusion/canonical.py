@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Value
-from graphopt.match import Const, Match, Pattern, Rest
-from graphopt.operators.affine import BROADCASTING_SINCE
+from graphopt.match import Const, Match, OpBuilder, Pattern, Rest
 from graphopt.rewrite import PatternRule, Rewriter
 
 
@@ -21,9 +18,9 @@ class AdjustAdd(PatternRule):
 
     name = "adjust_add"
     default = False
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "adjust_add"}
+    peers = {"onnxoptimizer": "adjust_add"}
 
-    def pattern(self, op: Any, x: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
         """The constant stands first."""
         return op.Add(Const("constant", silent=True), x, _ordered=True, _other_attrs=True)
 
@@ -31,8 +28,7 @@ class AdjustAdd(PatternRule):
         """Swap the operands."""
         if m.x.is_const:
             raise Decline
-        if rw.graph.opset() < BROADCASTING_SINCE:
-            # The second operand was broadcast to the first, never the other way round.
+        if not rw.graph.broadcasts("Add"):
             raise Decline("before opset 7 the operands of Add are not alike")
         return rw.op("Add", m.x, m.constant)
 
@@ -47,9 +43,9 @@ class AdjustSliceAndMatmul(PatternRule):
     name = "adjust_slice_and_matmul"
     opsets = "10-"
     default = False
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "adjust_slice_and_matmul"}
+    peers = {"onnxoptimizer": "adjust_slice_and_matmul"}
 
-    def pattern(self, op: Any) -> Any:
+    def pattern(self, op: OpBuilder) -> Pattern:
         """A part of a constant on the left."""
         return op.MatMul(op.Slice(Const("data"), Rest("cut"), _bind="slice"), Const("right"))
 

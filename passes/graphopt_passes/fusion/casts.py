@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
 from onnx import TensorProto as T
 from onnx.helper import tensor_dtype_to_np_dtype
@@ -11,7 +9,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from graphopt.errors import Decline
 from graphopt.ir import Tensor, Value
 from graphopt.ir.types import type_name
-from graphopt.match import Attr, Match, Pattern
+from graphopt.match import Attr, Match, OpBuilder, Pattern
 from graphopt.rewrite import PatternRule, Rewriter
 
 
@@ -23,9 +21,9 @@ class FuseCastIntoConstantOfShape(PatternRule):
 
     name = "fuse_cast_into_constant_of_shape"
     opsets = "9-"
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "cast_constant_of_shape_rule"}
+    peers = {"onnxscript": ("cast_constant_of_shape_rule", "cast_constant_of_shape_without_value_rule")}
 
-    def pattern(self, op: Any, shape: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, shape: Pattern) -> Pattern:
         """How the `Cast` rounds does not matter for a number that stays the same."""
         fill = op.ConstantOfShape(shape, value=Attr("value"))
         return op.Cast(fill, to=Attr("to"), _other_attrs=True)

@@ -9,9 +9,10 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Gather
 from graphopt.operators.linear import Convolution
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
 from graphopt_passes.fusion.transposes.table import UNARY
 
 _MOST_CHANNELS = 1 << 16
@@ -36,22 +37,25 @@ def _reading(node: Node, ordered: Gather, rw: Rewriter) -> Value:
     return conv.write(rw, rw.constant(moved, like=conv.kernel), conv.shift, ordered.x)
 
 
-class FuseGatherIntoConv(OpRule):
+class FuseGatherIntoConv(PatternRule):
     """Let a `Conv` with constant weights read the channels in the order in which they are.
 
     The `Gather` before it takes each channel once, in a constant order; the convolution has one group.
     """
 
     name = "fuse_gather_into_conv"
-    ops = ("Conv",)
     numerics = Numerics.ROUNDING  # it adds up the channels in another order
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """The order is read by its view."""
+        return op.Conv(op.Gather(x, ..., _bind="gather"), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Put the weights in that order."""
-        gather = Gather.of(node.operand(0).sole_source("Gather", reader=node))
+        gather = Gather.of(m.gather)
         if gather.axis != 1 or gather.positions.ndim != 1:
-            raise Decline("{} is not an order of channels", node.operand(0).name)
-        return rw.replace(node, [_reading(node, gather, rw)])
+            raise Decline("{} is not an order of channels", m.gather.result.name)
+        return _reading(m.root, gather, rw)
 
 
 _MOST_BETWEEN = 4
@@ -65,6 +69,7 @@ class FuseChannelShuffleIntoConv(OpRule):
     convolution before it, elementwise operators in between, or the one behind it has one group and constant weights.
     """
 
+    # No pattern: any number of elementwise operators may stand between the convolution and the shuffle.
     name = "fuse_channel_shuffle_into_conv"
     ops = ("Conv", "Reshape")
     opsets = "7-"

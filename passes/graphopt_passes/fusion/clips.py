@@ -37,7 +37,7 @@ class FuseConsecutiveClips(JoinBounds):
     ops = ("Clip",)
     opsets = "6-"
     before: ClassVar[dict[str, tuple[str, ...]]] = {"Clip": ("Clip",)}
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "FuseSuccessiveClip"}
+    peers = {"onnxscript": "FuseSuccessiveClip"}
 
 
 class FuseReluIntoClip(JoinBounds):
@@ -55,7 +55,7 @@ class FuseReluIntoClip(JoinBounds):
         "Min": ("Relu", "Clip"),
         "Max": ("Relu", "Clip"),
     }
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "FuseSuccessiveReluClip", "onnxruntime": "FuseReluClip"}
+    peers = {"onnxruntime": "FuseReluClip", "onnxscript": ("FuseSuccessiveReluClip", "FuseSuccessiveClipRelu")}
 
 
 class FuseMinMaxIntoClip(JoinBounds):
@@ -65,4 +65,4 @@ class FuseMinMaxIntoClip(JoinBounds):
     ops = ("Min", "Max")
     opsets = "8-"
     before: ClassVar[dict[str, tuple[str, ...]]] = dict.fromkeys(ops, ops)
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "FuseMinMaxToClip"}
+    peers = {"onnxscript": ("FuseMinMaxToClip", "FuseMaxMinToClip")}

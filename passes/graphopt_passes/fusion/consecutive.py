@@ -10,28 +10,33 @@ from onnx import TensorProto as T
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.ir.types import type_name
-from graphopt.match import Match, Pattern
+from graphopt.match import Attr, Either, Match, OpBuilder, Pattern
 from graphopt.operators import Reduction, Slice, Squeeze, Transpose, Unsqueeze
 from graphopt.operators.reduce import POSITIONS, REDUCTIONS
-from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
+from graphopt.rewrite import Fired, Numerics, OpRule, Outcome, PatternRule, Rewriter
 
 
-class Consecutive(OpRule):
+class Consecutive(PatternRule):
     """Join an operator and one of its kind that it reads, as their view says.
 
     Attributes:
-        view: the view of the operators.
+        kinds: the operators.
+        view: their view.
         alone: whether nothing else may read the first one; otherwise it stays for its other readers.
     """
 
+    kinds: ClassVar[tuple[str, ...]]
     view: ClassVar[Any]
     alone: ClassVar[bool] = False
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """Two of a kind in a row; the view reads what else they are told."""
+        kinds = (getattr(op, kind) for kind in self.kinds)
+        return Either(*(kind(kind(x, ..., _shared=not self.alone, _bind="first"), ...) for kind in kinds))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Fired:
         """Read both, and write what they are together."""
-        value = node.operand(0)
-        first = (value.sole_source if self.alone else value.source)(node.op, reader=node)
-        return rw.pass_on(node, self.join(self.view.of(first), self.view.of(node)).write(rw))
+        return rw.pass_on(m.root, self.join(self.view.of(m.first), self.view.of(m.root)).write(rw))
 
     def join(self, first: Any, second: Any) -> Any:
         """What both do."""
@@ -46,9 +51,9 @@ class FuseConsecutiveSlices(Consecutive):
     """
 
     name = "fuse_consecutive_slices"
-    ops = ("Slice",)
+    kinds = ("Slice",)
     view = Slice
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_consecutive_slices"}
+    peers = {"onnxoptimizer": "fuse_consecutive_slices", "onnxslim": "EliminationSlice"}
 
 
 class FuseConsecutiveSqueezes(Consecutive):
@@ -58,9 +63,9 @@ class FuseConsecutiveSqueezes(Consecutive):
     """
 
     name = "fuse_consecutive_squeezes"
-    ops = ("Squeeze",)
+    kinds = ("Squeeze",)
     view = Squeeze
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_consecutive_squeezes"}
+    peers = {"onnxoptimizer": "fuse_consecutive_squeezes"}
 
 
 class FuseConsecutiveUnsqueezes(Consecutive):
@@ -70,10 +75,11 @@ class FuseConsecutiveUnsqueezes(Consecutive):
     """
 
     name = "fuse_consecutive_unsqueezes"
-    ops = ("Unsqueeze",)
+    kinds = ("Unsqueeze",)
     view = Unsqueeze
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "fuse_consecutive_unsqueezes",
+        "onnxslim": "EliminationUnsqueeze",
         "onnxscript": "UnsqueezeUnsqueeze",
     }
 
@@ -86,11 +92,13 @@ class FuseConsecutiveTransposes(Consecutive):
     """
 
     name = "fuse_consecutive_transposes"
-    ops = ("Transpose",)
+    kinds = ("Transpose",)
     view = Transpose
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "fuse_consecutive_transposes",
         "onnxruntime": "TransposeOptimizer",
+        "onnxslim": "EliminationTranspose",
+        "onnxscript": "TransposeTranspose",
     }
 
 
@@ -102,10 +110,10 @@ class FuseConsecutiveReduce(Consecutive):
     """
 
     name = "fuse_consecutive_reduce"
-    ops = ("ReduceL1", "ReduceL2", "ReduceMean", "ReduceProd", "ReduceSum")
+    kinds = ("ReduceL1", "ReduceL2", "ReduceMean", "ReduceProd", "ReduceSum")
     numerics = Numerics.ROUNDING
     view, alone = Reduction, True
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_consecutive_reduce"}
+    peers = {"onnxsim": "fuse_consecutive_reduce"}
 
     def join(self, first: Reduction, second: Reduction) -> Reduction:
         """Count the second axes among those that the first leaves."""
@@ -114,25 +122,24 @@ class FuseConsecutiveReduce(Consecutive):
         return first.then(second)
 
 
-class FuseConsecutiveReduceUnsqueeze(OpRule):
+class FuseConsecutiveReduceUnsqueeze(PatternRule):
     """Let a reduction keep its axes instead of putting them back with `Unsqueeze`."""
 
     name = "fuse_consecutive_reduce_unsqueeze"
-    ops = ("Unsqueeze",)
-    peers: ClassVar[dict[str, str]] = {
-        "onnxoptimizer": "fuse_consecutive_reduce_unsqueeze",
-        "onnxslim": "FusionReduce",
-    }
+    peers = {"onnxoptimizer": "fuse_consecutive_reduce_unsqueeze", "onnxslim": "FusionReduce"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """Positions of the largest or smallest count as reductions."""
+        return op.Unsqueeze(op.AnyOf(*sorted(REDUCTIONS | POSITIONS))(x, ..., _bind="reduction"), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Compare the axes that go with those that come."""
-        reduction = Reduction.of(node.operand(0).sole_source(*REDUCTIONS, *POSITIONS, reader=node))
-        added = Unsqueeze.of(node)
+        reduction, added = Reduction.of(m.reduction), Unsqueeze.of(m.root)
         if reduction.keepdims:
             raise Decline
         if reduction.axes != added.axes:
             raise Decline("axes {} are reduced, {} come back", reduction.axes, added.axes)
-        return rw.replace(node, [reduction.keeping(True).write(rw)])
+        return reduction.keeping(True).write(rw)
 
 
 class FuseConsecutiveLogSoftmax(PatternRule):
@@ -144,26 +151,25 @@ class FuseConsecutiveLogSoftmax(PatternRule):
 
     name = "fuse_consecutive_log_softmax"
     numerics = Numerics.FAST
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_consecutive_log_softmax"}
+    peers = {"onnxoptimizer": "fuse_consecutive_log_softmax"}
 
-    def pattern(self, op: Any, x: Pattern) -> Pattern:
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
         """The axis may be any."""
-        log: Pattern = op.Log(op.Softmax(x, _bind="softmax", _other_attrs=True))
-        return log
+        return op.Log(op.Softmax(x, _bind="softmax", _other_attrs=True))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Keep the attributes of the softmax."""
-        result: Value = rw.op("LogSoftmax", m.x, **m.softmax.attrs)
-        return result
+        return rw.op("LogSoftmax", m.x, **m.softmax.attrs)
 
 
 class FuseConsecutiveConcats(OpRule):
     """Let a `Concat` read the parts of a `Concat` along the same axis that only it reads."""
 
+    # No pattern: whole trees of them are joined at once, whichever operands are joined in turn.
     name = "fuse_consecutive_concats"
     ops = ("Concat",)
     opsets = "4-"
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_consecutive_concats"}
+    peers = {"onnxoptimizer": "fuse_consecutive_concats", "onnxslim": "EliminationConcat"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Put the parts in place of each inner result, whole trees of them at once."""
@@ -210,11 +216,12 @@ def _part_of(value: Value | None, node: Node) -> Node:
 class FuseConsecutiveMinMax(OpRule):
     """Join `Min` of `Min`, or `Max` of `Max`, into one of all their operands, the constant ones made one."""
 
+    # No pattern: whole trees of them are joined at once, whichever operands are one.
     name = "fuse_consecutive_min_max"
     ops = ("Max", "Min")
     opsets = "8-"
     numerics = Numerics.ROUNDING  # of two zeros either may be found
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "FuseSuccessiveMin"}
+    peers = {"onnxscript": ("FuseSuccessiveMin", "FuseSuccessiveMax")}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Collect the operands of an inner one; of a whole tree of them where nothing is constant."""
@@ -293,27 +300,30 @@ _WIDER: dict[int, frozenset[int]] = {
 """The types that hold every number of a type exactly."""
 
 
-class FuseConsecutiveCasts(OpRule):
+class FuseConsecutiveCasts(PatternRule):
     """Leave out a `Cast` to a type that holds every number of the one before, when another `Cast` follows.
 
     Where that leads back to the first type both go. The first one stays for its other readers, where it has any.
     """
 
     name = "fuse_consecutive_casts"
-    ops = ("Cast",)
     opsets = "6-"
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "CastCast", "onnxruntime": "CastChainElimination"}
+    peers = {"onnxruntime": "CastChainElimination", "onnxscript": "CastCast"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """How the first one rounds does not matter, as it does not."""
+        first = op.Cast(x, to=Attr("middle"), _shared=True, _other_attrs=True)
+        return op.Cast(first, to=Attr("last"), _other_attrs=True)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Fired:
         """Cast what the first one reads."""
-        first = node.operand(0).source("Cast", reader=node)
-        x, middle, last = first.operand(0), first.attr("to"), node.attr("to")
+        x, middle, last = m.x, m.middle, m.last
         if x.dtype is None:
-            raise Decline("the element type that {} is converted from is not known", node.operand(0).name)
+            raise Decline("the element type that {} is converted from is not known", m.root.operand(0).name)
         if middle not in _WIDER.get(x.dtype, ()):
             raise Decline("not every number of type {} fits type {}", type_name(x.dtype), type_name(middle))
         if x.dtype == last:
-            return rw.pass_on(node, x)
+            return rw.pass_on(m.root, x)
         if x.dtype in _FLOATS and last not in _FLOATS:
             raise Decline("what is out of the range of {} may convert otherwise", type_name(last))
-        return rw.replace(node, [rw.op("Cast", x, **node.attrs)])
+        return rw.replace(m.root, [rw.op("Cast", x, **m.root.attrs)])

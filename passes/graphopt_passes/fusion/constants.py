@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Value
-from graphopt.match import Const, Either, Match, Pattern, Scalar, Var
+from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Scalar, Var
 from graphopt.operators.linear import narrowed
 from graphopt.rewrite import Numerics, PatternRule, Rewriter
 
 
-def _two_in_a_row(op: Any, x: Pattern, *ops: str) -> Pattern:
+def _two_in_a_row(op: OpBuilder, x: Pattern, *ops: str) -> Pattern:
     """Two operators with a constant each; the constant may stand on the left where that is the same."""
     either = op.AnyOf(*ops)
-    second: Pattern = either(either(x, Const("one", silent=True), _bind="first"), Const("two", silent=True))
-    return second
+    return either(either(x, Const("one", silent=True), _bind="first"), Const("two", silent=True))
 
 
 def _constants(m: Match) -> tuple[np.ndarray, np.ndarray]:
@@ -42,9 +39,9 @@ class FuseConsecutiveMul(PatternRule):
     name = "fuse_consecutive_mul"
     opsets = "7-"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_consecutive_mul"}
+    peers = {"onnxsim": "fuse_consecutive_mul"}
 
-    def pattern(self, op: Any, x: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
         """`x * one * two`, each of them perhaps divided by."""
         return _two_in_a_row(op, x, "Mul", "Div")
 
@@ -99,7 +96,7 @@ class FuseConsecutiveAdd(PatternRule):
     opsets = "7-"
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: Any, x: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
         """`x + one + two`, each of them perhaps subtracted."""
         return _two_in_a_row(op, x, "Add", "Sub")
 
@@ -130,9 +127,9 @@ class FuseDivMul(PatternRule):
     name = "fuse_div_mul"
     opsets = "7-"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "DivMulFusion"}
+    peers = {"onnxruntime": "DivMulFusion"}
 
-    def pattern(self, op: Any, x: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
         """`x * (1 / below)`."""
         below = Var("below", dtype=FLOAT_TYPES)
         return op.Mul(x, Either(op.Reciprocal(below), op.Div(Scalar("one", silent=True), below)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar
 
 from onnx import TensorProto as T
 
@@ -27,7 +26,7 @@ class ReplaceEinsumWithMatmul(OpRule):
     ops = ("Einsum",)
     opsets = "12-"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "replace_einsum_with_matmul"}
+    peers = {"onnxoptimizer": "replace_einsum_with_matmul"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Read the equation."""

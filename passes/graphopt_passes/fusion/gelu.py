@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.match import Either, Match, Pattern, Product, Var
+from graphopt.match import Either, Match, OpBuilder, Pattern, Product, Var
 from graphopt.match.factors import close, factors_of, number
 from graphopt.rewrite import Numerics, PatternRule, Rewriter
 
 
-def gelu_by_erf(op: Any, x: Pattern) -> Pattern:
+def gelu_by_erf(op: OpBuilder, x: Pattern) -> Pattern:
     """`x * (1 + erf(x / sqrt(2)))`, times a scale, which is 0.5 where nothing of it went into weights."""
     curve = op.Erf(Product(x, scale=math.sqrt(0.5)))
     return Product(x, op.Add(1.0, curve), scale="scale")
 
 
-def gelu_by_tanh(op: Any, x: Pattern) -> Pattern:
+def gelu_by_tanh(op: OpBuilder, x: Pattern) -> Pattern:
     """`x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`, times a scale."""
     root = math.sqrt(2 / math.pi)
     cubic = Product(op.Add(x, Product(x, x, x, scale=0.044715)), scale=root)
@@ -39,9 +38,9 @@ class FuseGelu(PatternRule):
     name = "fuse_gelu"
     opsets = "20-"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_gelu", "onnxruntime": "GeluFusionL1"}
+    peers = {"onnxsim": "fuse_gelu", "onnxruntime": "GeluFusionL1"}
 
-    def pattern(self, op: Any) -> Any:
+    def pattern(self, op: OpBuilder) -> Pattern:
         """Both curves."""
         x = Var("x", dtype=TensorProto.FLOAT)
         return Either(gelu_by_erf(op, x), gelu_by_tanh(op, x))

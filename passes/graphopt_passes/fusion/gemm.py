@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
-from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Dim, Node, Value
-from graphopt.match import Either, Match, Pattern, Var
+from graphopt.match import Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators import Transpose
 from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
 
 _MOST_BYTES = 1 << 20
 """A larger bias is not written a second time with the other sign."""
-
-_BFLOAT16_SINCE = 13
-"""The opset in which `Gemm` got this element type."""
 
 
 class FuseMatmulAddBiasIntoGemm(PatternRule):
@@ -30,22 +24,21 @@ class FuseMatmulAddBiasIntoGemm(PatternRule):
     name = "fuse_matmul_add_bias_into_gemm"
     opsets = "7-"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "fuse_matmul_add_bias_into_gemm",
-        "onnxscript": "MatMulAddToGemm",
-        "onnxslim": "FusionGemm",
         "onnxruntime": "MatMulAddFusion",
+        "onnxslim": "FusionGemm",
+        "onnxscript": ("MatMulAddToGemm", "TransAMatMulAddToGemm", "TransBMatMulAddToGemm", "TransABMatMulAddToGemm"),
     }
 
-    def pattern(self, op: Any, bias: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, bias: Pattern) -> Pattern:
         """`a b + bias`, or `a b - bias`."""
         return op.AnyOf("Add", "Sub")(op.MatMul(Var("a", rank=2), Var("b", rank=2)), bias)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """`Gemm`, of element types that it computes."""
         dtypes = {value.dtype for value in (m.a, m.b, m.bias)} - {None}
-        too_new = rw.graph.opset() < _BFLOAT16_SINCE and TensorProto.BFLOAT16 in dtypes
-        if not dtypes or not dtypes <= FLOAT_TYPES or too_new:
+        if not dtypes or not dtypes <= FLOAT_TYPES:
             raise Decline("the element type of {} is none that Gemm computes", m.a.name)
         _check_bias(m.bias, (m.a.dims()[0], m.b.dims()[1]))
         return rw.op("Gemm", m.a, m.b, m.bias if m.root.op == "Add" else _opposite(m.bias, rw))
@@ -86,10 +79,10 @@ class FuseTransposeIntoGemm(OpRule):
     name = "fuse_transpose_into_gemm"
     ops = ("Gemm",)
     numerics = Numerics.ROUNDING  # kernels add up in another order
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "fuse_transpose_into_gemm",
-        "onnxscript": "TransBMatMulAddToGemm",
         "onnxruntime": "GemmTransposeFusion",
+        "onnxscript": "TransBMatMulAddToGemm",
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -120,9 +113,9 @@ class FuseSumIntoGemm(PatternRule):
     name = "fuse_sum_into_gemm"
     opsets = "11-"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "GemmSumFusion"}
+    peers = {"onnxruntime": "GemmSumFusion"}
 
-    def pattern(self, op: Any, a: Pattern, b: Pattern, addend: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, a: Pattern, b: Pattern, addend: Pattern) -> Pattern:
         """`alpha a b + addend`, the operands perhaps transposed."""
         gemm = op.Gemm(a, b, None, _bind="gemm", _other_attrs=True)
         return Either(op.Add(gemm, addend), op.Sum(gemm, addend), op.Sum(addend, gemm))
@@ -131,5 +124,4 @@ class FuseSumIntoGemm(PatternRule):
         """The addend as bias."""
         _check_bias(m.addend, m.gemm.result.dims())
         attrs = {key: given for key, given in m.gemm.attrs.items() if key != "beta"}
-        total: Value = rw.op("Gemm", m.a, m.b, m.addend, **attrs)
-        return total
+        return rw.op("Gemm", m.a, m.b, m.addend, **attrs)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Value
-from graphopt.match import Match, Pattern
-from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
-from graphopt_passes.fusion.contrib.operands import NEWEST, check_float
+from graphopt.match import Match, OpBuilder, Pattern
+from graphopt.rewrite import Rewriter
+from graphopt_passes.fusion.contrib.operands import ForRuntime, check_float
 from graphopt_passes.fusion.reshapes import RESHAPES
 
 _ROWS = 64
@@ -19,7 +18,7 @@ _COLUMNS = 512
 """In wider rows the time of the product drowns what the `Add` costs."""
 
 
-class FuseMatmulAddBiasIntoGemmBatched(PatternRule):
+class FuseMatmulAddBiasIntoGemmBatched(ForRuntime):
     """Join a `MatMul` of many rows by a constant matrix and its bias into a `Gemm` between two `Reshape`.
 
     `Gemm` has a bias but only two dimensions; the `Reshape` are views. It is done where that pays: from 64 rows on,
@@ -27,15 +26,9 @@ class FuseMatmulAddBiasIntoGemmBatched(PatternRule):
     """
 
     name = "fuse_matmul_add_bias_into_gemm_batched"
-    level = Level.EXTENDED
-    numerics = Numerics.ROUNDING
-    opsets = f"7-{NEWEST}"
-    peers: ClassVar[dict[str, str]] = {
-        "onnxsim": "fuse_matmul_add_bias_into_gemm_batched",
-        "onnxruntime": "MatMulAddFusion",
-    }
+    peers = {"onnxsim": "fuse_matmul_add_bias_into_gemm_batched", "onnxruntime": "MatMulAddFusion"}
 
-    def pattern(self, op: Any, x: Pattern, weight: Pattern, bias: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern, weight: Pattern, bias: Pattern) -> Pattern:
         """`x weight + bias`."""
         return op.Add(op.MatMul(x, weight, _bind="matmul"), bias)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Value
-from graphopt.match import Either, Match, Pattern, Var
+from graphopt.match import Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.affine import Affine
 from graphopt.operators.linear import PLAIN_FLOATS, narrowed
 from graphopt.rewrite import Numerics, PatternRule, Rewriter
@@ -24,9 +22,9 @@ class FuseMulIntoMatmul(PatternRule):
     name = "fuse_mul_into_matmul"
     opsets = "7-"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxslim": "FusionGemmMul"}
+    peers = {"onnxslim": "FusionGemmMul"}
 
-    def pattern(self, op: Any, x: Pattern, factor: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, x: Pattern, factor: Pattern) -> Pattern:
         """`(x weight + bias) * factor`."""
         product = op.MatMul(x, Var("weight"), _bind="matmul")
         total = op.Add(product, Var("bias"), _bind="add")
@@ -46,7 +44,7 @@ class FuseMulIntoMatmul(PatternRule):
         value = product if m.add is None else m.add.result
         scale = Affine.of(m.root, value, rank, rank - 1, columns).scale
         assert scale is not None
-        scaled: Value = rw.op("MatMul", m.x, rw.constant(_kept(matrix, scale, "weights"), like=weight))
+        scaled = rw.op("MatMul", m.x, rw.constant(_kept(matrix, scale, "weights"), like=weight))
         if m.bias is not None:
             row = scale.item(0) if scale.size and (scale == scale[0]).all() else scale
             scaled = rw.op("Add", scaled, rw.constant(_kept(m.bias.array(), row, "biases"), like=m.bias))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Value
-from graphopt.match import Const, Match, Pattern
+from graphopt.match import Const, Match, OpBuilder, Pattern
 from graphopt.rewrite import Numerics, PatternRule, Rewriter
 
 _SMALLEST = 2.0**-20
@@ -30,7 +28,7 @@ class FuseScalesOfMatmul(PatternRule):
     opsets = "7-"
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: Any, q: Pattern, k: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, q: Pattern, k: Pattern) -> Pattern:
         """`(a q) (b k)`."""
         return op.MatMul(op.Mul(q, Const("a")), op.Mul(k, Const("b")))
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Value
-from graphopt.match import Attr, Const, Either, Match, Pattern, Scalar, Var
+from graphopt.match import Attr, Const, Either, Match, OpBuilder, Pattern, Scalar, Var
 from graphopt.operators.axes import from_front
 from graphopt.rewrite import Numerics, PatternRule, Rewriter
 
 
-def over_root_mean_square(op: Any, v: Pattern) -> Pattern:
+def over_root_mean_square(op: OpBuilder, v: Pattern) -> Pattern:
     """`v / sqrt(mean(v * v) + epsilon)`, however the square, the root and the quotient are written."""
     square = Either(op.Mul(v, v), op.Pow(v, 2.0))
     total = op.Add(op.ReduceMean(square, axes=Attr("axes"), keepdims=1), Scalar("epsilon"))
@@ -24,7 +23,7 @@ def over_root_mean_square(op: Any, v: Pattern) -> Pattern:
     return Either(op.Div(v, root), op.Mul(v, inverse))
 
 
-def layer_normalization(op: Any, x: Pattern) -> Pattern:
+def layer_normalization(op: OpBuilder, x: Pattern) -> Pattern:
     """The same of `c = x - mean(x)`, which may be subtracted once or twice."""
     return over_root_mean_square(op, op.Sub(x, op.ReduceMean(x, axes=Attr("mean_axes"), keepdims=1)))
 
@@ -93,12 +92,9 @@ class FuseLayerNormalization(PatternRule):
     name = "fuse_layer_normalization"
     opsets = "17-"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {
-        "onnxsim": "fuse_layer_norm",
-        "onnxruntime": "LayerNormFusionL1",
-    }
+    peers = {"onnxsim": "fuse_layer_norm", "onnxruntime": ("LayerNormFusionL1", "LayerNormFusionL2")}
 
-    def pattern(self, op: Any) -> Pattern:
+    def pattern(self, op: OpBuilder) -> Pattern:
         """Written out, or an operator without a scale, or without a bias, before one."""
         norm = op.LayerNormalization(Var("y"), Const("weights"), _bind="norm", _other_attrs=True)
         written = layer_normalization(op, Var("x", dtype=TensorProto.FLOAT))
@@ -109,13 +105,11 @@ class FuseLayerNormalization(PatternRule):
         if m.norm is None:
             sizes = last_sizes(m)
             ones = rw.constant(np.ones(sizes, np.float32), like=f"{m.x.name}_scale")
-            norm: Value = rw.op("LayerNormalization", m.x, ones, axis=-len(sizes), epsilon=m.epsilon)
-            return norm
+            return rw.op("LayerNormalization", m.x, ones, axis=-len(sizes), epsilon=m.epsilon)
         weights = m.weights.array()
         if m.bias is not None:
             row = spread(m.bias.array(), weights.shape, m.norm.result.rank)
-            absorbed: Value = rw.op("LayerNormalization", m.y, m.weights, row, **m.norm.attrs)
-            return absorbed
+            return rw.op("LayerNormalization", m.y, m.weights, row, **m.norm.attrs)
         return with_scale(m, "LayerNormalization", rw)
 
 
@@ -129,8 +123,7 @@ def with_scale(m: Match, op_type: str, rw: Rewriter) -> Value:
     if not (weights == 1).all():
         raise Decline
     row = spread(m.scale.array(), weights.shape, m.norm.result.rank)
-    absorbed: Value = rw.op(op_type, m.y, row, **m.norm.attrs)
-    return absorbed
+    return rw.op(op_type, m.y, row, **m.norm.attrs)
 
 
 class FuseRmsNormalization(PatternRule):
@@ -139,9 +132,9 @@ class FuseRmsNormalization(PatternRule):
     name = "fuse_rms_normalization"
     opsets = "23-"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_rms_norm", "onnxruntime": "SimplifiedLayerNormFusion"}
+    peers = {"onnxsim": "fuse_rms_norm", "onnxruntime": "SimplifiedLayerNormFusion"}
 
-    def pattern(self, op: Any) -> Pattern:
+    def pattern(self, op: OpBuilder) -> Pattern:
         """Written out, or the operator without a scale before one."""
         norm = op.RMSNormalization(Var("y"), Const("weights"), _bind="norm", _other_attrs=True)
         written = over_root_mean_square(op, Var("x", dtype=TensorProto.FLOAT))
@@ -155,5 +148,4 @@ class FuseRmsNormalization(PatternRule):
             raise Decline
         sizes = last_sizes(m)
         ones = rw.constant(np.ones(sizes, np.float32), like=f"{m.x.name}_scale")
-        norm: Value = rw.op("RMSNormalization", m.x, ones, axis=-len(sizes), epsilon=m.epsilon)
-        return norm
+        return rw.op("RMSNormalization", m.x, ones, axis=-len(sizes), epsilon=m.epsilon)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
-from graphopt.operators import Pad
+from graphopt.operators import Pad, Window
 from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
 
 # No patterns: the view of `Pad` reads its forms, which have their parameters at different places.
@@ -16,31 +15,21 @@ Pads = tuple[int, ...]
 """What is padded in front of each spatial axis, then what is padded behind each."""
 
 
-def _padding(node: Node, axes: int, fill: float) -> tuple[Value, Pads, Pads]:
+def _padding(node: Node, kernel: Sequence[Dim], fill: float) -> tuple[Value, Pads, Pads]:
     """What a `Pad` pads that a window operator reads, its pads, and those of the operator.
 
     Raises:
         Decline: without a reason where there is no `Pad`; it pads otherwise than windows do.
     """
-    pad = Pad.of(node.operand(0).source("Pad", reader=node), axes + 2)
+    pad = Pad.of(node.operand(0).source("Pad", reader=node), len(kernel) + 2)
     if pad.mode != "constant":
         raise Decline("the padding mode is {}", pad.mode)
     if pad.number != fill:
         raise Decline("it pads with {}, not {}", pad.number, fill)
-    before, after = pad.spatial
-    return pad.x, before + after, _own_pads(node, axes)
-
-
-def _own_pads(node: Node, axes: int) -> Pads:
-    """What a window operator pads by itself.
-
-    Raises:
-        Decline: that follows from the sizes.
-    """
-    mode = node.attr("auto_pad", "NOTSET")
-    if mode not in ("NOTSET", "VALID"):
-        raise Decline("auto_pad is {}", mode)
-    return tuple((node.attr("pads") if mode == "NOTSET" else None) or (0,) * (2 * axes))
+    (before, after), window = pad.spatial, Window.of(node, kernel)
+    if window.same:
+        raise Decline("auto_pad is {}", window.same)
+    return pad.x, before + after, window.before + window.after
 
 
 def _check_not_empty(x: Value, pads: Pads, kernel: Sequence[Dim], node: Node) -> None:
@@ -71,10 +60,11 @@ class FusePadIntoConv(OpRule):
 
     name = "fuse_pad_into_conv"
     ops = ("Conv",)
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "fuse_pad_into_conv",
-        "onnxscript": "FuseConvPad",
         "onnxruntime": "Pad_Fusion",
+        "onnxslim": "FusionPadConv",
+        "onnxscript": ("FuseConvPad", "FuseConvIntegerPad"),
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -82,7 +72,7 @@ class FusePadIntoConv(OpRule):
         if node.operand(0).made_by("Pad") is None:
             raise Decline
         kernel = node.operand(1).dims()[2:]
-        x, given, own = _padding(node, len(kernel), 0.0)
+        x, given, own = _padding(node, kernel, 0.0)
         pads = tuple(p + q for p, q in zip(own, given, strict=True))
         _check_not_empty(x, pads, kernel, node)
         attrs = {**node.attrs, "auto_pad": None, "pads": pads}
@@ -100,7 +90,7 @@ class FusePadIntoPool(OpRule):
     ops = ("AveragePool",)
     opsets = "7-"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_pad_into_pool", "onnxruntime": "Pad_Fusion"}
+    peers = {"onnxoptimizer": "fuse_pad_into_pool", "onnxruntime": "Pad_Fusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Add the pads to the attribute."""
@@ -118,7 +108,7 @@ class FusePadIntoMaxPool(OpRule):
     ops = ("MaxPool",)
     opsets = "7-"
     numerics = Numerics.FAST
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_pad_into_pool", "onnxruntime": "Pad_Fusion"}
+    peers = {"onnxoptimizer": "fuse_pad_into_pool", "onnxruntime": "Pad_Fusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Add the pads to the attribute."""
@@ -127,7 +117,7 @@ class FusePadIntoMaxPool(OpRule):
 
 def _into_pool(node: Node, fill: float, rw: Rewriter) -> Outcome:
     kernel = tuple(node.attr("kernel_shape") or ())
-    x, given, own = _padding(node, len(kernel), fill)
+    x, given, own = _padding(node, kernel, fill)
     pads = tuple(p + q for p, q in zip(own, given, strict=True))
     _check_pool(node, own, pads, kernel)
     _check_not_empty(x, pads, kernel, node)

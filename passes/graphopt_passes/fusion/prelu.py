@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Value
-from graphopt.match import Const, Match, Var
+from graphopt.match import Const, Match, OpBuilder, Pattern, Var
 from graphopt.rewrite import PatternRule, Rewriter
 
 
@@ -21,9 +19,8 @@ class ReplacePreluWithLeakyRelu(PatternRule):
 
     name = "replace_prelu_with_leaky_relu"
     opsets = "7-"
-    peers: ClassVar[dict[str, str]] = {}
 
-    def pattern(self, op: Any) -> Any:
+    def pattern(self, op: OpBuilder) -> Pattern:
         """The slope may be written once for each channel."""
         return op.PRelu(Var("x", dtype=TensorProto.FLOAT), Const("slope"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class FuseQkv(OpRule):
     default = False
     opsets = "7-"
     numerics = Numerics.ROUNDING  # kernels add up in another order
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "fuse_qkv", "onnxsim": "fuse_qkv"}
+    peers = {"onnxoptimizer": "fuse_qkv"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Gather the products that read the same value."""
@@ -76,9 +76,9 @@ class _Product:
             Decline: it is no such product.
         """
         x, weight, bias = node.operand(0), node.operand(1), node.input(2)
-        matrix = weight.const() if weight.one_use else None
-        if matrix is None or matrix.ndim != 2 or x.users[node] != 1:
+        if not weight.is_const or not weight.one_use or weight.rank != 2 or x.users[node] != 1:
             raise Decline("{} is not a constant matrix that nothing else reads", weight.name)
+        matrix = weight.array()
         along = 0 if node.op == "Gemm" and node.attr("transB", 0) else 1
         row = None if bias is None else bias.const()
         if bias is not None and (row is None or row.shape != (matrix.shape[along],)):
@@ -117,5 +117,5 @@ def _merged(group: list[_Product], x: Value, rw: Rewriter) -> list[tuple[Node, l
         operands.append(rw.constant(row, like=node.input(2)))
     product = rw.op(node.op_type, *operands, **node.attrs)
     sizes = [each.weight.shape[along] for each in group]
-    parts = rw.op("Split", product, outputs=len(group), axis=len(x.dims()) - 1, split=sizes)
+    parts = rw.outputs(len(group), "Split", product, axis=len(x.dims()) - 1, split=sizes)
     return [(each.node, [part]) for each, part in zip(group, parts, strict=True)]

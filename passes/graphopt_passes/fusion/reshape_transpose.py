@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt.errors import Decline
-from graphopt.ir import Dim, Node
+from graphopt.ir import Dim, Value
+from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Reshape, Transpose
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import PatternRule, Rewriter
 from graphopt_passes.fusion.reshapes import RESHAPES
 
 
-class FuseReshapeIntoTranspose(OpRule):
+class FuseReshapeIntoTranspose(PatternRule):
     """Take the reshape behind a `Transpose` into the one before it, or remove both.
 
     The second one only parts dimensions, or inserts and removes some of size 1: it can as well be done before, each
@@ -21,24 +22,25 @@ class FuseReshapeIntoTranspose(OpRule):
     """
 
     name = "fuse_reshape_into_transpose"
-    ops = RESHAPES
     opsets = "5-"
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Find out of which dimension each dimension of the result is; by hand, as reshapes have four operators."""
-        middle, result = node.operand(0), node.result
-        moved = middle.source("Transpose", reader=node)
-        x = moved.operand(0).source(*RESHAPES, reader=node).operand(0)
-        if not middle.one_use:
-            raise Decline("{} has other readers", middle.name)
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """Reshapes have four operators."""
+        reshape = op.AnyOf(*RESHAPES)
+        return reshape(op.Transpose(reshape(x, ..., _shared=True), ..., _bind="transpose"), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """Find out of which dimension each dimension of the result is."""
+        transpose, result, x = Transpose.of(m.transpose), m.root.result, m.x
+        middle = m.transpose.result
         shape, otherwise = result.dims(), Decline("{} does not only part dimensions of {}", result.name, middle.name)
         groups = _parted(middle.dims(), shape, otherwise)
-        order = _as_before(x.dims(), shape, [axis for at in Transpose.of(moved).inverse for axis in groups[at]])
+        order = _as_before(x.dims(), shape, [axis for at in transpose.inverse for axis in groups[at]])
         wanted = [shape[axis] for axis in order]
         if list(x.dims()) != wanted or None in wanted:
             x = Reshape.to(x, wanted).write(rw)
         back = tuple(sorted(range(len(order)), key=order.__getitem__))
-        return rw.replace(node, [Transpose(x, back).write(rw)])
+        return Transpose(x, back).write(rw)
 
 
 def _as_before(before: Sequence[Dim], shape: Sequence[Dim], order: list[int]) -> list[int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
 from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
@@ -20,11 +18,11 @@ class FuseReshapesIntoMatmul(OpRule):
     dimension that follows from the others.
     """
 
-    # No pattern: operators of one input and of two count alike, and the right operand may be reshaped or not.
+    # No pattern: the operands may be reshaped in an outer graph.
     name = "fuse_reshapes_into_matmul"
     ops = RESHAPES
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "two_reshapes_matmul_reshape_rule"}
+    peers = {"onnxscript": ("two_reshapes_matmul_reshape_rule", "one_reshape_matmul_reshape_rule")}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Compare the shapes before, between and behind."""

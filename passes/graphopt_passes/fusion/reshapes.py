@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.match import Attr, Match, OpBuilder, Pattern, Rest
 from graphopt.operators import Reshape
 from graphopt.operators.axes import of_ones
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Fired, PatternRule, Rewriter
 
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
-class FuseConsecutiveReshapes(OpRule):
+class FuseConsecutiveReshapes(PatternRule):
     """Join two of `Reshape`, `Flatten`, `Squeeze` and `Unsqueeze` into one `Reshape` with a constant shape.
 
     The shape is that of the second `Reshape` where it copies no dimension, and otherwise follows from the known shape
@@ -24,24 +23,28 @@ class FuseConsecutiveReshapes(OpRule):
     """
 
     name = "fuse_consecutive_reshapes"
-    ops = RESHAPES
     opsets = "5-"
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "eliminate_consecutive_idempotent_ops",
-        "onnxsim": "fuse_consecutive_reshapes",
-        "onnxscript": "ReshapeReshape",
+        "onnxsim": ("fuse_consecutive_reshapes", "fuse_reshape_family"),
         "onnxruntime": "ReshapeFusion",
+        "onnxslim": "EliminationReshape",
+        "onnxscript": ("ReshapeReshape", "SqueezeReshape1d"),
     }
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """Any two of them."""
+        reshape = op.AnyOf(*RESHAPES)
+        return reshape(reshape(x, ..., _shared=True, _bind="first"), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Fired:
         """Try each way that leads to the same result in one step."""
-        first = node.operand(0).source(*RESHAPES, reader=node)
-        if first.op == node.op and node.op in ("Squeeze", "Unsqueeze"):
+        if m.first.op == m.root.op and m.root.op in ("Squeeze", "Unsqueeze"):
             raise Decline
         declined = Decline()
         for way in (_as_stated, _as_known, _by_ones):
             try:
-                return rw.replace(node, [way(node, first.operand(0), rw)])
+                return rw.replace(m.root, [way(m.root, m.x, rw)])
             except Decline as reason:
                 declined = declined if declined.args else reason
         raise declined
@@ -58,8 +61,7 @@ def _as_stated(node: Node, x: Value, rw: Rewriter) -> Value:
             before, after = x.shape or (), between.shape or ()
             if axis >= min(len(before), len(after)) or before[axis] is None or before[axis] != after[axis]:
                 raise Decline
-    result: Value = rw.op("Reshape", x, shape=second.target, allowzero=node.attrs.get("allowzero"))
-    return result
+    return rw.op("Reshape", x, shape=second.target, allowzero=node.attrs.get("allowzero"))
 
 
 def _as_known(node: Node, x: Value, rw: Rewriter) -> Value:
@@ -75,7 +77,7 @@ def _by_ones(node: Node, x: Value, rw: Rewriter) -> Value:
     return of_ones(x, before, after).write(rw)
 
 
-class FuseConcatIntoReshape(OpRule):
+class FuseConcatIntoReshape(PatternRule):
     """Make the shape of a `Reshape` constant where all but one of its dimensions are.
 
     The one that is computed follows from the number of elements, so it becomes -1. A constant 0 copies a dimension,
@@ -83,30 +85,31 @@ class FuseConcatIntoReshape(OpRule):
     """
 
     name = "fuse_concat_into_reshape"
-    ops = ("Reshape",)
     opsets = "5-"
-    peers: ClassVar[dict[str, str]] = {
+    peers = {
         "onnxoptimizer": "fuse_concat_into_reshape",
-        "onnxslim": "FusionConcatReshape",
         "onnxruntime": "ReshapeFusion",
+        "onnxslim": ("FusionConcatReshape", "EliminationReshapeAs"),
+        "onnxscript": "MaterializeReshapeShape",
     }
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """The shape stays for its other readers, where it has any."""
+        return op.Reshape(x, op.Concat(Rest("parts"), axis=Attr(), _shared=True), allowzero=Attr("allowzero"))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Write the shape as a constant."""
-        x, shape = node.operand(0), node.operand(1)
-        concat = shape.source("Concat", reader=node)
-        target = [size for index in range(len(concat.inputs)) for size in _sizes(concat.operand(index))]
+        target = [size for part in m.parts for size in _sizes(part)]
         if target.count(-1) > 1:
             raise Decline("{} dimensions are not constant", target.count(-1))
-        known = x.shape or ()
+        known = m.x.shape or ()
         for axis, size in enumerate(target):
             dim = known[axis] if axis < len(known) else None
-            copies_full = not node.attr("allowzero", 0) and isinstance(dim, int) and dim > 0
+            copies_full = not m.allowzero and isinstance(dim, int) and dim > 0
             if size == 0 and -1 in target and not copies_full:
                 raise Decline("dimension {} may be empty", axis)
-        return rw.replace(
-            node, [rw.op("Reshape", x, rw.constant(np.array(target, np.int64), like=shape), **node.attrs)]
-        )
+        shape = rw.constant(np.array(target, np.int64), like=m.root.operand(1))
+        return rw.op("Reshape", m.x, shape, **m.root.attrs)
 
 
 def _sizes(part: Value) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import ClassVar
 
 import numpy as np
 from onnx import TensorProto
@@ -79,7 +78,7 @@ class FuseSlicesIntoSplit(TakenApart):
 
     name = "fuse_slices_into_split"
     ops = ("Slice",)
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "SlicesSplit", "onnxruntime": "GatherSliceToSplitFusion"}
+    peers = {"onnxruntime": "GatherSliceToSplitFusion", "onnxscript": "SlicesSplit"}
 
 
 _FEWEST_RUNS = 64
@@ -111,7 +110,7 @@ class FuseGathersIntoSplit(TakenApart):
 
     name = "fuse_gathers_into_split"
     ops = ("Gather",)
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "GatherSliceToSplitFusion"}
+    peers = {"onnxruntime": "GatherSliceToSplitFusion"}
 
     def part(self, node: Node) -> Selection:
         """One position, given as a number or as a list of one."""
@@ -147,7 +146,7 @@ class ConvertGatherToSlice(OpRule):
     name = "convert_gather_to_slice"
     ops = ("Gather",)
     opsets = "10-"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "GatherToSliceFusion"}
+    peers = {"onnxruntime": "GatherToSliceFusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Compare the indices with a range."""
@@ -175,7 +174,7 @@ class FuseSplitGatherConcat(OpRule):
     name = "fuse_split_gather_concat"
     ops = ("Concat",)
     opsets = "10-"
-    peers: ClassVar[dict[str, str]] = {"onnxsim": "fuse_split_gather_concat"}
+    peers = {"onnxsim": "fuse_split_gather_concat"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Follow every part back to the value."""

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.match import Attr, Match, Pattern, Var
+from graphopt.ir import Value
+from graphopt.match import Attr, Match, OpBuilder, Pattern
 from graphopt.operators import Gather, Slice
-from graphopt.rewrite import OpRule, Outcome, PatternRule, Rewriter
+from graphopt.rewrite import PatternRule, Rewriter
 from graphopt_passes.fusion.channels import check_count
 
 _TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
 """Element types that runtimes have both operators for."""
 
-_MODES_SINCE = 11
-"""Before, `DepthToSpace` has one order of channels."""
 
-
-class ConvertSlicesToSpaceToDepth(OpRule):
+class ConvertSlicesToSpaceToDepth(PatternRule):
     """Move pixels to channels with one `SpaceToDepth` instead of joining four `Slice` of every second row and column.
 
     The sizes must be known and even. Where the slices stand in another order than by rows, a `Gather` puts the channels
@@ -30,31 +27,28 @@ class ConvertSlicesToSpaceToDepth(OpRule):
     """
 
     name = "convert_slices_to_space_to_depth"
-    ops = ("Concat",)
     opsets = "10-"
-    peers: ClassVar[dict[str, str]] = {"onnxruntime": "SliceConcatToSpaceToDepthFusion"}
+    peers = {"onnxruntime": "SliceConcatToSpaceToDepthFusion"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Find which rows and columns each part takes; by hand, as slices have many forms and stand in any order."""
-        if len(node.inputs) != 4 or node.attr("axis") not in (1, -3):
-            raise Decline
-        cuts = [node.operand(index).source("Slice", reader=node) for index in range(4)]
-        x = cuts[0].operand(0)
-        if any(cut.operand(0) is not x for cut in cuts):
-            raise Decline
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """The view reads what is cut."""
+        parts = (op.Slice(x, ..., _bind=f"part{number}") for number in range(4))
+        return op.Concat(*parts, axis=Attr(among=(1, -3)))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """Find which rows and columns each part takes."""
+        x = m.x
         if x.rank != 4 or x.dtype not in _TYPES:
             raise Decline("{} is not known to be an image of floats", x.name)
-        if not all(cut.result.one_use for cut in cuts):
-            raise Decline("a part has other readers")
-        blocks = [_block(Slice.of(cut)) for cut in cuts]
+        blocks = [_block(Slice.of(cut)) for cut in (m.part0, m.part1, m.part2, m.part3)]
         if sorted(blocks) != [0, 1, 2, 3]:
             raise Decline("the parts of {} are not those of every second row and column", x.name)
         made = rw.op("SpaceToDepth", x, blocksize=2)
-        if blocks != [0, 1, 2, 3]:
-            check_count(x.size(1))
-            order = np.arange(4 * x.size(1)).reshape(4, -1)[blocks]
-            made = Gather(made, 1, order.reshape(-1)).write(rw)
-        return rw.replace(node, [made])
+        if blocks == [0, 1, 2, 3]:
+            return made
+        check_count(x.size(1))
+        order = np.arange(4 * x.size(1)).reshape(4, -1)[blocks]
+        return Gather(made, 1, order.reshape(-1)).write(rw)
 
 
 def _block(part: Slice) -> int:
@@ -79,13 +73,10 @@ class PixelShuffle(PatternRule):
     opsets = "5-"
     perms: ClassVar[frozenset[tuple[int, ...]]]
 
-    def pattern(self, op: Any, x: Pattern) -> Pattern:
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
         """Shapes are compared as they are known, so that they may be written in any form."""
-        split = op.Reshape(x, Var(), _bind="split", _other_attrs=True)
-        joined: Pattern = op.Reshape(
-            op.Transpose(split, perm=Attr("perm", among=self.perms)), Var(), _bind="join", _other_attrs=True
-        )
-        return joined
+        split = op.Reshape(x, ..., _bind="split")
+        return op.Reshape(op.Transpose(split, perm=Attr("perm", among=self.perms)), ..., _bind="join")
 
     def sizes(self, m: Match) -> list[tuple[int, ...]]:
         """The sizes before, between and after, but that of the batch: it is the same where images are as large."""
@@ -128,11 +119,8 @@ class ConvertReshapesToDepthToSpace(PixelShuffle):
             expected = (channels, size, size, height, width)
         if between != expected or after != (channels, height * size, width * size):
             raise Decline("{} does not become square blocks of pixels", m.x.name)
-        named = mode if rw.graph.opset() >= _MODES_SINCE else None
-        if mode != "DCR" and named is None:
-            raise Decline("DepthToSpace has one order of channels before opset {}", _MODES_SINCE)
-        made: Value = rw.op("DepthToSpace", m.x, blocksize=size, mode=named)
-        return made
+        needed = mode != "DCR" or rw.graph.has("DepthToSpace", "mode")
+        return rw.op("DepthToSpace", m.x, blocksize=size, mode=mode if needed else None)
 
 
 class ConvertReshapesToSpaceToDepth(PixelShuffle):
@@ -155,7 +143,7 @@ class ConvertReshapesToSpaceToDepth(PixelShuffle):
             raise Decline("{} is not parted into square blocks of pixels", m.x.name)
         if after != (channels * size * size, height // size, width // size):
             raise Decline("the blocks of {} do not become channels", m.x.name)
-        made: Value = rw.op("SpaceToDepth", m.x, blocksize=size)
+        made = rw.op("SpaceToDepth", m.x, blocksize=size)
         if m.perm == self.blocks_first or channels == 1:
             return made
         check_count(channels * size * size)

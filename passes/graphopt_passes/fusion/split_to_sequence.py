@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Split, Squeeze
@@ -23,7 +21,7 @@ class ReplaceSplitToSequence(OpRule):
     name = "replace_split_to_sequence"
     ops = ("SplitToSequence",)
     opsets = "11-"
-    peers: ClassVar[dict[str, str]] = {"onnxscript": "FoldConstantsPass"}
+    peers = {"onnxscript": "FoldConstantsPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Write the parts, without the axis where each is one position that does not keep it."""

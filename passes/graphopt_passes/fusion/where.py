@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from graphopt.ir import Value
-from graphopt.match import Match, Pattern
+from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.rewrite import Numerics, PatternRule, Rewriter
 
 
@@ -18,9 +16,9 @@ class RewriteWhere(PatternRule):
 
     name = "rewrite_where"
     numerics = Numerics.ROUNDING
-    peers: ClassVar[dict[str, str]] = {"onnxoptimizer": "rewrite_where", "onnxruntime": "NotWhereFusion"}
+    peers = {"onnxoptimizer": "rewrite_where", "onnxruntime": "NotWhereFusion"}
 
-    def pattern(self, op: Any, condition: Pattern, x: Pattern, y: Pattern) -> Any:
+    def pattern(self, op: OpBuilder, condition: Pattern, x: Pattern, y: Pattern) -> Pattern:
         """A negated condition."""
         return op.Where(op.Not(condition, _shared=True), x, y)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib.metadata
 import importlib.util
 import math
 import os
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, cast
 from graphopt.errors import UsageError
 from graphopt.peers import worker
 from graphopt.peers.result import PeerResult, PeerStatus
+from graphopt.system.extras import version_of
 from graphopt.system.files import scratch
 from graphopt.system.processes import GARBAGE, Child, Ending, Limits
 
@@ -33,12 +33,10 @@ class Peer(ABC):
     Attributes:
         name: How graphopt calls it.
         distribution: The Python distribution that it comes in.
-        counterparts: Its pass -> the graphopt pass that does the same.
     """
 
     name: ClassVar[str]
     distribution: ClassVar[str]
-    counterparts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self) -> None:
         self._passes: tuple[str, ...] | None = None
@@ -51,10 +49,7 @@ class Peer(ABC):
     @property
     def version(self) -> str | None:
         """The installed version; None when it is not installed."""
-        try:
-            return importlib.metadata.version(self.distribution)
-        except importlib.metadata.PackageNotFoundError:
-            return None
+        return version_of(self.distribution)
 
     def available(self) -> bool:
         """True when the peer is installed."""

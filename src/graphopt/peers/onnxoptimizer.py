@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from graphopt.peers import files
 from graphopt.peers.base import Peer
-from graphopt.peers.counterparts import ONNXOPTIMIZER
 
 
 class OnnxOptimizer(Peer):
@@ -15,11 +11,10 @@ class OnnxOptimizer(Peer):
 
     name = "onnxoptimizer"
     distribution = "onnxoptimizer"
-    counterparts: ClassVar[Mapping[str, str]] = ONNXOPTIMIZER
 
     def load(self) -> None:
         """Import the peer."""
-        import onnxoptimizer  # noqa: F401
+        import onnxoptimizer  # noqa: F401  # to have it in memory before the clock starts
 
     def optimize(self, src: str, dst: str) -> None:
         """Run the default passes to a fixed point."""

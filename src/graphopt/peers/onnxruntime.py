@@ -13,7 +13,6 @@ from typing import ClassVar
 
 from graphopt.peers import files
 from graphopt.peers.base import Peer, data_file
-from graphopt.peers.counterparts import ONNXRUNTIME
 from graphopt.system.sessions import LEVELS, open_session
 
 # Rewrite rules run inside one transformer per level. They can be switched off by name like transformers can, but no
@@ -42,7 +41,6 @@ class OnnxRuntimeLevel(Peer):
     """ONNX Runtime up to one level, its optimized model saved to a file."""
 
     distribution = "onnxruntime"
-    counterparts: ClassVar[Mapping[str, str]] = ONNXRUNTIME
     level: ClassVar[int]
 
     def __init__(self) -> None:

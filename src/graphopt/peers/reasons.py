@@ -98,6 +98,7 @@ ONNXRUNTIME: Mapping[str, str] = MappingProxyType(
         "QDQFinalCleanupTransformer": "it changes numbers: what a pair rounds away would come back",
         "QDQPropagationTransformer": _QDQ_HELP,
         **_each(_SLOWER_SKIP, "SkipLayerNormFusion", "BiasSkipLayerNormFusion"),
+        "SwiGluFusion": _OTHER_EP,
         "WeightBiasQuantization": _QDQ_HELP,
         "WhereDummyDq": _QDQ_HELP,
     }

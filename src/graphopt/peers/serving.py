@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Self
 
-from graphopt.peers.base import NOTHING, Peer, judged, limits_for, status_of
+from graphopt.peers.base import Peer, judged, limits_for, status_of
 from graphopt.peers.result import PeerResult, PeerStatus
 from graphopt.peers.worker import serve
 from graphopt.system.files import remove
@@ -52,6 +52,13 @@ class PassServer:
             pass_name: one of `peer.passes()`.
             timeout: seconds for the pass, and for the import before the first one.
         """
+        return self._run(src, dst, pass_name, timeout)
+
+    def optimize(self, src: Path, dst: Path, *, timeout: float | None = None) -> PeerResult:
+        """Let the peer optimize a file with its usual settings; arguments as `run_pass`."""
+        return self._run(src, dst, None, timeout)
+
+    def _run(self, src: Path, dst: Path, pass_name: str | None, timeout: float | None) -> PeerResult:
         if not self.peer.available():
             return self._result("failed", pass_name, self.peer.absent)
         limits = limits_for(dst.parent, timeout, self.memory_limit)
@@ -74,6 +81,6 @@ class PassServer:
             return self._result(status, pass_name, message)
         return self._result("ok", pass_name, "", output=dst, files=(dst,), **measured)
 
-    def _result(self, status: PeerStatus, pass_name: str, message: str, **measured: Any) -> PeerResult:
+    def _result(self, status: PeerStatus, pass_name: str | None, message: str, **measured: Any) -> PeerResult:
         version = self.peer.version or ""
-        return PeerResult(self.peer.name, version, status, pass_name or NOTHING, message=message, **measured)
+        return PeerResult(self.peer.name, version, status, pass_name, message=message, **measured)

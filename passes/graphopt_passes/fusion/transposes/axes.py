@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node
-from graphopt.operators import Pad, Reduction
+from graphopt.operators import Pad, Reduction, Softmax
 from graphopt.operators.axes import from_front
 from graphopt_passes.fusion.transposes.permuted import Operand, Perm, Permuted, axis_of
 
@@ -17,9 +17,6 @@ _IMAGE_AXES = 2
 
 _PADDED_AXES = 3
 """Which operand of `Pad` names the axes that are padded, where not all of them are."""
-
-_ONE_AXIS_SINCE = 13
-"""Before this opset softmax and its like work along all axes from one on."""
 
 
 def left(gone: Sequence[int], perm: Perm) -> Perm:
@@ -40,6 +37,13 @@ def _check_speed(axes: Sequence[int], perm: Perm) -> None:
         raise Decline("it would work along an axis whose elements lie apart")
 
 
+def _check_slices(axis: int, perm: Perm) -> None:
+    """See that what is copied or added in whole slices still is, not element by element."""
+    last = len(perm) - 1
+    if perm[axis] == last and axis != last:
+        raise Decline("it would take single elements along the last axis")
+
+
 def _in_order(numbers: Sequence[int] | np.ndarray, perm: Perm) -> np.ndarray:
     """One number for each axis, in the order of the source."""
     return np.asarray(numbers)[np.argsort(perm)]
@@ -57,9 +61,10 @@ def parts(node: Node, perm: Perm) -> Permuted:
 
 def one_axis(node: Node, perm: Perm) -> Permuted:
     """`TopK`, and softmax and its like, which work along one axis and keep it."""
-    if node.op != "TopK" and node.graph.opset() < _ONE_AXIS_SINCE:
-        raise Decline("before opset 13 {} works along all axes from one on", node.op)
-    axis = axis_of(node, perm)
+    axes = (axis_of(node, perm),) if node.op == "TopK" else Softmax.of(node, len(perm)).axes
+    if len(axes) > 1:
+        raise Decline("{} works along {} axes together", node.op, len(axes))
+    (axis,) = axes
     _check_speed([axis], perm)
     return Permuted(perm, {"axis": perm[axis]})
 
@@ -85,7 +90,7 @@ def running_sum(node: Node, perm: Perm) -> Permuted:
     axes = from_front(node.operand(1).ints(), len(perm), node.operand(0).name)
     if len(axes) != 1:
         raise Decline("{} is not one axis", node.operand(1).name)
-    _check_speed(axes, perm)
+    _check_slices(axes[0], perm)
     return Permuted(perm, operands={1: np.array(perm[axes[0]], np.int64)})
 
 
@@ -94,6 +99,8 @@ def gather(node: Node, perm: Perm) -> Permuted:
     rank, axis = node.operand(1).rank, axis_of(node, perm)
     if rank not in (0, 1):
         raise Decline("the indices are not known to be a list")
+    if rank:
+        _check_slices(axis, perm)
     return Permuted(perm if rank else left([axis], perm), {"axis": perm[axis]})
 
 
@@ -171,6 +178,9 @@ def resize(node: Node, perm: Perm) -> Permuted:
         raise Decline("scales or sizes are not constant")
     if node.attr("mode", "nearest") != "nearest" and any(axis < len(perm) - _IMAGE_AXES for axis in resized):
         raise Decline("it would resize other axes than the last two")
+    last = len(perm) - 1
+    if node.attr("mode", "nearest") == "cubic" and last in resized and perm[last] != last:
+        raise Decline("it would compute the weights of each channel anew")
     return Permuted(perm, operands=operands)
 
 

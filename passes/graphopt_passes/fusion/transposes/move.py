@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import ClassVar
 
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Value
+from graphopt.operators import Transpose
 from graphopt.rewrite import GraphPass, Numerics, Rewriter
-from graphopt_passes.fusion.consecutive import FuseConsecutiveTransposes
 from graphopt_passes.fusion.transposes.permuted import Perm, inverse, is_identity
 from graphopt_passes.fusion.transposes.plan import choose
 from graphopt_passes.fusion.transposes.region import MOST_NODES, Region, grow, permutes
@@ -33,17 +32,18 @@ class MoveTransposes(GraphPass):
     """
 
     name = "move_transposes"
+    ops = ("Transpose", "Reshape")
     opsets = "7-"
     late = True  # it looks far around, and others leave it less to look at
     numerics = Numerics.ROUNDING  # reductions add up in another order
-    peers: ClassVar[dict[str, str]] = {
-        "onnxruntime": "TransposeOptimizer",
+    peers = {
+        "onnxruntime": ("TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider"),
         "onnxslim": "EliminationTransposeViewTranspose",
     }
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Look at the region around each `Transpose` that is in none yet, then around what became a `Reshape`."""
-        seeds = deque(node for op in ("Transpose", "Reshape") for node in graph if node.op == op)
+        seeds = deque(node for op in self.ops for node in graph if node.op == op)
         nodes, attempts, seen = sum(1 for _ in graph), _ATTEMPTS * len(seeds), 0
         done: set[Node] = set()
         while seeds and attempts and not rw.log.full:
@@ -94,7 +94,8 @@ def _joined(nodes: list[Node], rw: Rewriter, rule: str) -> list[Node]:
         value, readers = node.outputs[0], list(node.outputs[0].users) if node.outputs[0] is not None else []
         rw.begin(rule, node)
         try:
-            FuseConsecutiveTransposes().rewrite(node, rw)
+            first = node.operand(0).source("Transpose", reader=node)
+            rw.pass_on(node, Transpose.of(first).then(Transpose.of(node)).write(rw))
         except Decline:
             continue
         assert value is not None
@@ -131,5 +132,4 @@ def _other_form(value: Value, moved: Perm, node: Node, region: Region, rw: Rewri
     for user in value.users:
         if permutes(user, moved) and user.graph is node.graph and user.order < node.order:
             return user.result
-    made: Value = rw.op("Transpose", value, perm=moved)
-    return made
+    return rw.op("Transpose", value, perm=moved)

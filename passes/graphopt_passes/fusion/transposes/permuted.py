@@ -58,8 +58,7 @@ class Permuted:
             rw: the gate, begun at it.
         """
         operands = [self.operands.get(index, value) for index, value in enumerate(node.inputs)]
-        made = rw.op(node.op_type, *operands, outputs=len(node.outputs), **{**node.attrs, **self.settings})
-        return made if isinstance(made, tuple) else (made,)
+        return rw.outputs(len(node.outputs), node.op_type, *operands, **{**node.attrs, **self.settings})
 
 
 def _from(sources: Sources, value: Value, perm: Perm) -> Operand:
@@ -81,13 +80,9 @@ def _rearranged(value: Value, perm: Perm) -> Operand:
     return np.ascontiguousarray(whole.transpose(np.argsort(perm)))
 
 
-_BROADCAST_SINCE = {"Max": 8, "Mean": 8, "Min": 8, "PRelu": 9, "Sum": 8}
-"""Where not from opset 7 on."""
-
-
 def broadcasting(node: Node, sources: Sources, perm: Perm) -> Permuted:
     """Operators that broadcast their operands, all of them permuted alike or constant."""
-    if node.graph.opset() < _BROADCAST_SINCE.get(node.op, 7):
+    if not node.graph.broadcasts(node.op):
         raise Decline("the operands of {} are not broadcast freely at this opset", node.op)
     if node.op == "PRelu" and node.operand(0) not in sources:
         raise Decline("only the slope is transposed")

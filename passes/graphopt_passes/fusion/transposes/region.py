@@ -18,9 +18,6 @@ from graphopt_passes.fusion.transposes.table import OPERATORS, moving_inputs, pe
 MOST_NODES = 20_000
 """A region grows no further than this."""
 
-_ALL_TYPES_SINCE = 9
-"""From this opset on every graph can hold new constants of all types."""
-
 _LINKS = ("Transpose", "Reshape")
 _PRODUCTS = ("MatMul", "Gemm", "com.microsoft::FusedMatMul")
 _SCALES = 3
@@ -212,7 +209,7 @@ def _forms_around(node: Node, moved: Perm) -> dict[Value, tuple[Perm, Perm]]:
     if not sources or any(v.rank is not None and v.rank != len(moved) for v in sources):
         raise Decline("the rank of its operands is not known to be {}", len(moved))
     found = permuted(node, sources, inverse(moved))
-    for array in found.operands.values() if node.graph.opset() < _ALL_TYPES_SINCE else ():
+    for array in found.operands.values():
         if isinstance(array, np.ndarray):
             check_constant(node.graph, Tensor.from_array(array))
     after = inverse(found.perm)
