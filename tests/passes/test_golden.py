@@ -53,3 +53,6 @@ def test_case_files_name_their_pass(name: str) -> None:
             assert int(case.head.get("FIRES", 0)) > 0, f"{path} does not fire"
         if path.stem.startswith("keeps"):
             assert "KEEPS" in case.head, f"{path} fires"
+        assert case.head.get("KEEPS") != "no match", (
+            f"{path}: add the condition that it violates, `no match: condition`"
+        )

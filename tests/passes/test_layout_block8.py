@@ -12,15 +12,16 @@ from graphopt.manager import PassManager
 from graphopt.rewrite import Target
 from graphopt.system.machine import METADATA_KEY, host
 from tests.passes import layout_models as models
+from tests.passes import layout_steps as steps
 from tests.passes.layout_emulation import emulate
 
-STEPS = tuple(step for step in models.STEPS if step not in (models._resize, models._trim))
+STEPS = tuple(step for step in steps.STEPS if step not in (steps._resize, steps._trim))
 """Without what the emulation or the reference evaluator of ONNX does not know."""
 QUICK = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @QUICK
-@given(models.graphs(STEPS))
+@given(steps.graphs(STEPS))
 def test_block_8_gives_the_same_numbers(drawn: tuple[onnx.ModelProto, dict[str, np.ndarray]]) -> None:
     model, feeds = drawn
     expected = models.run_if_finite(model, feeds)
@@ -33,7 +34,7 @@ def test_block_8_gives_the_same_numbers(drawn: tuple[onnx.ModelProto, dict[str, 
 
 @pytest.mark.skipif(host().block == 1, reason="no blocked kernels on this machine")
 @settings(QUICK, max_examples=20)
-@given(models.graphs(STEPS))
+@given(steps.graphs(STEPS))
 def test_emulation_agrees_with_the_kernels(drawn: tuple[onnx.ModelProto, dict[str, np.ndarray]]) -> None:
     model, feeds = drawn
     result = models.convert(model)

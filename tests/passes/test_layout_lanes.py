@@ -14,7 +14,7 @@ from graphopt.system.machine import host
 from graphopt_passes.layout.form import Form
 from graphopt_passes.layout.forms import FORMS
 from graphopt_passes.layout.forms.channels_last import FromChannelsLast, ToChannelsLast
-from graphopt_passes.layout.forms.channelwise import Affine, Gate, SpreadGate
+from graphopt_passes.layout.forms.channelwise import ChannelAffine, Gate, SpreadGate
 from graphopt_passes.layout.forms.conv_transposes import TransposedConvolution
 from graphopt_passes.layout.forms.convolutions import Dense, Depthwise, Grouped
 from graphopt_passes.layout.forms.elementwise import Elementwise, PRelu, Silu
@@ -375,7 +375,7 @@ def test_every_form_has_a_case() -> None:
 
 KINDS: dict[type[Form], Callable[[Builder, str, int], str]] = {
     Dense: conv(), Grouped: grouped, TransposedConvolution: transposed(2, 2), Depthwise: unary("Neg"),
-    Affine: normalized, Gate: gate("Mul"), SpreadGate: gate("Max"), PixelGate: pixel_gate("Mul"),
+    ChannelAffine: normalized, Gate: gate("Mul"), SpreadGate: gate("Max"), PixelGate: pixel_gate("Mul"),
     Elementwise: unary("Neg"), PRelu: CASES["PRelu"][0], Silu: silu,
     Pooled: CASES["MaxPool"][0], GlobalPooled: unary("GlobalMaxPool"), GlobalRow: row,
     Resized: upsample("linear"), Joined: pieces, Divided: split, Piece: piece, Padded: pad(1.0),

@@ -10,7 +10,7 @@ import pytest
 
 from graphopt.system.machine import host
 from graphopt_passes.layout import weights
-from graphopt_passes.layout.mincut import INFINITE, Cut
+from graphopt_passes.layout.mincut import INFINITE, MinimumCut
 from tests.passes.layout_emulation import weight_both, weight_outputs
 from tests.passes.layout_models import Builder, assert_close, blocked_ops, convert, run
 
@@ -195,8 +195,8 @@ def test_cut_is_the_cheapest_of_all() -> None:
     for _ in range(50):
         size = 6
         prices = [(a, b, float(rng.integers(0, 9))) for a in range(size) for b in range(size) if a != b]
-        cut = Cut()
-        things = [Cut.SOURCE, Cut.SINK, *(cut.thing() for _ in range(size - 2))]
+        cut = MinimumCut()
+        things = [MinimumCut.SOURCE, MinimumCut.SINK, *(cut.thing() for _ in range(size - 2))]
         for a, b, amount in prices:
             cut.price(things[a], things[b], amount)
 

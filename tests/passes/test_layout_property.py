@@ -17,11 +17,11 @@ from tests.passes.layout_models import (
     assert_close,
     blocked_ops,
     convert,
-    graphs,
     in_branch,
     run,
     run_if_finite,
 )
+from tests.passes.layout_steps import graphs
 
 pytestmark = pytest.mark.skipif(host().block == 1, reason="no blocked kernels on this machine")
 QUICK = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

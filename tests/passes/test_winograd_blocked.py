@@ -15,7 +15,6 @@ from graphopt import Options, PassManager
 from graphopt.errors import PassError
 from graphopt.manager import Result
 from graphopt.system.machine import Target, host
-from graphopt_passes.algorithm import blocked_cost
 from graphopt_passes.algorithm.blocked import unblocked
 from graphopt_passes.algorithm.blocked_cost import BUILT_IN, BlockedRates, Size
 from graphopt_passes.algorithm.tuning import CASES, WinogradTuner, fit
@@ -355,10 +354,10 @@ def pretended(rates: BlockedRates) -> dict[int, list[dict[str, float]]]:
     kinds = ("gather", "inward", "product", "outward", "stream")
     taken: dict[int, list[dict[str, float]]] = {0: [], **{tile: [] for tile in TILES}}
     for case in CASES:
-        macs, read = blocked_cost.direct_work(case)
+        macs, read = case.direct_work
         taken[0].append(dict.fromkeys(kinds, 0.0) | {"product": macs / rates.direct + read / rates.weights[0]})
         for tile in TILES:
-            amounts, (inward, outward) = blocked_cost.work(case, tile), blocked_cost.far(case, tile, rates)
+            amounts, (inward, outward) = case.work(tile), rates.far(case, tile)
             product_time = amounts["product"] / rates.product + amounts["weights"] / rates.weights[1]
             speeds = {
                 "gather": rates.gather, "stream": rates.stream, "inward": rates.inward[inward],
@@ -380,9 +379,9 @@ def test_the_fit_finds_the_rates_of_a_machine() -> None:
 
 
 def test_rates_read_back() -> None:
-    assert BlockedRates.read(BUILT_IN.stated()) == BUILT_IN
-    assert BlockedRates.read(BUILT_IN.stated() | {"weights": [1.0]}) is None
-    assert BlockedRates.read(BUILT_IN.stated() | {"gather": -1.0}) is None
+    assert BUILT_IN.read(BUILT_IN.stated()) == BUILT_IN
+    assert BUILT_IN.read(BUILT_IN.stated() | {"weights": [1.0]}) is None
+    assert BUILT_IN.read(BUILT_IN.stated() | {"gather": -1.0}) is None
 
 
 def test_the_tuner_shows_the_built_in_figures() -> None:
@@ -393,7 +392,7 @@ def test_the_tuner_shows_the_built_in_figures() -> None:
 
 def test_a_residual_sum_costs() -> None:
     plain, added = Size(64, 64, (56, 56)), Size(64, 64, (56, 56), residual=True, late=1)
-    assert blocked_cost.winograd(plain, 4, BUILT_IN) < blocked_cost.winograd(added, 4, BUILT_IN)
+    assert BUILT_IN.winograd_time(plain, 4) < BUILT_IN.winograd_time(added, 4)
 
 
 def test_settings_of_the_wrong_kind_are_an_error() -> None:
