@@ -1,0 +1,23 @@
+"""Sums with a negated operand."""
+
+from graphopt.rewrite import Level, Numerics, PatternRule
+
+
+class FuseNegIntoSub(PatternRule):
+    """Write `x + (-y)` as `x - y`.
+
+    The standard of floating point defines the difference that way, so it is bit-equal.
+    """
+
+    name = "fuse_neg_into_sub"
+    family = "arithmetic"
+    level = Level.BASIC
+    numerics = Numerics.EXACT
+
+    def pattern(self, op, x, y):
+        """The negated operand may be on either side."""
+        return op.Add(x, op.Neg(y))
+
+    def rewrite(self, m, rw):
+        """One operator."""
+        return rw.op("Sub", m.x, m.y)
