@@ -1,26 +1,65 @@
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from typer.testing import CliRunner, Result
 
-from graphopt.cli.app import app
+from graphopt.cli import app
 
-Run = Callable[..., Result]
+
+@dataclass(frozen=True)
+class Done:
+    """What a command printed and how it ended."""
+
+    exit_code: int | None
+    stdout_bytes: bytes
+    stderr: str
+    exception: Exception | None = None
+
+    @property
+    def stdout(self) -> str:
+        return self.stdout_bytes.decode(errors="replace")
+
+    @property
+    def output(self) -> str:
+        return self.stdout + self.stderr
+
+
+Run = Callable[..., Done]
 
 
 @pytest.fixture
-def run() -> Run:
-    runner = CliRunner()
-    return lambda *args, **options: runner.invoke(app, [str(a) for a in args], **options)
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command in this process."""
+
+    def call(*words: object, env: Mapping[str, str] | None = None) -> Done:
+        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors="replace") for _ in range(2))
+        code, error = None, None
+        with monkeypatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
+            for name, value in (env or {}).items():
+                patched.setenv(name, value)
+            try:
+                code = app.run([str(word) for word in words])
+            except Exception as raised:
+                error = raised
+        return Done(code, _written(out), _written(err).decode(errors="replace"), error)
+
+    return call
+
+
+def _written(stream: io.TextIOWrapper) -> bytes:
+    stream.flush()
+    return stream.buffer.getvalue()  # type: ignore[attr-defined]
 
 
 def small_model(*, weight: float = 2.0, external: bool = False) -> onnx.ModelProto:

@@ -18,7 +18,9 @@ import graphopt
 from graphopt import demo
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+GUIDES = [ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+PAGES = [ROOT / "README.md", *GUIDES]
+"""The pages whose examples run, each in a folder of its own with a model in it."""
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -36,23 +38,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-PYTHON = [(page, block) for page, block in blocks("python") if page == "README.md"]
-
-
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("block", [b for _, b in PYTHON])
-def test_python_examples_of_the_readme_run(block: str) -> None:
-    exec(compile(block, "README.md", "exec"), {})
+@pytest.mark.parametrize(("page", "block"), [pytest.param(*each, id=each[0]) for each in blocks("python")])
+def test_python_examples_run(page: str, block: str) -> None:
+    exec(compile(block, page, "exec"), {})
 
 
-def commands() -> list[str]:
-    lines = [line for page, block in blocks("console") if page == "README.md" for line in block.splitlines()]
+def commands(page: str) -> list[str]:
+    lines = [line for name, block in blocks("console") if name == page for line in block.splitlines()]
     return [line[2:].partition("  #")[0].strip() for line in lines if line.startswith("$ graphopt")]
 
 
-def test_commands_of_the_readme_run(folder: Path) -> None:
-    assert commands()
-    for command in commands():
+@pytest.mark.parametrize("page", ["README.md", "tutorial.md", "continuous-integration.md"])
+def test_commands_run(page: str, folder: Path) -> None:
+    assert commands(page)
+    for command in commands(page):
         words = [
             sys.executable,
             "-c",
@@ -66,7 +66,7 @@ def test_commands_of_the_readme_run(folder: Path) -> None:
 
 def modules() -> list[str]:
     found = [m.name for m in pkgutil.walk_packages(graphopt.__path__, "graphopt.")]
-    return [name for name in found if "worker" not in name and "__main__" not in name]
+    return [name for name in found if not any(part in name for part in ("worker", "__main__", "integrations.olive"))]
 
 
 @pytest.mark.parametrize("name", modules())

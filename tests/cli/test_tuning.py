@@ -11,13 +11,13 @@ import onnx
 import pytest
 
 from graphopt import Options, PassManager, demo
-from graphopt.cli.app import app
+from graphopt.cli.app import run
 from graphopt.errors import ModelError, UsageError
 from graphopt.pipeline.tuning import tuner, tuners
 from graphopt.system import tuned
 from graphopt.system.machine import Target, host
 from graphopt_passes.layout import timing
-from graphopt_passes.layout.tuning import CASES, Case, LayoutTuner, Timing, fit
+from graphopt_passes.layout.tuning import CASES, ConvolutionTimes, LayoutTuner, Timed, fit
 
 NAME = "convert_layout_nchwc"
 ZEN = Target("avx512", 16)
@@ -27,14 +27,6 @@ ZEN = Target("avx512", 16)
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(tuned.VARIABLE, str(tmp_path))
     return tmp_path
-
-
-def run(*arguments: str) -> int:
-    try:
-        app(list(arguments), standalone_mode=False)
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def test_passes_name_their_tuners() -> None:
@@ -73,17 +65,17 @@ def test_off_means_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(host().block == 1, reason="this machine's runtime has no blocked kernels to measure")
 def test_the_command_measures_keeps_shows_and_forgets(tables: Path, capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("graphopt_passes.layout.tuning.CASES", (Case(32, 32, 3, 8), Case(32, 32, 3, 8, group=32)))
-    assert run("tune", "--layout", "--json") == 0
+    monkeypatch.setattr("graphopt_passes.layout.tuning.CASES", (Timed(32, 32, 3, 8), Timed(32, 32, 3, 8, group=32)))
+    assert run(["tune", "--layout", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["target"] == str(host())
     assert Path(shown["file"]).parent == tables
     stated = tuned.figures(NAME, host())
     assert stated == shown["passes"][NAME]
-    assert timing.rates_of(host()) == timing.LayoutRates.read(stated["rates"])
-    assert run("tune", NAME, "--show") == 0
+    assert timing.rates_of(host()) == timing.RATES[host().block].read(stated["rates"])
+    assert run(["tune", NAME, "--show"]) == 0
     assert "measured here" in capsys.readouterr().out
-    assert run("tune", NAME, "--reset") == 0
+    assert run(["tune", NAME, "--reset"]) == 0
     assert "built in" in capsys.readouterr().out
     assert timing.rates_of(host()) == timing.RATES[host().block]
 
@@ -94,7 +86,7 @@ def test_the_pass_chooses_by_what_was_measured(tables: Path) -> None:
     assert blocked(PassManager(passes=NAME, target="avx512").run(model).model)
     stated = PassManager(passes=NAME, target="avx512", options=Options(extra={NAME: {"rates": slow}}))
     assert not blocked(stated.run(model).model)
-    tuned.keep(NAME, ZEN, {"rates": timing.stated(slow), "cases": []})
+    tuned.keep(NAME, ZEN, {"rates": slow.stated(), "cases": []})
     assert not blocked(PassManager(passes=NAME, target="avx512").run(model).model)
     assert blocked(PassManager(passes=NAME, target="avx2").run(model).model)
 
@@ -105,14 +97,14 @@ def blocked(model: onnx.ModelProto) -> bool:
 
 def test_the_plan_tells_what_becomes_of_each_node(tmp_path: Path, capsys: Any) -> None:
     onnx.save(demo.conv_maxpool(), tmp_path / "model.onnx")
-    assert run("layout", str(tmp_path / "model.onnx"), "--target", "avx512", "--json") == 0
+    assert run(["layout", str(tmp_path / "model.onnx"), "--target", "avx512", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["operator"], row["becomes"]) for row in rows] == [
         ("Conv", "blocked: conv"),
         ("MaxPool", "blocked: pool"),
     ]
     assert all(float(row["NCHW us"]) > float(row["blocked us"]) > 0 for row in rows)
-    assert run("layout", str(tmp_path / "model.onnx"), "--target", "avx2") == 0
+    assert run(["layout", str(tmp_path / "model.onnx"), "--target", "avx2"]) == 0
     assert "2 of 2 nodes in blocks" in capsys.readouterr().out
 
 
@@ -122,7 +114,7 @@ def test_a_fit_finds_the_rates_behind_the_times() -> None:
     for case in CASES:
         shape = case.shape(16)
         leave = 4 * shape.lanes_out * shape.positions / truth.reorder + truth.start
-        taken.append(Timing(timing.plain(shape, truth), timing.blocked(shape, 16, truth), 0.0, leave))
+        taken.append(ConvolutionTimes(timing.plain(shape, truth), timing.blocked(shape, 16, truth), 0.0, leave))
     found = fit(CASES, taken, 16)
     for case, time in zip(CASES, taken, strict=True):
         shape = case.shape(16)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line; what a command needs is imported when it runs."""
-    import sys
+    import warnings
 
-    if sys.argv[1:] == ["--version"]:
-        from graphopt.cli.version import show
+    from graphopt.cli.app import end_in_order, format_warning, run
 
-        show()
-        return
-    from graphopt.cli.app import app, end_in_order
-
+    warnings.formatwarning = format_warning
     end_in_order()
-    app(prog_name="graphopt")
+    sys.exit(run(sys.argv[1:]))

@@ -6,21 +6,18 @@ cannot be used; 4 a pass or graphopt itself broke.
 
 from __future__ import annotations
 
+import difflib
 import os
 import signal
 import sys
-from typing import Annotated, Any
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-import typer
-from typer.core import TyperGroup
-
-from graphopt.errors import GraphoptError, ModelError, UsageError
+from graphopt.cli.arguments import Command, Exit
+from graphopt.cli.console import silence
+from graphopt.errors import GraphoptError, ModelError, PluginWarning, UsageError
 from graphopt.printable import printable
-
-_COMPLAINT: type[Exception] = next(
-    kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and kind.__name__ == "ClickException"
-)
-"""What the argument parser raises; it is public under this name alone, and in a package that depends on the version."""
 
 TRACEBACK = "GRAPHOPT_TRACEBACK"
 """The environment variable with which a bug shows its traceback instead of one line."""
@@ -30,43 +27,150 @@ _MOST = 300
 
 DIFFERENT, USAGE, MODEL, BROKEN, INTERRUPTED = 1, 2, 3, 4, 130
 
+_PLACES = {
+    "optimize": "optimizing:optimize",
+    "convert": "converting:convert",
+    "audit": "auditing:audit",
+    "corpus run": "corpus:run",
+    "corpus report": "corpus:show_report",
+    "corpus gate": "corpus:gate",
+    "corpus merge": "corpus:merge",
+    "audit-passes": "passwise:audit_passes",
+    "verify": "comparing:verify",
+    "check": "checking:check",
+    "diff": "comparing:diff",
+    "inspect": "inspecting:inspect",
+    "passes": "catalogue:passes",
+    "explain": "explaining:explain",
+    "bisect": "explaining:bisect",
+    "fuzz": "fuzzing:fuzz",
+    "profile": "profiling:profile",
+    "layout": "planning:layout",
+    "tune": "tuning:tune",
+    "demo": "demonstrating:demo",
+    "completion": "completing:completion",
+}
 
-class _Guarded(TyperGroup):
-    """Turns what graphopt raises into one line on standard error and an exit code."""
+COMMANDS = {name: Command(name, f"graphopt.cli.{place}") for name, place in _PLACES.items()}
+"""Every command by name; its module is imported when something of it is asked for."""
 
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except GraphoptError as error:
-            _say(" ".join(str(error).split()))
-            raise typer.Exit(exit_code(error)) from None
-        except BrokenPipeError:
-            # Whoever read our output has gone; what Python writes while it ends must not complain again.
-            sys.stderr.close()
-            raise typer.Exit(0) from None
-        except OSError as error:
-            # Full disks, folders without permission, files that vanish: nobody's mistake in the code.
-            place = f" {error.filename}" if error.filename else ""
-            _say(f"cannot use{place}: {error.strerror or error}")
-            raise typer.Exit(MODEL) from None
-        except MemoryError:
-            _say("out of memory")
-            raise typer.Exit(BROKEN) from None
-        except KeyboardInterrupt as error:
-            sys.stderr.write("graphopt: interrupted\n")
-            raise typer.Exit(next(iter(error.args), INTERRUPTED)) from None
-        except (typer.Exit, typer.Abort, _COMPLAINT):
+
+def run(words: Sequence[str]) -> int:
+    """Run a command line and say what became of it.
+
+    Args:
+        words: what follows `graphopt`.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        Exception: a bug, where the environment asks for its traceback.
+    """
+    try:
+        _dispatch(words)
+    except Exit as ending:
+        return ending.code
+    except SystemExit as ending:  # the parser's, after help
+        return int(ending.code or 0)
+    except GraphoptError as error:
+        _say(" ".join(str(error).split()))
+        return exit_code(error)
+    except BrokenPipeError:
+        # Whoever read our output has gone; what Python writes while it ends must not complain again.
+        sys.stderr.close()
+    except OSError as error:
+        # Full disks, folders without permission, files that vanish: nobody's mistake in the code.
+        place = f" {error.filename}" if error.filename else ""
+        _say(f"cannot use{place}: {error.strerror or error}")
+        return MODEL
+    except MemoryError:
+        _say("out of memory")
+        return BROKEN
+    except KeyboardInterrupt as error:
+        sys.stderr.write("graphopt: interrupted\n")
+        return int(next(iter(error.args), INTERRUPTED))
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
             raise
-        except Exception as error:
-            if os.environ.get(TRACEBACK):
-                raise
-            kind = type(error).__name__
-            _say(f"a bug of graphopt ({kind}: {_first(error)}); run it again with {TRACEBACK}=1 for the full report")
-            raise typer.Exit(BROKEN) from None
+        kind = type(error).__name__
+        _say(f"a bug of graphopt ({kind}: {_first(error)}); run it again with {TRACEBACK}=1 for the full report")
+        return BROKEN
+    return 0
+
+
+def _dispatch(words: Sequence[str]) -> None:
+    name = next(iter(words), None)
+    if name == "--version":
+        from graphopt import __version__
+
+        sys.stdout.write(f"graphopt {__version__}\n")
+        return
+    if name in (None, "-h", "--help"):
+        sys.stdout.write(overview())
+        raise Exit(USAGE if name is None else 0)
+    of_group = " ".join(words[:2])
+    command, given = (COMMANDS[of_group], words[2:]) if of_group in COMMANDS else (COMMANDS.get(str(name)), words[1:])
+    if command is None:
+        group = [each for each in COMMANDS if each.partition(" ")[0] == name]
+        close = group or difflib.get_close_matches(str(name), COMMANDS, 2)
+        hint = f"; did you mean {' or '.join(close)}?" if close else "; `graphopt --help` lists all"
+        raise UsageError(f"unknown command {of_group if group else name!r}{hint}")
+    values = command.parse(given)
+    del values["config"]  # what it states is among the other values now
+    with silence(values.pop("quiet")), _telling(values.pop("verbose")):
+        command.function(**values)
+
+
+@contextmanager
+def _telling(wanted: bool) -> Iterator[None]:
+    """Show what the library logs while this holds."""
+    if not wanted:
+        yield
+        return
+    import logging
+
+    logger, handler = logging.getLogger("graphopt"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("graphopt: %(message)s"))
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+def overview() -> str:
+    """The commands, a line for each."""
+    lines = [
+        "Usage: graphopt COMMAND ...",
+        "",
+        "Optimize ONNX models, prove it, and compare with every other optimizer.",
+        "",
+        "Commands:",
+    ]
+    width = max(map(len, COMMANDS)) + 2
+    lines += [f"  {name:<{width}}{command.text.partition('. ')[0].rstrip('.')}" for name, command in COMMANDS.items()]
+    lines += ["", "graphopt COMMAND --help shows the options of one; graphopt --version the version."]
+    return "\n".join(lines) + "\n"
 
 
 def _say(message: str) -> None:
     sys.stderr.write(f"graphopt: error: {printable(message)}\n")
+
+
+def format_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """What is left out of third parties, in one line; other warnings as Python shows them."""
+    if issubclass(category, PluginWarning):
+        return f"graphopt: warning: {printable(str(message))}\n"
+    return _format_warning(message, category, filename, lineno, line)
+
+
+_format_warning = warnings.formatwarning
 
 
 def _first(error: Exception) -> str:
@@ -93,62 +197,3 @@ def exit_code(error: GraphoptError) -> int:
     if isinstance(error, ModelError):
         return MODEL
     return BROKEN
-
-
-app = typer.Typer(
-    cls=_Guarded,
-    help="Optimize ONNX models, prove it, and compare with every other optimizer.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        from graphopt.cli.version import show
-
-        show()
-        raise typer.Exit(0)
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and end.", callback=_version, is_eager=True)
-    ] = False,
-) -> None:
-    pass
-
-
-def _register() -> None:
-    from graphopt.cli import (
-        auditing,
-        catalogue,
-        comparing,
-        demonstrating,
-        explaining,
-        optimizing,
-        passwise,
-        planning,
-        profiling,
-        tuning,
-    )
-
-    app.command("optimize")(optimizing.optimize)
-    app.command("audit")(auditing.audit)
-    app.command("audit-passes")(passwise.audit_passes)
-    app.command("verify")(comparing.verify)
-    app.command("diff")(comparing.diff)
-    app.command("passes")(catalogue.passes)
-    app.command("explain")(explaining.explain)
-    app.command("bisect")(explaining.bisect)
-    app.command("profile")(profiling.profile)
-    app.command("layout")(planning.layout)
-    app.command("tune")(tuning.tune)
-    app.command("demo")(demonstrating.demo)
-
-
-_register()

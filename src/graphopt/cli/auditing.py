@@ -2,58 +2,62 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from graphopt.cli.arguments import Argument, Exit, Option
 from graphopt.cli.console import check_place, progress, read_source, show, show_json
-from graphopt.errors import ModelError, UsageError
+from graphopt.cli.sizes import parse_dims, parse_shapes
+from graphopt.errors import UsageError
 from graphopt.system.files import write_text
 
 if TYPE_CHECKING:
     from graphopt.audit import Audit
-    from graphopt.audit.corpus import Corpus
+    from graphopt.audit.corpus.report import CorpusReport
+
+
+Levels = Annotated[
+    list[str] | None, Option("--level", help="graphopt's levels; may be repeated. Default: basic, extended, all.")
+]
+Against = Annotated[
+    list[str] | None,
+    Option("--against", help="A peer to compare with; may be repeated; `none` for none. Default: all."),
+]
+Threads = Annotated[str, Option("--threads", help="Thread counts, like 1,2.")]
+Rounds = Annotated[int | None, Option("--rounds", help="Rounds of timing; by the budget when not given.")]
+Budget = Annotated[float, Option("--budget", help="Seconds of timing for each thread count.", min=0)]
+Shape = Annotated[list[str] | None, Option("--shape", help="Shape of an input, like input=1,3,224,224.")]
+Dim = Annotated[list[str] | None, Option("--dim", help="Size of a symbolic dimension, like batch=1.")]
+NoVerify = Annotated[bool, Option("--no-verify", help="Do not ask the oracle.")]
+Timeout = Annotated[float, Option("--timeout", help="Seconds that one optimizer may take.", min=0)]
+AsJson = Annotated[bool, Option("--json", help="Report as JSON.")]
+AsMarkdown = Annotated[bool, Option("--markdown", help="Report as Markdown.")]
 
 
 def audit(
-    models: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL...", help="A model (`-`: standard input); several, or folders, for a summary."),
-    ],
+    model: Annotated[str, Argument(metavar="MODEL", help="A model (`-`: standard input).")],
     *,
-    level: Annotated[
-        list[str] | None, typer.Option(help="graphopt's levels; may be repeated. Default: basic, extended, all.")
-    ] = None,
-    against: Annotated[
-        list[str] | None, typer.Option(help="A peer to compare with; may be repeated; `none` for none. Default: all.")
-    ] = None,
-    threads: Annotated[str, typer.Option(help="Thread counts, like 1,2.")] = "1",
-    rounds: Annotated[int | None, typer.Option(help="Rounds of timing; by the budget when not given.")] = None,
-    budget: Annotated[float, typer.Option(help="Seconds of timing for each thread count.", min=0)] = 10.0,
-    shape: Annotated[list[str] | None, typer.Option(help="Shape of an input, like input=1,3,224,224.")] = None,
-    dim: Annotated[list[str] | None, typer.Option(help="Size of a symbolic dimension, like batch=1.")] = None,
-    data: Annotated[str | None, typer.Option(help="An .npz file with inputs (and labels) for the metric.")] = None,
-    metric: Annotated[str | None, typer.Option(help="module:function of (outputs, data) that gives a number.")] = None,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not ask the oracle.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds that one optimizer may take.", min=0)] = 300.0,
-    keep: Annotated[str | None, typer.Option(help="A folder for the optimized models.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Report as Markdown.")] = False,
-    jobs: Annotated[int, typer.Option(help="With several models: how many to work on at once.", min=1)] = 1,
-    store: Annotated[
-        str | None, typer.Option(help="With several models: keep audits here, and resume from here.")
-    ] = None,
-    html: Annotated[str | None, typer.Option(help="Write a self-contained HTML report to this file, too.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    level: Levels = None,
+    against: Against = None,
+    threads: Threads = "1",
+    rounds: Rounds = None,
+    budget: Budget = 10.0,
+    shape: Shape = None,
+    dim: Dim = None,
+    data: Annotated[str | None, Option(help="An .npz file with inputs (and labels) for the metric.")] = None,
+    metric: Annotated[str | None, Option(help="module:function of (outputs, data) that gives a number.")] = None,
+    no_verify: NoVerify = False,
+    timeout: Timeout = 300.0,
+    keep: Annotated[str | None, Option(help="A folder for the optimized models.")] = None,
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+    html: Annotated[str | None, Option(help="Write a self-contained HTML report to this file, too.")] = None,
 ) -> None:
     """Compare optimizers on a model: what each does to it, what that costs, and what it is worth."""
     from graphopt.audit import Limits
     from graphopt.audit import audit as compare
-    from graphopt.audit.feeds import parse_dims, parse_shapes
 
     settings: dict[str, Any] = {
         "levels": tuple(level or ("basic", "extended", "all")),
@@ -68,38 +72,17 @@ def audit(
         "verify": not no_verify,
         "limits": Limits(timeout),
     }
-    if len(models) > 1 or Path(models[0]).is_dir():
-        if html is not None or keep is not None:
-            raise UsageError("--html and --keep are for one model")
-        _audit_corpus(models, settings, jobs=jobs, store=store, as_json=as_json, as_markdown=as_markdown, quiet=quiet)
-        return
+    if model != "-" and Path(model).is_dir():
+        raise UsageError(f"{model} is a folder; `graphopt corpus run` audits many models")
     check_place(html)
-    given = read_source(models[0])
-    with progress(f"auditing {models[0]}", quiet=quiet) as told:
+    given = read_source(model)
+    with progress(f"auditing {model}") as told:
         found = compare(given, keep=keep, progress=told, **settings)
     if html is not None:
         write_text(html, audit_report(found, given))
     report(found, as_json=as_json, as_markdown=as_markdown)
     if not found.ok:
-        raise typer.Exit(1)
-
-
-def _audit_corpus(
-    names: list[str], settings: dict[str, Any], *, jobs: int, store: str | None, as_json: bool, as_markdown: bool,
-    quiet: bool,
-) -> None:  # fmt: skip
-    from graphopt.audit.contestants import contestants
-    from graphopt.audit.corpus import audit_corpus
-
-    contestants(None, settings["levels"], settings["against"])  # what is wrong for all is said once
-    files = model_files(names)
-    with progress(f"auditing {len(files)} models", quiet=quiet) as told:
-        found = audit_corpus(files, store=store, jobs=jobs, progress=told, **settings)
-    report(found, as_json=as_json, as_markdown=as_markdown)
-    if not found.ok:
-        raise typer.Exit(1)
-    if found.failures and not found.audits:
-        raise ModelError(f"no model could be audited; the first: {next(iter(found.failures.values()))}")
+        raise Exit(1)
 
 
 def audit_report(found: Audit, given: str | bytes) -> str:
@@ -117,7 +100,7 @@ def audit_report(found: Audit, given: str | bytes) -> str:
     return audit_html(found, explanation, drawing)
 
 
-def report(found: Audit | Corpus, *, as_json: bool, as_markdown: bool) -> None:
+def report(found: Audit | CorpusReport, *, as_json: bool, as_markdown: bool) -> None:
     """Print an audit in the form wanted."""
     if as_json:
         show_json(found.to_dict())
@@ -148,24 +131,3 @@ def thread_counts(text: str) -> tuple[int, ...]:
     if not counts or min(counts) < 1:
         raise UsageError(f"threads {text!r}: expected counts like 1,2")
     return counts
-
-
-def model_files(names: list[str]) -> list[str]:
-    """The files named, and those in the folders named.
-
-    Raises:
-        ModelError: a folder holds no model.
-    """
-    files: list[str] = []
-    for name in names:
-        if not Path(name).is_dir():
-            files.append(name)
-            continue
-        # Folders may vanish meanwhile, or be closed to us: they hold no model for us then.
-        inside = sorted(
-            str(Path(folder, file)) for folder, _, files in os.walk(name) for file in files if file.endswith(".onnx")
-        )
-        if not inside:
-            raise ModelError(f"{name}: no .onnx file in this folder")
-        files += inside
-    return files

@@ -6,22 +6,22 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
+from graphopt.cli.arguments import Argument, Option
 from graphopt.cli.console import show, show_json
 from graphopt.errors import UsageError
 from graphopt.system.files import write_text
 
 
 def passes(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One pass; all when left out.")] = None,
+    name: Annotated[str | None, Argument(metavar="[NAME]", help="One pass; all when left out.")] = None,
     *,
-    family: Annotated[str | None, typer.Option(help="Only this family.")] = None,
-    level: Annotated[str | None, typer.Option(help="Only passes that this level adds.")] = None,
-    peers: Annotated[bool, typer.Option("--peers", help="Every pass of the other optimizers, and graphopt's.")] = False,
-    write: Annotated[str | None, typer.Option(help="Write a page for each pass into this folder.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
+    family: Annotated[str | None, Option(help="Only this family.")] = None,
+    level: Annotated[str | None, Option(help="Only passes that this level adds.")] = None,
+    peers: Annotated[bool, Option("--peers", help="Every pass of the other optimizers, and graphopt's.")] = False,
+    write: Annotated[str | None, Option(help="Write a page for each pass into this folder.")] = None,
+    index: Annotated[str | None, Option(help="Write what the passes of this package need into its index.")] = None,
+    as_json: Annotated[bool, Option("--json", help="As JSON.")] = False,
+    as_markdown: Annotated[bool, Option("--markdown", help="As Markdown.")] = False,
 ) -> None:
     """List the passes there are, or show everything about one."""
     from graphopt.cli.reference import Page, record
@@ -32,6 +32,8 @@ def passes(
         _show_peers(as_json=as_json, as_markdown=as_markdown)
     elif write is not None:
         _write(write)
+    elif index is not None:
+        _write_index(index)
     elif name is not None:
         page = Page.of(known.rule_class(name), known.owner(name))
         if as_json:
@@ -39,7 +41,7 @@ def passes(
         else:
             sys.stdout.write(page.to_markdown() if as_markdown else page.to_text())
     else:
-        records = [record(known.rule_class(each), known.owner(each)) for each in known.names()]
+        records = [record(rule, known.owner(rule.name)) for rule in known.rules()]
         for key, wanted in (("family", family), ("level", level)):
             choices = list(dict.fromkeys(each[key] for each in records))
             if wanted is not None and wanted not in choices:
@@ -93,3 +95,11 @@ def _listed(records: list[dict[str, Any]]) -> Iterator[Any]:
                 level = each["level"] if each["default"] else "only when named"
                 yield Text.assemble(f"  {each['name']}  ", (f"({level}, {each['numerics']})", "dim"))
                 yield Padding(Text(each["summary"]), (0, 0, 0, 6))
+
+
+def _write_index(package: str) -> None:
+    from graphopt.pipeline.registry import index_of
+
+    path, text = index_of(package)
+    write_text(str(path), text)
+    show(f"{path}: {text.count(chr(10)) - 2} passes")

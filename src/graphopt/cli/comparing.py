@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from graphopt.cli.arguments import Argument, Exit, Option
 from graphopt.cli.console import plain_table, progress, read_source, show, show_json
+from graphopt.cli.sizes import parse_dims
 
 if TYPE_CHECKING:
     from graphopt.audit.difference import Diff
-    from graphopt.verify import Report
 
-First = Annotated[str, typer.Argument(metavar="A", help="The original; `-` reads standard input.")]
-Second = Annotated[str, typer.Argument(metavar="B", help="The model to judge.")]
-Json = Annotated[bool, typer.Option("--json", help="Report as JSON.")]
+First = Annotated[str, Argument(metavar="A", help="The original; `-` reads standard input.")]
+Second = Annotated[str, Argument(metavar="B", help="The model to judge.")]
+Json = Annotated[bool, Option("--json", help="Report as JSON.")]
 _LISTED = 20
 
 
@@ -22,17 +21,17 @@ def verify(
     original: First,
     result: Second,
     *,
-    numerics: Annotated[str, typer.Option(help="exact, rounding or fast.")] = "rounding",
-    dim: Annotated[list[str] | None, typer.Option(help="Size of a symbolic dimension, like batch=1.")] = None,
-    data: Annotated[str | None, typer.Option(help="An .npz file with inputs, by name, besides generated ones.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the generated inputs.")] = 0,
-    timeout: Annotated[float | None, typer.Option(help="Give up after that many seconds.", min=0)] = None,
+    numerics: Annotated[str, Option(help="exact, rounding or fast.")] = "rounding",
+    dim: Annotated[list[str] | None, Option(help="Size of a symbolic dimension, like batch=1.")] = None,
+    data: Annotated[str | None, Option(help="An .npz file with inputs, by name, besides generated ones.")] = None,
+    seed: Annotated[int, Option(help="Seed of the generated inputs.")] = 0,
+    timeout: Annotated[float | None, Option(help="Give up after that many seconds.", min=0)] = None,
     as_json: Json = False,
 ) -> None:
     """Run two models on inputs that expose errors, all optimizations of the runtime off. Exit code 1: they differ."""
     from pathlib import Path
 
-    from graphopt.audit.feeds import load_data, parse_dims
+    from graphopt.audit.feeds import load_data
     from graphopt.verify import SETS, compare
 
     given = load_data(Path(data)) if data is not None else None
@@ -44,24 +43,9 @@ def verify(
     if as_json:
         show_json(report.to_dict())
     else:
-        show(*_verification(report))
+        show(*report.parts())
     if not report.ok:
-        raise typer.Exit(1)
-
-
-def _verification(report: Report) -> list[Any]:
-    from rich.text import Text
-
-    from graphopt.terminal import Lines
-
-    table = plain_table("inputs", "sizes", "output", "status", "largest error", "relative", words=4)
-    for case in report.cases:
-        sizes = ", ".join(f"{name}={size}" for name, size in case.sizes.items())
-        for output in case.outputs:
-            status = Text(output.status, style="red" if output.status == "mismatch" else "")
-            table.add_row(case.set, sizes, output.name, status, f"{output.max_abs:.3g}", f"{output.max_rel:.3g}")
-    lines: list[Any] = [table] if report.cases else []
-    return [*lines, Lines(report.summary(), style="green" if report.ok else "red")]
+        raise Exit(1)
 
 
 def diff(before: First, after: Second, as_json: Json = False) -> None:
@@ -74,7 +58,7 @@ def diff(before: First, after: Second, as_json: Json = False) -> None:
     else:
         show(*_differences(found))
     if not found.empty:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _differences(found: Diff) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,29 @@ from graphopt.system.files import destination
 
 Progress = Callable[[str, float], None]
 
+_QUIET = ContextVar("quiet", default=False)
+"""Whether the command that runs was asked to show neither progress nor a report."""
+
+
+@contextmanager
+def silence(wanted: bool) -> Iterator[None]:
+    """While this holds, neither progress nor reports are shown; JSON is for programs, and is printed all the same."""
+    before = _QUIET.set(wanted)
+    try:
+        yield
+    finally:
+        _QUIET.reset(before)
+
+
+def quiet() -> bool:
+    """Whether no report is wanted; for those who would make one."""
+    return _QUIET.get()
+
 
 def show(*renderables: Any, stderr: bool = False) -> None:
     """Print to standard output with rich: tables, colours where the terminal has them."""
+    if quiet():
+        return
     from rich.text import Text
 
     from graphopt.printable import console
@@ -23,8 +44,8 @@ def show(*renderables: Any, stderr: bool = False) -> None:
 
     out = console(stderr=stderr)
     for renderable in renderables:
-        # Lines of a list are for grep: they are not broken where the terminal ends.
-        out.print(renderable, soft_wrap=isinstance(renderable, (Text, Lines)))
+        # Lines of a list are for grep, and paths for copying: they are not broken where the terminal ends.
+        out.print(renderable, soft_wrap=isinstance(renderable, (str, Text, Lines)))
 
 
 def plain_table(*titles: str, words: int = 1, **settings: Any) -> Any:
@@ -45,9 +66,9 @@ def show_json(data: Any) -> None:
 
 
 @contextmanager
-def progress(title: str, *, quiet: bool = False) -> Iterator[Progress]:
+def progress(title: str) -> Iterator[Progress]:
     """A progress bar on standard error, only where that is a terminal; gives a function to report to."""
-    if quiet or not sys.stderr.isatty():
+    if _QUIET.get() or not sys.stderr.isatty():
         yield lambda what, part: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from graphopt.cli.arguments import Argument, Option
 from graphopt.cli.auditing import report
 from graphopt.cli.console import progress, show
 from graphopt.errors import UsageError
@@ -16,10 +15,10 @@ _MODELS = ("mobilenet_v2", "resnet18", "conv_alone", "conv_maxpool")
 
 
 def demo(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help=f"One of {', '.join(_MODELS)}.")] = "mobilenet_v2",
-    budget: Annotated[float, typer.Option(help="Seconds of timing.", min=0)] = 20.0,
-    write: Annotated[str | None, typer.Option(help="Only write the model to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    name: Annotated[str, Argument(metavar="[NAME]", help=f"One of {', '.join(_MODELS)}.")] = "mobilenet_v2",
+    budget: Annotated[float, Option(help="Seconds of timing.", min=0)] = 20.0,
+    write: Annotated[str | None, Option(help="Only write the model to this file.")] = None,
+    as_json: Annotated[bool, Option("--json", help="Report as JSON.")] = False,
 ) -> None:
     """Build a demo model in the raw form that exporters leave, and audit it against every installed optimizer."""
     if name not in _MODELS:

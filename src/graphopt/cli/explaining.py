@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from graphopt.cli.arguments import Argument, Exit, Option
 from graphopt.cli.console import check_place, progress, read_source, show, show_json
+from graphopt.cli.sizes import parse_dims
 from graphopt.errors import ModelError, UsageError
 from graphopt.system.files import write_text
 
@@ -15,28 +15,24 @@ if TYPE_CHECKING:
     from graphopt.audit.bisection import Fault
     from graphopt.audit.settings import Settings
 
-Source = Annotated[str, typer.Argument(metavar="MODEL", help="The model; `-` reads standard input.")]
-Level = Annotated[str, typer.Option(help="basic, extended, layout or all.")]
-Passes = Annotated[str | None, typer.Option(help="A pipeline, or pass names, in place of the level's.")]
-Skip = Annotated[list[str] | None, typer.Option(help="A pass to leave out; may be repeated.")]
-Numerics = Annotated[str, typer.Option(help="exact, rounding or fast.")]
-Json = Annotated[bool, typer.Option("--json", help="Report as JSON.")]
+Source = Annotated[str, Argument(metavar="MODEL", help="The model; `-` reads standard input.")]
+Level = Annotated[str, Option(help="basic, extended, layout or all.")]
+Passes = Annotated[str | None, Option(help="A pipeline, or pass names, in place of the level's.")]
+Skip = Annotated[list[str] | None, Option(help="A pass to leave out; may be repeated.")]
+Numerics = Annotated[str, Option(help="exact, rounding or fast.")]
+Json = Annotated[bool, Option("--json", help="Report as JSON.")]
 
 
 def explain(
     model: Source,
     *,
-    node: Annotated[
-        list[str] | None, typer.Option(help="Tell the story of this node or value; may be repeated.")
-    ] = None,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Measure what each pass is worth, by leaving it out.")
-    ] = False,
+    node: Annotated[list[str] | None, Option(help="Tell the story of this node or value; may be repeated.")] = None,
+    measure: Annotated[bool, Option("--measure", help="Measure what each pass is worth, by leaving it out.")] = False,
     level: Level = "basic",
     passes: Passes = None,
     skip: Skip = None,
     numerics: Numerics = "rounding",
-    html: Annotated[str | None, typer.Option(help="Write a self-contained HTML report to this file.")] = None,
+    html: Annotated[str | None, Option(help="Write a self-contained HTML report to this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Tell what was done to a model, in order, and why not more: near misses with their reasons."""
@@ -82,26 +78,26 @@ def _settings(level: str, passes: str | None, skip: list[str] | None, numerics: 
 def bisect(
     model: Source,
     *,
-    peer: Annotated[str | None, typer.Option(help="Look at this peer's passes (ort-all: its transformers).")] = None,
+    peer: Annotated[str | None, Option(help="Look at this peer's passes (ort-all: its transformers).")] = None,
     suspect: Annotated[
-        list[str] | None, typer.Option("--pass", help="With --peer: only this pass; may be repeated, in order.")
+        list[str] | None, Option("--pass", help="With --peer: only this pass; may be repeated, in order.")
     ] = None,
     level: Level = "basic",
     passes: Passes = None,
     skip: Skip = None,
     numerics: Numerics = "rounding",
     output: Annotated[
-        str, typer.Option("--output", "-o", help="Where to write the smallest model that shows it.")
+        str, Option("--output", "-o", help="Where to write the smallest model that shows it.")
     ] = "fault.onnx",
-    data: Annotated[str | None, typer.Option(help="An .npz file with inputs on which the difference shows.")] = None,
-    dim: Annotated[list[str] | None, typer.Option(help="Size of a symbolic dimension, like batch=1.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the generated inputs.")] = 0,
+    data: Annotated[str | None, Option(help="An .npz file with inputs on which the difference shows.")] = None,
+    dim: Annotated[list[str] | None, Option(help="Size of a symbolic dimension, like batch=1.")] = None,
+    seed: Annotated[int, Option(help="Seed of the generated inputs.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Find the one rewrite that makes the result differ, and the smallest model that shows it. Exit code 1: found."""
     from graphopt.audit.bisection import bisect as search
     from graphopt.audit.blame import blame
-    from graphopt.audit.feeds import load_data, parse_dims
+    from graphopt.audit.feeds import load_data
 
     if suspect and peer is None:
         raise UsageError("--pass names passes of another optimizer: give --peer, or --passes for graphopt's own")
@@ -123,7 +119,7 @@ def bisect(
         show_json({"fault": {**fault.to_dict(), "reproduction": written}})
     else:
         _show(fault, output)
-    raise typer.Exit(1)
+    raise Exit(1)
 
 
 def _write(fault: Fault, output: str) -> None:
@@ -138,12 +134,6 @@ def _write(fault: Fault, output: str) -> None:
 
 
 def _show(fault: Fault, output: str) -> None:
-    from rich.text import Text
-
-    show(Text(str(fault), style="bold red"))
-    for line in fault.report.summary().splitlines():
-        show(Text(f"  {line}"))
-    if fault.reproduction is None:
-        show("the step alone computes the same; it is only wrong together with later ones")
-    else:
+    show(*fault.parts())
+    if fault.reproduction is not None:
         show(f"{output}: {fault.nodes} nodes that show it; found with {fault.tests} comparisons")

@@ -5,27 +5,25 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
-from graphopt.cli.auditing import model_files, peers
+from graphopt.cli.arguments import Argument, Exit, Option
+from graphopt.cli.auditing import peers
 from graphopt.cli.console import progress, show, show_json
+from graphopt.cli.models import model_files
+from graphopt.cli.sizes import parse_dims
 
 
 def audit_passes(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Models, or folders of models.")],
+    models: Annotated[list[str], Argument(metavar="MODEL...", help="Models, or folders of models.")],
     *,
-    against: Annotated[list[str] | None, typer.Option(help="Peers; default: onnxoptimizer and ort-all.")] = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--pass", help="Only this pass, theirs or ours; may be repeated.")
-    ] = None,
-    dim: Annotated[list[str] | None, typer.Option(help="Size of a symbolic dimension for the oracle.")] = None,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not ask the oracle.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds that one run may take.", min=0)] = 120.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Report as Markdown.")] = False,
+    against: Annotated[list[str] | None, Option(help="Peers; default: onnxoptimizer and ort-all.")] = None,
+    only: Annotated[list[str] | None, Option("--pass", help="Only this pass, theirs or ours; may be repeated.")] = None,
+    dim: Annotated[list[str] | None, Option(help="Size of a symbolic dimension for the oracle.")] = None,
+    no_verify: Annotated[bool, Option("--no-verify", help="Do not ask the oracle.")] = False,
+    timeout: Annotated[float, Option(help="Seconds that one run may take.", min=0)] = 120.0,
+    as_json: Annotated[bool, Option("--json", help="Report as JSON.")] = False,
+    as_markdown: Annotated[bool, Option("--markdown", help="Report as Markdown.")] = False,
 ) -> None:
     """Compare each pass of a peer with its counterpart here, alone, on the same graph. Exit code 1: ours is wrong."""
-    from graphopt.audit.feeds import parse_dims
     from graphopt.audit.passes import PEERS, PassConditions, audit_many, audit_passes
 
     files = model_files(models)
@@ -45,4 +43,4 @@ def audit_passes(
     else:
         show(found)
     if not found.ok:
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from graphopt.cli.arguments import Argument, Option
 from graphopt.cli.console import read_source, show, show_json
 
 _PASS = "convert_layout_nchwc"
@@ -13,10 +12,10 @@ _TITLES = ("node", "operator", "becomes", "NCHW us", "blocked us")
 
 
 def layout(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model; `-` reads standard input.")],
+    model: Annotated[str, Argument(metavar="MODEL", help="The model; `-` reads standard input.")],
     *,
-    target: Annotated[str | None, typer.Option(help="The machine to plan for; default: host.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    target: Annotated[str | None, Option(help="The machine to plan for; default: host.")] = None,
+    as_json: Annotated[bool, Option("--json", help="Report as JSON.")] = False,
 ) -> None:
     """Show what would be computed in blocked layout, what not and why, with the estimated times of both forms."""
     from rich.text import Text

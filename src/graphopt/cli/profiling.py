@@ -5,34 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from graphopt.cli.arguments import Argument, Option
 from graphopt.cli.auditing import thread_counts
 from graphopt.cli.console import progress, read_source, show, show_json
+from graphopt.cli.sizes import parse_dims, parse_shapes
 
 if TYPE_CHECKING:
     from graphopt.audit.profile import Profile
 
 
 def profile(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="One model, or several to compare.")],
+    models: Annotated[list[str], Argument(metavar="MODEL...", help="One model, or several to compare.")],
     *,
-    only: Annotated[
-        list[str] | None, typer.Option(help="levels, alone, denormals or threads; may be repeated.")
-    ] = None,
-    threads: Annotated[int, typer.Option(help="Threads of everything but the thread table.", min=1)] = 1,
-    counts: Annotated[str | None, typer.Option(help="Thread counts of the thread table, like 1,2,4.")] = None,
-    top: Annotated[int, typer.Option(help="How many operators to time alone.", min=0)] = 12,
-    rounds: Annotated[int, typer.Option(help="Interleaved rounds under the profiler.", min=2)] = 15,
-    budget: Annotated[float, typer.Option(help="Seconds of each further measurement.", min=0)] = 6.0,
-    shape: Annotated[list[str] | None, typer.Option(help="Shape of an input, like input=1,3,224,224.")] = None,
-    dim: Annotated[list[str] | None, typer.Option(help="Size of a symbolic dimension, like batch=1.")] = None,
-    data: Annotated[str | None, typer.Option(help="An .npz file with inputs.")] = None,
-    no_graphopt: Annotated[bool, typer.Option("--no-graphopt", help="Only ONNX Runtime's levels.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    only: Annotated[list[str] | None, Option(help="levels, alone, denormals or threads; may be repeated.")] = None,
+    threads: Annotated[int, Option(help="Threads of everything but the thread table.", min=1)] = 1,
+    counts: Annotated[str | None, Option(help="Thread counts of the thread table, like 1,2,4.")] = None,
+    top: Annotated[int, Option(help="How many operators to time alone.", min=0)] = 12,
+    rounds: Annotated[int, Option(help="Interleaved rounds under the profiler.", min=2)] = 15,
+    budget: Annotated[float, Option(help="Seconds of each further measurement.", min=0)] = 6.0,
+    shape: Annotated[list[str] | None, Option(help="Shape of an input, like input=1,3,224,224.")] = None,
+    dim: Annotated[list[str] | None, Option(help="Size of a symbolic dimension, like batch=1.")] = None,
+    data: Annotated[str | None, Option(help="An .npz file with inputs.")] = None,
+    no_graphopt: Annotated[bool, Option("--no-graphopt", help="Only ONNX Runtime's levels.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Report as JSON.")] = False,
 ) -> None:
     """Show where a model's time goes: each operator at each level, alone and inside, threads, denormal numbers."""
-    from graphopt.audit.feeds import load_data, parse_dims, parse_shapes
+    from graphopt.audit.feeds import load_data
     from graphopt.audit.profile import PARTS
     from graphopt.audit.profile import profile as measured
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from graphopt.pipeline import Registry
 from graphopt.rewrite import PatternRule, Rule
-from graphopt.testing import Case, cases
+from graphopt.testing import Case, cases_of
 
 WIDTH = 80
 _MOST_LINES = 24
@@ -43,7 +44,7 @@ class Page:
     @classmethod
     def of(cls, rule: type[Rule], owner: str) -> Page:
         """The page of a pass."""
-        found = list(golden(rule))
+        found = list(cases_of(rule))
         fires = [case for case in found if case.path.stem.startswith("fires")]
         short = sorted(fires, key=lambda case: (case.before.count("\n") > _MOST_LINES, "DOC" not in case.head))
         keeps: dict[str, list[str]] = {}
@@ -66,8 +67,8 @@ class Page:
         yield "form", given["form"]
         if given["operators"]:
             yield "operators", ", ".join(given["operators"])
-        for peer, counterpart in given["peers"].items():
-            yield f"in {peer}", counterpart
+        for peer, theirs in given["peers"].items():
+            yield f"in {peer}", ", ".join(theirs)
         yield "from", f"{given['owner']} ({given['module']})"
 
     def explanation(self) -> str:
@@ -131,21 +132,11 @@ def record(rule: type[Rule], owner: str) -> dict[str, Any]:
         "form": next(base.__name__ for base in rule.__mro__ if base.__module__ == "graphopt.rewrite.rule"),
         "operators": list(getattr(rule(), "ops", ())),
         "pattern": str(rule().compiled) if issubclass(rule, PatternRule) else "",
-        "peers": dict(rule.peers),
+        "peers": {peer: [theirs for _, theirs in named] for peer, named in groupby(rule.equivalents(), itemgetter(0))},
         "owner": owner,
         "module": rule.__module__,
         "documentation": inspect.cleandoc(rule.__doc__ or ""),
     }
-
-
-def golden(rule: type[Rule]) -> Iterator[Case]:
-    """The golden cases of a pass: beside its package as a wheel has them, or in the source tree."""
-    package = importlib.import_module(rule.__module__.partition(".")[0])
-    for root in map(Path, getattr(package, "__path__", ())):
-        for folder in (root / "golden", root.parent.parent / "tests" / "golden"):
-            if (folder / rule.name).is_dir():
-                yield from map(Case.read, cases(folder / rule.name))
-                return
 
 
 def write_pages(known: Registry, folder: Path) -> dict[Path, str]:
@@ -158,7 +149,7 @@ def write_pages(known: Registry, folder: Path) -> dict[Path, str]:
     Returns:
         Path and contents of each; nothing is written.
     """
-    pages = [Page.of(known.rule_class(name), known.owner(name)) for name in known.names()]
+    pages = [Page.of(rule, known.owner(rule.name)) for rule in known.rules()]
     files = {folder / f"{page.record['name']}.md": page.to_markdown() for page in pages}
     return {folder / "README.md": _index(pages), **files}
 

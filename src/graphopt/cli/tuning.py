@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
+from graphopt.cli.arguments import Argument, Option
 from graphopt.cli.console import plain_table, progress, show, show_json
 from graphopt.errors import UsageError
 
 
 def tune(
     passes: Annotated[
-        list[str] | None, typer.Argument(metavar="[PASS]...", help="Passes to measure for; all when left out.")
+        list[str] | None, Argument(metavar="[PASS]...", help="Passes to measure for; all when left out.")
     ] = None,
     *,
-    layout: Annotated[bool, typer.Option("--layout", help="The same as convert_layout_nchwc.")] = False,
-    shown: Annotated[bool, typer.Option("--show", help="Show the figures in use; measure nothing.")] = False,
-    reset: Annotated[bool, typer.Option("--reset", help="Forget what was measured here.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    layout: Annotated[bool, Option("--layout", help="The same as convert_layout_nchwc.")] = False,
+    shown: Annotated[bool, Option("--show", help="Show the figures in use; measure nothing.")] = False,
+    reset: Annotated[bool, Option("--reset", help="Forget what was measured here.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Report as JSON.")] = False,
 ) -> None:
     """Measure this machine for the passes that choose by cost; they use the figures from then on."""
     from graphopt.pipeline.tuning import tuner, tuners

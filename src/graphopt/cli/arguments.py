@@ -1,0 +1,266 @@
+"""Commands from the signatures of functions: their options, help, values from a file, and what a shell completes.
+
+A parameter is annotated with `Argument` or `Option`; its type says how many values it takes and of which kind, its
+default what holds when it is left out. The standard library parses: a third party's parser takes longer to import than
+most models take to optimize.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import inspect
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import NoneType
+from typing import Any, NoReturn
+
+from graphopt.errors import ModelError, UsageError
+
+
+class Exit(Exception):  # noqa: N818 -- an answer, not an error
+    """Ends a command with an exit code after it has said all there is to say.
+
+    Args:
+        code: the code.
+    """
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A parameter given by position.
+
+    Attributes:
+        help: what it is.
+        metavar: how the usage line shows it.
+    """
+
+    help: str
+    metavar: str | None = None
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Option:
+    """A parameter given by name.
+
+    Attributes:
+        names: as they are written, `--like-this`; the parameter's own name when empty.
+        help: what it does.
+        min: the least number that it takes.
+        choices: what a shell offers; what is taken is for the command to say.
+    """
+
+    names: tuple[str, ...]
+    help: str
+    min: float | None
+    choices: tuple[str, ...]
+
+    def __init__(self, *names: str, help: str, min: float | None = None, choices: Sequence[str] = ()) -> None:
+        for name, value in (("names", names), ("help", help), ("min", min), ("choices", tuple(choices))):
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a command.
+
+    Attributes:
+        name: as the function calls it.
+        stated: how it is given.
+        kind: `str`, `int`, `float` or `bool`.
+        many: whether it may be given several times.
+        default: its value when it is left out.
+        required: whether it may not be.
+    """
+
+    name: str
+    stated: Argument | Option
+    kind: type
+    many: bool = False
+    default: Any = None
+    required: bool = False
+
+    @classmethod
+    def of(cls, name: str, hint: Any, default: Any) -> Parameter:
+        """Read an annotated parameter."""
+        annotated = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Argument | Option)]
+        if not annotated:
+            raise TypeError(f"parameter {name!r} of a command needs an Argument or an Option, found {hint}")
+        plain = typing.get_args(hint)[0]
+        kinds = [each for each in typing.get_args(plain) if each is not NoneType]
+        if kinds and typing.get_origin(plain) is not list:
+            plain = kinds[0]
+        many = typing.get_origin(plain) is list
+        kind = typing.get_args(plain)[0] if many else plain
+        required = default is inspect.Parameter.empty
+        return cls(name, annotated[0], kind, many, None if required else default, required)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """How an option is written on the command line; nothing for an argument."""
+        if isinstance(self.stated, Argument):
+            return ()
+        return self.stated.names or ("--" + self.name.replace("_", "-"),)
+
+    @property
+    def key(self) -> str:
+        """Its name in a configuration file: that of the option, without dashes before it."""
+        return max(self.names, key=len).removeprefix("--")
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        """Declare it to the parser of the standard library."""
+        shown = self.stated.help.replace("%", "%%")
+        if isinstance(self.stated, Argument):
+            nargs = ("+" if self.required else "*") if self.many else None if self.required else "?"
+            parser.add_argument(self.name, nargs=nargs, default=self.default, metavar=self.stated.metavar, help=shown)
+        elif self.kind is bool:
+            parser.add_argument(
+                *self.names, dest=self.name, action="store_true", default=bool(self.default), help=shown
+            )
+        else:
+            parser.add_argument(
+                *self.names, dest=self.name, type=self.kind, default=self.default, help=shown + self._default_note(),
+                action="append" if self.many else "store", metavar=self.kind.__name__.upper().replace("STR", "TEXT"),
+            )  # fmt: skip
+
+    def _default_note(self) -> str:
+        return "" if self.default is None else f" [default: {self.default}]"
+
+    def check(self, value: Any) -> None:
+        """Refuse numbers that are too small."""
+        least = self.stated.min if isinstance(self.stated, Option) else None
+        if least is not None and value is not None and value < least:
+            raise UsageError(f"{self.names[0]}: expected at least {least:g}, found {value:g}")
+
+    def from_file(self, value: Any, where: str) -> Any:
+        """Its value from a configuration file, where a list of one may be written without brackets.
+
+        Raises:
+            UsageError: it is of another kind.
+        """
+        given = value if isinstance(value, list) else [value]
+        whole = self.kind is float and all(type(each) is int for each in given)
+        if (isinstance(value, list) and not self.many) or not (whole or all(type(each) is self.kind for each in given)):
+            expected = f"a list of {self.kind.__name__}" if self.many else self.kind.__name__
+            raise UsageError(f"{where}: expected {expected}, found {value!r}")
+        return [self.kind(each) for each in given] if self.many else self.kind(value)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Leaves what becomes of a mistake to whoever called it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+        name: as it is typed.
+        place: `module:function` that does it; imported when it is asked for.
+    """
+
+    name: str
+    place: str
+
+    @cached_property
+    def function(self) -> Any:
+        """What does it."""
+        module, _, name = self.place.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    @cached_property
+    def parameters(self) -> list[Parameter]:
+        """What it takes, in order."""
+        hints = typing.get_type_hints(self.function, include_extras=True)
+        own = inspect.signature(self.function).parameters.values()
+        return [Parameter.of(each.name, hints[each.name], each.default) for each in own] + list(COMMON)
+
+    @property
+    def options(self) -> list[str]:
+        """Every option as it is written."""
+        return [name for parameter in self.parameters for name in parameter.names]
+
+    @property
+    def text(self) -> str:
+        """What it does."""
+        return inspect.getdoc(self.function) or ""
+
+    def parse(self, words: Sequence[str]) -> dict[str, Any]:
+        """The values of all parameters.
+
+        Args:
+            words: what follows the command's name.
+
+        Raises:
+            UsageError: they are not what it takes.
+            ModelError: the configuration file cannot be read.
+            SystemExit: help was asked for, and shown.
+        """
+        parser = _Parser(prog=f"graphopt {self.name}", description=self.text, add_help=False, allow_abbrev=False)
+        parser.add_argument("-h", "--help", action="help", help="Show this and end.")
+        for parameter in self.parameters:
+            parameter.add_to(parser)
+        given, unknown = parser.parse_known_intermixed_args(list(words))
+        for word in sorted(unknown, key=lambda word: not word.startswith("-")):
+            self._refuse(word)  # an option rather than what may have been meant as its value
+        if given.config is not None:
+            parser.set_defaults(**self._from_file(given.config))
+            given = parser.parse_intermixed_args(list(words))
+        values = dict(vars(given))
+        for parameter in self.parameters:
+            parameter.check(values[parameter.name])
+        return values
+
+    def _refuse(self, word: str) -> NoReturn:
+        option = word.partition("=")[0]
+        close = difflib.get_close_matches(option, self.options, 2)
+        hint = f"; did you mean {' or '.join(close)}?" if close else f"; see graphopt {self.name} --help"
+        raise UsageError(f"unknown argument {word!r}{hint}")
+
+    def _from_file(self, path: str) -> dict[str, Any]:
+        options = {parameter.key: parameter for parameter in self.parameters if parameter.names}
+        found = {}
+        stated = _settings(path)
+        own = stated.get(self.name, {})
+        if not isinstance(own, dict):
+            raise UsageError(f"{path}: {self.name}: expected a table, found {own!r}")
+        for key in own:
+            if key not in options:
+                close = difflib.get_close_matches(key, options, 2)
+                hint = f"; did you mean {' or '.join(close)}?" if close else ""
+                raise UsageError(f"{path}: {self.name} has no option {key!r}{hint}")
+        # What is stated before any table is for every command that has such an option.
+        shared = {key: value for key, value in stated.items() if not isinstance(value, dict) and key in options}
+        for key, value in (shared | own).items():
+            found[options[key].name] = options[key].from_file(value, f"{path}: {key}")
+        return found
+
+
+COMMON = (
+    Parameter("config", Option("--config", help="A TOML file with values for options not given."), str),
+    Parameter("verbose", Option("--verbose", "-v", help="Tell on standard error what is done and left."), bool),
+    Parameter("quiet", Option("--quiet", "-q", help="No progress and no report; the exit code tells."), bool),
+)
+"""What every command takes."""
+
+
+def _settings(path: str) -> Mapping[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no TOML file: {error}") from None

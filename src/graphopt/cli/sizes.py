@@ -1,0 +1,40 @@
+"""Sizes as the command line states them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphopt.errors import UsageError
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes from texts like `input=1,3,224,224`.
+
+    Raises:
+        UsageError: a text is malformed.
+    """
+    found = {}
+    for text in texts:
+        name, equals, sizes = text.rpartition("=")
+        try:
+            found[name] = tuple(int(size) for size in sizes.split(","))
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise UsageError(f"shape {text!r}: expected something like input=1,3,224,224")
+    return found
+
+
+def parse_dims(texts: Sequence[str]) -> dict[str, int]:
+    """Sizes of dimensions from texts like `batch=1`.
+
+    Raises:
+        UsageError: a text is malformed.
+    """
+    found = {}
+    for text in texts:
+        name, equals, size = text.rpartition("=")
+        if not equals or not name or not size.isdecimal() or int(size) < 1:
+            raise UsageError(f"dimension {text!r}: expected something like batch=1")
+        found[name] = int(size)
+    return found

@@ -1,0 +1,172 @@
+"""The functions of `graphopt.api`: every kind of source, results that show themselves, what is logged."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+import pytest
+
+import graphopt
+from graphopt import Level, Numerics, PassManager, api, demo
+from graphopt.errors import UsageError
+from graphopt.manager import RunSettings
+from tests.cli.conftest import small_model
+
+
+class ONNXProgram:
+    """As torch has it: an `onnx_ir.Model`, and the proto of it."""
+
+    def __init__(self, model: onnx_ir.Model) -> None:
+        self.model = model
+
+    @property
+    def model_proto(self) -> onnx.ModelProto:
+        return onnx_ir.to_proto(self.model)
+
+
+def large() -> onnx.ModelProto:
+    """Relu(Identity(x @ w)), with more than 4 KiB of weights that no pass touches."""
+    return small_model()
+
+
+def as_file(model: onnx.ModelProto, folder: Path) -> Path:
+    onnx.save(model, folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+KINDS: dict[str, Callable[[onnx.ModelProto, Path], Any]] = {
+    "path": as_file,
+    "text": lambda model, folder: str(as_file(model, folder)),
+    "bytes": lambda model, folder: model.SerializeToString(),
+    "proto": lambda model, folder: model,
+    "ir": lambda model, folder: onnx_ir.from_proto(model),
+    "program": lambda model, folder: ONNXProgram(onnx_ir.from_proto(model)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_function_takes_every_kind(kind: str, tmp_path: Path) -> None:
+    model = large()
+    source = KINDS[kind](model, tmp_path)
+    assert api.explain(source).nodes == (3, 2)
+    assert api.bisect(source) is None
+    assert api.verify(source, model).ok
+    assert api.inspect(source).nodes == 3
+    assert api.optimize_file(source, tmp_path / "out.onnx").changed
+    assert api.verify(model, tmp_path / "out.onnx").status == "equal"
+
+
+@pytest.mark.parametrize("kind", ["ir", "program", "bytes"])
+def test_measuring_functions_take_every_kind(kind: str, tmp_path: Path) -> None:
+    source = KINDS[kind](large(), tmp_path)
+    audit = api.audit(source, levels=("basic",), against=[], budget=0.05, verify=False)
+    assert audit.row("graphopt basic").ok
+    assert api.profile(source, parts=("levels",), rounds=2, budget=0.05, graphopt=False).levels
+
+
+def test_models_of_onnx_ir_share_their_weights() -> None:
+    model = onnx_ir.from_proto(large())
+    weight = onnx_ir.tensor(np.full((4, 300), 2.0, np.float32), name="w")
+    model.graph.initializers["w"].const_value = weight
+    found = graphopt.optimize(model)
+    assert isinstance(found, onnx_ir.Model)
+    assert [node.op_type for node in found.graph] == ["MatMul", "Relu"]
+    kept = found.graph.initializers["w"].const_value
+    assert np.shares_memory(kept.numpy(), weight.numpy())
+    assert model.graph.initializers["w"].const_value is weight  # and the given model is as it was
+    assert len(model.graph) == 3
+    assert api.verify(model, found).status == "equal"
+
+
+def test_weights_of_onnx_ir_that_change_are_new() -> None:
+    proto = demo.conv_maxpool()
+    found = graphopt.optimize(onnx_ir.from_proto(proto))
+    expected = graphopt.optimize(proto)
+    assert onnx_ir.to_proto(found).graph.node == expected.graph.node
+    arrays = {t.name: onnx.numpy_helper.to_array(t) for t in expected.graph.initializer}
+    assert arrays.keys() == found.graph.initializers.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found.graph.initializers[name].const_value.numpy(), array)
+
+
+def test_a_program_comes_back_as_one() -> None:
+    program = ONNXProgram(onnx_ir.from_proto(large()))
+    found = graphopt.optimize(program)
+    assert isinstance(found, ONNXProgram)
+    assert (len(program.model.graph), len(found.model.graph)) == (3, 2)
+    assert graphopt.optimize(program, inplace=True) is program
+    assert len(program.model.graph) == 2
+
+
+@pytest.mark.parametrize("source", [3, None, object(), ["model.onnx"]])
+def test_other_kinds_are_refused(source: object) -> None:
+    with pytest.raises(UsageError, match=r"expected a path, .* an onnx_ir.Model or an ONNXProgram, found"):
+        graphopt.optimize(source)  # type: ignore[call-overload]
+
+
+def test_choices_take_strings() -> None:
+    assert Level("extended") is Level.of("EXTENDED") is Level.EXTENDED
+    assert Numerics("fast") is Numerics.of(Numerics.FAST)
+    with pytest.raises(UsageError, match="unknown level 'bsic'; expected one of basic, extended, layout, all"):
+        Level.of("bsic")
+
+
+def test_results_print_and_become_json_html_and_a_notebook_view() -> None:
+    model = large()
+    run = PassManager().run(model)
+    results = [run, api.explain(model), api.verify(model, run.model), api.inspect(model)]
+    for result in results:
+        assert json.loads(result.to_json()) == json.loads(json.dumps(result.to_dict()))
+        assert str(result).strip()
+        assert result.to_html().startswith("<!doctype html>")
+        assert "<script" not in result._repr_html_()
+    assert "3 -> 2 nodes" in str(run)
+
+
+def test_nothing_is_typed_any() -> None:
+    for name in api.__all__:
+        hints = inspect.signature(getattr(api, name)).parameters.values()
+        assert not [p.name for p in hints if p.annotation in {"Any", inspect.Parameter.empty}], name
+
+
+def test_settings_are_those_of_the_pass_manager() -> None:
+    assert set(RunSettings.__annotations__) == set(inspect.signature(PassManager).parameters) - {"level"}
+
+
+def test_what_was_done_and_left_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    caplog.set_level(logging.INFO, "graphopt")
+    manager = PassManager()
+    clean = manager.run(large()).model
+    manager.run(clean)
+    assert [r.levelname for r in caplog.records] == ["INFO", "INFO"]
+    assert caplog.messages[0].startswith("3 -> 2 nodes, 1 rewrites")
+    assert caplog.messages[1] == "nothing to do: the model is left as it was"
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    caplog.clear()
+    monkeypatch.setattr(type(manager.plan.rule("eliminate_identity")), "rewrite", fail)
+    manager.run(large())
+    first = next(r for r in caplog.records if r.levelname == "WARNING")
+    assert first.getMessage().startswith("pass eliminate_identity failed at ")
+    assert first.getMessage().endswith("and was undone: by zero")
+
+
+def test_inspection_tells_what_a_model_needs() -> None:
+    model = graphopt.optimize(demo.mobilenet_v2(), "all", target="avx512")
+    found = api.inspect(model)
+    assert any(need.startswith("ONNX Runtime: operators of") for need in found.needs)
+    assert "a machine of kind avx512/nchwc16" in found.needs
+    raw = api.inspect(demo.mobilenet_v2())
+    assert raw.needs == []
+    assert raw.parameters == sum(np.prod(t.dims, dtype=int) for t in demo.mobilenet_v2().graph.initializer)
+    assert raw.peak is not None
