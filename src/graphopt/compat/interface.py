@@ -7,7 +7,8 @@ proto, and only `graphopt.compat.onnxoptimizer` offers them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
@@ -194,10 +195,10 @@ def _keep_types(graph: GraphProto) -> None:
     _assign(graph.value_info, [info for info in graph.value_info if info.name in made])
 
 
-def _assign(field: object, items: Iterable[onnx.ValueInfoProto] | Iterable[NodeProto]) -> None:
+def _assign(field: Any, items: Iterable[onnx.ValueInfoProto] | Iterable[NodeProto]) -> None:
     copies = [type(item).FromString(item.SerializeToString()) for item in items]
-    del field[:]  # type: ignore[attr-defined]
-    field.extend(copies)  # type: ignore[attr-defined]
+    del field[:]
+    field.extend(copies)
 
 
 def _weights(graph: GraphProto) -> set[str]:
@@ -243,10 +244,10 @@ def _fresh(name: str, taken: set[str]) -> str:
     return found
 
 
-def _replace(names: object, mapping: Mapping[str, str]) -> None:
-    for index, name in enumerate(names):  # type: ignore[arg-type, var-annotated]
+def _replace(names: MutableSequence[str], mapping: Mapping[str, str]) -> None:
+    for index, name in enumerate(names):
         if name in mapping:
-            names[index] = mapping[name]  # type: ignore[index]
+            names[index] = mapping[name]
 
 
 def _rename(model: ModelProto, wanted: dict[str, str]) -> None:

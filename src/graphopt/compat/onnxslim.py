@@ -1,0 +1,85 @@
+"""onnxslim's `slim`, carried out by graphopt.
+
+Differences: the interface is never changed, initializers that are inputs stay overridable, and `model_check` runs with
+ONNX Runtime's optimizations off on inputs that expose errors. Options that graphopt has no counterpart for raise a
+`UsageError` when they are given, and are never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+
+from graphopt.errors import UsageError
+from graphopt.ir import ExternalData
+from graphopt.manager import PassManager
+
+_SKIPPED = {
+    "constant_folding": ("fold_constants", "fold_shapes"),
+    "dead_node_elimination": ("eliminate_identity", "eliminate_deadend"),
+    "subexpression_elimination": ("eliminate_common_subexpression",),
+    "weight_tying": ("eliminate_duplicate_initializer",),
+}
+"""onnxslim's names of optimizations to skip, and the passes here that do them."""
+
+
+def slim(
+    model: str | onnx.ModelProto, output_model: str | None = None, *, model_check: bool = False,
+    input_shapes: Sequence[str] | None = None, no_shape_infer: bool = False,
+    skip_optimizations: Sequence[str] | None = None, save_as_external_data: bool = False,
+    model_check_inputs: Any = None, verbose: bool = False, **unsupported: Any,
+) -> onnx.ModelProto | None:  # fmt: skip
+    """Optimize a model.
+
+    Args:
+        model: a path or a `ModelProto`, which is not changed.
+        output_model: a file to write.
+        model_check: compare with the original; None is returned where they differ, and nothing is written.
+        input_shapes: shapes like `input:1,3,224,224`.
+        no_shape_infer: accepted; graphopt's inference cannot fail the run, so there is no need to skip it.
+        skip_optimizations: names of onnxslim's optimizations; `graph_fusion` leaves all fusions out.
+        save_as_external_data: put weights into a file beside the model.
+        model_check_inputs: inputs to compare on, by name.
+        verbose: accepted; graphopt tells its `logging` logger.
+        **unsupported: onnxslim's other options.
+
+    Returns:
+        The model; None where it was written to a file, or differs.
+
+    Raises:
+        UsageError: an option that graphopt has no counterpart for.
+    """
+    if unsupported:
+        raise UsageError(f"slim: {', '.join(sorted(unsupported))} is not supported")
+    skip = list(skip_optimizations or ())
+    unknown = [name for name in skip if name not in {*_SKIPPED, "graph_fusion"}]
+    if unknown:
+        raise UsageError(
+            f"slim: unknown optimization {unknown[0]!r}; expected some of {', '.join(_SKIPPED)}, graph_fusion"
+        )
+    manager = PassManager(
+        passes="repeat({elimination/*,folding/*})" if "graph_fusion" in skip else None,
+        skip=[name for each in skip for name in _SKIPPED.get(each, ())],
+        shapes=dict(map(_shape, input_shapes or ())),
+    )
+    result = manager.run(model)
+    if model_check or model_check_inputs is not None:
+        from graphopt.verify import compare
+
+        before = manager.as_optimized(model)
+        if not compare(before, result.model, inputs=model_check_inputs).ok:
+            return None
+    if output_model is None:
+        return result.model
+    result.save(output_model, ExternalData() if save_as_external_data else None)
+    return None
+
+
+def _shape(text: str) -> tuple[str, list[int]]:
+    name, _, sizes = text.rpartition(":")
+    try:
+        return name, [int(size) for size in sizes.split(",")]
+    except ValueError:
+        raise UsageError(f"slim: input shape {text!r}: expected something like input:1,3,224,224") from None

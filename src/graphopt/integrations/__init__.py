@@ -1,0 +1,1 @@
+"""graphopt inside of other tools: each module is for one, and needs it."""

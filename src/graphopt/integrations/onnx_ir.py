@@ -1,0 +1,34 @@
+"""graphopt as a pass of onnx-ir, for its pass manager and whoever builds on it.
+
+from graphopt.integrations.onnx_ir import OptimizePass
+
+model = onnx_ir.passes.Sequential(OptimizePass("basic"), OtherPass())(model).model
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import onnx_ir
+
+from graphopt.ir import foreign
+from graphopt.manager import PassManager, RunSettings
+from graphopt.rewrite import Level
+
+
+class OptimizePass(onnx_ir.passes.FunctionalPass):
+    """Optimize a model; the given one stays as it is, and shares its large weights with the result.
+
+    Args:
+        level: `basic`, `extended`, `layout` or `all`.
+        **settings: see `graphopt.PassManager`.
+    """
+
+    def __init__(self, level: str | Level = Level.BASIC, **settings: Unpack[RunSettings]) -> None:
+        super().__init__()
+        self._manager = PassManager(level, **settings)
+
+    def call(self, model: onnx_ir.Model) -> onnx_ir.passes.PassResult:
+        """Run graphopt's passes."""
+        result = self._manager.run(model)
+        return onnx_ir.passes.PassResult(foreign.write(result.view, model), result.changed)
