@@ -94,6 +94,17 @@ def dresses(models: Models = None, seconds: float = 3.0, *, fresh: Fresh = False
 
 
 @app.command()
+def conversion(tool: Tools = None, target: list[int] | None = None, every: int = 1) -> None:
+    """Every operator case of the standard to every opset, by each converter; writes its part of docs/convert.md.
+
+    `target` names some opsets, and `every` takes each so many of the conversions.
+    """
+    from benchmarks.conversion import TOOLS, run, write
+
+    write(run(tool or TOOLS, target or (), every))
+
+
+@app.command()
 def winograd(models: Models = None, threads: list[int] | None = None, budget: float = 15.0) -> None:
     """Run time, session start and size with and without Winograd convolutions; writes docs/winograd.md."""
     from benchmarks.winograd import run
@@ -102,11 +113,44 @@ def winograd(models: Models = None, threads: list[int] | None = None, budget: fl
 
 
 @app.command()
+def quantized(networks: Models = None, scheme: list[str] | None = None, budget: float = 3.0) -> None:
+    """Run time and deviation of quantized networks, beside the runtime's best level; `budget` seconds each."""
+    from benchmarks.quantized import NETWORKS, run
+    from benchmarks.schemes import SCHEMES
+
+    run(networks or NETWORKS, scheme or SCHEMES, budget)
+
+
+@app.command()
+def atlas(seconds: float = 0.15, *, fresh: Fresh = False) -> None:
+    """How far below the machine each operator runs, and what its other form gains; writes docs/atlas.md."""
+    from benchmarks.atlas import run
+
+    run(fresh=fresh, seconds=seconds)
+
+
+@app.command()
 def scaling(mix: list[str] | None = None, size: list[int] | None = None, tool: Tools = None, repeats: int = 1) -> None:
     """Time on synthetic graphs from 1,000 to 200,000 nodes."""
     from benchmarks.scaling import SIZES, run
 
     run(mix, tuple(size) if size else SIZES, tool, repeats)
+
+
+@app.command()
+def corpus(
+    folder: Path, count: list[int] | None = None, jobs: int = 2, *, pool: bool = False, engines: bool = False
+) -> None:  # fmt: skip
+    """Audits of many small models, written to a folder: rate and memory; then what the engine and the store cost."""
+    from benchmarks.corpus import overhead, scale, simulate
+
+    counts = count or [250, 500, 1000, 2000]
+    if not engines:
+        scale(folder, counts, jobs, pool=pool)
+        return
+    store = folder / f"store-{counts[-1]}"
+    overhead(store, 3_000, jobs)
+    simulate(store, folder, [10_000, 100_000])
 
 
 @app.command()
@@ -173,6 +217,14 @@ def onnxoptimizer_passes() -> None:
     from benchmarks.onnxoptimizer_passes import run
 
     print(run())
+
+
+@app.command()
+def firing(source: list[str] | None = None) -> None:
+    """Where each pass fires, how often, and the nodes that it takes away; writes docs/pass-use.md."""
+    from benchmarks.firing import run
+
+    print(run(source))
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """What a converted model is worth without the runtime's optimizer, against the export with all of it.
 
-`python -m benchmarks.extended ts/bert ts/resnet18:u8` measures exports, and quantized forms of them that ONNX Runtime's
-own quantizer makes: `u8` and `s8` with quantize and dequantize operators, `dynamic` with scales found at run time.
+`python -m benchmarks.extended ts/bert ts/resnet18:u8s8pc` measures exports, and quantized forms of them as
+`benchmarks.schemes` makes them.
 Both sessions run in turn in one process, one thread; times are the process's own, so that other programs count less.
 """
 
@@ -18,39 +18,12 @@ import numpy as np
 import onnx
 
 from benchmarks.export import model_path
+from benchmarks.schemes import quantized
 from benchmarks.skeleton import sample_inputs
 from graphopt import optimize
 from graphopt.audit.bench import Variant, largest_error, open_session
 
 _BURST = 0.01
-
-
-def quantized(source: Path, kind: str, target: Path, feed: dict[str, Any]) -> None:
-    """Write a quantized form of a model.
-
-    Args:
-        source: the model.
-        kind: `u8` or `s8`, the type of activations (weights are int8, by channel with `u8`), or `dynamic`.
-        target: where to write.
-        feed: what ranges are taken from.
-    """
-    from onnxruntime import quantization as q
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    class Reader(q.CalibrationDataReader):  # type: ignore[misc]
-        feeds = iter([feed])
-
-        def get_next(self) -> dict[str, Any] | None:
-            return next(self.feeds, None)
-
-    prepared = target.with_suffix(".prepared.onnx")
-    quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
-    if kind == "dynamic":
-        q.quantize_dynamic(str(prepared), str(target))
-        return
-    types = {"u8": q.QuantType.QUInt8, "s8": q.QuantType.QInt8}
-    settings = {"activation_type": types[kind], "weight_type": q.QuantType.QInt8, "per_channel": kind == "u8"}
-    q.quantize_static(str(prepared), str(target), Reader(), quant_format=q.QuantFormat.QDQ, **settings)
 
 
 def measure(path: Path, converted: Path, feed: dict[str, Any], budget: float) -> tuple[float, float, float, float]:
@@ -83,8 +56,9 @@ def main(names: list[str], budget: float = 5.0) -> None:
         with tempfile.TemporaryDirectory() as folder:
             feed = sample_inputs(model, onnx.load(path))
             if kind:
-                quantized(path, kind, Path(folder) / "quantized.onnx", feed)
+                model_of_kind = quantized(onnx.load(path), kind, feed)
                 path = Path(folder) / "quantized.onnx"
+                onnx.save(model_of_kind, path)
             converted = Path(folder) / "converted.onnx"
             onnx.save(optimize(onnx.load(path), level="all"), converted)
             raw, ours, ratio, error = measure(path, converted, feed, budget)

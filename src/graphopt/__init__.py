@@ -1,7 +1,8 @@
 """Graph optimization for ONNX models: correct, fast in the result, as fast to run, and explainable.
 
 `optimize` does the work in one call; `PassManager` gives the choice of passes, the log and the comparison with other
-optimizers. Everything else is imported when it is asked for, so that `import graphopt` stays quick.
+optimizers. `graphopt.api` has one function for each thing that it does. Everything is imported when it is asked for, so
+that `import graphopt` stays quick.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphopt import demo
+    from graphopt.api import bisect, explain, inspect, profile
     from graphopt.errors import EngineError, GraphoptError, ModelError, PassError, UsageError, VerificationError
+    from graphopt.fuzzing import fuzz
     from graphopt.ir import ExternalData, Model
     from graphopt.manager import PassManager, Result, optimize, optimize_file
+    from graphopt.opsets import ConversionError, convert
     from graphopt.pipeline import Pipeline
     from graphopt.rewrite import Level, Numerics, Options, Target
 
@@ -25,13 +29,15 @@ _PLACES = {
     "Pipeline": "graphopt.pipeline", "Level": "graphopt.rewrite", "Numerics": "graphopt.rewrite",
     "Options": "graphopt.rewrite", "Target": "graphopt.rewrite", "GraphoptError": "graphopt.errors",
     "ModelError": "graphopt.errors", "UsageError": "graphopt.errors", "PassError": "graphopt.errors",
-    "EngineError": "graphopt.errors", "VerificationError": "graphopt.errors",
+    "EngineError": "graphopt.errors", "VerificationError": "graphopt.errors", "convert": "graphopt.opsets",
+    "ConversionError": "graphopt.opsets", "fuzz": "graphopt.fuzzing", "explain": "graphopt.api",
+    "bisect": "graphopt.api", "profile": "graphopt.api", "inspect": "graphopt.api",
 }  # fmt: skip
 
 __all__ = [
-    "EngineError", "ExternalData", "GraphoptError", "Level", "Model", "ModelError", "Numerics", "Options", "PassError",
-    "PassManager", "Pipeline", "Result", "Target", "UsageError", "VerificationError", "demo", "optimize",
-    "optimize_file",
+    "ConversionError", "EngineError", "ExternalData", "GraphoptError", "Level", "Model", "ModelError", "Numerics",
+    "Options", "PassError", "PassManager", "Pipeline", "Result", "Target", "UsageError", "VerificationError", "bisect",
+    "convert", "demo", "explain", "fuzz", "inspect", "optimize", "optimize_file", "profile",
 ]  # fmt: skip
 
 

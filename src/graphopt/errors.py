@@ -21,6 +21,10 @@ class EngineError(GraphoptError):
     """An invariant of graphopt itself does not hold; its authors can fix it."""
 
 
+class PluginWarning(UserWarning):
+    """Passes of a third party are left out; the message says whose and why. Everything else works as without them."""
+
+
 class Decline(Exception):  # noqa: N818 -- an answer, not an error
     """A rule leaves a node as it is; raised where that turns out, caught by the driver, never seen by a user.
 

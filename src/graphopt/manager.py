@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from os import PathLike
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 import onnx
 
 from graphopt.errors import ModelError, UsageError, VerificationError
 from graphopt.ir import ExternalData, Model, Source, paused_gc
 from graphopt.ir.collector import make_room, weigh
+from graphopt.ir.foreign import as_ir_model, is_program
+from graphopt.ir.foreign import write as write_foreign
 from graphopt.ir.interface import fix_shapes
+from graphopt.ir.model import IrModel, Program
 from graphopt.pipeline import INLINE, Pipeline, Plan, execute, pipeline_of
 from graphopt.rewrite import Event, Failure, Level, Log, NearMiss, Numerics, Options, RuleStats, Target
+from graphopt.showing import Shown
 from graphopt.system.machine import METADATA_KEY
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
     from graphopt.audit import Audit
     from graphopt.verify import Report
+
+
+_LOGGER = logging.getLogger("graphopt")
+_LOGGER.addHandler(logging.NullHandler())  # who wants to hear it says where
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +55,12 @@ class Census:
     @classmethod
     def of(cls, model: Model) -> Census:
         """Count a model."""
-        ops = Counter(node.op for node in model.nodes())
+        ops = dict(Counter(node.op for node in model.nodes()))
         tensors = [v.tensor for graph in model.graphs() for v in graph.initializers if v.tensor is not None]
         return cls(sum(ops.values()), ops, len(tensors), sum(t.nbytes for t in tensors))
 
 
-class Result:
+class Result(Shown):
     """What a run gives.
 
     Attributes:
@@ -111,6 +122,26 @@ class Result:
         """How often each pass fired, for those that did."""
         return dict(Counter(event.rule for event in self.log.events).most_common())
 
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, without the model."""
+        return {
+            "schema": 1,
+            "pipeline": self.pipeline,
+            "seconds": self.seconds,
+            "before": asdict(self.before),
+            "after": asdict(self.after),
+            "passes": self.hits,
+            "zeroed": self.zeroed,
+            "events": [asdict(event) for event in self.events],
+            "failures": [{"pass": f.rule, "node": str(f.node), "error": str(f.error)} for f in self.failures],
+            "verification": self.verification.to_dict() if self.verification is not None else None,
+        }
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from graphopt.audit.running import render_run
+
+        yield from render_run(self, self.verification)
+
     def save(self, path: str | PathLike[str], external_data: ExternalData | None = None) -> None:
         """Write the optimized model; see `graphopt.ir.Model.save`."""
         self.view.save(path, external_data)
@@ -123,6 +154,26 @@ class Result:
         from graphopt.audit.notebook import run_html
 
         return run_html(self.before, self.after, self.hits, self.seconds)
+
+
+class RunSettings(TypedDict, total=False):
+    """What a run can be told by keyword; `PassManager` says what each means."""
+
+    passes: str | Iterable[str] | None
+    skip: Iterable[str]
+    numerics: str | Numerics
+    target: str | Target | None
+    verify: bool
+    strict: bool
+    explain: bool
+    profile: bool
+    check: bool
+    limit: int | None
+    options: Options | None
+    shapes: Mapping[str, Sequence[int]] | None
+    dims: Mapping[str, int] | None
+    inline_functions: bool
+    opset: int | None
 
 
 class PassManager:
@@ -145,6 +196,7 @@ class PassManager:
         shapes: fixed shapes for inputs, by name; outputs and symbols follow.
         dims: fixed sizes for symbolic dimensions, by name.
         inline_functions: replace calls of model-local functions by their bodies, before anything else.
+        opset: bring the model to this version of the standard's operators first; see `graphopt.convert`.
         options: further settings for passes; its `target` is replaced when `target` is given.
 
     Raises:
@@ -156,14 +208,14 @@ class PassManager:
         skip: Iterable[str] = (), numerics: str | Numerics = Numerics.ROUNDING, target: str | Target | None = None,
         verify: bool = False, strict: bool = False, explain: bool = False, profile: bool = False, check: bool = False,
         limit: int | None = None, options: Options | None = None, shapes: Mapping[str, Sequence[int]] | None = None,
-        dims: Mapping[str, int] | None = None, inline_functions: bool = False,
+        dims: Mapping[str, int] | None = None, inline_functions: bool = False, opset: int | None = None,
     ) -> None:  # fmt: skip
         _check_kinds(target=target, limit=limit, options=options, shapes=shapes, dims=dims, skip=skip)
-        self.level = _member(Level, level, "level")
-        self.numerics = _member(Numerics, numerics, "numerics")
+        self.level = Level.of(level)
+        self.numerics = Numerics.of(numerics)
         self.target = Target.parse(target) if isinstance(target, str) else target
         self.verify, self.strict, self.explain = verify, strict, explain
-        self.profile, self.check, self.limit = profile, check, limit
+        self.profile, self.check, self.limit, self.opset = profile, check, limit, opset
         self.shapes, self.dims = dict(shapes or {}), dict(dims or {})
         self.options = _with_target(options or Options(), self.target)
         pipeline = Pipeline.of_level(self.level) if passes is None else pipeline_of(passes)
@@ -186,7 +238,8 @@ class PassManager:
             The result: the model, the events, what each pass cost.
 
         Raises:
-            ModelError: the model cannot be read, or was written for another target.
+            ModelError: the model cannot be read, was written for another target, or cannot be brought to the opset
+                that was asked for.
             VerificationError: with `verify=True`, the result differs from the original.
         """
         start = perf_counter()
@@ -195,16 +248,37 @@ class PassManager:
             model = source if isinstance(source, Model) else self._load(source, inplace=inplace and not self.verify)
             self._check_target(model)
             before = Census.of(model)
+            if self.opset is not None:
+                from graphopt.opsets import convert_view
+
+                convert_view(model, self.opset)
             weigh(model, 2 * before.bytes + 3000 * before.nodes)  # weights that are made anew, and the view
             log = Log(listen=self.explain, profile=self.profile, limit=self.limit)
             execute(self.plan, model, log, strict=self.strict, check=self.check, options=self.options)
             result = Result(model, log, before, perf_counter() - start, str(self.plan.pipeline))
+        self._tell(result)
         if self.verify and not isinstance(source, Model):
             self._verify(source, result)
             if inplace and isinstance(source, onnx.ModelProto):
                 source.CopyFrom(result.model)
                 result.model = source
         return result
+
+    def _tell(self, result: Result) -> None:
+        """Log what somebody who relies on the run should know, and what it did."""
+        for failure in result.failures:
+            _LOGGER.warning("pass %s failed at %s and was undone: %s", failure.rule, failure.node, failure.error)
+        if self.plan.unsettled:
+            _LOGGER.warning("passes were still changing the model after as many rounds as are allowed")
+        if result.log.full:
+            _LOGGER.warning("stopped after %d rewrites, as was asked for: there may be more to do", len(result.events))
+        if not result.changed:
+            _LOGGER.info("nothing to do: the model is left as it was")
+        else:
+            before, after = result.before.nodes, result.after.nodes
+            _LOGGER.info("%d -> %d nodes, %d rewrites in %.2f s", before, after, len(result.events), result.seconds)
+        for name, hits in result.hits.items():
+            _LOGGER.debug("%s: %d", name, hits)
 
     def _load(self, source: Source, *, inplace: bool) -> Model:
         if not (self.shapes or self.dims):
@@ -301,28 +375,38 @@ def _with_target(options: Options, target: Target | None) -> Options:
     return options if target is None else replace(options, target=target)
 
 
-def _member(kind: Any, value: Any, what: str) -> Any:
-    if isinstance(value, kind):
-        return value
-    try:
-        return kind[str(value).upper()]
-    except KeyError:
-        raise UsageError(f"unknown {what} {value!r}; expected one of {', '.join(map(str, kind))}") from None
+Whole = TypeVar("Whole", bound=IrModel | Program)
+"""What comes back as what it was given: an `onnx_ir.Model`, or an `ONNXProgram` of torch."""
+
+
+@overload
+def optimize(
+    source: Whole, level: str | Level = ..., *, inplace: bool = ..., **settings: Unpack[RunSettings]
+) -> Whole: ...
+
+
+@overload
+def optimize(
+    source: str | PathLike[str] | bytes | onnx.ModelProto, level: str | Level = ..., *, inplace: bool = ...,
+    **settings: Unpack[RunSettings],
+) -> onnx.ModelProto: ...  # fmt: skip
 
 
 def optimize(
-    source: Source, level: str | Level = Level.BASIC, *, inplace: bool = False, **settings: Any
-) -> onnx.ModelProto:
+    source: Source, level: str | Level = Level.BASIC, *, inplace: bool = False, **settings: Unpack[RunSettings]
+) -> Any:
     """Optimize a model.
 
     Args:
-        source: a path, serialized bytes, or a `ModelProto`, which is not changed unless `inplace`.
+        source: a path, serialized bytes, a `ModelProto`, an `onnx_ir.Model`, or the `ONNXProgram` that
+            `torch.onnx.export` returns. It is not changed unless `inplace`.
         level: `basic`, `extended`, `layout` or `all`.
-        inplace: change the given `ModelProto` instead of making a new one.
+        inplace: change the given `ModelProto` or `ONNXProgram` instead of making a new one.
         **settings: see `PassManager`.
 
     Returns:
-        The optimized model.
+        The optimized model: an `onnx_ir.Model` for one, a program for a program, otherwise a `ModelProto`. Large
+        weights of the former two are shared with what was given.
 
     Examples:
         >>> from graphopt import demo, optimize
@@ -330,12 +414,19 @@ def optimize(
         >>> len(optimize(model).graph.node) <= len(model.graph.node)
         True
     """
-    return PassManager(level, **settings).run(source, inplace=inplace).model
+    foreign = as_ir_model(source)
+    result = PassManager(level, **settings).run(source, inplace=inplace)
+    if foreign is None:
+        return result.model
+    if inplace and is_program(source):
+        source.model = write_foreign(result.view, foreign)
+        return source
+    return write_foreign(result.view, source)
 
 
 def optimize_file(
     source: Source, destination: str | PathLike[str], level: str | Level = Level.BASIC,
-    *, external_data: ExternalData | None = None, **settings: Any,
+    *, external_data: ExternalData | None = None, **settings: Unpack[RunSettings],
 ) -> Result:  # fmt: skip
     """Optimize from file to file: weights that no pass touches flow from one to the other unread.
 

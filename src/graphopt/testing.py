@@ -10,30 +10,41 @@ A case is a file `tests/golden/<pass>/<kind>_<what>.onnxtxt`:
     <ir_version: 9, opset_import: ["" : 18]>
     g (float[2] x) => (float[2] y) { y = Relu (x) }
 
-A case in which the pass must decline has `# KEEPS: reason` in place of `# FIRES`, and no second part. Other head lines:
-`# TARGET: avx512` sets the target, `# NOT RUN: reason` leaves out the numeric comparison where no runtime has the
-operators. Use `Case.read`, then `run_case`; `bless` writes what the pass does now into the file.
+A case in which the pass must decline has `# KEEPS: reason` in place of `# FIRES`, and no second part. Where the pass
+does not say why, as such a node is not its business, the reason is `no match: ` and, in its author's words, the
+condition that the case violates. Other head lines: `# TARGET: avx512` sets the target, `# FROM: exporter, model` says
+who writes such models, `# NOT RUN: reason` leaves out the numeric comparison where no runtime has the operators. Use
+`Case.read`, then `run_case`; `bless` writes what the pass does now into the file.
+
+This is the harness of graphopt's own passes, and public: `docs/extending.md` tests a pass of another package with it.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 
-from graphopt.errors import GraphoptError, ModelError
+from graphopt.errors import GraphoptError, ModelError, UsageError
 from graphopt.ir import Model
 from graphopt.manager import PassManager, Result
 from graphopt.rewrite import Rule
 from graphopt.system.files import write_text
 
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+    from graphopt.fuzzing.building import Sample
+
 _DIVIDER = "# ---- after"
 _EMPTY = re.compile(r'\[""\] |\n\s*(producer_name|producer_version|doc_string|domain): "",?')
 """What the printer writes of names and strings that are empty."""
-_HEAD = re.compile(r"#\s*(RUN|FIRES|KEEPS|TARGET|NOT RUN|DOC):?\s*(.*)")
+_HEAD = re.compile(r"#\s*(RUN|FIRES|KEEPS|TARGET|FROM|NOT RUN|DOC):?\s*(.*)")
 
 
 class GoldenError(GraphoptError, AssertionError):
@@ -103,9 +114,19 @@ class Case:
         write_text(self.path, text)
 
 
-def cases(folder: Path) -> Iterator[Path]:
+def cases(folder: Path) -> list[Path]:
     """The golden files below a folder."""
-    return iter(sorted(folder.rglob("*.onnxtxt")))
+    return sorted(folder.rglob("*.onnxtxt"))
+
+
+def cases_of(rule: type[Rule]) -> Iterator[Case]:
+    """The golden cases of a pass: beside its package as a wheel has them, or in the source tree."""
+    package = importlib.import_module(rule.__module__.partition(".")[0])
+    for root in map(Path, getattr(package, "__path__", ())):
+        for folder in (root / "golden", root.parent.parent / "tests" / "golden"):
+            if (folder / rule.name).is_dir():
+                yield from map(Case.read, cases(folder / rule.name))
+                return
 
 
 def run_case(case: Case, *, bless: bool = False) -> None:
@@ -130,9 +151,9 @@ def run_case(case: Case, *, bless: bool = False) -> None:
     onnx.checker.check_model(result.model, full_check=True)
     _check_numbers(case, before, result, manager)
     if bless:
-        _bless(case, result, found)
+        _bless(case, result, found, _reasons(result, manager))
     else:
-        _compare(case, result, found)
+        _compare(case, result, found, _reasons(result, manager))
 
 
 def _manager(case: Case) -> PassManager:
@@ -156,35 +177,47 @@ def _check_numbers(case: Case, before: onnx.ModelProto, result: Result, manager:
     assert_equivalent(before, result.model, numerics=str(max(rule.numerics for rule in rules)))
 
 
-def _reasons(result: Result) -> list[str]:
-    return sorted({miss.reason for miss in result.near_misses})
+def _reasons(result: Result, manager: PassManager) -> str:
+    """Why nothing happened, as far as the passes say: in near misses, or in the opsets that they are for."""
+    found = {miss.reason for miss in result.near_misses}
+    opset = next((entry.version for entry in result.model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    rules = [manager.plan.rule(name) for name in manager.plan.names()]
+    if not found and not any(rule.knows_opset(opset) for rule in rules):
+        found = {f"opset {opset} is not among {rule.opsets}" for rule in rules}
+    return "; ".join(sorted(found)) or _NO_MATCH
 
 
-def _bless(case: Case, result: Result, found: str) -> None:
+_NO_MATCH = "no match"
+
+
+def _agrees(stated: str, reasons: str) -> bool:
+    """Whether a case states the reasons that were found; where there are none, it has words of its own."""
+    return stated == reasons or (reasons == _NO_MATCH and stated.startswith(f"{_NO_MATCH}: "))
+
+
+def _bless(case: Case, result: Result, found: str, reasons: str) -> None:
     case.head.pop("FIRES", None)
-    case.head.pop("KEEPS", None)
+    stated = case.head.pop("KEEPS", "")
     if result.changed:
         case.head["FIRES"] = str(len(result.events))
         case.after = found
     else:
-        case.head["KEEPS"] = "; ".join(_reasons(result)) or "no match"
+        case.head["KEEPS"] = stated if _agrees(stated, reasons) else reasons
         case.after = None
     case.write()
 
 
-def _compare(case: Case, result: Result, found: str) -> None:
+def _compare(case: Case, result: Result, found: str, reasons: str) -> None:
     if "KEEPS" in case.head:
         if result.changed:
             raise GoldenError(f"{case.path}: expected no change, but\n  " + "\n  ".join(map(str, result.events)))
-        reasons = "; ".join(_reasons(result)) or "no match"
-        if reasons != case.head["KEEPS"]:
+        if not _agrees(case.head["KEEPS"], reasons):
             raise GoldenError(f"{case.path}: expected the reason\n  {case.head['KEEPS']}\nfound\n  {reasons}")
         return
     if str(len(result.events)) != case.head.get("FIRES"):
-        reasons = "; ".join(_reasons(result))
+        missed = "" if reasons == _NO_MATCH else f" (near misses: {reasons})"
         raise GoldenError(
-            f"{case.path}: expected {case.head.get('FIRES')} rewrites, found {len(result.events)}"
-            + (f" (near misses: {reasons})" if reasons else "")
+            f"{case.path}: expected {case.head.get('FIRES')} rewrites, found {len(result.events)}{missed}"
         )
     expected = canonical_text(_parse(case.after or "", case.path))
     if found != expected:
@@ -226,10 +259,11 @@ def _rename(graph: onnx.GraphProto, outer: dict[str, str], numbers: Iterator[int
     del graph.value_info[:]
     fixed = {v.name for v in (*graph.input, *graph.output)}
     names = {**outer, **{name: name for name in fixed}}
+    taken = fixed | set(outer.values())
 
     def new(name: str) -> str:
         if name and (name not in names or (name not in fixed and name in outer and names[name] == outer[name])):
-            names[name] = f"v{next(numbers)}"
+            names[name] = next(short for number in numbers if (short := f"v{number}") not in taken)
         return names.get(name, name)
 
     for tensor in sorted(graph.initializer, key=lambda t: _first_use(graph, t.name)):
@@ -264,3 +298,39 @@ def _first_use(graph: onnx.GraphProto, name: str) -> tuple[int, int, str]:
 def load_case_model(path: Path) -> Model:
     """The model before, of a golden file, as a view."""
     return Model.load(Case.read(path).model())
+
+
+def draw_sample(seed: object, ops: Sequence[str] = (), steps: int = 10) -> Sample | None:
+    """A random model that runs, with inputs for it; see `graphopt fuzz`.
+
+    Args:
+        seed: equal seeds give equal models.
+        ops: operators of the standard to draw from; all when empty.
+        steps: the most nodes that are drawn.
+
+    Returns:
+        The sample; None where nothing came of this seed.
+    """
+    from graphopt.fuzzing.models import Wishes, sample
+
+    return sample(seed, Wishes(tuple(ops), steps=steps))
+
+
+def models(ops: Sequence[str] = (), steps: int = 10) -> SearchStrategy[Sample]:
+    """A hypothesis strategy that draws samples: models that run, with inputs.
+
+    Hypothesis varies their seed alone; `graphopt.fuzzing.shrinking.shrink` reduces a model that fails.
+
+    Args:
+        ops: operators of the standard to draw from; all when empty.
+        steps: the most nodes that are drawn.
+
+    Raises:
+        UsageError: hypothesis is not installed.
+    """
+    try:
+        from hypothesis import strategies
+    except ImportError:
+        raise UsageError("hypothesis is not installed (pip install hypothesis)") from None
+    drawn = strategies.integers(0, 1 << 32).map(lambda seed: draw_sample(seed, ops, steps))
+    return drawn.filter(lambda found: found is not None)  # type: ignore[return-value]  # None is filtered out

@@ -271,3 +271,37 @@ def heed_signals() -> None:
     """Heed what ends a process, also where whoever runs the tests ignores it, as `nohup` and `&` in scripts do."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+
+
+class Wrong(Peer):
+    """A peer that is wrong in one of its passes: it folds a zero Pad into MaxPool, which pads with minus infinity."""
+
+    name = "wrong"
+    distribution = "onnx"
+
+    def load(self) -> None:
+        import onnx  # noqa: F401
+
+    def list_passes(self) -> list[str]:
+        return ["drop_identity", "fold_pad", "nothing"]
+
+    def optimize(self, src: str, dst: str) -> None:
+        self.run_one(src, dst, "fold_pad")
+
+    def run_one(self, src: str, dst: str, pass_name: str) -> None:
+        import onnx
+
+        model = onnx.load(src)
+        for node in list(model.graph.node):
+            readers = [other for other in model.graph.node if node.output[0] in other.input]
+            if pass_name == "drop_identity" and node.op_type == "Identity":
+                self.bypass(model, node, readers)
+            if pass_name == "fold_pad" and node.op_type == "Pad" and [r.op_type for r in readers] == ["MaxPool"]:
+                readers[0].attribute.append(onnx.helper.make_attribute("pads", [1, 1, 1, 1]))
+                self.bypass(model, node, readers)
+        onnx.save(model, dst)
+
+    def bypass(self, model, node, readers) -> None:
+        for reader in readers:
+            reader.input[:] = [node.input[0] if name == node.output[0] else name for name in reader.input]
+        model.graph.node.remove(node)

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from graphopt.analysis import infer_types
-from graphopt.analysis.evaluate import Policy, Region, evaluate, plan
+from graphopt.analysis.evaluate import ConstantRegion, Policy, evaluate, plan
 from graphopt.ir import Model, paused_gc
 
 
@@ -20,14 +20,16 @@ def load(body: str, inputs: str = "float[2] x", opset: int = 18) -> Model:
     return Model.load(parser.parse_model(f"<ir_version: 9, opset_import: {imports}> g ({inputs}) => (y) {{ {body} }}"))
 
 
-def folded(model: Model, policy: Policy | None = None, *, types: bool = True) -> tuple[Region, dict[str, np.ndarray]]:
+def folded(
+    model: Model, policy: Policy | None = None, *, types: bool = True
+) -> tuple[ConstantRegion, dict[str, np.ndarray]]:
     if types:
         infer_types(model)
     region = plan(model.graph, policy or Policy())
     return region, {value.name: tensor.array() for value, tensor in evaluate(region).items()}
 
 
-def reasons(region: Region) -> dict[str, str]:
+def reasons(region: ConstantRegion) -> dict[str, str]:
     return {node.op: reason for node, reason in region.declined.items()}
 
 

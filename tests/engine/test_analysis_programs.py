@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.analysis import Expr, ShapeAnalysis, infer_types
-from graphopt.analysis.shapes.fractions import Part
+from graphopt.analysis.shapes.fractions import FloatElement
 from graphopt.ir import Model
 
 SYMBOLS = ("N", "S", "H")
@@ -375,7 +375,7 @@ class Sizes:
             if any(None in product for _, product in parts):
                 return None
             return size.const + sum(factor * math.prod(product) for factor, product in parts)
-        return None if isinstance(size, Part) else int(size)
+        return None if isinstance(size, FloatElement) else int(size)
 
     def atom(self, atom) -> int | None:
         if atom.name in self.names:
@@ -447,7 +447,7 @@ def check_run(model: Model, analysis: ShapeAnalysis, names: dict[str, int], resu
         if data is not None:
             assert data.shape == found.shape
             for element, number in zip(data.reshape(-1).tolist(), found.reshape(-1).tolist(), strict=True):
-                if isinstance(element, (Part, float)):
+                if isinstance(element, (FloatElement, float)):
                     continue
                 state.check(element, number, f"contents of {name}")
 

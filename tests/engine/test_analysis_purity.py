@@ -113,3 +113,15 @@ def test_quantized_constants_fold_on_request() -> None:
     node = first("y = DequantizeLinear(x, s)", "int8[2] x, float s")
     assert may_fold(node, qdq=True)
     assert not may_fold(node)
+
+
+@pytest.mark.parametrize("zero", ["uint8", "int8", "uint16", "int16"])
+def test_quantizing_a_constant_to_integers_folds(zero: str) -> None:
+    assert may_fold(first("y = QuantizeLinear(x, s, z)", f"float[2] x, float s, {zero} z", opset=21))
+    assert may_fold(first("y = QuantizeLinear(x, s)", "float[2] x, float s", opset=21))
+
+
+@pytest.mark.parametrize("zero", ["int4", "uint4", "float8e4m3fn"])
+def test_quantizing_a_constant_to_other_types_is_kept(zero: str) -> None:
+    reason = why_not_fold(first("y = QuantizeLinear(x, s, z)", f"float[2] x, float s, {zero} z", opset=21))
+    assert reason == "quantize and dequantize operators are kept"

@@ -12,7 +12,8 @@ from onnx import helper, numpy_helper, parser, shape_inference
 
 from graphopt.analysis import ShapeAnalysis, infer_types
 from graphopt.analysis.nodes import infer_node
-from graphopt.analysis.skeleton import Skeleton, contents_may_explode
+from graphopt.analysis.propagation import contents_may_explode
+from graphopt.analysis.skeleton import Skeleton
 from graphopt.ir import Model, TensorType, paused_gc
 
 IMPORTS = '["" : 18, "com.microsoft" : 1, "my" : 1]'

@@ -14,6 +14,7 @@ from graphopt.audit.machine import Machine
 from graphopt.audit.profile import alone, profile
 from graphopt.audit.profile.alone import flops
 from graphopt.audit.profile.findings import findings
+from graphopt.audit.profile.forms import other_form
 from graphopt.audit.profile.peak import Peak
 from graphopt.audit.profile.provenance import Provenance, blocks
 from graphopt.audit.profile.record import Lone, Profile
@@ -160,3 +161,22 @@ def test_the_cache_is_blamed_only_for_what_it_costs(inside: float, warm: float, 
     lone = Lone("all", "conv", "Conv", "", inside, warm, cold)
     told = findings(Profile("m", {}, Machine.here(), 1, lone=[lone]))
     assert (word in told[0]) if word else told == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("(float[1,20,64,64] x) => (float[1,20,64,64] y) { y = Softmax <axis = 1> (x) }", "convert_softmax_to_rows"),
+        ("(float[64,64] x) => (float[64,64] y) { y = Softmax (x) }", "the values of x lie one after the other"),
+        ("(float[64,64] x) => (float[64,64] y) { y = Relu (x) }", ""),
+    ],
+)
+def test_other_forms_of_an_operator_are_named(text: str, expected: str) -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]> g {text}')
+    found = other_form(model)
+    assert found.startswith(expected) if expected else not found
+
+
+def test_below_is_what_the_better_used_limit_leaves() -> None:
+    assert Lone("all", "conv", "Conv", "", 1.0, compute=0.25, memory=0.1).below == 4
+    assert Lone("all", "conv", "Conv", "", 1.0).below is None

@@ -277,7 +277,7 @@ def test_names_of_outputs_and_operands_are_bound_when_a_rewrite_sees_them():
     model = graph("a, b = Split <axis = 1, num_outputs = 2> (x) y = Concat <axis = 1> (a, b, x)")
 
     def pattern(op, x):
-        one, two = op.Split(x, _outputs=("one", "two"), _other_attrs=True)
+        one, two = op.Split.outputs(("one", "two"), x, _other_attrs=True)
         return op.Concat(one, two, Rest("others"), axis=Attr("axis"))
 
     def accept(match):
@@ -307,3 +307,25 @@ def test_a_number_is_bound():
         graph("a = Add (c, x) y = Relu (a)", held="float[1] c = {0.25}"),
     )
     assert match.shift == 0.25
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = Split <axis = 1, num_outputs = 1> (x) y = Relu (a)",
+        "a = Clip (x) y = Relu (a)",
+        's = Constant <value = float {0}> () a = Clip (x, "", s) y = Relu (a)',
+    ],
+)
+def test_dots_stand_for_whatever_else_is_read_and_stated(body):
+    def pattern(op, x):
+        return op.Relu(op.AnyOf("Clip", "Split")(x, ..., _bind="first"))
+
+    match = found(pattern, graph(body))
+    assert match.first.inputs[0] is match.x
+
+
+def test_dots_keep_the_order_of_operands():
+    model = graph("a = Neg (x) y = Add (x, a)")
+    assert reason(lambda op, x: op.Add(op.Neg(x), ...), model) == ""
+    assert str(compile_pattern(lambda op, x: op.Add(op.Neg(x), ...))) == "Add (Neg (x), ...)"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, defs, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from graphopt.errors import Decline
-from graphopt.ir import Model, Node, Value
-from graphopt.ir.forms import MOVED, placed
+from graphopt.ir import Model
 from graphopt.operators import (
     Bounds,
-    Concat,
     Cut,
     Gather,
     Pad,
@@ -24,73 +20,19 @@ from graphopt.operators import (
     Reduction,
     Reshape,
     Resize,
-    Selection,
     Shape,
     Slice,
+    Softmax,
     Split,
     Squeeze,
     Transpose,
     Unsqueeze,
+    Window,
 )
-from graphopt.operators.axes import of_ones
 from graphopt.operators.pool import POOLS
 from graphopt.operators.reduce import POSITIONS, REDUCTIONS
-from graphopt.rewrite import Driver, Log, OpRule, Outcome, Rewriter
-
-OPSETS = (7, 9, 10, 11, 12, 13, 17, 18, 21, min(defs.onnx_opset_version(), 24))
-X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
-
-
-def model(op: str, opset: int, outputs: int = 1, sizes: tuple[int, ...] = X.shape, **settings: Any) -> onnx.ModelProto:
-    """One operator of `x`, with settings wherever the opset has them."""
-    operands, attrs = placed(op, opset, ["x"], settings, np.dtype(np.float32)) if op in MOVED else (["x"], settings)
-    names, constants = [], []
-    for index, operand in enumerate(operands):
-        if isinstance(operand, np.ndarray):
-            constants.append(numpy_helper.from_array(operand, f"c{index}"))
-            names.append(f"c{index}")
-        else:
-            names.append(operand or "")
-    attrs = {key: value for key, value in attrs.items() if value is not None}
-    results = [f"y{number}" for number in range(outputs)]
-    node = helper.make_node(op, names, results, **attrs)
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)
-    ys = [helper.make_empty_tensor_value_info(name) for name in results]
-    graph = helper.make_graph([node], "g", [x], ys, constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    return onnx.shape_inference.infer_shapes(made, strict_mode=True)
-
-
-def run(proto: onnx.ModelProto, x: np.ndarray = X) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, {"x": x})
-
-
-def rewritten(proto: onnx.ModelProto, write: Callable[[Node, Rewriter], Any]) -> onnx.ModelProto:
-    """The model with its node read and written anew."""
-    kind = proto.graph.node[0].op_type
-
-    class Again(OpRule):
-        """Write a node anew."""
-
-        name = "again"
-        ops = (kind,)
-
-        def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-            if node.proto is None:
-                return None
-            result = write(node, rw)
-            return rw.replace(node, [result] if isinstance(result, Value) else list(result))
-
-    loaded = Model.load(proto)
-    driver = Driver(loaded, Log(listen=True), check=True, strict=True)
-    driver.infer()
-    assert driver.run_rules([Again()]) == 1, [str(miss) for miss in driver.log.near_misses.values()]
-    return loaded.flush()
-
+from graphopt.operators.softmax import SOFTMAXES
+from tests.engine.operators_models import OPSETS, X, model, node_of, rewritten, run, with_operands
 
 CASES: list[tuple[str, Any, dict[str, Any]]] = [
     ("Slice", Slice, {"starts": [1, -3], "ends": [3, 9], "axes": [-1, 2]}),
@@ -313,10 +255,6 @@ READ: list[tuple[str, tuple[int, ...], dict[str, Any], list[Any]]] = [
 ]  # fmt: skip
 
 
-def node_of(proto: onnx.ModelProto) -> Node:
-    return next(iter(Model.load(proto).graph))
-
-
 @pytest.mark.parametrize(("op", "opsets", "attrs", "operands"), READ)
 def test_all_forms_of_resize_are_read_alike(
     op: str, opsets: tuple[int, ...], attrs: dict[str, Any], operands: list[np.ndarray]
@@ -326,16 +264,6 @@ def test_all_forms_of_resize_are_read_alike(
         found = Resize.of(node_of(proto))
         assert (found.scales, found.mode, found.coordinates) == ((1, 1, 2, 3), "linear", "asymmetric")
         assert run(proto)[0].shape == (2, 3, 8, 15)
-
-
-def with_operands(op: str, opset: int, attrs: dict[str, Any], operands: list[np.ndarray]) -> onnx.ModelProto:
-    """One operator of `x` and constants."""
-    names = [f"c{index}" for index in range(len(operands))]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)
-    constants = [numpy_helper.from_array(array, name) for array, name in zip(operands, names, strict=True)]
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph([helper.make_node(op, ["x", *names], ["y"], **attrs)], "g", [x], [y], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def test_resizes_that_are_no_factors_are_declined() -> None:
@@ -358,6 +286,35 @@ def test_pools_are_read_with_what_is_left_out(op: str, opset: int) -> None:
     assert (padded.strides, padded.before, padded.after) == ((2, 1), (1, 0), (2, 1))
     same = Pool.of(node_of(model(op, opset, kernel_shape=[3, 2], auto_pad="SAME_LOWER")))
     assert (same.before, same.after, same.same) == ((0, 0), (0, 0), "SAME_LOWER")
+
+
+@pytest.mark.parametrize("same", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("kernel", [[3, 3], [2, 3], [4, 1]])
+def test_padding_is_worked_out_as_the_runtime_does(same: str, kernel: list[int]) -> None:
+    proto = model("MaxPool", 13, kernel_shape=kernel, auto_pad=same)
+    before, after = Window.of(node_of(proto), kernel).padding()
+    stated = model("MaxPool", 13, kernel_shape=kernel, pads=[*before, *after])
+    np.testing.assert_array_equal(run(proto)[0], run(stated)[0])
+    assert run(proto)[0].shape == X.shape
+    strided = model("MaxPool", 13, kernel_shape=kernel, auto_pad=same, strides=[2, 1])
+    with pytest.raises(Decline, match="the strides"):
+        Window.of(node_of(strided), kernel).padding()
+    with pytest.raises(Decline, match="do not fit its kernel"):
+        Window.of(node_of(strided), kernel[:1])
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("op", sorted(SOFTMAXES))
+@pytest.mark.parametrize("axis", [None, 0, 1, -1, -2])
+def test_softmax_and_its_like_are_read_with_all_axes_that_they_take(op: str, opset: int, axis: int | None) -> None:
+    proto = model(op, opset) if axis is None else model(op, opset, axis=axis)
+    axes = Softmax.of(node_of(proto)).axes
+    (result,) = run(proto)
+    total = np.exp(result) if op == "LogSoftmax" else result
+    np.testing.assert_allclose(total.sum(axis=axes), 1, rtol=1e-5)
+    assert len(axes) == 1 or opset < 13
+    with pytest.raises(Decline):
+        Softmax.of(node_of(model("Transpose", 13)))
 
 
 def test_pools_that_give_more_than_maxima_are_declined() -> None:
@@ -386,120 +343,3 @@ def test_what_cannot_be_read_is_declined() -> None:
         with pytest.raises(Decline) as declined:
             view.of(node)
         assert str(declined.value) == reason
-
-
-SELECTIONS = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,7,3] x) => (float[A,B,C] run)
-    <int64[1] i = {1}, int64[1] low = {5}, int64[1] high = {-100}, int64[1] step = {-2}, int64[1] two = {2}, int64[1]
-    six = {6}, int64[3] some = {-1, 0, 3}, int64[3] next = {2, 3, 4}, int64[2] parts = {3, 4}, int64 one = {1}> {
-        back = Slice (x, low, high, i, step)  run = Slice (x, two, six, i)  list = Gather <axis = -2> (x, some)
-        near = Gather <axis = 1> (x, next)  first, rest = Split <axis = 1> (x, parts)  none = Slice (x, six, two, i)
-        both = Slice (x, parts, parts)  other = Gather <axis = 2> (x, i)  number = Gather <axis = 1> (x, one) }"""
-
-
-def test_selections_are_composed_as_their_operators_are() -> None:
-    graph = Model.load(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(SELECTIONS))).graph
-    made = {value.name: value for node in graph for value in node.outputs if value is not None}
-    array = np.arange(7)
-    expected = {
-        "back": array[5::-2], "run": array[2:6], "list": array[[-1, 0, 3]], "near": array[2:5], "first": array[:3],
-        "rest": array[3:], "none": array[:0],
-    }  # fmt: skip
-    for name, positions in expected.items():
-        first = Selection.of(made[name])
-        np.testing.assert_array_equal(first.positions, positions)
-        for second in (
-            range(0),
-            range(len(positions)),
-            range(len(positions))[::-1],
-            np.array([0, 0])[: len(positions)],
-        ):
-            taken = first.then(Selection(made[name], 1, second))
-            np.testing.assert_array_equal(taken.positions, positions[np.asarray(second, np.int64)])
-    assert Selection.of(made["near"]).run() == range(2, 5)
-    assert Selection.all_of(graph.inputs[0], 1).takes_all
-    assert not Selection.of(made["run"]).takes_all
-    for name in ("back", "list", "none"):
-        with pytest.raises(Decline, match="not neighbours|nothing is taken"):
-            Selection.of(made[name]).run()
-    for name in ("both", "number"):
-        with pytest.raises(Decline, match="^$"):
-            Selection.of(made[name])
-    with pytest.raises(Decline, match="^$"):
-        Selection.of(made["run"]).then(Selection.of(made["other"]))
-
-
-@pytest.mark.parametrize("positions", [range(4), range(1, 3), range(0), range(3, -1, -2), np.array([2, 0, 0])])
-def test_selections_are_written(positions: range | np.ndarray) -> None:
-    for opset in OPSETS:
-        if opset < 10 and isinstance(positions, range) and positions.step < 0:
-            continue
-        node = helper.make_node("Gather", ["x", "c"], ["y"], axis=2)
-        constant = numpy_helper.from_array(np.asarray(positions, np.int64), "c")
-        x, y = helper.make_tensor_value_info("x", 1, X.shape), helper.make_empty_tensor_value_info("y")
-        graph = helper.make_graph([node], "g", [x], [y], [constant])
-        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-        proto = onnx.shape_inference.infer_shapes(proto)
-        again = rewritten(proto, lambda node, rw: rw.op("Identity", Selection(node.operand(0), 2, positions).write(rw)))
-        kinds = ["Gather"] if isinstance(positions, np.ndarray) else ["Slice"] if len(positions) < 4 else []
-        assert [node.op_type for node in again.graph.node] == [*kinds, "Identity"]
-        np.testing.assert_array_equal(run(proto)[0], run(again)[0])
-
-
-def test_positions_of_a_concat_lie_in_one_part_or_are_declined() -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] a, float[2,4] b, float[2,n] c) => (float[2,m] y) {
-        y = Concat <axis = -1> (a, b, c, a) }"""
-    graph = Model.load(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text))).graph
-    concat = Concat.of(next(iter(graph)))
-    a, b, *_ = concat.parts
-    assert (concat.axis, concat.sizes) == (1, (3, 4))
-    assert [concat.holder(at) for at in (range(3), range(3, 7), [6, 4], [2])] == [(a, 0), (b, 3), (b, 3), (a, 0)]
-    for outside in (range(2, 4), [7], range(7, 9), [-1]):
-        with pytest.raises(Decline, match="not known to lie in one"):
-            concat.holder(outside)
-
-
-@pytest.mark.parametrize("dim", [0, 1, 4, None])
-def test_cuts_that_take_all(dim: int | None) -> None:
-    far = (1 << 31) - 1
-    for cut in [Cut(s, e, step) for s in (0, -far - 1, 1, -4) for e in (far, 4, -1) for step in (1, -1, 2)]:
-        sizes = range(6) if dim is None else [dim]
-        takes = all(cut.positions(size) == range(size) for size in sizes)
-        assert cut.takes_all(dim) == takes, cut
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "axes"),
-    [
-        ((2, 3), (1, 2, 1, 3), (0, 2)), ((1, 2, 1, 3), (2, 3), (0, 2)), (("n", "m"), ("n", "m", 1), (2,)),
-        ((1, 1, 4), (1, 4), (1,)), ((), (1,), (0,)), ((2, 3), (2, 3), None), ((1, 2), (2, 1), None),
-        ((2, 3), (3, 2, 1), None), (("n", 1, "m"), ("m",), None), ((1, 2), (1, 2, 3), None),
-    ],
-)  # fmt: skip
-def test_ones_that_make_the_difference(before: Any, after: Any, axes: tuple[int, ...] | None) -> None:
-    value = Model.load(model("Transpose", 13)).graph.inputs[0]
-    if axes is None:
-        with pytest.raises(Decline, match="by axes of size 1 alone"):
-            of_ones(value, before, after)
-    else:
-        found = of_ones(value, before, after)
-        assert (type(found), found.axes) == (Unsqueeze if len(after) > len(before) else Squeeze, axes)
-
-
-@pytest.mark.parametrize(
-    ("shape", "target"),
-    [
-        (("n", 12), (0, 12)), ((3, "n", 4), (3, -1, 4)), (("n", "m"), None), ((None, 12), (-1, 12)),
-        (("n", None), None), ((12, None, None), None), ((0, "n"), None), (("n", 3, 4, 1), (0, 3, 4, 1)),
-    ],
-)  # fmt: skip
-def test_reshapes_to_shapes_with_names(shape: Any, target: tuple[int, ...] | None) -> None:
-    x = helper.make_tensor_value_info("x", 1, ["n", 3, 4])
-    node = helper.make_node("Identity", ["x"], ["y"])
-    y = helper.make_empty_tensor_value_info("y")
-    proto = helper.make_model(helper.make_graph([node], "g", [x], [y]), ir_version=8)
-    value = Model.load(proto).graph.inputs[0]
-    if target is None:
-        with pytest.raises(Decline, match="no constant shape"):
-            Reshape.to(value, shape)
-    else:
-        assert Reshape.to(value, shape).target == target

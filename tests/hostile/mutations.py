@@ -321,7 +321,7 @@ def _wrapped(nodes: list[onnx.NodeProto], **more: Any) -> onnx.ModelProto:
 
 
 def _field(number: int, body: bytes) -> bytes:
-    from graphopt.ir.wire import delimited
+    from graphopt.ir.messages import delimited
 
     return delimited(number, len(body)) + body
 

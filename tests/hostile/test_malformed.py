@@ -11,6 +11,7 @@ from graphopt.errors import ModelError
 from graphopt.ir import Model
 from graphopt.manager import PassManager
 from graphopt.verify import compare
+from graphopt.verify.source import without_weights
 from tests.hostile.mutations import nested_functions, nested_graphs, nested_types
 
 MARK = b"WHERE-A-NAME-IS"
@@ -120,3 +121,15 @@ def test_what_is_no_permutation_is_left_alone(perm: list[int], known: bool) -> N
     if known:  # of what it gives nothing is known, so later ones of another rank may well be right
         first = result.model.graph.node[0]
         assert (first.op_type, list(first.input), list(first.attribute[0].ints)) == ("Transpose", ["x"], perm)
+
+
+def test_a_text_that_is_no_utf_8_is_kept() -> None:
+    model = onnx.ModelProto.FromString(model_with("info").replace(b"a_graph", b"the net"))
+    texts = onnx.ModelProto(producer_name=MARK.decode(), doc_string=MARK.decode()).SerializeToString()
+    model.MergeFromString(texts.replace(MARK, b"\xff\xfe" + MARK[2:]))
+    model.graph.MergeFromString(
+        onnx.GraphProto(doc_string=MARK.decode()).SerializeToString().replace(MARK, b"\xff\xfe" + MARK[2:])
+    )
+    result = PassManager("basic", strict=True).run(model).model
+    assert result.SerializeToString().count(b"\xff\xfe" + MARK[2:]) == 3
+    assert without_weights(model).SerializeToString().count(b"\xff\xfe" + MARK[2:]) == 3

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from graphopt.errors import GraphoptError
+from graphopt.system.extras import require
 
 JOB, RESULT = "job", "result"
 FINISHED = "null"
@@ -51,7 +52,7 @@ def peak_memory() -> int | None:
     try:
         import resource
     except ImportError:  # not a POSIX system
-        import psutil
+        psutil = require("psutil")
 
         return int(getattr(psutil.Process().memory_info(), "peak_wset", 0)) or None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -28,6 +28,7 @@ from typing import Any, Literal, Self
 
 from graphopt.errors import GraphoptError
 from graphopt.system.child import FINISHED, JOB, RESULT
+from graphopt.system.extras import require
 from graphopt.system.files import scratch
 
 Cause = Literal["returned", "died", "timeout", "memory", "disk", "garbage"]
@@ -52,7 +53,7 @@ def memory_for_a_child() -> int:
 
     Half of what this machine or its container has, so that a runaway process is stopped before anything else is.
     """
-    import psutil
+    psutil = require("psutil")
 
     total = psutil.virtual_memory().total
     with contextlib.suppress(OSError, ValueError):
@@ -175,8 +176,8 @@ class Child:
     def ask(self, **request: Any) -> dict[str, Any] | None:
         """Hand a request to the function; what it tells next, None when it ended instead."""
         with contextlib.suppress(OSError, ValueError):
-            self._process.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]
-            self._process.stdin.flush()  # type: ignore[union-attr]
+            self._process.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]  # it is a pipe
+            self._process.stdin.flush()  # type: ignore[union-attr]  # it is a pipe
         return self.hear()
 
     def messages(self) -> Iterator[dict[str, Any]]:
@@ -250,7 +251,7 @@ class Child:
         line: str | None = ""
         while line is not None:
             try:
-                line = self._process.stdout.readline(_LONGEST_ANSWER) or None  # type: ignore[union-attr]
+                line = self._process.stdout.readline(_LONGEST_ANSWER) or None  # type: ignore[union-attr]  # it is a pipe
             except (OSError, ValueError):
                 line = None
             while self.ending is None:
@@ -260,7 +261,7 @@ class Child:
 
     def _keep_tail(self) -> None:
         with contextlib.suppress(OSError, ValueError):
-            while piece := self._process.stderr.buffer.read1(1 << 16):  # type: ignore[union-attr]
+            while piece := self._process.stderr.buffer.read1(1 << 16):  # type: ignore[union-attr]  # it is a pipe
                 self._tail += piece
                 del self._tail[:-_TAIL]
 
@@ -304,7 +305,7 @@ class Child:
 
     def _resident(self) -> int:
         """Resident bytes of everything that belongs to this child."""
-        import psutil
+        psutil = require("psutil")
 
         total = 0
         with contextlib.suppress(psutil.Error):
@@ -358,7 +359,7 @@ class Child:
                 # What still has the other end of a pipe open would let us wait for it.
                 with contextlib.suppress(OSError, ValueError):
                     if not any(thread.is_alive() for thread in self._threads):
-                        stream.close()  # type: ignore[union-attr]
+                        stream.close()  # type: ignore[union-attr]  # it is a pipe
             self._stack.close()
 
 
@@ -428,7 +429,7 @@ def _size(folder: Path) -> int:
 
 
 def _kill_tree(pid: int) -> None:
-    import psutil
+    psutil = require("psutil")
 
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -439,7 +440,7 @@ def _kill_tree(pid: int) -> None:
 
 def _kill_marked(mark: str) -> None:
     """Kill what left its family: whoever has a child's mark in its environment."""
-    import psutil
+    psutil = require("psutil")
 
     killed = []
     for process in psutil.process_iter():

@@ -8,11 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from graphopt.errors import UsageError
+from graphopt.system.extras import require
+
 LEVELS = {
     "none": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",
     "layout": "ORT_ENABLE_LAYOUT", "all": "ORT_ENABLE_ALL",
 }  # fmt: skip
 """The runtime's levels of optimization, as graphopt and the runtime call them."""
+
+LIBRARIES = "GRAPHOPT_CUSTOM_OPS"
+"""The environment variable that names libraries of custom operators, for every session in every process."""
 
 ALONE = {"session.force_spinning_stop": "1"}
 """For sessions that take turns: the threads of one that has just run must not spin on the core of the next."""
@@ -39,9 +45,14 @@ def open_session(
     Raises:
         Exception: of whatever kind the runtime raises; they share no base class.
     """
-    import onnxruntime as ort
+    ort = require("onnxruntime")
 
     options = ort.SessionOptions()
+    for library in filter(None, os.environ.get(LIBRARIES, "").split(os.pathsep)):
+        try:
+            options.register_custom_ops_library(library)
+        except Exception as error:  # of the runtime's many kinds
+            raise UsageError(f"{LIBRARIES}: {library} cannot be loaded: {error}") from None
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from graphopt.errors import ModelError
+from graphopt.system.extras import require
 from graphopt.system.files import naming, write_text
 from graphopt.system.machine import Target, processor
 
@@ -30,9 +32,16 @@ def folder() -> Path | None:
         return None
     if stated:
         return Path(stated)
-    import platformdirs
+    return _configuration() / "graphopt" / "tuned"
 
-    return Path(platformdirs.user_config_dir("graphopt", appauthor=False)) / "tuned"
+
+def _configuration() -> Path:
+    """Where this user's programs keep what they were told or found out."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
 
 
 def place(target: Target) -> Path | None:
@@ -92,7 +101,7 @@ def _write(path: Path, target: Target, passes: dict[str, Any]) -> None:
 
 def machine() -> dict[str, str]:
     """The processor and the runtime that figures belong to."""
-    import onnxruntime as ort
+    ort = require("onnxruntime")
 
     return {"processor": processor(), "onnxruntime": str(ort.__version__)}
 

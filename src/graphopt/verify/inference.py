@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import onnx
 
 from graphopt.ir.types import tensor_nbytes
+from graphopt.system.extras import require
 from graphopt.verify.source import skeleton
 
 Shapes = dict[str, tuple[int | str | None, ...]]
@@ -47,7 +48,7 @@ def too_large(model: onnx.ModelProto) -> str | None:
     Args:
         model: the model, at least its skeleton.
     """
-    import psutil
+    psutil = require("psutil")
 
     for node in model.graph.node:
         stated = next((a.i for a in node.attribute if a.name == "num_outputs" and a.type == a.INT), 0)

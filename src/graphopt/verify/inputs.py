@@ -42,7 +42,7 @@ class CannotGenerateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class InputPlan:
     """Sizes and manners for one feed; `shapes` serves inputs whose rank is unknown."""
 
     sizes: dict[str, int]
@@ -92,14 +92,14 @@ class Generator:
             names.append("overrides")
         return tuple(names)
 
-    def plans(self) -> Iterator[Plan]:
+    def plans(self) -> Iterator[InputPlan]:
         """Sizes and policies to try, the most telling first."""
         ranks = _UNKNOWN_RANK_SHAPES if any(_rankless(s) for s in self.specs) else _UNKNOWN_RANK_SHAPES[:1]
         sizes = list(self.size_plans())
         for rank, plan in itertools.product(ranks, sizes):
-            yield Plan(plan, POLICIES[0], rank)
+            yield InputPlan(plan, POLICIES[0], rank)
         for policy, rank, plan in itertools.product(POLICIES[1:], ranks, sizes[:4]):
-            yield Plan(plan, policy, rank)
+            yield InputPlan(plan, policy, rank)
 
     def size_plans(self) -> Iterator[dict[str, int]]:
         """Distinct sizes for the dimensions that are not fixed; one plan has 1 for each of them."""
@@ -118,7 +118,7 @@ class Generator:
                 seen.append(sized)
                 yield sized
 
-    def feeds(self, set_name: str, plan: Plan, *, vary_integers: bool = True) -> Iterator[Feed]:
+    def feeds(self, set_name: str, plan: InputPlan, *, vary_integers: bool = True) -> Iterator[Feed]:
         """The feeds of one input set; the special set has two, one with infinities and one with NaN."""
         for number, flavour in enumerate(_FLAVOURS[set_name]):
             if flavour == "infinite" and not self.infinite:
@@ -130,7 +130,7 @@ class Generator:
                     feed[name] = values.vary(rng, default, integers=vary_integers)
             yield feed
 
-    def _value(self, rng: np.random.Generator, spec: Spec, name: str, plan: Plan, flavour: Flavour) -> Any:
+    def _value(self, rng: np.random.Generator, spec: Spec, name: str, plan: InputPlan, flavour: Flavour) -> Any:
         if spec.kind == "optional" and spec.element is not None:
             return self._value(rng, spec.element, name, plan, flavour)
         if spec.kind == "sequence" and spec.element is not None:
@@ -147,14 +147,14 @@ class Generator:
             return values.numerals(rng, shape)
         return suited if suited is not None else values.draw(rng, dtype, shape, flavour)
 
-    def _shape(self, spec: Spec, name: str, plan: Plan) -> tuple[int, ...]:
+    def _shape(self, spec: Spec, name: str, plan: InputPlan) -> tuple[int, ...]:
         if spec.shape is None:
             return plan.unknown_rank
         return tuple(
             dim if isinstance(dim, int) else plan.sizes[_key(dim, name, axis)] for axis, dim in enumerate(spec.shape)
         )
 
-    def _shape_of(self, name: str, plan: Plan) -> tuple[int | None, ...] | None:
+    def _shape_of(self, name: str, plan: InputPlan) -> tuple[int | None, ...] | None:
         """The shape of any value under a plan, as far as inference knows it."""
         for spec in self.specs:
             if spec.name == name:

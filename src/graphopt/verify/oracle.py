@@ -13,7 +13,7 @@ from graphopt.errors import UsageError
 from graphopt.ir import REMOVED_KEY, ZEROED_KEY
 from graphopt.verify import numerics as levels
 from graphopt.verify.determinism import random_outputs
-from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator, Plan
+from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator, InputPlan
 from graphopt.verify.interface import differences, interface_of
 from graphopt.verify.jitter import jittered, jittered_model
 from graphopt.verify.report import CaseReport, OutputReport, Report, Status, worst
@@ -155,9 +155,9 @@ class _Comparison:
             else:
                 yield from self._other_set(runner, generator, set_name, [plan for plan, _ in accepted])
 
-    def _find_plans(self, runner: Runner, generator: Generator) -> tuple[list[tuple[Plan, _Case]], _Case | None]:
+    def _find_plans(self, runner: Runner, generator: Generator) -> tuple[list[tuple[InputPlan, _Case]], _Case | None]:
         """Plans on which the original runs, with the runs; and the first failure."""
-        accepted: list[tuple[Plan, _Case]] = []
+        accepted: list[tuple[InputPlan, _Case]] = []
         failure: _Case | None = None
         for number, plan in enumerate(generator.plans()):
             limit = _ATTEMPTS_ONCE_RUNNING if accepted else _MAX_ATTEMPTS
@@ -172,7 +172,9 @@ class _Comparison:
                     failure = case
         return accepted, failure
 
-    def _other_set(self, runner: Runner, generator: Generator, set_name: str, plans: Sequence[Plan]) -> Iterator[_Case]:
+    def _other_set(
+        self, runner: Runner, generator: Generator, set_name: str, plans: Sequence[InputPlan]
+    ) -> Iterator[_Case]:
         """Each feed of the set at the first plan that runs; the first failure when none does."""
         attempts = [(plan, True) for plan in plans]
         if set_name == "overrides":

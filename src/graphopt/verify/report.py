@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphopt.printable import printable
+from graphopt.showing import Shown
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 Status = Literal["equal", "close", "mismatch", "inconclusive"]
 """`equal`: bit by bit; `close`: within the tolerance; `inconclusive`: nothing can be said."""
@@ -93,7 +97,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Shown):
     """The outcome of `compare`.
 
     Attributes:
@@ -165,6 +169,29 @@ class Report:
     def _ran(self) -> str:
         good = sum(c.status in {"equal", "close"} for c in self.cases)
         return f"{good} of {len(self.cases)} runs agree, largest relative error {self.max_rel:.2g}"
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self.parts()
+
+    def parts(self) -> Iterator[Any]:
+        """What is printed: a table of all runs, and the summary, whose lines are not broken."""
+        from rich.table import Table
+        from rich.text import Text
+
+        from graphopt.terminal import Lines
+
+        table = Table(box=None, pad_edge=False)
+        for title in ("inputs", "sizes", "output", "status", "largest error", "relative"):
+            number = title in {"largest error", "relative"}
+            table.add_column(title, justify="right" if number else "left", overflow="fold")
+        for case in self.cases:
+            for output in case.outputs:
+                status = Text(output.status, style="red" if output.status == "mismatch" else "")
+                errors = f"{output.max_abs:.3g}", f"{output.max_rel:.3g}"
+                table.add_row(case.set, _sizes(case.sizes), output.name, status, *errors)
+        if self.cases:
+            yield table
+        yield Lines(self.summary(), style="green" if self.ok else "red")
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data for JSON; `outputs` holds the worst run of each output, infinities become None."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import onnx
 
+from graphopt.system.extras import require
 from graphopt.system.sessions import open_session
 from graphopt.verify import values
 from graphopt.verify.inference import too_large
@@ -51,7 +52,7 @@ class OrtRunner:
     backend = "onnxruntime"
 
     def __init__(self, source: Source) -> None:
-        import onnxruntime as ort
+        ort = require("onnxruntime")
 
         try:
             self._session = open_session(source.loadable())
@@ -78,7 +79,7 @@ class OrtRunner:
 
     def _run_ort_values(self, feed: Feed) -> list[Any]:
         """The way for types that NumPy does not know: bfloat16, float8, 4-bit integers."""
-        import onnxruntime as ort
+        ort = require("onnxruntime")
 
         held = {}
         for name, value in feed.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import onnx
 from google.protobuf.message import EncodeError
@@ -13,9 +12,12 @@ from google.protobuf.message import EncodeError
 from graphopt.errors import ModelError
 from graphopt.ir.contents import check_model
 from graphopt.ir.files import parse, read_bytes
+from graphopt.ir.foreign import as_ir_model, to_proto
+from graphopt.ir.messages import copy_fields
+from graphopt.ir.model import Source as AnySource
 from graphopt.system.files import scratch
 
-ModelLike = onnx.ModelProto | bytes | str | os.PathLike[str]
+ModelLike = AnySource
 """What `compare` accepts for a model."""
 
 _SMALL_BYTES = 4096  # values of small tensors (shapes, axes) tell inference and input generation something
@@ -37,6 +39,11 @@ class Source:
         self._temporary = ExitStack()
         self._folder: Path | None = None
         self._given: onnx.ModelProto | bytes | Path
+        foreign = as_ir_model(model)
+        if foreign is not None:
+            model = to_proto(foreign)
+        if isinstance(model, bytearray | memoryview):
+            model = bytes(model)
         if isinstance(model, onnx.ModelProto):
             self._given, self.proto = model, model
         elif isinstance(model, bytes):
@@ -124,8 +131,8 @@ class Source:
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of everything but the main graph's initializers."""
     copy = onnx.ModelProto()
-    _copy_fields(model, copy, skip="graph")
-    _copy_fields(model.graph, copy.graph, skip="initializer")
+    copy_fields(model, copy, ("graph",))
+    copy_fields(model.graph, copy.graph, ("initializer",))
     return copy
 
 
@@ -156,15 +163,3 @@ def has_values(tensor: onnx.TensorProto) -> bool:
 def _describe(tensor: onnx.TensorProto, stub: onnx.TensorProto) -> None:
     stub.name, stub.data_type = tensor.name, tensor.data_type
     stub.dims.extend(tensor.dims)
-
-
-def _copy_fields(source: Any, target: Any, skip: str) -> None:
-    for field, value in source.ListFields():
-        if field.name == skip:
-            continue
-        if hasattr(value, "extend"):
-            getattr(target, field.name).extend(value)
-        elif hasattr(value, "CopyFrom"):
-            getattr(target, field.name).CopyFrom(value)
-        else:
-            setattr(target, field.name, value)

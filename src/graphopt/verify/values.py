@@ -30,7 +30,7 @@ def numpy_dtype(dtype: int) -> np.dtype[Any] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class NumberLimits:
     """The numbers that describe a floating-point type: largest, smallest normal, and distance of 1.0 to the next."""
 
     top: float
@@ -38,10 +38,10 @@ class Limits:
     eps: float
 
 
-def limits(dtype: np.dtype[Any]) -> Limits:
+def limits(dtype: np.dtype[Any]) -> NumberLimits:
     """The limits of a floating-point type, NumPy's or ml_dtypes'."""
-    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    return Limits(float(info.max), float(info.smallest_normal), float(info.eps))
+    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]  # not annotated
+    return NumberLimits(float(info.max), float(info.smallest_normal), float(info.eps))
 
 
 def is_foreign(dtype: np.dtype[Any]) -> bool:
@@ -165,7 +165,7 @@ def _sprinkle(rng: np.random.Generator, array: Array, specials: list[float]) -> 
 
 
 def _integers(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...], flavour: Flavour) -> Array:
-    info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]  # not annotated
     low, high = int(info.min), int(info.max)
     few = len(shape) <= 1 and int(np.prod(shape)) <= _FEW and int(info.bits) > _EDGE_BITS
     if flavour != "extreme" or few:
