@@ -21,6 +21,7 @@ from graphopt.pipeline import Plan, registry
 from graphopt.pipeline.registry import INDEX, Registry, index_of
 from graphopt.rewrite import Driver, Fired, OpRule, PatternRule, Rewriter, Rule
 from graphopt.rewrite.waiting import Card, Waiting
+from tests.same import assert_same_bytes
 
 
 def test_the_index_is_not_stale() -> None:
@@ -48,7 +49,7 @@ def test_what_waits_changes_no_rewrite(key: str) -> None:
     assert not any(card.needs for card in map(all_there.plan.registry.card, all_there.plan.names()))
     one, two = waiting.run(model), all_there.run(model)
     assert list(map(str, one.events)) == list(map(str, two.events))
-    assert one.model.SerializeToString() == two.model.SerializeToString()
+    assert_same_bytes(one.model.SerializeToString(), two.model.SerializeToString())
 
 
 def imported(script: str) -> set[str]:

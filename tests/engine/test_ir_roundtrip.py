@@ -13,6 +13,7 @@ from graphopt.errors import ModelError
 from graphopt.ir import Model, Tensor
 from graphopt.ir.types import element_bits
 from tests.backend_models import backend_models
+from tests.same import assert_same_bytes
 
 
 def rewritten(source: onnx.ModelProto) -> onnx.ModelProto:
@@ -30,9 +31,9 @@ def test_every_backend_model_comes_back() -> None:
         before = source.SerializeToString()
         model = Model.load(source)
         model.verify()
-        assert model.flush().SerializeToString() == before, name
-        assert rewritten(source).SerializeToString() == before, f"{name}, written anew"
-        assert source.SerializeToString() == before, f"{name} was changed by loading it"
+        assert_same_bytes(model.flush().SerializeToString(), before, name)
+        assert_same_bytes(rewritten(source).SerializeToString(), before, f"{name}, written anew")
+        assert_same_bytes(source.SerializeToString(), before, f"{name} was changed by loading it")
 
 
 def full_model() -> onnx.ModelProto:

@@ -14,6 +14,7 @@ from graphopt.ir import Model
 from graphopt.peers import NOTHING, by_name
 from graphopt.peers.serving import PassServer
 from tests.engine.misbehaving import Misbehaving
+from tests.same import assert_same_bytes
 
 MODEL = """
 <ir_version: 9, opset_import: ["" : 17]>
@@ -59,7 +60,7 @@ def test_a_server_gives_what_single_runs_give(source: Path, tmp_path: Path) -> N
     with PassServer(peer) as server:
         server.run_pass(source, served, "ConstantFolding")
         server.run_pass(source, served, "EliminateIdentity")
-    assert served.read_bytes() == alone.read_bytes()
+    assert_same_bytes(served.read_bytes(), alone.read_bytes())
 
 
 @pytest.mark.parametrize(

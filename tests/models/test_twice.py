@@ -9,6 +9,7 @@ from benchmarks.skeleton import load_skeleton, names
 from graphopt.manager import PassManager
 from tests.backend_models import backend_models
 from tests.models.settle import RENAMED, SAME, after, outcomes
+from tests.same import assert_same_bytes
 
 LEVELS = ("basic", "extended", "all")
 SAMPLE = [
@@ -26,7 +27,7 @@ def check(name, model, level):
     manager = PassManager(level)
     once = manager.run(model).model.SerializeToString()
     again = manager.run(once)
-    assert again.model.SerializeToString() == once, f"{name} at {level}: {again.hits}"
+    assert_same_bytes(again.model.SerializeToString(), once, f"{name} at {level}: {again.hits}")
 
 
 @pytest.mark.parametrize("level", LEVELS)
