@@ -71,7 +71,7 @@ def _as_known(node: Node, x: Value, rw: Rewriter) -> Value:
 
 def _by_ones(node: Node, x: Value, rw: Rewriter) -> Value:
     """One `Squeeze` or `Unsqueeze`, where all other dimensions are known to be the same."""
-    before, after = x.shape or (), node.result.shape or ()
+    before, after = x.dims(), node.result.dims()
     if None in before or None in after or [dim for dim in before if dim != 1] != [dim for dim in after if dim != 1]:
         raise Decline
     return of_ones(x, before, after).write(rw)

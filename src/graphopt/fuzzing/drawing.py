@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -73,15 +74,18 @@ class Draw:
             return np.array(drawn).astype(dtype).reshape(shape)
 
     def _numbers(self, dtype: np.dtype[Any], count: int, special: bool) -> Any:
-        """Many numbers; floats of a large array at once, which is as good and faster."""
-        if count <= _FEW or not is_float(dtype):
+        """Many numbers; those of a large array at once, which is as good and faster."""
+        if count <= _FEW or dtype.kind in "OSUbc":
             return [self.number(dtype, special=special) for _ in range(count)]
         rng = np.random.default_rng(self.rng.getrandbits(63))
-        values = rng.integers(-400, 401, count) / 128
-        for part, numbers in ((0.3, _NUMBERS), (0.1, self._special(dtype) if special else ())):
-            if numbers:
-                values = np.where(rng.random(count) < part, rng.choice(np.array(numbers), count), values)
-        return values
+        if is_float(dtype):
+            values = rng.integers(-400, 401, count) / 128
+            parts = (0.3, _NUMBERS), (0.1, self._special(dtype) if special else ())
+            return _mixed(rng, values, parts)
+        low, high = _ends(dtype)
+        ends = (low, high, low + 1, high - 1, high // 2) if special else ()
+        mixed = _mixed(rng, rng.integers(-4, 5, count).astype(object), ((0.3, _ODD_INTS), (0.3, ends)))
+        return np.clip(mixed, low, high)
 
     def number(self, dtype: np.dtype[Any], *, special: bool = False) -> Any:
         """One number of a type, as Python has it."""
@@ -93,8 +97,7 @@ class Draw:
             return complex(self.between(-4, 4), self.between(-4, 4))
         if is_float(dtype):
             return self._float(dtype, special)
-        info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]  # not annotated
-        low, high = int(info.min), int(info.max)
+        low, high = _ends(dtype)
         if special and self.chance(0.3):
             return self.one((low, high, low + 1, high - 1, high // 2))
         chosen = self.one(_ODD_INTS) if self.chance(0.3) else self.between(-4, 4)
@@ -111,3 +114,20 @@ class Draw:
     def _special(dtype: np.dtype[Any]) -> tuple[float, ...]:
         tiny = limits(dtype).tiny
         return (np.nan, np.inf, -np.inf, 0.0, -0.0, tiny / 4, -tiny / 4, tiny)
+
+
+@lru_cache(maxsize=32)
+def _ends(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The range of an integer type."""
+    info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]  # not annotated
+    return int(info.min), int(info.max)
+
+
+def _mixed(rng: np.random.Generator, values: Any, parts: Sequence[tuple[float, Sequence[Any]]]) -> Any:
+    """Values of which some parts are numbers of certain lists."""
+    for part, numbers in parts:
+        if len(numbers):
+            values = np.where(
+                rng.random(len(values)) < part, rng.choice(np.array(numbers, values.dtype), len(values)), values
+            )
+    return values

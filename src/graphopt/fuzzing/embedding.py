@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
 from graphopt.fuzzing.building import Builder
+from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.variants import variant
 from graphopt.verify.values import Array, numpy_dtype
 
-
-@dataclass(frozen=True, slots=True)
-class Seedling:
-    """A model that something is known about.
-
-    Attributes:
-        name: where it comes from.
-        text: the model as ONNX text.
-    """
-
-    name: str
-    text: str
-
-    def model(self) -> onnx.ModelProto:
-        """The model."""
-        return onnx.parser.parse_model(self.text)
+_TRIES = 3
+"""Variants of a model that are tried, since many are not valid, before it is taken as it is."""
 
 
 def embed(b: Builder, model: onnx.ModelProto, *, surrounded: bool, varied: bool = True) -> bool:
-    """Set a model, or a variant of it, into one that is empty still, whose opset becomes its opset.
+    """Set a model, or a variant of it, into another; one that is empty still takes over its opset.
 
     Args:
         b: the model.
@@ -40,26 +25,64 @@ def embed(b: Builder, model: onnx.ModelProto, *, surrounded: bool, varied: bool 
         varied: whether something may be changed.
     """
     draw = b.draw
-    for _ in range(draw.one((0, 0, 1, 1, 1, 2)) if varied else 0):
+    for _ in range(_TRIES if varied and draw.chance(0.7) else 0):
         changed = variant(model, draw.rng.randrange(1 << 30))
-        model = changed[1] if changed is not None else model
-    b.opset = next((o.version for o in model.opset_import if not o.domain), b.opset)
-    b.domains.update({o.domain: o.version for o in model.opset_import if o.domain})
+        if changed is not None and draw.chance(0.3):
+            changed = variant(changed[1], draw.rng.randrange(1 << 30)) or changed
+        if changed is not None and _embed(b, changed[1], surrounded=surrounded):
+            return True
+    return _embed(b, model, surrounded=surrounded)
+
+
+def _embed(b: Builder, model: onnx.ModelProto, *, surrounded: bool) -> bool:
+    imports = {o.domain: o.version for o in model.opset_import}
+    opset, known = imports.pop("", b.opset), {(f.domain, f.name, f.overload) for f in b.functions}
+    if b.nodes and (
+        opset != b.opset
+        or any(b.domains.get(domain, version) != version for domain, version in imports.items())
+        or any((f.domain, f.name, f.overload) in known for f in model.functions)
+    ):
+        return False
+    before = b.opset, dict(b.domains), list(b.inputs), list(b.order), list(b.nodes), list(b.functions)
+    b.opset = opset
+    b.domains.update(imports)
     b.functions.extend(model.functions)
+    if _planted(b, model, surrounded=surrounded):
+        return True
+    b.opset, b.domains, b.inputs, b.order, b.nodes, b.functions = before
+    return False
+
+
+def _planted(b: Builder, model: onnx.ModelProto, *, surrounded: bool) -> bool:
     sizes: dict[str, int] = {}
     renamed: dict[str, str] = {}
     defaults = {tensor.name: tensor for tensor in model.graph.initializer}
     for info in model.graph.input:
         if info.name in defaults:
             continue
-        array = _array(b, info, sizes)
+        array = _array(b.draw, info, sizes)
         if array is None:
             return False
         renamed[info.name] = _source(b, array, surrounded)
     return _set_in(b, model, renamed)
 
 
-def _array(b: Builder, info: onnx.ValueInfoProto, sizes: dict[str, int]) -> Array | None:
+def numbers_for(model: onnx.ModelProto, draw: Draw, *, special: bool = False) -> dict[str, Array]:
+    """Numbers for the inputs of a model, as far as they are tensors.
+
+    Args:
+        model: the model.
+        draw: where they come from.
+        special: NaN, infinities, denormals and the ends of the range are among them.
+    """
+    sizes: dict[str, int] = {}
+    initial = {tensor.name for tensor in model.graph.initializer}
+    infos = [info for info in model.graph.input if info.name not in initial]
+    made = {info.name: _array(draw, info, sizes, special=special) for info in infos}
+    return {name: array for name, array in made.items() if array is not None}
+
+
+def _array(draw: Draw, info: onnx.ValueInfoProto, sizes: dict[str, int], *, special: bool = False) -> Array | None:
     """Numbers for an input; None where it is no tensor."""
     tensor = info.type.tensor_type
     dtype = numpy_dtype(tensor.elem_type)
@@ -70,14 +93,18 @@ def _array(b: Builder, info: onnx.ValueInfoProto, sizes: dict[str, int]) -> Arra
         if dim.HasField("dim_value"):
             shape.append(dim.dim_value)
         else:
-            shape.append(sizes.setdefault(dim.dim_param or f"{info.name}{len(shape)}", b.draw.one((2, 3, 4, 1))))
+            shape.append(sizes.setdefault(dim.dim_param or f"{info.name}{len(shape)}", draw.one((2, 3, 4, 1))))
     if any(d < 0 for d in shape) or int(np.prod(shape)) > 1 << 16:
         return None
-    return b.draw.array(dtype, shape)
+    return draw.array(dtype, shape, special=special)
 
 
 def _source(b: Builder, array: Array, surrounded: bool) -> str:
-    """A name for a value: an input, or what some operator makes of one."""
+    """A name for a value: one that is there, an input, or what some operator makes of one."""
+    if surrounded and b.draw.chance(0.4):
+        there = b.pick(lambda a: a.dtype == array.dtype and a.shape == array.shape)
+        if there is not None:
+            return there
     name = b.input(array)
     if not surrounded or array.dtype.kind != "f" or not array.size:
         return name

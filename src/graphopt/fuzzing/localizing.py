@@ -54,7 +54,7 @@ def _own(sample: Sample, subject: Graphopt, verdict: Verdict) -> str:
     def bad(number: int) -> bool:
         subject.manager.limit = number
         try:
-            found = judge.of(subject, subject.optimize(sample.model), again=False)
+            found = judge.of(subject, subject.optimize(sample.model), again=False, once_more=False)
         finally:
             subject.manager.limit = None
         return found is not None and found.kind == verdict.kind

@@ -11,14 +11,19 @@ from onnx import helper
 from graphopt.fuzzing.building import Builder, Sample, element_type
 from graphopt.fuzzing.control import as_function, random_control_model
 from graphopt.fuzzing.drawing import Draw
-from graphopt.fuzzing.embedding import Seedling, embed
+from graphopt.fuzzing.embedding import embed
 from graphopt.fuzzing.networks import channels_network
 from graphopt.fuzzing.operators import FREQUENT, OPSETS, grow, operators
+from graphopt.fuzzing.seedlings import Nursery
 from graphopt.fuzzing.templates import TEMPLATES, plant
 from graphopt.verify.values import Array, is_float
 
 _IR_VERSIONS = ((24, 13), (23, 11), (21, 10), (19, 9), (0, 8))
 """From which opset on which version of the format is needed."""
+
+_TOGETHER = (1, 1, 1, 2, 3, 4, 6, 8)
+"""How many golden cases one model begins with."""
+_MOST_OUTPUTS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +32,13 @@ class Wishes:
 
     Attributes:
         ops: operators of the standard to draw from; all when empty.
-        seedlings: models that rules are known to fire on.
+        seedlings: models that rules are known to fire on, or to decline.
         passes: whether only these rules are wanted, so that real structures say nothing.
         steps: the most nodes that are drawn for one model.
     """
 
     ops: tuple[str, ...] = ()
-    seedlings: Sequence[Seedling] = field(default_factory=tuple)
+    seedlings: Nursery = field(default_factory=Nursery)
     passes: bool = False
     steps: int = 10
 
@@ -66,21 +71,31 @@ def _begun(b: Builder, wishes: Wishes) -> str | None:
     """Begin a model: what with, empty where it is to be all random; None where nothing came of it."""
     draw = b.draw
     lot = draw.rng.random()
-    if wishes.seedlings and lot < 0.5:
-        seedling = draw.one(wishes.seedlings)
-        return seedling.name if embed(b, seedling.model(), surrounded=draw.chance(0.5)) else None
-    if wishes.ops or wishes.passes or lot < 0.75:
+    if wishes.seedlings and lot < 0.6:
+        return _sown(b, wishes.seedlings)
+    if wishes.ops or wishes.passes or lot < 0.8:
         return ""
-    if lot < 0.83:
+    if lot < 0.86:
         model = random_control_model(draw.rng.randrange(1 << 30), draw.between(2, 6))
         if draw.chance(0.25):
             model = as_function(model)
         return "control flow" if embed(b, model, surrounded=False, varied=False) else None
-    if lot < 0.86:
+    if lot < 0.89:
         model = channels_network(draw.rng.randrange(1 << 30))
         return "network" if embed(b, model, surrounded=False, varied=False) else None
     name = str(draw.one(sorted(TEMPLATES)))
     return name if plant(b, name) else None
+
+
+def _sown(b: Builder, seedlings: Nursery) -> str | None:
+    """Begin with one golden case or several, of which later ones may read what earlier ones made."""
+    draw = b.draw
+    names: list[str] = []
+    for _ in range(draw.one(_TOGETHER)):
+        seedling = seedlings.draw(draw, b.opset if names else 0)
+        if seedling is not None and embed(b, seedling.model(), surrounded=draw.chance(0.5)):
+            names.append(f"{seedling.rule}/{seedling.case}")
+    return ", ".join(names) or None
 
 
 def _operator(b: Builder, wishes: Wishes) -> str:
@@ -120,8 +135,8 @@ def _outputs(b: Builder) -> list[str]:
     made = [name for node in b.nodes for name in node.output if name in b.held and name in set(b.order)]
     read = {name for node in b.nodes for name in node.input}
     ends = [name for name in made if name not in read]
-    if len(ends) > 4:
-        ends = sorted(draw.rng.sample(ends, 4), key=made.index)
+    if len(ends) > _MOST_OUTPUTS:
+        ends = sorted(draw.rng.sample(ends, _MOST_OUTPUTS), key=made.index)
     extra = [name for name in made if name in read and draw.chance(0.12)]
     if draw.chance(0.04) and b.inputs:
         extra.append(draw.one(b.inputs))

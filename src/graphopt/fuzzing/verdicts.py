@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphopt.fuzzing.building import Sample, as_standard, makeshift, stored
+from graphopt.fuzzing.building import Sample, as_standard, evaluate, makeshift, stored
 from graphopt.fuzzing.subjects import Outcome, Subject
 from graphopt.verify import compare
 from graphopt.verify.interface import differences, interface_of
 from graphopt.verify.numerics import compare_arrays
-from graphopt.verify.runners import CannotLoadError, ReferenceRunner, RunError, Runner, one_line, open_runner
+from graphopt.verify.runners import CannotLoadError, OrtRunner, ReferenceRunner, RunError, Runner, one_line
 from graphopt.verify.source import Source
 from graphopt.verify.structure import leaves
 from graphopt.verify.values import Array, is_float
@@ -66,7 +66,7 @@ class Judge:
         except Exception as error:  # the checker raises several unrelated types
             raise NotUsableError(f"invalid: {one_line(error)}") from None
         try:
-            self._runner: Runner = open_runner(Source(self.model, "original"), ("onnxruntime",))
+            self._runner: Runner = OrtRunner(Source(self.model, "original"))
         except CannotLoadError as error:
             raise NotUsableError(str(error)) from None
         self.expected: list[tuple[int, dict[str, Array], list[Any]]] = []
@@ -78,24 +78,39 @@ class Judge:
             raise NotUsableError("does not run")
         if _mostly_nan(self.expected[0][2]):
             raise NotUsableError("mostly NaN")
+        self._sound = {(_bytes(self.model), "exact")}
 
-    def of(self, subject: Subject, outcome: Outcome, *, again: bool = True) -> Verdict | None:
+    def of(self, subject: Subject, outcome: Outcome, *, again: bool = True, once_more: bool = True) -> Verdict | None:
         """What is wrong with what a subject made of the sample's model; None when nothing is.
 
         Args:
             subject: whose result it is.
             outcome: what came of it.
-            again: whether to run it twice more: on the same model and on the result.
+            again: whether to run it on the result, which must stay as it is.
+            once_more: whether to run it on the same model again, which must give the same.
         """
         passes = tuple(outcome.hits)
         if outcome.fault:
             return Verdict(outcome.fault, outcome.message, passes=passes)
         assert outcome.model is not None
-        result = outcome.model
-        found = self._unchanged(result) or self._invalid(result) or self._numbers(result, outcome)
+        written = _bytes(outcome.model)
+        found = self._once(outcome, written)
         if found is not None:
             return Verdict(found.kind, found.message, found.feed, passes)
-        return _repeated(subject, self.model, result) if again else None
+        if once_more and (found := _other(subject, self.model, written)) is not None:
+            return found
+        return _unsettled(subject, outcome.model, written) if again and written != _bytes(self.model) else None
+
+    def _once(self, outcome: Outcome, written: bytes) -> Verdict | None:
+        """What is wrong with a result itself. Subjects that make the same are judged once, by the strictest promise."""
+        result = outcome.model
+        assert result is not None
+        if any(of == written and known in ("exact", outcome.numerics) for of, known in self._sound):
+            return None
+        found = self._unchanged(result) or self._invalid(result) or self._numbers(result, outcome)
+        if found is None and not (outcome.finite or outcome.stepwise):
+            self._sound.add((written, outcome.numerics))
+        return found
 
     def _unchanged(self, result: onnx.ModelProto) -> Verdict | None:
         """Names, order, types, metadata: what must stay."""
@@ -115,7 +130,7 @@ class Judge:
 
     def _numbers(self, result: onnx.ModelProto, outcome: Outcome) -> Verdict | None:
         try:
-            runner = open_runner(Source(result, "result"), ("onnxruntime",))
+            runner = OrtRunner(Source(result, "result"))
         except CannotLoadError as error:
             return Verdict("does not load", str(error))
         for number, feed, old in self.expected:
@@ -141,6 +156,8 @@ class Judge:
         found = first_difference(old, new, numerics)
         if found is None or (outcome.stepwise and one_step_apart(old, new)):
             return None
+        if outcome.finite and _infinite_within(self.model, feed):
+            return None
         # The full oracle knows how sensitive the original is to its last bits, which takes it longer.
         report = compare(self.model, result, numerics=numerics, inputs=feed)
         return None if report.status != "mismatch" else found
@@ -160,19 +177,26 @@ class Judge:
         return wrong
 
 
-def _repeated(subject: Subject, model: onnx.ModelProto, result: onnx.ModelProto) -> Verdict | None:
-    """Whether the same comes out once more, and whether a result stays as it is."""
+def _other(subject: Subject, model: onnx.ModelProto, written: bytes) -> Verdict | None:
+    """Whether another run on the same model gives another result."""
     once_more = subject.optimize(model)
-    if once_more.model is None or once_more.model.SerializeToString(deterministic=True) != result.SerializeToString(
-        deterministic=True
-    ):
+    if once_more.model is None or _bytes(once_more.model) != written:
         return Verdict("nondeterministic", once_more.message or "another run gives another model")
+    return None
+
+
+def _unsettled(subject: Subject, result: onnx.ModelProto, written: bytes) -> Verdict | None:
+    """Whether a result does not stay as it is."""
     second = subject.optimize(result)
     if second.model is None:
         return Verdict("unstable", f"its own result: {second.message}", passes=tuple(second.hits))
-    if second.model.SerializeToString(deterministic=True) != result.SerializeToString(deterministic=True):
+    if _bytes(second.model) != written:
         return Verdict("unstable", "a second run changes the result", passes=tuple(second.hits))
     return None
+
+
+def _bytes(model: onnx.ModelProto) -> bytes:
+    return model.SerializeToString(deterministic=True)
 
 
 def first_difference(old: list[Any], new: list[Any], numerics: str) -> str | None:
@@ -256,6 +280,15 @@ def _mostly_nan(outputs: list[Any]) -> bool:
 
 def _odd(array: Array) -> bool:
     return is_float(array.dtype) and not np.isfinite(array.astype(np.float64)).all()
+
+
+def _infinite_within(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    """Whether anything on the way is infinite or no number; True where it cannot be seen."""
+    graph = model.graph
+    given = [*(t for t in graph.initializer if t.name not in feed), *(stored(a, name) for name, a in feed.items())]
+    names = [name for node in graph.node for name in node.output if name]
+    found = evaluate(makeshift(graph.node, given, names, model.opset_import, model.functions))
+    return found is None or any(_odd(np.asarray(leaf)) for value in found for _, leaf in leaves(value))
 
 
 def _has_contrib(model: onnx.ModelProto) -> bool:

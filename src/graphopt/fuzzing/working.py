@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphopt.fuzzing.building import Sample
-from graphopt.fuzzing.embedding import Seedling
 from graphopt.fuzzing.localizing import localize
 from graphopt.fuzzing.models import Wishes, sample
+from graphopt.fuzzing.seedlings import Nursery, golden
 from graphopt.fuzzing.shrinking import shrink
 from graphopt.fuzzing.subjects import Graphopt, Subject, subject_of
 from graphopt.fuzzing.verdicts import Judge, NotUsableError, Verdict
-from graphopt.pipeline import registry
 from graphopt.system.child import requests, tell
-from graphopt.testing import cases_of
 
 _ENOUGH = 2
 """Findings of one kind that are reduced; later ones are counted."""
+_ONCE_MORE = 8
+"""One number of so many is optimized a second time, to see whether the same comes out."""
 _MOST = 200
 """Elements of an input that a finding holds."""
 
@@ -71,20 +71,6 @@ class Tally:
     findings: list[dict[str, Any]] = field(default_factory=list)
 
 
-def seedlings(passes: tuple[str, ...] = ()) -> tuple[Seedling, ...]:
-    """The models of golden cases in which a pass fires, of some passes or of all.
-
-    Raises:
-        UsageError: there is no such pass.
-    """
-    known = registry()
-    found = []
-    for name in passes or known.names():
-        running = (case for case in cases_of(known.rule_class(name)) if "NOT RUN" not in case.head)
-        found += [Seedling(f"{name}/{case.path.stem}", case.before) for case in running if "FIRES" in case.head]
-    return tuple(found)
-
-
 class Worker:
     """Works on one number after the other.
 
@@ -99,7 +85,7 @@ class Worker:
         for name in settings.subjects:
             more = {"explain": True} if settings.explain and name.startswith("graphopt ") else {}
             self.subjects.append(subject_of(name, **more))
-        self.wishes = Wishes(settings.ops, seedlings(settings.passes), bool(settings.passes), settings.steps)
+        self.wishes = Wishes(settings.ops, Nursery(golden(settings.passes)), bool(settings.passes), settings.steps)
         self.seen: Counter[tuple[str, str, str]] = Counter()
         self.causes: dict[tuple[str, str, str], str] = {}
 
@@ -149,7 +135,8 @@ class Worker:
             reasons = tally.declined.setdefault(name, {})
             reasons[reason] = reasons.get(reason, 0) + count
         self.at("judging", subject.name)
-        verdict = judge.of(subject, outcome, again=isinstance(subject, Graphopt))
+        own = isinstance(subject, Graphopt)
+        verdict = judge.of(subject, outcome, again=own, once_more=own and index % _ONCE_MORE == 0)
         if verdict is not None:
             tally.findings.append(self._found(index, drawn, subject, verdict))
 
@@ -165,8 +152,9 @@ class Worker:
             self.at("localizing", subject.name)
             self.causes[likeness] = localize(alone, subject, verdict) or signature(verdict)
         cause = finding["cause"] = self.causes[likeness]
-        self.seen[subject.name, verdict.kind, cause] += 1
-        few = self.seen[subject.name, verdict.kind, cause] <= _ENOUGH
+        tool = "graphopt" if isinstance(subject, Graphopt) else subject.name  # its levels share most passes
+        self.seen[tool, verdict.kind, cause] += 1
+        few = self.seen[tool, verdict.kind, cause] <= _ENOUGH
         if self.settings.reduce and few and verdict.kind not in ("hung", "nondeterministic"):
             self.at("reducing", subject.name)
             small = shrink(alone, lambda s: fails(s, subject, verdict), self.settings.seconds)
@@ -185,7 +173,8 @@ def fails(candidate: Sample, subject: Subject, verdict: Verdict) -> bool:
     outcome = subject.optimize(candidate.model)
     if verdict.kind == "raised" and outcome.fault == "raised":
         return signature(Verdict("raised", outcome.message)) == signature(verdict)
-    found = judge.of(subject, outcome, again=verdict.kind in ("unstable", "nondeterministic"))
+    settled, same = verdict.kind != "unstable", verdict.kind != "nondeterministic"
+    found = judge.of(subject, outcome, again=not settled, once_more=not same)
     if found is None or found.kind != verdict.kind:
         return False
     return verdict.kind != "unstable" or bool(set(found.passes) & set(verdict.passes)) or not verdict.passes

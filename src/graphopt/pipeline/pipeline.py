@@ -20,8 +20,8 @@ _TOKEN = re.compile(r"\s*([{}(),]|[^\s{}(),]+)")
 
 _CLEAN = "elimination/*,folding/*,fusion/*,custom/*"
 _FUSED = "elimination/*@extended,folding/*@extended,fusion/*@extended,custom/*@extended"
-_FASTER = f"repeat({{algorithm/*@extended}},{{{_CLEAN}}})"
-"""Other forms for slow kernels come last: no fusion knows them."""
+_FASTER = f"repeat({{algorithm/*@extended}},{{{_FUSED}}},{{{_CLEAN}}})"
+"""Other forms for slow kernels come last: fusions know few of them, but those have to come to rest with them."""
 
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",

@@ -1,0 +1,93 @@
+"""Golden cases as the beginnings of models: those in which a pass fires, and those in which it declines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import onnx
+
+from graphopt.fuzzing.drawing import Draw
+from graphopt.pipeline import registry
+from graphopt.rewrite import Numerics
+from graphopt.testing import cases_of
+
+_FIRING = 0.75
+_OPSET = re.compile(r'opset_import: ?\[[^\]]*"" ?: ?(\d+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Seedling:
+    """A model that something is known about.
+
+    Attributes:
+        rule: the pass that it is a case of.
+        case: which case.
+        text: the model as ONNX text.
+        fires: whether the pass fires on it.
+    """
+
+    rule: str
+    case: str
+    text: str
+    fires: bool = True
+
+    @property
+    def opset(self) -> int:
+        """The standard opset, 0 where the model states none."""
+        found = _OPSET.search(self.text)
+        return int(found[1]) if found else 0
+
+    def model(self) -> onnx.ModelProto:
+        """The model."""
+        return onnx.ModelProto.FromString(_parsed(self.text))
+
+
+@lru_cache(maxsize=8192)
+def _parsed(text: str) -> bytes:
+    return onnx.parser.parse_model(text).SerializeToString()
+
+
+Cases = dict[bool, dict[str, list[Seedling]]]
+"""Cases in which a pass fires or does not, by pass."""
+
+
+class Nursery:
+    """Seedlings by pass and opset. Passes are drawn evenly, however many cases they have.
+
+    Args:
+        seedlings: what there is.
+    """
+
+    def __init__(self, seedlings: Iterable[Seedling] = ()) -> None:
+        self._all: Cases = {True: {}, False: {}}
+        self._at: dict[int, Cases] = {}
+        for each in seedlings:
+            for cases in (self._all, self._at.setdefault(each.opset, {True: {}, False: {}})):
+                cases[each.fires].setdefault(each.rule, []).append(each)
+
+    def __bool__(self) -> bool:
+        return bool(self._all[True])
+
+    def draw(self, draw: Draw, opset: int = 0) -> Seedling | None:
+        """A seedling, at an opset where one is given; None where there is none."""
+        cases = self._at.get(opset) if opset else self._all
+        if cases is None:
+            return None
+        rules = cases[draw.chance(_FIRING)] or cases[True]
+        return draw.one(rules[draw.one(list(rules))]) if rules else None
+
+
+def golden(passes: tuple[str, ...] = ()) -> Iterator[Seedling]:
+    """The golden cases of some passes; of all that are not left to `fast` when none is named.
+
+    Raises:
+        UsageError: there is no such pass.
+    """
+    known = registry()
+    for name in passes or [n for n in known.names() if known.rule_class(n).numerics < Numerics.FAST]:
+        for case in cases_of(known.rule_class(name)):
+            if "NOT RUN" not in case.head and ("FIRES" in case.head or "KEEPS" in case.head):
+                yield Seedling(name, case.path.stem, case.before, "FIRES" in case.head)

@@ -1,0 +1,26 @@
+"""What random models showed to be wrong at a level stays right: each is judged again, as it was when it was found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from graphopt.fuzzing.building import Sample
+from graphopt.fuzzing.drawing import Draw
+from graphopt.fuzzing.embedding import numbers_for
+from graphopt.fuzzing.subjects import LEVELS, Graphopt
+from graphopt.fuzzing.verdicts import Judge
+
+FOUND = sorted((Path(__file__).parent / "found").glob("*.onnxtxt"))
+SUBJECTS = {level: Graphopt(level) for level in LEVELS}
+
+
+@pytest.mark.parametrize("path", FOUND, ids=[path.stem for path in FOUND])
+def test_what_was_found_is_mended(path: Path) -> None:
+    text = "\n".join(line for line in path.read_text().splitlines() if not line.startswith("#"))
+    model = onnx.parser.parse_model(text)
+    judge = Judge(Sample(model, [numbers_for(model, Draw(f"{path.stem}/{n}"), special=n > 1) for n in range(4)]))
+    for subject in SUBJECTS.values():
+        assert judge.of(subject, subject.optimize(model)) is None
