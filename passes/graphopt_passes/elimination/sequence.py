@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from graphopt.errors import Decline
-from graphopt.ir import Node
+from graphopt.ir import Node, Value
 from graphopt.operators import Elements
 from graphopt.rewrite import OpRule, Outcome, Rewriter
 
@@ -94,9 +96,28 @@ class ReplaceConcatFromSequenceWithConcat(OpRule):
         parts, axis = Elements.of(node.operand(0)).values, node.attr("axis")
         if not parts:
             raise Decline("there is nothing to join")
+        _check_sizes(parts, None if node.attr("new_axis", 0) else axis)
         if node.attr("new_axis", 0):
             first = rw.op("Unsqueeze", parts[0], axes=(axis,)).producer  # the others share its list of axes
             assert first is not None
             others = [rw.op("Unsqueeze", part, *first.inputs[1:], **first.attrs) for part in parts[1:]]
             parts = (first.result, *others)
         return rw.replace(node, [rw.op("Concat", *parts, axis=axis)])
+
+
+def _check_sizes(parts: Sequence[Value], axis: int | None) -> None:
+    """See that elements may be equal beside an axis: a runtime may pass over one that is empty, where no model may.
+
+    Raises:
+        Decline: two are known to differ.
+    """
+    known = [(part, part.shape) for part in parts if part.shape is not None]
+    for (one, a), (other, b) in pairwise(known):
+        joined = axis % len(a) if axis is not None and a else None
+        differ = len(a) != len(b) or any(
+            isinstance(here, int) and isinstance(there, int) and here != there
+            for at, (here, there) in enumerate(zip(a, b, strict=True))
+            if at != joined
+        )
+        if differ:
+            raise Decline("{} and {} do not fit together", one.name, other.name)

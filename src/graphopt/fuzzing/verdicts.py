@@ -12,6 +12,7 @@ from graphopt.fuzzing.building import Sample, as_standard, evaluate, makeshift, 
 from graphopt.fuzzing.subjects import Outcome, Subject
 from graphopt.verify import compare
 from graphopt.verify.interface import differences, interface_of
+from graphopt.verify.jitter import without_negative_zeros
 from graphopt.verify.numerics import compare_arrays
 from graphopt.verify.runners import CannotLoadError, OrtRunner, ReferenceRunner, RunError, Runner, one_line
 from graphopt.verify.source import Source
@@ -160,7 +161,23 @@ class Judge:
             return None
         # The full oracle knows how sensitive the original is to its last bits, which takes it longer.
         report = compare(self.model, result, numerics=numerics, inputs=feed)
-        return None if report.status != "mismatch" else found
+        if report.status != "mismatch" or (
+            outcome.numerics != "exact" and self._signs_of_zeros(result, feed, numerics)
+        ):
+            return None
+        return found
+
+    def _signs_of_zeros(self, result: onnx.ModelProto, feed: dict[str, Array], numerics: str) -> bool:
+        """Whether a difference is gone where no zero is negative: such signs are kept by `exact` alone."""
+        plain = {name: a + np.zeros((), a.dtype) if is_float(a.dtype) else a for name, a in feed.items()}
+        try:
+            old, new = (
+                OrtRunner(Source(without_negative_zeros(model), "unsigned")).run(plain)
+                for model in (self.model, result)
+            )
+        except (CannotLoadError, RunError):
+            return False
+        return first_difference(old, new, numerics) is None
 
     def _by_reference(
         self, result: onnx.ModelProto, outcome: Outcome, feed: dict[str, Array], wrong: Verdict

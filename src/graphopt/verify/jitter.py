@@ -51,6 +51,27 @@ def jittered_model(model: onnx.ModelProto, number: int) -> onnx.ModelProto:
     return copy
 
 
+def without_negative_zeros(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy in which constants and what nodes of the main graph compute have +0.0 in place of each -0.0."""
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    types, kept = _float_types(copy), []
+    for tensor in copy.graph.initializer:
+        if numpy_dtype(tensor.data_type) in (np.float32, np.float64, np.float16):
+            tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor) + 0, tensor.name))
+    for node in copy.graph.node:
+        same = onnx.NodeProto.FromString(node.SerializeToString())
+        kept.append(same)
+        for i, name in enumerate(node.output):
+            if name in types:
+                zero = onnx.numpy_helper.from_array(np.zeros((), types[name]), f"{name}{_SUFFIX}.zero")
+                copy.graph.initializer.append(zero)
+                same.output[i] = f"{name}{_SUFFIX}"
+                kept.append(onnx.helper.make_node("Add", [f"{name}{_SUFFIX}", zero.name], [name]))
+    del copy.graph.node[:]
+    copy.graph.node.extend(kept)
+    return copy
+
+
 def _deciding_shapes(graph: onnx.GraphProto) -> set[str]:
     """Names of the values that decide a shape, and of those that they are computed from."""
     producers = {name: node for node in graph.node for name in node.output}

@@ -29,6 +29,8 @@ class ReplaceSkipLayerNormalization(ForRuntime):
     def rewrite(self, m: Match, rw: Rewriter) -> list[Value | None]:
         """Add what is added, then normalize."""
         check_float(m.x)
+        if not _broadcasts(m.skip, m.x):
+            raise Decline("{} does not broadcast to {}: runtimes compute that, but no Add does", m.skip.name, m.x.name)
         for statistic in m.root.outputs[1:3]:
             if statistic is not None and statistic.uses:
                 raise Decline("{}, a statistic, is used", statistic.name)
@@ -42,6 +44,16 @@ class ReplaceSkipLayerNormalization(ForRuntime):
             normalized = _root_mean_square(total, m, epsilon, rw)
         outputs: list[Value | None] = [normalized, None, None, total]
         return outputs[: len(m.root.outputs)]
+
+
+def _broadcasts(skip: Value, x: Value) -> bool:
+    """Whether what is added may broadcast to `x` without making it larger."""
+    small, large = skip.shape, x.shape
+    if small is None or large is None:
+        return True
+    sizes = zip(small[::-1], large[::-1], strict=False)
+    enlarged = any(isinstance(a, int) and isinstance(b, int) and a not in (1, b) for a, b in sizes)
+    return len(small) <= len(large) and not enlarged
 
 
 def _root_mean_square(total: Value, m: Match, epsilon: float, rw: Rewriter) -> Value:
