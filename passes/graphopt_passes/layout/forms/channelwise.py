@@ -57,7 +57,8 @@ def per_channel(node: Node, known: Known) -> ChannelAffine:
         if node.op in ("Add", "Sub"):
             shift = numbers if node.op == "Add" else -numbers
             return _affine(node, known, (image, layout), np.ones_like(numbers), shift)
-        scale = numbers if node.op == "Mul" else (1 / numbers.astype(np.float64)).astype(np.float32)
+        with np.errstate(all="ignore"):  # what is not finite is declined
+            scale = numbers if node.op == "Mul" else (1 / numbers.astype(np.float64)).astype(np.float32)
         return _affine(node, known, (image, layout), scale, None)
     raise Decline
 
@@ -72,9 +73,10 @@ def batch_normalization(node: Node, known: Known) -> ChannelAffine:
     if node.attr("training_mode", 0) or any(v is not None and v.uses for v in node.outputs[1:]):
         raise Decline("{} is in training mode", name)
     gamma, beta, mean, variance = (a.astype(np.float64) for a in arrays if a is not None)
-    scale = gamma / np.sqrt(variance + float(node.attr("epsilon", 1e-5)))
-    shift = beta - mean * scale
-    return _affine(node, known, (x, layout), scale.astype(np.float32), shift.astype(np.float32))
+    with np.errstate(all="ignore"):  # what is not finite is declined
+        scale = gamma / np.sqrt(variance + float(node.attr("epsilon", 1e-5)))
+        shift = (beta - mean * scale).astype(np.float32)
+        return _affine(node, known, (x, layout), scale.astype(np.float32), shift)
 
 
 def _affine(
