@@ -51,14 +51,6 @@ class Outcome:
         return f"{self.what}, {self.numerics}: {self.verdict}" + (f" {self.hits}" if self.hits else "")
 
 
-def after(model: onnx.ModelProto, low: str, high: str, numerics: str = "rounding") -> Outcome:
-    """How the result of a level, optimized at a higher one, compares with the model optimized at that at once."""
-    step = PassManager(low, numerics=numerics, strict=True).run(model).model
-    manager = PassManager(high, numerics=numerics, strict=True)
-    found = manager.run(step)
-    return Outcome(f"{low} then {high}", numerics, verdict(manager.run(model).model, found.model), found.hits)
-
-
 def outcomes(
     model: onnx.ModelProto,
     levels: tuple[str, ...] = LEVELS,
