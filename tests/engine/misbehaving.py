@@ -108,8 +108,9 @@ def kill_guard() -> None:
     if os.fork():
         time.sleep(120)
     os.setsid()
-    os.kill(os.getppid(), signal.SIGSTOP)
     guard = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(guard, signal.SIGSTOP)  # otherwise it might see first that what it watches has stopped
+    os.kill(os.getppid(), signal.SIGSTOP)
     os.kill(guard, signal.SIGKILL)
     time.sleep(120)
 
