@@ -167,6 +167,10 @@ def race(folder: Path, mode: str, rounds: int, writers: int = 2) -> Counter[str]
                 found["read"] += 1
             except (OSError, ValueError, onnx.checker.ValidationError):
                 found["replaced while reading"] += 1
+            except RuntimeError as error:
+                if "filesystem error" not in str(error):  # how onnx says that a file has gone
+                    raise
+                found["replaced while reading"] += 1
         process, status = os.waitpid(-1, os.WNOHANG)
         if process:
             others.discard(process)
