@@ -228,6 +228,14 @@ def firing(source: list[str] | None = None) -> None:
 
 
 @app.command()
+def footprint(rounds: int = 5, *, install: bool = True) -> None:
+    """What an installation, an import and a command cost, beside the other optimizers; writes docs/footprint.md."""
+    from benchmarks.footprint import run
+
+    run(rounds, install=install)
+
+
+@app.command()
 def table() -> None:
     """Write docs/benchmarks.md from the results."""
     from benchmarks.table import write

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,12 +77,21 @@ class Case:
 
     @classmethod
     def read(cls, path: Path) -> Case:
-        """Read a case.
+        """Read a case from its file.
 
         Raises:
             GoldenError: there is no `# RUN` line.
         """
-        before, divider, after = path.read_text().partition(_DIVIDER)
+        return cls.parse(path, path.read_text())
+
+    @classmethod
+    def parse(cls, path: Path, text: str) -> Case:
+        """Make a case of the text of its file.
+
+        Raises:
+            GoldenError: there is no `# RUN` line.
+        """
+        before, divider, after = text.partition(_DIVIDER)
         head: dict[str, str] = {}
         comments = []
         body: list[str] = []
@@ -120,13 +130,19 @@ def cases(folder: Path) -> list[Path]:
 
 
 def cases_of(rule: type[Rule]) -> Iterator[Case]:
-    """The golden cases of a pass: beside its package as a wheel has them, or in the source tree."""
+    """The golden cases of a pass: beside its package, in the source tree, or in the archive that a wheel has."""
     package = importlib.import_module(rule.__module__.partition(".")[0])
     for root in map(Path, getattr(package, "__path__", ())):
         for folder in (root / "golden", root.parent.parent / "tests" / "golden"):
             if (folder / rule.name).is_dir():
                 yield from map(Case.read, cases(folder / rule.name))
                 return
+        archive = root / "golden.zip"
+        if archive.is_file():
+            inside = zipfile.Path(archive, f"{rule.name}/")
+            found = sorted(inside.iterdir(), key=lambda path: path.name) if inside.is_dir() else []
+            yield from (Case.parse(Path(rule.name, path.name), path.read_text()) for path in found)
+            return
 
 
 def run_case(case: Case, *, bless: bool = False) -> None:

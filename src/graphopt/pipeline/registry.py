@@ -141,11 +141,15 @@ def registry() -> Registry:
     """The passes of all installed distributions; a third party's that cannot be loaded are reported and left out.
 
     Raises:
-        PassError: the built-in library cannot be loaded.
+        PassError: the built-in library is not installed, or cannot be loaded.
     """
     catalogues: dict[str, dict[str, str]] = {}
     indexes: dict[str, dict[str, Card]] = {}
-    for entry in sorted(entry_points(group=GROUP), key=_built_in_first):
+    entries = sorted(entry_points(group=GROUP), key=_built_in_first)
+    if _BUILT_IN not in [entry.name for entry in entries]:
+        # From a bare source tree on the path: every level would be empty, and every run do nothing.
+        raise PassError("graphopt's own passes are not registered; install it, with `pip install -e .` in its sources")
+    for entry in entries:
         owner = entry.dist.name if entry.dist is not None else entry.name
         try:
             # A distribution may have several entries, and be seen through two folders of the path.
