@@ -18,7 +18,7 @@ import graphopt
 from graphopt import demo
 
 ROOT = Path(__file__).parents[2]
-GUIDES = [ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+GUIDES = [ROOT / "docs" / "tutorial.md", ROOT / "docs" / "viewer.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
 PAGES = [ROOT / "README.md", *GUIDES]
 """The pages whose examples run, each in a folder of its own with a model in it."""
 
@@ -49,7 +49,7 @@ def commands(page: str) -> list[str]:
     return [line[2:].partition("  #")[0].strip() for line in lines if line.startswith("$ graphopt")]
 
 
-@pytest.mark.parametrize("page", ["README.md", "tutorial.md", "continuous-integration.md"])
+@pytest.mark.parametrize("page", ["README.md", "tutorial.md", "viewer.md", "continuous-integration.md"])
 def test_commands_run(page: str, folder: Path) -> None:
     assert commands(page)
     for command in commands(page):

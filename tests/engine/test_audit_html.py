@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import time
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -17,9 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt import demo
 from graphopt.audit import audit
 from graphopt.audit.explaining import explain_with_graphs
-from graphopt.audit.html import audit_html, explanation_html
+from graphopt.audit.html import alone, audit_html, explanation_html, inspection_html
 from graphopt.audit.html.charts import Bar, bar_chart
 from graphopt.audit.html.layout import HEIGHT, WIDTH, positions
+from graphopt.audit.inspecting import inspect
 from graphopt.audit.settings import Settings
 from graphopt.rewrite import Level
 
@@ -78,8 +77,8 @@ def test_report_needs_nothing_from_outside() -> None:
 
 def test_both_graphs_and_what_became_of_nodes() -> None:
     data = graph_data(report(tower(2)))
-    assert len(data["before"]["nodes"]) == 10
-    assert len(data["after"]["nodes"]) == 8
+    assert len(data["before"]["nodes"]) == 10 + 2  # its input and its output are drawn, too
+    assert len(data["after"]["nodes"]) == 8 + 2
     ops = [node[2] for node in data["before"]["nodes"]]
     removed = {i for event in data["events"] for i in event["before"]}
     assert {ops[i] for i in removed} >= {"Identity"}
@@ -100,7 +99,7 @@ def test_hostile_names_stay_text() -> None:
 def test_two_thousand_nodes_are_drawn_in_seconds() -> None:
     started = time.perf_counter()
     text = report(tower(400))
-    assert len(graph_data(text)["before"]["nodes"]) == 2000
+    assert len(graph_data(text)["before"]["nodes"]) == 2000 + 2
     assert time.perf_counter() - started < 20
     assert len(text) < 4_000_000
 
@@ -112,6 +111,71 @@ def test_too_large_a_graph_is_not_drawn(monkeypatch) -> None:
     text = report(tower(1))
     assert "graph-data" not in text
     assert "eliminate_identity" in text
+
+
+def walked() -> onnx.ModelProto:
+    """A model with bodies, a function, attributes and weights of every kind."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 17, "local" : 1]>
+        g (float[2, 4] x, bool c) => (float[2, 4] y)
+        <float[40] w, float[2] few = {1.5, -2}, int64[0] none = {}, float[2] odd = {nan, inf}> {
+          a = local.twice(x)
+          b = If (c) <then_branch = t () => (float[2, 4] r) { k = Identity(a)  r = Relu(k) },
+                      else_branch = e () => (float[2, 4] q) { two = Constant<value_float = 2.0>()  q = Mul(a, two) }>
+          s = LeakyRelu<alpha = 0.25>(b)
+          z = Concat<axis = 0>(w, few, odd)
+          y = Identity(s)
+        }
+        <domain: "local", opset_import: ["" : 17]>
+        twice (v) => (u) { d = Add(v, v)  u = Identity(d) }
+    """)
+    weights = numpy_helper.from_array(np.linspace(-1, 1, 40, dtype=np.float32), "w")
+    kept = [weights, *(each for each in model.graph.initializer if each.name != "w")]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    return model
+
+
+def test_what_a_reader_asks_of_a_model() -> None:
+    data = alone(walked())
+    assert data is not None
+    (shown,) = data.values()
+    assert [graph["title"] for graph in shown["graphs"]] == [
+        "g",
+        "If › then_branch",
+        "If › else_branch",
+        "local::twice",
+    ]
+    by_op = {node[2]: node for node in shown["nodes"]}
+    assert by_op["LeakyRelu"][6] == [["alpha", "0.25"]]
+    assert [shown["graphs"][number]["title"] for number in by_op["If"][7]] == ["If › then_branch", "If › else_branch"]
+    assert [shown["graphs"][number]["title"] for number in by_op["local::twice"][7]] == ["local::twice"]
+    values = {name: (kind, weight) for name, kind, weight in shown["values"]}
+    assert values["s"][0] == "float[2,4]"
+    weight = {name: shown["weights"][number] for name, (_, number) in values.items() if number >= 0}
+    assert weight["few"]["first"] == ["1.5", "-2"]
+    assert weight["two"]["first"] == ["2"]
+    assert weight["odd"]["first"] == ["nan", "inf"]
+    assert (weight["w"]["count"], weight["w"]["range"][:2], sum(weight["w"]["bars"])) == (40, ["-1", "1"], 40)
+    reads = [shown["values"][number][0] for number in by_op["Mul"][4]]
+    assert reads == ["a", "two"]  # one of the outer graph, the other a constant of the body
+
+
+def test_a_page_of_one_model() -> None:
+    text = inspection_html("m<b>", inspect(walked()), alone(walked()))
+    assert "m&lt;b&gt;" in text
+    assert "local::twice" in text
+    assert 'id="after"' not in text
+    assert "rewrites" not in text.partition("<script")[0]
+
+
+def test_rewrites_say_why_and_what_they_gain() -> None:
+    data = graph_data(report(walked()))
+    fold = next(event for event in data["events"] if event["rule"] == "eliminate_identity")
+    assert "node fewer" in fold["gain"]
+    assert data["passes"]["eliminate_identity"].startswith("Remove")
+    inner = {node[3] for node in data["before"]["nodes"] if node[8]}
+    assert inner >= {"x", "c", "y"}
 
 
 def test_chart() -> None:
@@ -130,51 +194,3 @@ def test_audit_report_and_notebook() -> None:
     fragment = found._repr_html_()
     assert fragment.startswith("<pre")
     assert "graphopt basic" in fragment
-
-
-@pytest.fixture
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    with playwright.sync_playwright() as running:
-        options: dict = {"args": ["--no-sandbox"]}
-        found = shutil.which("chromium") or shutil.which("google-chrome")
-        if found:
-            options["executable_path"] = found
-        try:
-            started = running.chromium.launch(**options)
-        except playwright.Error as error:
-            pytest.skip(f"no browser that Playwright can start: {str(error).splitlines()[0]}")
-        yield started
-        started.close()
-
-
-def test_in_a_browser(browser, tmp_path: Path) -> None:
-    file = tmp_path / "report.html"
-    file.write_text(report(tower(300), Level.ALL))
-    page = browser.new_page(viewport={"width": 1300, "height": 900})
-    problems: list[str] = []
-    requests: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto(file.as_uri())
-    assert page.locator("#count-before").inner_text() == "1500 nodes, constants not drawn"
-    before = page.evaluate("() => graphoptViews.left.scale")
-    page.locator("#before").hover()
-    page.mouse.wheel(0, -600)
-    page.wait_for_timeout(100)
-    assert page.evaluate("() => graphoptViews.left.scale") > before
-    page.locator("#search").fill("gate7")
-    assert page.evaluate("() => graphoptViews.left.picked.size") > 0
-    page.locator("tr[data-event]").nth(3).click()
-    assert page.evaluate("() => graphoptViews.left.picked.size") > 0
-    assert page.locator("#detail").inner_text() != "click a node"
-    frames = page.evaluate(
-        "() => { const v = graphoptViews.left; v.all(); const t = performance.now();"
-        " for (let i = 0; i < 20; i++) v.draw(); return (performance.now() - t) / 20; }"
-    )
-    assert frames < 200, f"{frames:.0f} ms to draw 1500 nodes"
-    page.locator("#filter").fill("identity")
-    assert page.locator("#events tbody tr:visible").count() > 0
-    assert problems == []
-    assert requests == [file.as_uri()]

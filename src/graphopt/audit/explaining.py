@@ -167,7 +167,7 @@ def explain_with_graphs(
     before = Model.load(source)
     infer_types(before)
     infer_types(after)
-    return found, side_by_side(before, after, [step.event for step in found.steps])
+    return found, side_by_side(before, after, found.steps)
 
 
 def _explain(source: Source, manager: Manager | Settings | None) -> tuple[Explanation, Model]:

@@ -78,11 +78,12 @@ class Inspection(Shown):
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(style="bold", no_wrap=True)
         table.add_column(overflow="fold")
-        for title, text in self._rows():
+        for title, text in self.rows():
             table.add_row(title, text)
         yield table
 
-    def _rows(self) -> Iterator[tuple[str, str]]:
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Title and text of each line that is shown."""
         if self.producer:
             yield "written by", self.producer
         yield "versions", f"IR {self.ir_version}, " + ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in self.opsets.items())

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from graphopt.cli.arguments import Argument, Option
-from graphopt.cli.console import read_source, show, show_json
+from graphopt.cli.console import check_place, read_source, show, show_json
+from graphopt.errors import UsageError
+from graphopt.system.files import write_text
 
 
 def inspect(
     models: Annotated[list[str], Argument(metavar="MODEL...", help="Models; `-` reads standard input.")],
     *,
+    html: Annotated[
+        str | None, Option(help="Write a page to this file: the graphs to walk through, weights and attributes.")
+    ] = None,
     as_json: Annotated[bool, Option("--json", help="Report as JSON.")] = False,
 ) -> None:
     """Say what a model is: interface, operators, weights, memory, and what it takes to run it."""
     from graphopt.audit.inspecting import inspect as look
 
-    found = {name: look(read_source(name)) for name in models}
+    if html is not None and len(models) > 1:
+        raise UsageError("--html shows one model")
+    check_place(html)
+    given = {name: read_source(name) for name in models}
+    found = {name: look(source) for name, source in given.items()}
+    if html is not None:
+        from graphopt.audit.html import alone, inspection_html
+
+        (name,) = models
+        write_text(html, inspection_html(Path(name).name, found[name], alone(given[name])))
     if as_json:
         reports = [{"model": name, **each.to_dict()} for name, each in found.items()]
         show_json(reports if len(reports) > 1 else reports[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.audit.html.drawing import side_by_side
-from graphopt.audit.html.report import audit_html, explanation_html
+from graphopt.audit.html.drawing import alone, side_by_side
+from graphopt.audit.html.report import audit_html, explanation_html, inspection_html
 
-__all__ = ["audit_html", "explanation_html", "side_by_side"]
+__all__ = ["alone", "audit_html", "explanation_html", "inspection_html", "side_by_side"]

@@ -3,97 +3,129 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from graphopt.audit.difference import describe
-from graphopt.audit.html.layout import positions
+from graphopt.analysis.types import infer_types
+from graphopt.audit.columns import size
+from graphopt.audit.html.contents import Contents
 from graphopt.audit.profile.provenance import Provenance
-from graphopt.ir import Model, Node, captured_values
-from graphopt.rewrite import Event
+from graphopt.ir import Model, Source
+from graphopt.pipeline import registry
+from graphopt.rewrite.events import NodeNote
+
+if TYPE_CHECKING:
+    from graphopt.audit.explaining import Step
 
 MOST_NODES = 20_000
 """Beyond this a drawing helps nobody and the file would grow without end."""
 
 
-def side_by_side(before: Model, after: Model, events: Sequence[Event]) -> dict[str, Any] | None:
-    """Both graphs with positions, the nodes that each node of the second stands for, and the places of events.
+_OFTEN = {True: "not written", False: "more written"}
+
+
+def alone(source: Source) -> dict[str, Any] | None:
+    """One model as data for the viewer, None when it is too large to draw.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    model = Model.load(source)
+    infer_types(model)
+    return {"before": Contents(model).data()} if _drawable(model) else None
+
+
+def side_by_side(before: Model, after: Model, steps: Sequence[Step]) -> dict[str, Any] | None:
+    """Both models with positions, the nodes that each node of the second stands for, and the places of rewrites.
 
     Args:
         before: the original, not changed.
         after: the optimized model, loaded anew.
-        events: what was done.
+        steps: what was done.
 
     Returns:
         Data for the viewer, None when the graphs are too large to draw.
     """
-    if max(len(before.graph), len(after.graph)) > MOST_NODES:
+    if not (_drawable(before) and _drawable(after)):
         return None
-    left, right = _graph(before), _graph(after)
-    numbers = {node: i for i, node in enumerate(_drawn(before))}
-    provenance = Provenance(before, after)
-    drawn = list(_drawn(after))
-    origins = [[numbers[origin] for origin in provenance.origins(node) if origin in numbers] for node in drawn]
+    left, right = Contents(before), Contents(after)
+    origins, hidden = _origins(left, right, Provenance(before, after))
     survivors = {
-        i for node, group in zip(drawn, origins, strict=True) if len(group) == 1
-        for i in group if left["nodes"][i][2] == node.op
+        i for node, group in zip(right.drawn, origins, strict=True) if len(group) == 1
+        for i in group if node is None or _op(left, i) == node.op
     }  # fmt: skip
     return {
-        "before": left,
-        "after": right,
+        "before": left.data(),
+        "after": right.data(),
         "origins": origins,
-        "hidden": [i for i, node in enumerate(drawn) if provenance.hidden(node)],
+        "hidden": hidden,
         "unchanged": sorted(survivors),
-        "events": _places(events, before, after, drawn, numbers),
+        "events": _places(steps, left, right),
+        "passes": _reasons(steps),
     }
 
 
-def _drawn(model: Model) -> list[Node]:
-    return [node for node in model.graph if node.op != "Constant"]
+def _drawable(model: Model) -> bool:
+    return sum(1 for _ in model.nodes()) <= MOST_NODES
 
 
-def _graph(model: Model) -> dict[str, Any]:
-    nodes = _drawn(model)
-    numbers = {node: i for i, node in enumerate(nodes)}
-    edges = []
-    for node in nodes:
-        for value in (*node.inputs, *captured_values(node)):
-            producer = value.producer if value is not None else None
-            if producer in numbers:
-                edges.append((numbers[producer], numbers[node]))
-    edges = list(dict.fromkeys(edges))
-    places = positions(len(nodes), edges)
+def _op(contents: Contents, number: int) -> str | None:
+    node = contents.drawn[number]
+    return node.op if node is not None else None
+
+
+def _origins(left: Contents, right: Contents, provenance: Provenance) -> tuple[list[list[int]], list[int]]:
+    """The numbers that each node of the second model stands for, and the nodes that stand for none."""
+    ends, computed = left.ends(), left.outputs()
+    origins: list[list[int]] = [[] for _ in right.drawn]
+    hidden = []
+    for end, number in right.ends().items():
+        origins[number] = [ends[end]] if end in ends else []
+    for node, number in right.numbers.items():
+        if node.graph is provenance.after.graph:
+            origins[number] = [left.numbers[each] for each in provenance.origins(node) if each in left.numbers]
+            if provenance.hidden(node):
+                hidden.append(number)
+        else:  # inside of bodies and functions names are followed
+            found = {computed[value.name] for value in node.outputs if value is not None and value.name in computed}
+            origins[number] = sorted(found)
+    return origins, hidden
+
+
+def _places(steps: Sequence[Step], left: Contents, right: Contents) -> list[dict[str, Any]]:
+    """Rewrites with the numbers of the nodes that they concern, as far as those are in one of the two models."""
+    before, after = left.outputs(), right.outputs()
+
+    def numbers(notes: Sequence[NodeNote], known: dict[str, int]) -> list[int]:
+        return sorted({known[name] for note in notes for name in note.outputs if name in known})
+
+    return [
+        {
+            "rule": step.event.rule,
+            "text": str(step.event).partition(": ")[2],
+            "before": numbers((*step.event.removed, *step.event.changed), before),
+            "after": numbers((*step.event.added, *step.event.changed), after),
+            "gain": _gain(step),
+        }
+        for step in steps
+    ]
+
+
+def _gain(step: Step) -> str:
+    """What a rewrite saves, in words."""
+    event = step.event
+    fewer = len(event.removed) - len(event.added)
+    parts = [f"{abs(fewer)} node{'s' if abs(fewer) > 1 else ''} {'fewer' if fewer > 0 else 'more'}"] if fewer else []
+    if step.traffic:
+        parts.append(f"{size(abs(step.traffic))} of results {_OFTEN[step.traffic > 0]}")
+    if event.bytes:
+        parts.append(f"{size(abs(event.bytes))} {'more' if event.bytes > 0 else 'less'} of constants")
+    return ", ".join(parts) or "another form of the same"
+
+
+def _reasons(steps: Sequence[Step]) -> dict[str, str]:
+    """Why each pass rewrites: its summary."""
+    known = registry()
     return {
-        "nodes": [
-            [round(x), round(y), node.op, node.name, describe(node), _shape(node)]
-            for node, (x, y) in zip(nodes, places, strict=True)
-        ],
-        "edges": edges,
+        name: known.rule_class(name).summary() if name in known else ""
+        for name in dict.fromkeys(step.event.rule for step in steps)
     }
-
-
-def _shape(node: Node) -> str:
-    value = node.output(0)
-    shape = value.shape if value is not None else None
-    return "" if shape is None else "×".join("?" if d is None else str(d) for d in shape)
-
-
-def _places(
-    events: Sequence[Event], before: Model, after: Model, drawn: Sequence[Node], numbers: dict[Node, int]
-) -> list[dict[str, Any]]:
-    """Events with the numbers of the nodes that they concern, as far as those are in one of the two graphs."""
-    left = {v.name: numbers[n] for n in before.graph if n in numbers for v in n.outputs if v is not None}
-    right = {v.name: i for i, n in enumerate(drawn) for v in n.outputs if v is not None}
-    found = []
-    for event in events:
-        gone = [name for note in (*event.removed, *event.changed) for name in note.outputs]
-        made = [name for note in (*event.added, *event.changed) for name in note.outputs]
-        found.append(
-            {
-                "rule": event.rule,
-                "text": str(event).partition(": ")[2],
-                "before": sorted({left[name] for name in gone if name in left}),
-                "after": sorted({right[name] for name in made if name in right}),
-                "bytes": event.bytes,
-            }
-        )
-    return found

@@ -8,6 +8,7 @@ from graphopt.audit import columns
 from graphopt.audit.explaining import Explanation
 from graphopt.audit.html.charts import Bar, bar_chart
 from graphopt.audit.html.rendering import render, script_data, source
+from graphopt.audit.inspecting import Inspection
 from graphopt.audit.record import Audit, Row
 
 
@@ -48,6 +49,20 @@ def explanation_html(name: str, explanation: Explanation, drawing: dict[str, Any
         subtitle=f"{explanation.nodes[0]} -> {explanation.nodes[1]} nodes in {len(explanation.steps)} rewrites",
         cards=[], tables=[], charts=[], remarks=[], notes=[], operators=([], []), explanation=explanation,
         drawing=drawing,
+    )  # fmt: skip
+
+
+def inspection_html(name: str, found: Inspection, drawing: dict[str, Any] | None = None) -> str:
+    """The page of one model, for a browser: what it is, and its graphs to walk through.
+
+    Args:
+        name: name of the model.
+        found: what it is.
+        drawing: what `alone` gave.
+    """
+    return _render(
+        title=f"graphopt inspect: {name}", heading=name, subtitle="", cards=[], tables=[], charts=[], remarks=[],
+        notes=[], operators=([], []), explanation=None, drawing=drawing, facts=list(found.rows()),
     )  # fmt: skip
 
 
@@ -152,5 +167,8 @@ def _conditions(audit: Audit) -> str:
 
 def _render(**values: Any) -> str:
     drawing = values.pop("drawing")
+    values.setdefault("facts", [])
     data = script_data(drawing) if drawing is not None else ""
-    return render("report.html.j2", data=data, script=source("viewer.js"), **values)
+    two = drawing is not None and "after" in drawing
+    script = source("canvas.js") + source("viewer.js")
+    return render("report.html.j2", data=data, two=two, script=script, **values)
