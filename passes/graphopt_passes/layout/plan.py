@@ -60,6 +60,8 @@ def make_plan(graph: Graph, block: int, *, force: bool = False, rates: LayoutRat
     costs = Costs(known, rates)
     prices = {node: form.total_price(costs) for node, form in forms.items()}
     chosen = choose(forms, {node: (_FORCED, b) for node, (_, b) in prices.items()} if force else prices, costs)
+    if not any(forms[node].convolves for node in chosen):
+        chosen = type(chosen)()  # as without convolutions: what else is in the graph decides nothing for pools
     groups = grouped({node: form for node, form in forms.items() if node in chosen}, prices)
     return LayoutPlan(groups, prices, {node: prices[node] for node in forms if node not in chosen}, declined)
 
