@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def fuzz(
     *,
     level: Annotated[
-        list[str] | None, Option(help="graphopt's levels; `none` for none. Default: basic, extended, all.")
+        list[str] | None,
+        Option(help="graphopt's levels, or `alone` for single passes; `none` for none. Default: all four."),
     ] = None,
     peer: Annotated[list[str] | None, Option(help="Another optimizer to test; may be repeated.")] = None,
     only: Annotated[
@@ -44,11 +45,11 @@ def fuzz(
 ) -> None:
     """Find what optimizers get wrong on random models, reduce it and name the pass. Exit code 1: graphopt was wrong."""
     from graphopt.fuzzing import fuzz as run
-    from graphopt.fuzzing.subjects import LEVELS
+    from graphopt.fuzzing.subjects import DEFAULT
     from graphopt.fuzzing.views import page, tables
 
     check_place(html)
-    levels = LEVELS if level is None else tuple(name for name in level if name != "none")
+    levels = DEFAULT if level is None else tuple(name for name in level if name != "none")
     others = peers(peer) or []
     if not levels and not others and not only:
         raise UsageError("nothing to test: name a level, a pass or a peer")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,12 +93,14 @@ class Sample:
         feeds: inputs of it, the first of them ordinary numbers.
         kind: how it was made.
         seed: what it was made from.
+        rules: the passes whose golden cases it begins with.
     """
 
     model: onnx.ModelProto
     feeds: list[dict[str, Array]]
     kind: str = ""
     seed: str = ""
+    rules: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -116,6 +118,8 @@ class Builder:
         domains: other domains and their versions.
         functions: model-local functions.
         tried: operators that were tried.
+        opaque: sequences, and what else is no tensor, with their types: outputs of the model.
+        rules: the passes whose golden cases it begins with.
     """
 
     draw: Draw
@@ -128,6 +132,8 @@ class Builder:
     domains: dict[str, int] = field(default_factory=dict)
     functions: list[onnx.FunctionProto] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
+    opaque: dict[str, onnx.TypeProto] = field(default_factory=dict)
+    rules: list[str] = field(default_factory=list)
     _count: int = 0
     _style: int = -1
 
@@ -142,7 +148,8 @@ class Builder:
 
     def pick(self, fits: Callable[[Array], bool] = lambda _: True) -> str | None:
         """One of the values so far that fits, a late one more likely; None when there is none."""
-        found = [name for name in self.order if fits(self.held[name])]
+        small = [name for name in self.order if self.held[name].size <= MOST_ELEMENTS]
+        found = [name for name in small if fits(self.held[name])]
         if not found:
             return None
         return found[-1 - min(int(self.draw.rng.expovariate(0.45)), len(found) - 1)]
@@ -196,19 +203,32 @@ class Builder:
             self.domains.setdefault(domain, 1)
         return names if self.extend([node], names) else None
 
-    def extend(self, nodes: Sequence[NodeProto], results: Sequence[str], tensors: Sequence[TensorProto] = ()) -> bool:
-        """Add nodes with their constants, if they run; `results` may be read by what comes later."""
+    def extend(
+        self, nodes: Sequence[NodeProto], results: Sequence[str], tensors: Sequence[TensorProto] = (), *,
+        opaque: Mapping[str, onnx.TypeProto] | None = None, most: int = MOST_ELEMENTS,
+    ) -> bool:  # fmt: skip
+        """Add nodes with their constants, if they run.
+
+        Args:
+            nodes: the nodes.
+            results: values of theirs that may be read by what comes later.
+            tensors: constants of theirs.
+            opaque: other values of theirs, which are no tensors.
+            most: elements that a result may have.
+        """
         self.tried.extend(f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes)
         own = {tensor.name for tensor in tensors}
         read = {name for node in nodes for name in _read(node)} & self.held.keys() - own
         given = [*tensors, *(stored(self.held[name], name) for name in sorted(read))]
-        model = makeshift(nodes, given, results, self.imports(), self.functions)
+        model = makeshift(nodes, given, [*results, *(opaque or {})], self.imports(), self.functions)
         found = evaluate(model)
         if found is None or not as_standard(model, found):
             return False
+        found = found[: len(results)]
         arrays = [np.asarray(each) for each in found if not isinstance(each, (list, dict)) and each is not None]
-        if len(arrays) != len(results) or any(a.size > MOST_ELEMENTS for a in arrays):
+        if len(arrays) != len(results) or any(a.size > most for a in arrays):
             return False
+        self.opaque.update(opaque or {})
         self.nodes.extend(nodes)
         self.tensors.extend(tensors)
         self.held.update((tensor.name, numpy_helper.to_array(tensor)) for tensor in tensors)

@@ -11,6 +11,8 @@ from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.variants import variant
 from graphopt.verify.values import Array, numpy_dtype
 
+_MOST_ELEMENTS = 1 << 19
+"""Of a value of a golden case: where a pass asks whether it pays, it takes many."""
 _TRIES = 3
 """Variants of a model that are tried, since many are not valid, before it is taken as it is."""
 
@@ -94,7 +96,7 @@ def _array(draw: Draw, info: onnx.ValueInfoProto, sizes: dict[str, int], *, spec
             shape.append(dim.dim_value)
         else:
             shape.append(sizes.setdefault(dim.dim_param or f"{info.name}{len(shape)}", draw.one((2, 3, 4, 1))))
-    if any(d < 0 for d in shape) or int(np.prod(shape)) > 1 << 16:
+    if any(d < 0 for d in shape) or int(np.prod(shape)) > _MOST_ELEMENTS:
         return None
     return draw.array(dtype, shape, special=special)
 
@@ -126,13 +128,15 @@ def _set_in(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> bool
             if name:
                 renamed[name] = b.name(node.op_type)
     nodes = [_rename(node, renamed) for node in graph.node]
-    results = [renamed[info.name] for info in graph.output if info.name in renamed]
-    results = [name for name in dict.fromkeys(results) if any(name in node.output for node in nodes)]
-    if not b.extend(nodes, results, tensors):
+    made = {name for node in nodes for name in node.output}
+    types = {renamed[info.name]: info.type for info in graph.output if renamed.get(info.name) in made}
+    opaque = {name: kind for name, kind in types.items() if kind.WhichOneof("value") != "tensor_type"}
+    results = [name for name in types if name not in opaque]
+    if not b.extend(nodes, results, tensors, opaque=opaque, most=_MOST_ELEMENTS):
         return False
     overridable = {info.name for info in graph.input}
     b.inputs.extend(renamed[t.name] for t in graph.initializer if t.name in overridable)
-    return bool(results)
+    return bool(types)
 
 
 def _rename(node: NodeProto, names: dict[str, str]) -> NodeProto:

@@ -141,8 +141,8 @@ class Report:
         discarded: what was drawn and says nothing, by reason.
         verdicts: faults by optimizer and kind.
         ops: in how many models each operator was.
-        fired: rewrites by pass of ours.
-        declined: near misses by pass and reason.
+        fired: in how many models each pass of ours fired.
+        declined: in how many models each declined, by reason.
         findings: one for each optimizer, kind and cause, with its smallest model.
         seconds: how long it took.
         interrupted: whether it was stopped.

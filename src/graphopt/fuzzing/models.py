@@ -95,6 +95,7 @@ def _sown(b: Builder, seedlings: Nursery) -> str | None:
         seedling = seedlings.draw(draw, b.opset if names else 0)
         if seedling is not None and embed(b, seedling.model(), surrounded=draw.chance(0.5)):
             names.append(f"{seedling.rule}/{seedling.case}")
+            b.rules.append(seedling.rule)
     return ", ".join(names) or None
 
 
@@ -116,6 +117,7 @@ def finish(b: Builder) -> Sample:
         dim.dim_param or not dim.HasField("dim_value") for i in infos for dim in i.type.tensor_type.shape.dim
     )
     results = [_info(name, b.held[name], {}, shaped=static and draw.chance(0.6)) for name in outputs]
+    results += [helper.make_value_info(name, kind) for name, kind in b.opaque.items()]
     graph = helper.make_graph(b.nodes, "g", infos, results, b.tensors)
     named = {*b.inputs, *outputs, *initial}
     if static and draw.chance(0.25):
@@ -126,13 +128,15 @@ def finish(b: Builder) -> Sample:
     if draw.chance(0.1):
         model.metadata_props.add(key="author", value="somebody")
         model.doc_string = "a model"
-    return Sample(model, feeds(b, [n for n in b.inputs if n not in initial], [n for n in b.inputs if n in initial]))
+    numbers = feeds(b, [n for n in b.inputs if n not in initial], [n for n in b.inputs if n in initial])
+    return Sample(model, numbers, rules=tuple(b.rules))
 
 
 def _outputs(b: Builder) -> list[str]:
     """What nobody reads, and now and then something in the middle, an input or a constant."""
     draw = b.draw
-    made = [name for node in b.nodes for name in node.output if name in b.held and name in set(b.order)]
+    known = set(b.order)
+    made = [name for node in b.nodes for name in node.output if name in known]
     read = {name for node in b.nodes for name in node.input}
     ends = [name for name in made if name not in read]
     if len(ends) > _MOST_OUTPUTS:

@@ -11,7 +11,6 @@ import onnx
 
 from graphopt.fuzzing.drawing import Draw
 from graphopt.pipeline import registry
-from graphopt.rewrite import Numerics
 from graphopt.testing import cases_of
 
 _FIRING = 0.75
@@ -81,13 +80,13 @@ class Nursery:
 
 
 def golden(passes: tuple[str, ...] = ()) -> Iterator[Seedling]:
-    """The golden cases of some passes; of all that are not left to `fast` when none is named.
+    """The golden cases of some passes, or of all.
 
     Raises:
         UsageError: there is no such pass.
     """
     known = registry()
-    for name in passes or [n for n in known.names() if known.rule_class(n).numerics < Numerics.FAST]:
+    for name in passes or known.names():
         for case in cases_of(known.rule_class(name)):
             if "NOT RUN" not in case.head and ("FIRES" in case.head or "KEEPS" in case.head):
                 yield Seedling(name, case.path.stem, case.before, "FIRES" in case.head)

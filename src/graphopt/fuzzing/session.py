@@ -11,7 +11,7 @@ from pathlib import Path
 
 from graphopt.errors import UsageError
 from graphopt.fuzzing.findings import Finding, Report
-from graphopt.fuzzing.subjects import LEVELS
+from graphopt.fuzzing.subjects import DEFAULT
 from graphopt.fuzzing.working import Settings, serve
 from graphopt.peers import by_name
 from graphopt.system.files import write_text
@@ -27,7 +27,7 @@ Progress = Callable[[Report], None]
 
 
 def fuzz(
-    *, levels: Iterable[str] = LEVELS, peers: Iterable[str] = (), passes: Iterable[str] = (), ops: Iterable[str] = (),
+    *, levels: Iterable[str] = DEFAULT, peers: Iterable[str] = (), passes: Iterable[str] = (), ops: Iterable[str] = (),
     models: int | None = None, minutes: float | None = None, seed: str | int = 0, first: int = 0,
     corpus: str | Path | None = None, jobs: int = 1, reduce: bool = True, explain: bool = False,
     progress: Progress = lambda report: None,
@@ -38,7 +38,7 @@ def fuzz(
     run and compared with what the original gives, with the runtime's own optimizations off.
 
     Args:
-        levels: graphopt's levels.
+        levels: graphopt's levels; `alone` for single passes on models that begin with their golden cases.
         peers: names of other optimizers.
         passes: passes of graphopt: their golden cases seed the models, and they run alone, in place of the levels.
         ops: operators to draw from; all when none is given.

@@ -29,7 +29,7 @@ def shrink(sample: Sample, fails: Fails, seconds: float = 20.0) -> Sample:
         seconds: after which the smallest so far is good enough.
     """
     until = time.monotonic() + seconds
-    best = Sample(sample.model, sample.feeds[:1], sample.kind, sample.seed)
+    best = Sample(sample.model, sample.feeds[:1], sample.kind, sample.seed, sample.rules)
     for _ in range(_ROUNDS):
         size = _size(best)
         for step in STEPS:
@@ -89,7 +89,7 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[NodeProto]:
 def _copy(sample: Sample) -> Sample:
     model = ModelProto()
     model.CopyFrom(sample.model)
-    return Sample(model, [dict(sample.feeds[0])], sample.kind, sample.seed)
+    return Sample(model, [dict(sample.feeds[0])], sample.kind, sample.seed, sample.rules)
 
 
 def _values(sample: Sample) -> dict[str, Array]:

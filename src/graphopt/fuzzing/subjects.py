@@ -19,6 +19,10 @@ from graphopt.rewrite import Level, Numerics
 from graphopt.system.files import scratch
 
 LEVELS = ("basic", "extended", "all")
+ALONE = "alone"
+"""In place of a level: the passes whose golden cases a model begins with, without all others."""
+
+DEFAULT = (*LEVELS, ALONE)
 
 
 @dataclass(slots=True)
@@ -50,6 +54,10 @@ class Subject(ABC):
     """An optimizer under test."""
 
     name: str
+
+    def takes(self, sample: Sample) -> bool:
+        """Whether a sample is for it; told before each one."""
+        return True
 
     @abstractmethod
     def optimize(self, model: onnx.ModelProto) -> Outcome:
@@ -97,9 +105,24 @@ class Graphopt(Subject):
         for failure in result.failures:
             outcome.fault, outcome.message = "raised", str(failure)
         for miss in result.near_misses:
-            key = miss.rule, miss.reason
-            outcome.reasons[key] = outcome.reasons.get(key, 0) + 1
+            outcome.reasons[miss.rule, miss.form or miss.reason] = 1
         return outcome
+
+
+class Alone(Graphopt):
+    """The passes whose golden cases a model begins with, by themselves: those of levels may leave nothing for them."""
+
+    def __init__(self, *, explain: bool = False) -> None:
+        super().__init__("basic", explain=explain)
+        self.name = f"graphopt {ALONE}"
+        self.explain = explain
+
+    def takes(self, sample: Sample) -> bool:
+        """Whether it begins with golden cases."""
+        if sample.rules:
+            pipeline = f"repeat({{{','.join(dict.fromkeys(sample.rules))}}})"
+            self.manager = PassManager("basic", passes=pipeline, numerics=Numerics.FAST, explain=self.explain)
+        return bool(sample.rules)
 
 
 class PeerSubject(Subject):
@@ -148,6 +171,8 @@ def subject_of(name: str, **settings: Any) -> Subject:
     if tool != "graphopt":
         return PeerSubject(name, **settings)
     try:
+        if rest == ALONE:
+            return Alone(**settings)
         if rest in LEVELS or rest == "layout":
             return Graphopt(rest, **settings)
         return Graphopt(passes=rest, **settings)
@@ -155,4 +180,15 @@ def subject_of(name: str, **settings: Any) -> Subject:
         raise UsageError(str(error)) from None
 
 
-__all__ = ["LEVELS", "Graphopt", "Outcome", "PeerSubject", "Sample", "Subject", "subject_of"]
+__all__ = [
+    "ALONE",
+    "DEFAULT",
+    "LEVELS",
+    "Alone",
+    "Graphopt",
+    "Outcome",
+    "PeerSubject",
+    "Sample",
+    "Subject",
+    "subject_of",
+]

@@ -13,7 +13,7 @@ from graphopt.fuzzing.localizing import localize
 from graphopt.fuzzing.models import Wishes, sample
 from graphopt.fuzzing.seedlings import Nursery, golden
 from graphopt.fuzzing.shrinking import shrink
-from graphopt.fuzzing.subjects import Graphopt, Subject, subject_of
+from graphopt.fuzzing.subjects import DEFAULT, Graphopt, Subject, subject_of
 from graphopt.fuzzing.verdicts import Judge, NotUsableError, Verdict
 from graphopt.system.child import requests, tell
 
@@ -41,7 +41,7 @@ class Settings:
     """
 
     seed: str = "0"
-    subjects: tuple[str, ...] = ("graphopt basic", "graphopt extended", "graphopt all")
+    subjects: tuple[str, ...] = tuple(f"graphopt {level}" for level in DEFAULT)
     ops: tuple[str, ...] = ()
     passes: tuple[str, ...] = ()
     steps: int = 10
@@ -58,8 +58,8 @@ class Tally:
         made: whether a model came of it that says something.
         discarded: why not.
         ops: operators in the model.
-        fired: rewrites by pass, over all subjects of ours.
-        declined: near misses by pass and reason.
+        fired: passes that fired, for any subject of ours.
+        declined: passes that declined, and why.
         findings: what was wrong.
     """
 
@@ -122,18 +122,16 @@ class Worker:
             sorted({f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in drawn.model.graph.node})
         )
         for subject in self.subjects:
-            if subject.name not in skip:
+            if subject.name not in skip and subject.takes(drawn):
                 self._judge(index, drawn, judge, subject, tally)
         return tally
 
     def _judge(self, index: int, drawn: Sample, judge: Judge, subject: Subject, tally: Tally) -> None:
         self.at("optimizing", subject.name)
         outcome = subject.optimize(drawn.model)
-        for name, count in outcome.hits.items():
-            tally.fired[name] = tally.fired.get(name, 0) + count
-        for (name, reason), count in outcome.reasons.items():
-            reasons = tally.declined.setdefault(name, {})
-            reasons[reason] = reasons.get(reason, 0) + count
+        tally.fired.update(dict.fromkeys(outcome.hits, 1))
+        for name, reason in outcome.reasons:
+            tally.declined.setdefault(name, {})[reason] = 1
         self.at("judging", subject.name)
         own = isinstance(subject, Graphopt)
         verdict = judge.of(subject, outcome, again=own, once_more=own and index % _ONCE_MORE == 0)
@@ -146,7 +144,7 @@ class Worker:
             "index": index, "subject": subject.name, "kind": verdict.kind, "message": verdict.message[:300],
             "passes": list(verdict.passes), "from": drawn.kind, "cause": "", "nodes": len(drawn.model.graph.node),
         }  # fmt: skip
-        alone = Sample(drawn.model, [feed])
+        alone = Sample(drawn.model, [feed], rules=drawn.rules)
         likeness = subject.name, verdict.kind, signature(verdict)
         if likeness not in self.causes or isinstance(subject, Graphopt):
             self.at("localizing", subject.name)

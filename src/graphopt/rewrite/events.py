@@ -78,11 +78,13 @@ class NearMiss:
         rule: the pass.
         node: the node it looked at.
         reason: why not.
+        form: the reason without what it names, by which equal ones are counted.
     """
 
     rule: str
     node: NodeNote
     reason: str
+    form: str = ""
 
 
 @dataclass(slots=True)

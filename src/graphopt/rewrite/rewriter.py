@@ -443,7 +443,7 @@ class Rewriter(Building):
         """Remember why a rule declined at a node."""
         note = NodeNote.of(node)
         key = note.outputs[0] if note.outputs else note.name
-        self._log.near_misses[rule, key] = NearMiss(rule, note, str(declined))
+        self._log.near_misses[rule, key] = NearMiss(rule, note, str(declined), str(*declined.args[:1]))
 
     def _emit(
         self, removed: list[NodeNote], added: list[NodeNote], size: int, detail: str, changed: Sequence[Node] = ()
