@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import resource
 import threading
@@ -23,6 +25,7 @@ from graphopt.audit.corpus.pool import Engine, WorkerPool
 from graphopt.audit.corpus.report import campaign_of, report_of
 from graphopt.audit.extraction import around, extract, typed
 from graphopt.errors import GraphoptError
+from graphopt.fuzzing.models import sample
 from graphopt.ir import Model
 from graphopt.testing import Case, cases
 
@@ -30,11 +33,13 @@ GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
 COUNTING = CorpusSettings(timed=False, seconds=30.0)
 _LARGEST = 1 << 20
 _WINDOW = 6
+_MOST_ELEMENTS = 1 << 18
+"""Of an input or output: a window of a large image runs for minutes without the runtime's optimizations."""
 _IN_FLIGHT = 300
 
 
 def small_models(folder: Path, count: int) -> int:
-    """Write small models: those of the golden cases, then windows of the skeletons; how many there are."""
+    """Write small models: golden cases, generated ones, and windows of the skeletons in turn; how many there are."""
     folder.mkdir(parents=True, exist_ok=True)
     made = len(list(folder.glob("*.onnx")))
     for number, model in enumerate(_models()):
@@ -48,14 +53,46 @@ def small_models(folder: Path, count: int) -> int:
 
 
 def _models() -> Iterator[onnx.ModelProto]:
-    # One of each pass, then another, so that any number of them is a mixture.
+    """One of each source, then another, so that any number of them is a mixture."""
+    sources = [_golden(), _generated(), _cut()]
+    while sources:
+        for source in list(sources):
+            model = next(source, None)
+            if model is None:
+                sources.remove(source)
+            else:
+                yield model
+
+
+def _golden() -> Iterator[onnx.ModelProto]:
     by_pass = [cases(folder) for folder in sorted(GOLDEN.iterdir())]
     for place in range(max(map(len, by_pass))):
         for group in by_pass:
             if place < len(group) and place < 8:
                 yield Case.read(group[place]).model()
-    for key in skeleton_names():
-        yield from _windows(load_skeleton(key))
+
+
+def _generated() -> Iterator[onnx.ModelProto]:
+    for seed in itertools.count():
+        found = sample(f"corpus/{seed}")
+        if found is not None:
+            yield found.model
+
+
+def _cut() -> Iterator[onnx.ModelProto]:
+    windows = [_windows(load_skeleton(key)) for key in skeleton_names()]
+    while windows:
+        for group in list(windows):
+            model = next(group, None)
+            if model is None:
+                windows.remove(group)
+            elif all(_elements(value) <= _MOST_ELEMENTS for value in (*model.graph.input, *model.graph.output)):
+                yield model
+
+
+def _elements(value: onnx.ValueInfoProto) -> int:
+    """How many elements a value has, as far as that is known."""
+    return math.prod(max(dim.dim_value, 1) for dim in value.type.tensor_type.shape.dim)
 
 
 def _windows(proto: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
@@ -77,39 +114,51 @@ class Load:
     Attributes:
         seconds: by the clock.
         cpu: of all processes that ended.
-        own: resident bytes of this process, over time.
-        all: resident bytes of its family, over time.
+        part: how far the run is.
+        steps: at every eighth of the run: the part, and up to then the clock, processor seconds of the whole family,
+            resident bytes of this process and of the family.
     """
 
     seconds: float = 0.0
     cpu: float = 0.0
-    own: list[int] = field(default_factory=list)
-    all: list[int] = field(default_factory=list)
+    part: float = 0.0
+    steps: list[tuple[float, float, float, int, int]] = field(default_factory=list)
+
+    def progress(self, what: str, part: float) -> None:
+        """How far the run is, as it tells."""
+        self.part = part
 
     def __str__(self) -> str:
-        def mib(values: list[int]) -> str:
-            half = max(len(values) // 2, 1)
-            return f"{max(values[:half], default=0) >> 20} then {max(values[half:], default=0) >> 20} MiB"
-
-        return f"{self.seconds:.1f} s, {self.cpu:.1f} s of processors; own {mib(self.own)}, family {mib(self.all)}"
+        lines = [f"{self.seconds:.1f} s, {self.cpu:.1f} s of processors"]
+        for part, clock, cpu, own, family in self.steps:
+            lines.append(
+                f"    {part:6.1%}: {clock:7.1f} s, {cpu:7.1f} s of processors, own {own >> 20} MiB, "
+                f"family {family >> 20} MiB"
+            )  # fmt: skip
+        return "\n".join(lines)
 
 
 @contextmanager
-def watched() -> Iterator[Load]:
-    """Measure a run; the most memory in its first half, and in its second."""
+def watched(steps: int = 8) -> Iterator[Load]:
+    """Measure a run, and how it goes on."""
     load, stop = Load(), threading.Event()
     me = psutil.Process()
+    used: dict[int, float] = {}
 
     def look() -> None:
-        while not stop.wait(1.0):
-            load.own.append(me.memory_info().rss)
-            total = load.own[-1]
-            for child in me.children(recursive=True):
+        began = time.perf_counter()
+        while not stop.wait(0.5):
+            total = 0
+            for each in (me, *me.children(recursive=True)):
                 try:
-                    total += child.memory_info().rss
+                    times = each.cpu_times()
+                    used[each.pid] = times.user + times.system
+                    total += each.memory_info().rss
                 except psutil.Error:
                     continue
-            load.all.append(total)
+            if load.part >= (len(load.steps) + 1) / steps:
+                now = time.perf_counter() - began
+                load.steps.append((load.part, now, sum(used.values()), me.memory_info().rss, total))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -136,10 +185,10 @@ def scale(folder: Path, counts: list[int], jobs: int, *, pool: bool = False) -> 
         store = folder / f"store-{count}{'-pool' if pool else ''}"
         store.unlink(missing_ok=True)
         with watched() as load:
-            found = run_corpus(files[:count], store, COUNTING, engine=engine)
+            found = run_corpus(files[:count], store, COUNTING, engine=engine, progress=load.progress)
         rate = 3600 * found.new / load.seconds
         print(f"{count} files: {found}")
-        print(f"    {load}; {rate:,.0f} models an hour, {store.stat().st_size / max(found.models, 1):,.0f} B a model")
+        print(f"    {rate:,.0f} models an hour, {store.stat().st_size / max(found.models, 1):,.0f} B a model; {load}")
     more = [*files[: counts[-1]], *_others(folder, counts[-1] // 100)]
     with watched() as load:
         found = run_corpus(more, store, COUNTING, engine=engine)

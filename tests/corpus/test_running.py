@@ -289,7 +289,7 @@ def test_a_task_that_loses_every_worker_is_a_record(tmp_path: Path) -> None:
 def test_workers_of_another_version_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models = write(tmp_path / "models", 1)
 
-    def other(reference: Reference, settings: CorpusSettings) -> Record:
+    def other(reference: Reference, settings: CorpusSettings, disk: int | None = None) -> Record:
         machine = {"packages": {"onnxruntime": "0.1"}}
         return replace(quick(reference, settings), versions="another", machine=machine)
 

@@ -10,6 +10,9 @@ try:
 except ImportError:  # no such locks on this system: everybody gets what they ask for
     fcntl = None  # type: ignore[assignment]  # a module otherwise
 
+AVAILABLE = fcntl is not None
+"""Whether this system has them."""
+
 
 def try_lock(path: Path, held: ExitStack) -> bool:
     """Take the lock on a file, which is made if it is not there, for as long as the stack is open.

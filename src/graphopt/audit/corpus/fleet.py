@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any
 
+from graphopt.audit.corpus.downloads import clear_downloads
 from graphopt.audit.corpus.pool import Answer
 from graphopt.audit.corpus.task import machine
 from graphopt.audit.corpus.workshop import close_idle, stop_all
@@ -83,9 +84,12 @@ class Fleet:
         """The kinds of machines that work."""
         return sorted(set(self._client.run(_kind).values()))
 
-    def submit(self, ticket: Any, function: Callable[..., Any], *args: Any) -> None:
-        """Have a function called, which does not raise."""
-        future = self._client.submit(function, *args, key=f"{function.__name__}-{next(self._numbers)}", pure=False)
+    def submit(self, ticket: Any, function: Callable[..., Any], *args: Any, near: str = "") -> None:
+        """Have a function called, which does not raise; on the machine named if it can be there."""
+        future = self._client.submit(
+            _told, function, *args, key=f"{function.__name__}-{next(self._numbers)}", pure=False,
+            workers=[near] if near else None, allow_other_workers=bool(near),
+        )  # fmt: skip
         future.add_done_callback(lambda done: self._answers.put((ticket, done)))
 
     def next(self, seconds: float) -> Answer | None:
@@ -109,7 +113,10 @@ class Fleet:
         except (CancelledError, Exception):  # one of them was lost
             self._ready.extend(_answer(ticket, future) for ticket, future in done)
         else:
-            self._ready.extend(Answer(ticket, result) for (ticket, _), result in zip(done, results, strict=True))
+            self._ready.extend(
+                Answer(ticket, result, where=where)
+                for (ticket, _), (result, where) in zip(done, results, strict=True)
+            )  # fmt: skip
         for future in futures:
             future.release()
 
@@ -124,9 +131,16 @@ class Fleet:
 
 def _answer(ticket: Any, future: Any) -> Answer:
     try:
-        return Answer(ticket, future.result(timeout=_PATIENCE))
+        result, where = future.result(timeout=_PATIENCE)
+        return Answer(ticket, result, where=where)
     except (CancelledError, Exception) as error:  # a killed worker, a scheduler that went away
         return Answer(ticket, lost=f"{type(error).__name__}: {error}")
+
+
+def _told(function: Callable[..., Any], *args: Any) -> tuple[Any, str]:
+    """What a function returns, and where it was called, as the scheduler names that machine."""
+    host = require("distributed.comm").get_address_host(require("distributed").get_worker().address)
+    return function(*args), host
 
 
 def _kind() -> str:
@@ -139,7 +153,9 @@ def _ignore_interrupts() -> None:
 
 async def _stop_all() -> None:  # what is not waited for has to be a coroutine
     stop_all()
+    clear_downloads()
 
 
 async def _close_idle() -> None:
     close_idle()
+    clear_downloads()

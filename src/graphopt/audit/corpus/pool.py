@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from graphopt.audit.corpus.downloads import clear_downloads
 from graphopt.audit.corpus.task import machine
 from graphopt.audit.corpus.workshop import close_workshop, stop_all
 
@@ -20,11 +21,13 @@ class Answer:
         ticket: what it was submitted with.
         result: what the function returned.
         lost: why there is no result: the worker died.
+        where: the machine that did it.
     """
 
     ticket: Any
     result: Any = None
     lost: str = ""
+    where: str = ""
 
 
 class Engine(Protocol):
@@ -39,8 +42,8 @@ class Engine(Protocol):
         """The kinds of machines that work."""
         ...
 
-    def submit(self, ticket: Any, function: Callable[..., Any], *args: Any) -> None:
-        """Have a function called, which does not raise."""
+    def submit(self, ticket: Any, function: Callable[..., Any], *args: Any, near: str = "") -> None:
+        """Have a function called, which does not raise; on the machine named if it can be there."""
         ...
 
     def next(self, seconds: float) -> Answer | None:
@@ -72,8 +75,8 @@ class WorkerPool:
         """This machine's."""
         return [machine().kind]
 
-    def submit(self, ticket: Any, function: Callable[..., Any], *args: Any) -> None:
-        """Have a function called, which does not raise."""
+    def submit(self, ticket: Any, function: Callable[..., Any], *args: Any, near: str = "") -> None:
+        """Have a function called, which does not raise; all is done on this machine."""
         self._todo.put((ticket, function, args))
 
     def next(self, seconds: float) -> Answer | None:
@@ -93,11 +96,16 @@ class WorkerPool:
                 if now:
                     stop_all()  # over and over: a worker may just have started another process
                 thread.join(0.05 if now else None)
+        clear_downloads()
 
     def _work(self) -> None:
         try:
             while (job := self._todo.get()) is not None and not self._stopping:
                 ticket, function, args = job
-                self._answers.put(Answer(ticket, function(*args)))
+                try:
+                    answer = Answer(ticket, function(*args))
+                except Exception as error:  # as a worker that dies: nobody waits for it
+                    answer = Answer(ticket, lost=f"{type(error).__name__}: {error}")
+                self._answers.put(answer)
         finally:
             close_workshop()

@@ -8,10 +8,10 @@ import sqlite3
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,9 +20,9 @@ from graphopt.audit.columns import duration
 from graphopt.audit.contestants import contestants
 from graphopt.audit.corpus.pool import Answer, Engine, WorkerPool
 from graphopt.audit.corpus.record import CorpusSettings, Record, Reference, digest_of
-from graphopt.audit.corpus.sources import named
+from graphopt.audit.corpus.sources import is_remote, named
 from graphopt.audit.corpus.store import Campaign, Store
-from graphopt.audit.corpus.task import audit_one, locate_all
+from graphopt.audit.corpus.task import audit_one, locate_all, locate_one
 from graphopt.audit.corpus.versions import versions
 from graphopt.errors import ModelError, UsageError
 
@@ -36,6 +36,25 @@ _POLL_SECONDS = 0.2
 _MOST_LOST = 3
 _MOST_TROUBLES = 25
 """After so many troubles of the machine in a row the run stops: a full disk would go through a whole corpus."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Something for a worker to do.
+
+    Attributes:
+        function: what is called.
+        args: with what.
+        take: what is done with its answer; it may ask for more tasks, which are handed out first.
+        near: the machine that has what it needs.
+        losses: how many workers were lost with it.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    take: Callable[[Answer], Iterator[_Task]]
+    near: str = ""
+    losses: int = 0
 
 
 @dataclass(slots=True)
@@ -80,7 +99,7 @@ class Outcome:
 def run_corpus(
     sources: Iterable[str], store: str | Path, settings: CorpusSettings | None = None, *, jobs: int = 1,
     engine: Callable[[], Engine] | None = None, release: str = "", shard: Shard = (1, 1),
-    progress: Progress = lambda what, part: None,
+    disk: int | None = None, progress: Progress = lambda what, part: None,
 ) -> Outcome:  # fmt: skip
     """Audit every model that is not in the store yet with these settings and versions.
 
@@ -92,6 +111,7 @@ def run_corpus(
         engine: makes the engine; `graphopt.audit.corpus.fleet.Fleet` for Dask.
         release: what reports call this campaign; graphopt's version when "".
         shard: (i, n) for the i-th of n parts, told apart by names.
+        disk: bytes that models behind URLs may have at once on each machine; half of what is free there when None.
         progress: told how far things are.
 
     Raises:
@@ -108,7 +128,7 @@ def run_corpus(
     with Store(store, write=True) as open_store:
         campaign = open_store.campaign(settings, told, release or f"graphopt {told['graphopt']}")
         listed = open_store.list_names(name for name in named(sources) if _in_shard(name, shard))
-        run = _Run(open_store, campaign, settings, progress)
+        run = _Run(open_store, campaign, settings, disk, progress)
         run.outcome.listed = listed
         try:
             with _working(engine or (lambda: WorkerPool(jobs))) as worker:
@@ -137,69 +157,107 @@ def _working(make: Callable[[], Engine]) -> Iterator[Engine]:
 class _Run:
     """A run under way."""
 
-    def __init__(self, store: Store, campaign: Campaign, settings: CorpusSettings, progress: Progress) -> None:
+    def __init__(
+        self, store: Store, campaign: Campaign, settings: CorpusSettings, disk: int | None, progress: Progress
+    ) -> None:
         self.store, self.campaign, self.settings, self.progress = store, campaign, settings, progress
+        self.disk = disk
         self.outcome = Outcome(campaign.release)
         self.began = time.perf_counter()
         self.versions = digest_of(campaign.versions)
         self.stop = threading.Event()
         self.troubles = 0
         self.todo = 0
+        self.found = 0
+        """Models behind URLs that were read and are audited now."""
 
     def all(self, engine: Engine) -> None:
-        """Read what is not known, then audit what is not in the store."""
+        """Read what is not known, then audit what is not in the store.
+
+        Models behind URLs are read one by one beside the audits, so that few are on a disk at any time.
+        """
         with _asked_to_stop(self.stop):
-            batches = _batches(self.store.references(), _BATCH)
-            self._each(engine, locate_all, ((batch, self.settings.largest) for batch in batches), self._locate)
+            self._each(engine, self._reading())
             kinds = engine.kinds() if self.settings.timed else [""]
-            self.todo = self.store.plan(self.campaign, kinds)
+            planned = self.store.plan(self.campaign, kinds)
+            self.todo = planned + self.store.unread()
+            self._each(engine, itertools.chain(map(self._audit, self.store.todo()), self._fetching()))
             self.outcome.models = self.store.listed_models()
-            self.outcome.reused = self.outcome.models - self.todo
-            self._each(engine, audit_one, ((each, self.settings) for each in self.store.todo()), self._keep)
+            self.outcome.reused = self.outcome.models - planned - self.found
         self.outcome.stopped = self.stop.is_set()
         self.outcome.seconds = time.perf_counter() - self.began
 
-    def _each(
-        self, engine: Engine, function: Callable[..., Any], tasks: Iterator[tuple[Any, ...]],
-        take: Callable[[Any], None],
-    ) -> None:  # fmt: skip
-        """Have a function called for every task, a few at a time, and take what it returns."""
-        under_way: dict[int, tuple[tuple[Any, ...], int]] = {}
+    def _each(self, engine: Engine, tasks: Iterator[_Task]) -> None:
+        """Have every task done, a few at a time, and those that come of them before others."""
+        under_way: dict[int, _Task] = {}
         numbers = itertools.count()
-
-        def submit(task: tuple[Any, ...], losses: int) -> None:
-            number = next(numbers)
-            under_way[number] = (task, losses)
-            engine.submit(number, function, *task)
-
+        first: deque[_Task] = deque()
         while True:
             while len(under_way) < _AHEAD * engine.workers and not self.stop.is_set():
-                task = next(tasks, None)
+                task = first.popleft() if first else next(tasks, None)
                 if task is None:
                     break
-                submit(task, 0)
+                number = next(numbers)
+                under_way[number] = task
+                engine.submit(number, task.function, *task.args, near=task.near)
             if not under_way:
                 return
             answer = engine.next(_POLL_SECONDS)
             if answer is None or answer.ticket not in under_way:
                 continue
-            task, losses = under_way.pop(answer.ticket)
+            task = under_way.pop(answer.ticket)
             if not answer.lost:
-                take(answer.result)
+                first.extend(task.take(answer))
                 continue
             self.outcome.lost += 1
-            if losses + 1 < _MOST_LOST and not self.stop.is_set():
-                submit(task, losses + 1)
+            if task.losses + 1 < _MOST_LOST and not self.stop.is_set():
+                first.append(replace(task, losses=task.losses + 1))
             else:
-                take(_lost(task, answer))
+                first.extend(task.take(_lost(task, answer)))
 
-    def _locate(self, found: Sequence[Reference | Record]) -> None:
-        self.store.put_references(each for each in found if isinstance(each, Reference))
+    # -- what models contain
+
+    def _reading(self) -> Iterator[_Task]:
+        # Where nothing is known of a model behind a URL there is nothing to compare with: it is fetched later.
+        known = (each for each in self.store.references() if each.digest or not is_remote(each.name))
+        for batch in _batches(known, _BATCH):
+            yield _Task(locate_all, (batch, self.settings.largest), self._locate)
+
+    def _locate(self, answer: Answer) -> Iterator[_Task]:
+        found: Sequence[Reference | Record] = answer.result
+        self.store.put_references(each for each in found if isinstance(each, Reference) and each.digest)
         for each in found:
             if isinstance(each, Record):
-                self.store.forget(each.name)
                 self._note(each)
+            if isinstance(each, Record) or not each.digest:
+                self.store.forget(each.name)
         self.progress("reading models", 0.0)
+        return iter(())
+
+    def _fetching(self) -> Iterator[_Task]:
+        for name in self.store.unread_names():
+            yield _Task(locate_one, (Reference(name), self.settings.largest, self.disk), self._fetched)
+
+    def _fetched(self, answer: Answer) -> Iterator[_Task]:
+        found: Reference | Record = answer.result
+        if isinstance(found, Record):
+            self._keep(found)
+            return
+        self.store.put_references([found])
+        if self.store.claim(found):
+            self.found += 1
+            yield replace(self._audit(found), near=answer.where)
+        else:
+            self.todo -= 1
+
+    # -- what becomes of them
+
+    def _audit(self, reference: Reference) -> _Task:
+        return _Task(audit_one, (reference, self.settings, self.disk), self._audited)
+
+    def _audited(self, answer: Answer) -> Iterator[_Task]:
+        self._keep(answer.result)
+        return iter(())
 
     def _keep(self, record: Record) -> None:
         if record.versions not in ("", self.versions):
@@ -225,11 +283,11 @@ def _batches(items: Iterator[Reference], size: int) -> Iterator[list[Reference]]
         yield batch
 
 
-def _lost(task: tuple[Any, ...], answer: Answer) -> Any:
+def _lost(task: _Task, answer: Answer) -> Answer:
     """What to say of a task that no worker survived."""
-    references = task[0] if isinstance(task[0], list) else [task[0]]
+    references = task.args[0] if isinstance(task.args[0], list) else [task.args[0]]
     records = [Record(each.digest or digest_of(each.name), each.name, "lost", answer.lost) for each in references]
-    return records if isinstance(task[0], list) else records[0]
+    return replace(answer, result=records if isinstance(task.args[0], list) else records[0])
 
 
 @contextmanager

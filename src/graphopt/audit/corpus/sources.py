@@ -11,22 +11,21 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from graphopt.audit.corpus.record import Reference
+from graphopt.audit.corpus.downloads import ChangedError, CrowdedError, Download, UnreachableError, download
+from graphopt.audit.corpus.record import Reference, digest_of
 from graphopt.errors import GraphoptError, ModelError, UsageError
 from graphopt.ir.external import KEY, locations
 from graphopt.ir.files import parse, read_bytes
 from graphopt.system.extras import require
-from graphopt.system.files import scratch
 
 _CHUNK = 1 << 20
+_CHANGED = "its contents changed since it was read"
+_STEP = 64 << 20
+"""Room for what nobody tells the size of is asked for in such pieces."""
 _LISTS = (".txt", ".lst")
 _TELLING = ("etag", "md5", "md5hash", "content-md5", "checksum", "generation", "versionid", "lastmodified",
             "last-modified", "last_modified", "mtime", "updated", "created")  # fmt: skip
 """What stores say of a file that changes with it."""
-
-
-class UnreachableError(GraphoptError):
-    """A model that cannot be fetched: another try may reach it."""
 
 
 class TooLargeError(GraphoptError):
@@ -59,7 +58,7 @@ def _in_list(path: str) -> Iterator[str]:
 
 
 def _in_source(source: str) -> Iterator[str]:
-    if "://" in source:
+    if is_remote(source):
         yield from _remote(source)
     elif os.path.isdir(source):
         # Folders may vanish meanwhile, or be closed to us: they hold no model for us then.
@@ -77,7 +76,7 @@ def _remote(source: str) -> Iterator[str]:
     try:
         if glob.has_magic(path):
             names = system.glob(path)
-        elif system.isdir(path):
+        elif not path.endswith(".onnx") and system.isdir(path):  # a web server would send a model to answer that
             names = (name for name in system.find(path) if name.endswith(".onnx"))
         else:
             names = [path]
@@ -100,63 +99,103 @@ def opened(url: str) -> tuple[Any, str]:
     return system, path
 
 
-def located(known: Reference, largest: int | None = None) -> Reference:
+def located(known: Reference, largest: int | None = None, disk: int | None = None) -> Reference:
     """The reference with the digest of its contents; what has the stamp that it had is not read again.
 
     Args:
         known: what is known of the model.
         largest: bytes that it may have, its external data included.
+        disk: bytes that models behind URLs may have on this machine.
 
     Raises:
         UnreachableError: it cannot be fetched.
         TooLargeError: it has more bytes.
         ModelError: its external data is outside of its folder.
     """
-    if known.digest and _stamp(known) == known.stamp:
+    if is_unchanged(known):
         return known
-    with fetched(Reference(known.name), largest) as path:
-        digest, files = _contents(path)
+    # A change that comes while it is read must not have the stamp of what was read.
+    before = _stamp(Reference(known.name))
+    with fetched(Reference(known.name), largest, disk) as path:
+        digest, files = contents(path)
     found = replace(known, digest=digest, files=files)
-    return replace(found, stamp=_stamp(found))
+    stamp = _stamp(found)
+    return replace(found, stamp=stamp if stamp.startswith(before) else "")
+
+
+def is_unchanged(known: Reference) -> bool:
+    """Whether a model that was read once has the stamp that it had then."""
+    return bool(known.digest) and known.stamp != "" and _stamp(known) == known.stamp
+
+
+def is_remote(name: str) -> bool:
+    """Whether a model is behind a URL."""
+    return "://" in name
 
 
 @contextmanager
-def fetched(reference: Reference, largest: int | None = None) -> Iterator[Path]:
+def fetched(reference: Reference, largest: int | None = None, disk: int | None = None) -> Iterator[Path]:
     """The model as a file on this machine, with its external data beside it, for as long as the block runs.
+
+    What is behind a URL and has no digest yet is fetched, and kept for the task that comes with the digest; after that
+    it goes.
 
     Raises:
         UnreachableError: it cannot be fetched.
         TooLargeError: it has more bytes than `largest`.
+        ChangedError: its contents have another digest.
         ModelError: its external data is outside of its folder.
     """
-    if "://" not in reference.name:
+    if not is_remote(reference.name):
         path = Path(reference.name)
         data = files_of(path) if largest is not None and path.is_file() else ()
         _check_size(sum(_local_size(path.parent / file) for file in (path.name, *data)), largest)
+        if reference.digest and located(reference, largest).digest != reference.digest:
+            raise ChangedError(_CHANGED)
         yield path
         return
-    with scratch() as folder:
-        path = folder / (PurePosixPath(reference.name).name or "model.onnx")
-        taken = _download(reference.name, path, largest)
-        base = reference.name.rpartition("/")[0]
-        for file in files_of(path):
-            target = folder / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            taken += _download(f"{base}/{file}", target, None if largest is None else largest - taken)
-        yield path
+    with download(digest_of(reference.name), disk) as found:
+        path = found.files / (PurePosixPath(reference.name).name or "model.onnx")
+        if not found.has(reference.digest):
+            found.fill(lambda found: _fetch(reference.name, path, largest, found))
+            found.complete(contents(path)[0])
+            if reference.digest and not found.has(reference.digest):
+                found.remove()
+                raise ChangedError(_CHANGED)
+        try:
+            yield path
+        finally:
+            if reference.digest:
+                found.remove()
 
 
-def _download(url: str, target: Path, largest: int | None) -> int:
-    system, path = opened(url)
+def _fetch(url: str, path: Path, largest: int | None, into: Download) -> None:
+    taken = _copy(url, path, largest, into, 0)
+    base = url.rpartition("/")[0]
+    for file in files_of(path):
+        target = path.parent / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        taken = _copy(f"{base}/{file}", target, largest, into, taken)
+
+
+def _copy(url: str, target: Path, largest: int | None, into: Download, taken: int) -> int:
+    """Fetch one file; how many bytes there are with it."""
     try:
-        size = system.size(path)
-        _check_size(size or 0, largest)
+        system, path = opened(url)
+        size = system.size(path) or 0
+        _check_size(taken + size, largest)
+        room = taken + size
+        into.ask(room)
         with system.open(path, "rb") as source, target.open("wb") as copy:
             while chunk := source.read(_CHUNK):
-                _check_size(copy.tell() + len(chunk), largest)
+                taken += len(chunk)
+                _check_size(taken, largest)
+                if taken > room:  # nobody told its size, or not the right one
+                    room = taken + _STEP
+                    into.ask(room)
                 copy.write(chunk)
-            return copy.tell()
-    except TooLargeError:
+        return taken
+    except (GraphoptError, CrowdedError):
         raise
     except Exception as error:  # each file system has errors of its own
         raise UnreachableError(f"{url}: {type(error).__name__}: {error}") from error
@@ -171,7 +210,7 @@ def _check_size(size: int, largest: int | None) -> None:
         raise TooLargeError(f"{size / 2**20:.0f} MiB, at most {largest / 2**20:.0f} MiB allowed")
 
 
-def _contents(path: Path) -> tuple[str, tuple[str, ...]]:
+def contents(path: Path) -> tuple[str, tuple[str, ...]]:
     """The digest of a model and of all its files, and those files."""
     total = hashlib.sha256()
     files = files_of(path)
@@ -227,7 +266,7 @@ def _stamp(reference: Reference) -> str:
 
 
 def _stamp_of(name: str) -> str:
-    if "://" in name:
+    if is_remote(name):
         system, path = opened(name)
         info = system.info(path)
         told = {key: str(value) for key, value in info.items() if key.lower() in _TELLING and value is not None}

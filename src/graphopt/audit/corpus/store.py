@@ -31,6 +31,7 @@ CREATE TABLE repeats(model TEXT NOT NULL, campaign INTEGER NOT NULL REFERENCES c
     number INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY(model, campaign, kind, number)) WITHOUT ROWID;
 """
 _CAMPAIGN = "identity, release, settings, versions, begun"
+_UNREAD = "FROM listed LEFT JOIN names USING(name) WHERE names.name IS NULL AND listed.name LIKE '%://%'"
 _PUT = """
 INSERT INTO records VALUES(?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET status = excluded.status,
     settled = excluded.settled, body = excluded.body WHERE NOT records.settled
@@ -169,15 +170,19 @@ class Store:
 
     def plan(self, campaign: Campaign, kinds: Sequence[str]) -> int:
         """Find out which models of the present run are to be audited; how many."""
-        self._db.execute("DROP TABLE IF EXISTS todo")
+        self._db.execute("CREATE TEMP TABLE settled(digest TEXT PRIMARY KEY) WITHOUT ROWID")
         marks = ",".join("?" * len(kinds))
         self._db.execute(
-            "CREATE TEMP TABLE todo AS SELECT MIN(number) AS number, digest FROM listed JOIN names USING(name) "
-            "WHERE NOT EXISTS (SELECT 1 FROM records WHERE model = digest AND campaign = ? AND settled "
-            f"AND kind IN ({marks})) GROUP BY digest",
+            "INSERT OR IGNORE INTO temp.settled "
+            f"SELECT model FROM records WHERE campaign = ? AND settled AND kind IN ({marks})",
             (campaign.number, *kinds),
         )
+        self._db.execute(
+            "CREATE TEMP TABLE todo AS SELECT MIN(number) AS number, digest FROM listed JOIN names USING(name) "
+            "WHERE digest NOT IN (SELECT digest FROM settled) GROUP BY digest"
+        )
         self._db.execute("CREATE INDEX temp.todo_number ON todo(number)")
+        self._db.execute("CREATE UNIQUE INDEX temp.todo_digest ON todo(digest)")
         return int(self._db.execute("SELECT COUNT(*) FROM todo").fetchone()[0])
 
     def todo(self) -> Iterator[Reference]:
@@ -190,6 +195,25 @@ class Store:
             last = rows[-1][0]
             for _, name, digest, files, stamp in rows:
                 yield Reference(name, digest, tuple(json.loads(files)), stamp)
+
+    def claim(self, reference: Reference) -> bool:
+        """Whether a model that was read since `plan` is to be audited; True once for each."""
+        if self._db.execute("SELECT 1 FROM settled WHERE digest = ?", (reference.digest,)).fetchone():
+            return False
+        row = (None, reference.digest)
+        return self._db.execute("INSERT OR IGNORE INTO todo(number, digest) VALUES(?, ?)", row).rowcount > 0
+
+    def unread(self) -> int:
+        """How many names of the present run there are whose contents nobody knows."""
+        return int(self._db.execute(f"SELECT COUNT(*) {_UNREAD}").fetchone()[0])
+
+    def unread_names(self) -> Iterator[str]:
+        """Those behind URLs."""
+        last = 0
+        query = f"SELECT number, listed.name {_UNREAD} AND number > ? ORDER BY number LIMIT 500"
+        while rows := self._db.execute(query, (last,)).fetchall():
+            last = rows[-1][0]
+            yield from (name for _, name in rows)
 
     def listed_models(self) -> int:
         """How many different models the present run has, as far as they can be read."""

@@ -12,8 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from graphopt.audit.corpus.downloads import ChangedError
 from graphopt.audit.corpus.record import CorpusSettings, Record, Reference, digest_of
-from graphopt.audit.corpus.sources import TooLargeError, fetched, located
+from graphopt.audit.corpus.sources import TooLargeError, fetched, is_remote, is_unchanged, located
 from graphopt.audit.corpus.versions import versions
 from graphopt.audit.corpus.workshop import Attempt, apart, together
 from graphopt.audit.machine import Machine
@@ -24,7 +25,7 @@ from graphopt.system.processes import ChildError
 _FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
 
 
-def audit_one(reference: Reference, settings: CorpusSettings) -> Record:
+def audit_one(reference: Reference, settings: CorpusSettings, disk: int | None = None) -> Record:
     """Audit one model; whatever happens is a record.
 
     Where nothing is timed, graphopt's levels and the oracle share a process with those of other models: small models
@@ -35,6 +36,7 @@ def audit_one(reference: Reference, settings: CorpusSettings) -> Record:
     Args:
         reference: the model; without a digest it is read first.
         settings: how.
+        disk: bytes that all models behind URLs may have on this machine at once; half of what is free when None.
 
     Returns:
         The record. A model that failed twice, or that cannot be read, is settled; what lies in the machine (a full
@@ -44,8 +46,9 @@ def audit_one(reference: Reference, settings: CorpusSettings) -> Record:
     machine()  # before this thread is bound to some of its cores
     try:
         if not reference.digest:
-            reference = located(reference, settings.largest)
-        attempt = _attempt(reference, settings)
+            reference = located(reference, settings.largest, disk)
+        with fetched(reference, settings.largest, disk) as path, _cores(settings):
+            attempt = _audited(path, reference.name, settings)
     except Exception as error:  # a run of thousands goes on
         attempt = _trouble(error)
     kind = machine().kind if settings.timed else ""
@@ -54,14 +57,23 @@ def audit_one(reference: Reference, settings: CorpusSettings) -> Record:
 
 
 def locate_all(known: Sequence[Reference], largest: int | None) -> list[Reference | Record]:
-    """What each model contains; a record for one that cannot be read."""
-    found: list[Reference | Record] = []
-    for reference in known:
-        try:
-            found.append(located(reference, largest))
-        except Exception as error:
-            found.append(_record(Reference(reference.name), _trouble(error)))
-    return found
+    """What each model contains; a record for one that cannot be read.
+
+    Models behind URLs are not fetched: one that is not as it was comes back without a digest.
+    """
+    return [_unread(each) if is_remote(each.name) else locate_one(each, largest) for each in known]
+
+
+def locate_one(known: Reference, largest: int | None, disk: int | None = None) -> Reference | Record:
+    """What a model contains; a record when it cannot be read."""
+    try:
+        return located(known, largest, disk)
+    except Exception as error:
+        return _record(Reference(known.name), _trouble(error))
+
+
+def _unread(known: Reference) -> Reference:
+    return known if is_unchanged(known) else Reference(known.name)
 
 
 def _record(reference: Reference, attempt: Attempt, seconds: float = 0.0, kind: str = "") -> Record:
@@ -75,20 +87,14 @@ def _trouble(error: Exception) -> Attempt:
     """What is to be said of a model that could not be read, or a machine that could not work."""
     if isinstance(error, TooLargeError):
         return Attempt("too large", str(error))
+    if isinstance(error, ChangedError):
+        return Attempt("changed", str(error))
     if isinstance(error, GraphoptError):
         return Attempt("disk" if _is_full(str(error)) else "unreachable", str(error))
     if isinstance(error, OSError):
         place = f": {error.filename}" if error.filename else ""
         return Attempt("disk" if _is_full(str(error)) else "unreachable", f"{error.strerror or error}{place}")
     return Attempt("failed", f"{type(error).__name__}: {error}")
-
-
-def _attempt(reference: Reference, settings: CorpusSettings) -> Attempt:
-    with fetched(reference, settings.largest) as path, _cores(settings):
-        # A copy that was fetched has another stamp, so it is read again.
-        if located(replace(reference, name=str(path)), settings.largest).digest != reference.digest:
-            return Attempt("changed", "its contents changed since it was read")
-        return _audited(path, reference.name, settings)
 
 
 def _audited(path: Path, name: str, settings: CorpusSettings) -> Attempt:
