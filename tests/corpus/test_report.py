@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import csv
 import json
 import re
 from collections.abc import Sequence
@@ -9,15 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from graphopt.audit.contestants import BASELINE, UNOPTIMIZED
-from graphopt.audit.corpus import Record, Store
+from graphopt.audit.corpus import Record, Reference, Store, audit_one
 from graphopt.audit.corpus.changes import Comparison, compare, confirm
-from graphopt.audit.corpus.report import campaign_of, report_of
+from graphopt.audit.corpus.report import campaign_of, releases_of, report_of
+from graphopt.audit.corpus.tables import COLUMNS
 from graphopt.errors import UsageError
 from tests.cli.conftest import Run
-from tests.corpus.models import COUNTING
+from tests.corpus.models import COUNTING, chain
 
 TIMED = replace(COUNTING, timed=True)
 
@@ -99,14 +103,32 @@ def test_changes_are_sorted_worst_first(tmp_path: Path) -> None:
     ])  # fmt: skip
     found = compared(old, new)
     assert [(each.what, each.model) for each in found.changes] == [
-        ("wrong", "e"), ("slower", "c"), ("slower", "d"), ("more nodes", "b"),
+        ("wrong", "e"), ("slower", "c"), ("slower", "d"), ("more nodes", "b"), ("larger", "b"),
     ]  # fmt: skip
     assert (found.compared, found.untimed) == (7, 1)
     assert [each.model for each in found.breaking] == ["e", "c", "d"]
     back = compared(new, old)
     assert [(each.what, each.model) for each in back.changes] == [
-        ("faster", "c"), ("faster", "d"), ("fewer nodes", "b"), ("right again", "e"),
+        ("faster", "c"), ("faster", "d"), ("fewer nodes", "b"), ("smaller", "b"), ("right again", "e"),
     ]  # fmt: skip
+
+
+def test_what_is_wrong_is_wrong_on_any_machine(tmp_path: Path) -> None:
+    """A cluster of several kinds of machines audits a model wherever there is room, so only times stay apart."""
+    old = store_of(tmp_path / "old", "1", [record("a", own()), record("b", own()), record("c", own())])
+    new = store_of(tmp_path / "new", "2", [
+        record("a", own(verification="mismatch", message="y differs"), kind="L"),
+        record("b", own(nodes=7, speed=0.1), kind="L"),
+        record("c", own(nodes=7, speed=0.1), kind="K"),
+        record("c", own(nodes=7, speed=0.1), kind="L"),
+    ])  # fmt: skip
+    found = compared(old, new)
+    assert [(each.what, each.model) for each in found.changes] == [
+        ("wrong", "a"), ("slower", "c"), ("more nodes", "b"), ("more nodes", "c"), ("larger", "b"), ("larger", "c"),
+    ]  # fmt: skip
+    assert (found.compared, found.untimed) == (3, 2)
+    counted = store_of(tmp_path / "counted", "3", [record("a", own(status="crashed", message="SIGSEGV"), kind="")])
+    assert [each.what for each in compared(old, counted).breaking] == ["failed"]
 
 
 def test_a_model_without_audit_has_failed(tmp_path: Path) -> None:
@@ -166,6 +188,70 @@ def test_releases_have_names(tmp_path: Path) -> None:
             campaign_of(store, "3")
 
 
+@pytest.mark.slow
+def test_the_gate_measures_again(tmp_path: Path, run: Run) -> None:
+    """With the real task: what noise made slower is measured again and passes, what is slower stays so."""
+    onnx.save(chain(), tmp_path / "m.onnx")
+    timed = replace(TIMED, rounds=6, starts=2, budget=2.0)
+    first = audit_one(Reference(str(tmp_path / "m.onnx")), timed)
+    assert first.audit is not None
+
+    def put(path: Path, release: str, speed: float) -> Path:
+        body = copy.deepcopy(first.audit)
+        body["rows"][-1]["speedup"]["1"].update(median=speed, low=speed * 0.999, high=speed * 1.001)
+        with Store(path, write=True) as store:
+            store.put(store.campaign(timed, {"graphopt": release}, release), replace(first, audit=body))
+            # The model has moved since.
+            store.put_references([Reference(str(tmp_path / "moved.onnx"), first.model)])
+        return path
+
+    (tmp_path / "m.onnx").rename(tmp_path / "moved.onnx")
+    found = run(
+        "corpus", "gate", put(tmp_path / "new", "2", 0.01), "--against", put(tmp_path / "old", "1", 0.1), "--repeat", 3
+    )
+    assert found.exit_code == 0, found.output
+    assert "nothing changed" in found.stdout or "faster" in found.stdout
+    found = run("corpus", "gate", tmp_path / "new", "--against", put(tmp_path / "fast", "1", 100.0), "--json")
+    assert found.exit_code == 1
+    (change,) = [each for each in json.loads(found.stdout)["changes"] if each["what"] == "slower"]
+    assert change["contestant"] == "graphopt basic"
+    with Store(tmp_path / "new") as store:
+        assert len(store.repeats(campaign_of(store), first.model, first.kind)) >= 2
+
+
+def test_a_table_of_all_records(tmp_path: Path, run: Run) -> None:
+    path = store_of(tmp_path / "s", "1", [
+        record("a", own(passes={"fuse": 2})), Record("e", "/zoo/e.onnx", "timeout", "stopped after 3 s"),
+    ])  # fmt: skip
+    assert run("corpus", "report", path, "--table", tmp_path / "t.csv").exit_code == 0
+    with (tmp_path / "t.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["contestant"] for line in lines] == [UNOPTIMIZED, BASELINE, "graphopt all", ""]
+    assert (lines[2]["nodes"], lines[2]["speedup"], json.loads(lines[2]["passes"])) == ("5", "2.0", {"fuse": 2})
+    assert (lines[3]["outcome"], lines[3]["nodes"]) == ("timeout", "")
+    assert run("corpus", "report", path, "--table", tmp_path / "t.txt").exit_code == 2
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    assert run("corpus", "report", path, "--table", tmp_path / "t.parquet").exit_code == 0
+    table = parquet.read_table(tmp_path / "t.parquet")
+    assert table.column_names == list(COLUMNS)
+    assert table.to_pylist()[2]["speedup"] == 2.0
+    assert table.to_pylist()[3]["contestant"] is None
+
+
+def test_releases_side_by_side(tmp_path: Path, run: Run) -> None:
+    path = store_of(tmp_path / "s", "1", [record("a", own(nodes=8)), record("b", own(speed=0.5))])
+    store_of(path, "2", [record("a", own(speed=1.0)), record("b", own(verification="mismatch", message="y differs"))])
+    with Store(path) as store:
+        one, two = releases_of(store)
+    assert (one.release, one.models, one.right, one.wrong, one.speed["K"][1:]) == ("1", 2, 2, 0, (1, 1))
+    assert (two.release, two.right, two.wrong, two.nodes) == ("2", 1, 1, pytest.approx(0.5))
+    done = run("corpus", "report", path, "--releases", "--json")
+    assert [each["release"] for each in json.loads(done.stdout)["releases"]] == ["1", "2"]
+    assert "### Releases" in run("corpus", "report", path, "--releases", "--markdown").stdout
+    run("corpus", "report", path, "--releases", "--html", tmp_path / "p.html")
+    assert '<table id="releases">' in (tmp_path / "p.html").read_text()
+
+
 def test_the_commands(tmp_path: Path, run: Run) -> None:
     old = store_of(tmp_path / "old", "1", [record("a", own())])
     new = store_of(tmp_path / "new", "2", [record("a", own(speed=1.0)), record("<b>", own())])
@@ -177,6 +263,7 @@ def test_the_commands(tmp_path: Path, run: Run) -> None:
     assert "zoo/<b>" not in text
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
     assert [model["name"] for model in data["models"]] == ["/zoo/<b>.onnx", "/zoo/a.onnx"]
+    assert 'id="releases"' not in text
     assert data["changes"] == [["slower", "/zoo/a.onnx", "graphopt all", "2.00x", "1.00x"]]
     assert {"standings", "models", "passes", "operators", "changes"} <= set(re.findall(r'<table id="(\w+)"', text))
     assert run("corpus", "gate", new, "--against", old, "--repeat", 0).exit_code == 1

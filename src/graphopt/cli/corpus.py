@@ -79,6 +79,12 @@ def run(
         float | None, Option(help="GiB that one process may hold. Default: half of the machine's.", min=0)
     ] = None,
     largest: Annotated[float | None, Option(help="GiB of the largest model, external data included.", min=0)] = None,
+    disk: Annotated[
+        float | None,
+        Option(
+            help="GiB that models behind URLs may have at once on each machine. Default: half of what is free.", min=0
+        ),
+    ] = None,
 ) -> None:
     """Audit every model that is not in the store yet with these settings and versions."""
     from graphopt.audit.corpus import CorpusSettings, run_corpus
@@ -94,7 +100,7 @@ def run(
     with progress("reading models") as told:
         found = run_corpus(
             sources, store, settings, engine=_engine(scheduler, jobs), release=release, shard=_shard(shard),
-            progress=told,
+            disk=_bytes(disk), progress=told,
         )  # fmt: skip
     if not quiet():
         sys.stdout.write(f"{found}\n")
@@ -109,21 +115,31 @@ def show_report(
     against: OldStore = None,
     against_release: OldRelease = None,
     margin: Margin = MARGIN,
+    releases: Annotated[
+        bool, Option("--releases", help="Say what each contestant did in each release of STORE.")
+    ] = False,
     html: Annotated[str | None, Option(help="Write a self-contained HTML report to this file, too.")] = None,
+    table: Annotated[str | None, Option(help="Write all records to this .parquet or .csv file, too.")] = None,
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
 ) -> None:
     """What a store says of one release: by optimizer, pass and operator, and what changed. Exit code 1: it is wrong."""
     from graphopt.audit.corpus import Store
     from graphopt.audit.corpus.page import corpus_html
-    from graphopt.audit.corpus.report import campaign_of, report_of
+    from graphopt.audit.corpus.report import campaign_of, releases_of, report_of
+    from graphopt.audit.corpus.tables import rows, write_table
 
     check_place(html)
+    check_place(table)
     with Store(store) as opened:
         campaign = campaign_of(opened, release)
         found = report_of(opened, campaign)
         if against is not None:
             found.changes = _compared(opened, campaign, against, against_release, margin)
+        if releases:
+            found.releases = releases_of(opened)
+        if table is not None:
+            write_table(table, rows(opened.records(campaign), campaign.release))
         if html is not None:
             write_text(html, corpus_html(found, opened.records(campaign)))
     report(found, as_json=as_json, as_markdown=as_markdown)

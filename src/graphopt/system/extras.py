@@ -17,6 +17,7 @@ _NEEDED = {
     "networkx": ("comparing passes one by one", "peers"),
     "distributed": ("Dask", "fleet"),
     "fsspec": ("models behind URLs", "fleet"),
+    "pyarrow": ("Parquet", "tables"),
     "onnx_ir": ("models of onnx-ir", "peers"),
 }
 """What asks for a package, and the extra that brings it."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from graphopt.audit.contestants import BASELINE, UNOPTIMIZED
 from graphopt.audit.corpus.record import CorpusSettings, Record, Reference
 from graphopt.audit.corpus.store import Campaign, Store
 from graphopt.audit.corpus.task import audit_one, machine
 
-What = Literal["wrong", "failed", "slower", "more nodes", "fewer nodes", "faster", "no longer failed", "right again"]
-_ORDER: tuple[What, ...] = (
-    "wrong", "failed", "slower", "more nodes", "faster", "fewer nodes", "no longer failed", "right again"
-)  # fmt: skip
+What = Literal[
+    "wrong", "failed", "slower", "more nodes", "larger",
+    "faster", "fewer nodes", "smaller", "no longer failed", "right again",
+]  # fmt: skip
+_ORDER: tuple[What, ...] = get_args(What)
 BREAKING: tuple[What, ...] = ("wrong", "failed", "slower")
 """What a release is held back for."""
 
@@ -52,9 +53,9 @@ class Comparison:
     Attributes:
         old: the one before.
         new: the one after.
-        margin: by which share a time may differ.
+        margin: by which share a time or a size may differ.
         compared: how many models both have.
-        untimed: models that were timed in both, but on different kinds of machines.
+        untimed: models whose times are not compared, since they are of different kinds of machines.
         changes: the worst first.
     """
 
@@ -76,31 +77,33 @@ def compare(old: Store, before: Campaign, new: Store, after: Campaign, margin: f
 
     A model is slower when its speed-up against the baseline of its own run is smaller by more than the margin, and the
     intervals of the two do not meet; where it was measured several times, the median of these counts. Times of
-    different kinds of machines are not compared.
+    different kinds of machines are not compared; all else is.
 
     Args:
         old: the store of the release before.
         before: its campaign.
         new: the store of the new release; it may be the same.
         after: its campaign.
-        margin: by which share a time may differ.
+        margin: by which share a time or a size may differ.
     """
-    changes: list[Change] = []
+    changes: dict[tuple[str, str, What, str], Change] = {}
     compared: set[str] = set()
     timed: set[str] = set()
-    elsewhere: set[str] = set()
     for record in new.records(after):
         known = old.record(before, record.model, record.kind)
+        same = known is not None
+        known = known or old.record(before, record.model)
         if known is None:
-            elsewhere.add(record.model)
             continue
         compared.add(record.model)
-        timed.add(record.model)
+        if same:
+            timed.add(record.model)
         pair = _Pair(known, record, old.repeats(before, *_key(known)), new.repeats(after, *_key(record)))
-        changes += pair.changes(margin)
-    changes.sort(key=lambda each: (_ORDER.index(each.what), -abs(each.ratio - 1.0), each.name))
-    both = {record.model for record in old.records(before)} & elsewhere
-    return Comparison(before, after, margin, len(compared | both), len(both - timed), changes)
+        # A model that was timed on several kinds of machines changed once, but for its times.
+        for each in pair.changes(margin, timed=same):
+            changes.setdefault((each.model, each.contestant, each.what, each.kind), each)
+    ordered = sorted(changes.values(), key=lambda each: (_ORDER.index(each.what), -abs(each.ratio - 1.0), each.name))
+    return Comparison(before, after, margin, len(compared), len(compared - timed), ordered)
 
 
 def confirm(store: Store, found: Comparison, times: int, again: Callable[[], Comparison]) -> Comparison:
@@ -119,11 +122,18 @@ def confirm(store: Store, found: Comparison, times: int, again: Callable[[], Com
         suspects = {each.model: each for each in found.changes if each.what == "slower"}
         for change in suspects.values():
             if change.kind == machine().kind:
-                record = audit_one(Reference(change.name), settings)
-                if record.audit is not None and record.model == change.model:
-                    store.put_repeat(found.new, record)
+                _measure(store, found.new, change, settings)
         found = again()
     return found
+
+
+def _measure(store: Store, campaign: Campaign, change: Change, settings: CorpusSettings) -> None:
+    """Audit a model again, under whichever name it still has."""
+    for name in dict.fromkeys((change.name, *store.names_of(change.model))):
+        record = audit_one(Reference(name, change.model), settings)
+        if record.audit is not None:
+            store.put_repeat(campaign, record)
+            return
 
 
 def _key(record: Record) -> tuple[str, str]:
@@ -137,8 +147,8 @@ class _Pair:
         self.old, self.new = old, new
         self.old_all, self.new_all = [old, *old_repeats], [new, *new_repeats]
 
-    def changes(self, margin: float) -> Iterator[Change]:
-        """All that is different."""
+    def changes(self, margin: float, *, timed: bool) -> Iterator[Change]:
+        """All that is different; in times only where these can be compared."""
         before, after = _rows(self.old), _rows(self.new)
         if self.new.audit is None or self.old.audit is None:
             if self.new.audit is None and self.old.audit is not None:
@@ -149,6 +159,8 @@ class _Pair:
         for name in after:
             if name in before and name not in (BASELINE, UNOPTIMIZED):
                 yield from self._row(name, before[name], after[name], margin)
+                if timed and _state(before[name]) == _state(after[name]) == "right":
+                    yield from self._speed(name, margin)
 
     def _row(self, name: str, old: dict[str, Any], new: dict[str, Any], margin: float) -> Iterator[Change]:
         states = (_state(old), _state(new))
@@ -160,13 +172,15 @@ class _Pair:
             yield self._change(name, what, (states[0], now))
         if states != ("right", "right"):
             return
-        counts = (old["contents"]["nodes"], new["contents"]["nodes"])
-        if counts[0] != counts[1]:
-            ratio = counts[1] / max(counts[0], 1)
-            yield self._change(
-                name, "more nodes" if ratio > 1 else "fewer nodes", (str(counts[0]), str(counts[1])), ratio
-            )
-        yield from self._speed(name, margin)
+        was, now_is = old["contents"], new["contents"]
+        kinds: tuple[tuple[str, tuple[What, What], float], ...] = (
+            ("nodes", ("more nodes", "fewer nodes"), 0.0), ("file_bytes", ("larger", "smaller"), margin)
+        )  # fmt: skip
+        for key, names, allowed in kinds:
+            ratio = now_is[key] / max(was[key], 1)
+            if now_is[key] != was[key] and not 1 - allowed <= ratio <= 1 + allowed:
+                counts = (f"{was[key]:,}", f"{now_is[key]:,}")
+                yield self._change(name, names[0] if ratio > 1 else names[1], counts, ratio)
 
     def _speed(self, name: str, margin: float) -> Iterator[Change]:
         old, new = _speeds(self.old_all, name), _speeds(self.new_all, name)

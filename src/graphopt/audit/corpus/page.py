@@ -32,12 +32,15 @@ def corpus_html(report: CorpusReport, records: Iterable[Record]) -> str:
         "operatorHead": ["operator", *view.operator_head(report)],
         "operators": list(view.operator_rows(report)),
         "passes": list(view.firing_rows(report)),
+        "releaseHead": view.release_head(report),
+        "releases": list(view.release_rows(report)),
         "changes": list(view.change_rows(report.changes)) if report.changes is not None else [],
     }
     return render(
         "corpus.html.j2", script=source("corpus.js"), data=script_data(data), heading=view.heading(report),
         left=total - len(shown), release=report.campaign.release, versions=report.campaign.versions,
         changes=view.changes_heading(report.changes) if report.changes is not None else "",
+        releases=bool(report.releases),
     )  # fmt: skip
 
 

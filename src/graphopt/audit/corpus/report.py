@@ -125,6 +125,37 @@ class Operator:
     models: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What one contestant did in one release.
+
+    Attributes:
+        release: which one.
+        contestant: the contestant.
+        version: its version.
+        models: how many models were audited.
+        right: how many it gave a right result for.
+        wrong: how many it miscompiled.
+        failed: how many it failed on.
+        nodes: nodes as a share of the raw model's, geometric mean.
+        size: bytes, likewise.
+        seconds: time to optimize all of them.
+        speed: by kind of machine: the geometric mean of speed-ups, and how many models are faster and slower.
+    """
+
+    release: str
+    contestant: str
+    version: str
+    models: int
+    right: int
+    wrong: int
+    failed: int
+    nodes: float | None
+    size: float | None
+    seconds: float
+    speed: dict[str, tuple[float | None, int, int]]
+
+
 @dataclass(slots=True)
 class CorpusReport(Shown):
     """What a campaign found.
@@ -138,6 +169,7 @@ class CorpusReport(Shown):
         operators: those that occur most first.
         kinds: kinds of machines that timed, with how many models each.
         changes: against another release, where one was named.
+        releases: all releases, where they were asked for.
     """
 
     campaign: Campaign
@@ -148,6 +180,7 @@ class CorpusReport(Shown):
     operators: list[Operator] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
     changes: Comparison | None = None
+    releases: list[Release] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -214,6 +247,26 @@ def report_on(records: Iterable[Record], campaign: Campaign) -> CorpusReport:
     found.standings = list(adding.standings.values())
     found.firings = sorted(adding.firings.values(), key=lambda each: (-each.removed, -each.times, each.name))
     found.operators = sorted(adding.operators.values(), key=lambda each: (-each.before, each.name))
+    return found
+
+
+def releases_of(store: Store) -> list[Release]:
+    """What each contestant did in each release of a store, the oldest first; all records are read."""
+    found = []
+    for campaign in store.campaigns():
+        report = report_of(store, campaign)
+        for each in report.standings:
+            if each.name in (UNOPTIMIZED, BASELINE):
+                continue
+            speed = {
+                kind: (one.ratio.value, len(one.faster), len(one.slower)) for kind, one in each.speed.items()
+            }  # fmt: skip
+            found.append(
+                Release(
+                    campaign.release, each.name, each.version, report.statuses.total(), each.right, len(each.wrong),
+                    len(each.failed), each.nodes.value, each.size.value, each.seconds, speed,
+                )
+            )  # fmt: skip
     return found
 
 

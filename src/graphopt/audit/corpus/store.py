@@ -140,6 +140,11 @@ class Store:
             for _, name, digest, files, stamp in rows:
                 yield Reference(name, digest or "", tuple(json.loads(files or "[]")), stamp or "")
 
+    def names_of(self, model: str) -> list[str]:
+        """All names of a model."""
+        query = "SELECT name FROM names WHERE digest = ? ORDER BY name"
+        return [name for (name,) in self._db.execute(query, (model,))]
+
     def put_references(self, references: Iterable[Reference]) -> None:
         """Note what models contain."""
         rows = [(each.name, each.digest, json.dumps(each.files), each.stamp) for each in references]
@@ -230,10 +235,13 @@ class Store:
         query = "SELECT body FROM records WHERE campaign = ? ORDER BY model, kind"
         yield from (_record(body) for (body,) in self._db.execute(query, (campaign.number,)))
 
-    def record(self, campaign: Campaign, model: str, kind: str) -> Record | None:
-        """One record; None when there is none."""
-        query = "SELECT body FROM records WHERE campaign = ? AND model = ? AND kind = ?"
-        row = self._db.execute(query, (campaign.number, model, kind)).fetchone()
+    def record(self, campaign: Campaign, model: str, kind: str | None = None) -> Record | None:
+        """One record, of any kind of machine when None is named; None when there is none."""
+        wanted, of_kind = [campaign.number, model], ""
+        if kind is not None:
+            wanted, of_kind = [*wanted, kind], "AND kind = ?"
+        query = f"SELECT body FROM records WHERE campaign = ? AND model = ? {of_kind} ORDER BY kind"
+        row = self._db.execute(query, wanted).fetchone()
         return None if row is None else _record(row[0])
 
     def repeats(self, campaign: Campaign, model: str, kind: str) -> list[Record]:

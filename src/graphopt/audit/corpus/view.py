@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from graphopt.printable import markdown
 STANDING = ("", "right", "wrong", "failed", "nodes left", "size left", "optimize")
 SPEED = ("", "speed-up", "faster", "tie", "slower")
 CHANGE = ("", "model", "contestant", "before", "after")
+RELEASE = ("release", "contestant", "models", "right", "wrong", "failed", "nodes left", "size left", "optimize")
 PASS = ("pass", "contestant", "models", "times", "nodes removed")
 _MOST = 20
 
@@ -30,6 +32,8 @@ def render(report: CorpusReport) -> Iterator[Any]:
     for kind in report.kinds:
         title = f"Latency on {kind}, {report.kinds[kind]:,} models (geometric mean against the baseline)"
         yield _table(title, SPEED, speed_rows(report, kind))
+    if report.releases:
+        yield _table("Releases", release_head(report), list(release_rows(report)), words=2)
     firings = list(firing_rows(report))
     if firings:
         yield _table("Passes, those that remove most nodes first", PASS, firings[:_MOST], words=2)
@@ -68,6 +72,30 @@ def speed_rows(report: CorpusReport, kind: str) -> Iterator[list[str]]:
         if speed is not None and speed.ratio.value is not None:
             counts = (len(speed.faster), len(speed.tie), len(speed.slower))
             yield [each.name, f"{speed.ratio.value:.2f}x", *(f"{count:,}" for count in counts)]
+
+
+def release_head(report: CorpusReport) -> list[str]:
+    """The columns of releases: with the times of each kind of machine."""
+    kinds = [[f"speed-up, {kind}", "faster", "slower"] for kind in _timed(report)]
+    return [*RELEASE, *itertools.chain.from_iterable(kinds)]
+
+
+def release_rows(report: CorpusReport) -> Iterator[list[str]]:
+    """Each contestant in each release."""
+    for each in report.releases:
+        cells = [
+            each.release, each.contestant, f"{each.models:,}", f"{each.right:,}", f"{each.wrong:,}",
+            f"{each.failed:,}", _percent(each.nodes), _percent(each.size),
+            duration(each.seconds) if each.seconds else ABSENT,
+        ]  # fmt: skip
+        for kind in _timed(report):
+            mean, faster, slower = each.speed.get(kind, (None, 0, 0))
+            cells += [ABSENT, ABSENT, ABSENT] if mean is None else [f"{mean:.2f}x", f"{faster:,}", f"{slower:,}"]
+        yield cells
+
+
+def _timed(report: CorpusReport) -> list[str]:
+    return sorted({kind for each in report.releases for kind in each.speed})
 
 
 def firing_rows(report: CorpusReport) -> Iterator[list[str]]:
@@ -127,6 +155,8 @@ def to_markdown(report: CorpusReport) -> str:
     parts = [f"## {markdown(heading(report))}", markdown_table(STANDING, standing_rows(report))]
     for kind in report.kinds:
         parts += [f"### Latency on {markdown(kind)}", markdown_table(SPEED, speed_rows(report, kind))]
+    if report.releases:
+        parts += ["### Releases", markdown_table(release_head(report), release_rows(report))]
     parts += ["### Passes", markdown_table(PASS, firing_rows(report))]
     parts += ["### Operators", markdown_table(("", *operator_head(report)), operator_rows(report))]
     faults = ["- " + ": ".join(markdown(part) for part in line if part) for line in fault_rows(report)]

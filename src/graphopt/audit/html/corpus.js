@@ -178,6 +178,7 @@ function detail(model) {
 
 fillStandings();
 fillModels();
+plain("releases", data.releaseHead, data.releases, () => undefined);
 plain("changes", ["", "model", "contestant", "before", "after"], data.changes, (cells, place) =>
   place === 1 && figure(cells[1], cells[1], (model) => model.name === cells[1], ["wrong", "failed", "slower"].includes(cells[0])));
 plain("passes", ["pass", "contestant", "models", "times", "nodes removed"], data.passes, (cells, place) =>
