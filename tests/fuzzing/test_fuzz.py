@@ -76,9 +76,9 @@ def test_a_wrong_pass_is_found_reduced_and_named(tmp_path: Path, wrong: str) -> 
 
 def test_a_session_goes_on_where_it_was(tmp_path: Path) -> None:
     chosen = {"levels": ("basic",), "seed": "again", "corpus": tmp_path}
-    first = graphopt.fuzz(models=3, **chosen)
-    both = graphopt.fuzz(models=3, **chosen)
-    assert both.models + sum(both.discarded.values()) == 6
+    first = graphopt.fuzz(models=2, **chosen)
+    both = graphopt.fuzz(models=2, **chosen)
+    assert both.models + sum(both.discarded.values()) == 4
     assert both.ops.total() > first.ops.total()
     with pytest.raises(UsageError, match="another seed"):
         graphopt.fuzz(models=1, levels=("basic",), seed="other", corpus=tmp_path)
@@ -94,16 +94,16 @@ def test_equal_seeds_give_equal_models() -> None:
 def test_models_are_valid_and_most_of_them_say_something() -> None:
     worker = Worker(Settings("valid", subjects=()))
     usable = 0
-    for number in range(40):
+    for number in range(24):
         drawn = worker.draw(number)
         try:
             usable += drawn is not None and bool(Judge(drawn).expected)
         except NotUsableError:
             continue
-    assert usable > 28
+    assert usable > 16
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn=models(ops=["Add", "Relu", "Conv", "Reshape"]))
 def test_the_strategy_draws_models_that_run(drawn: Sample) -> None:
     outputs = open_runner(Source(drawn.model, "drawn")).run(drawn.feeds[0])
@@ -140,6 +140,7 @@ def commit() -> str:
 
 @pytest.mark.parametrize("seed", ["fixed", commit()], ids=["fixed", "commit"])
 def test_graphopt_has_no_fault(seed: str) -> None:
-    report = graphopt.fuzz(models=30, seed=seed)
-    assert report.models > 15
-    assert report.ok, [finding.to_dict() for finding in report.findings]
+    worker = Worker(Settings(seed, seconds=5.0))
+    tallies = [worker.work(number) for number in range(20)]
+    assert sum(tally.made for tally in tallies) > 12
+    assert not any(tally.findings for tally in tallies), [tally.findings for tally in tallies]

@@ -460,4 +460,12 @@ class Rewriter(Building):
 
 def _tells_more(old: Value, new: Value) -> bool:
     """Whether readers of a value get to know more: a constant, or a shape, in place of what was not known."""
-    return (new.is_const and not old.is_const) or (bool(old.users) and well_known(new) and not well_known(old))
+    if new.is_const and not old.is_const:
+        return True
+    return well_known(new) and not well_known(old) and (bool(old.users) or _leaves_body(old))
+
+
+def _leaves_body(value: Value) -> bool:
+    """Whether it is an output of an inner graph, of whose type results of the node around that depend."""
+    producer = value.producer
+    return bool(value.output_count) and producer is not None and producer.graph.owner is not None
