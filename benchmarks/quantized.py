@@ -12,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,34 +45,97 @@ def network(name: str, scheme: str) -> tuple[Path, dict[str, Any]]:
     return path, feed
 
 
-def measure(name: str, scheme: str, budget: float) -> dict[str, Any]:
-    """One network: milliseconds at their least, and deviations."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A quantized network ready to be timed.
+
+    Attributes:
+        name: the network.
+        scheme: how it is quantized.
+        path: its file.
+        converted: what level `all` makes of it.
+        basic: what level `basic` makes of it; None where nothing reads that.
+        feed: its inputs.
+        seconds: what level `all` took.
+    """
+
+    name: str
+    scheme: str
+    path: Path
+    converted: Path
+    basic: Path | None
+    feed: dict[str, Any]
+    seconds: float
+
+
+def prepare(name: str, scheme: str) -> Prepared:
+    """Make the files of a network."""
     path, feed = network(name, scheme)
-    converted = path.with_suffix(".all.onnx")
+    converted, basic = path.with_suffix(".all.onnx"), path.with_suffix(".basic.onnx") if _openvino() else None
     start = time.perf_counter()
     onnx.save(optimize(onnx.load(path), level="all"), converted)
     seconds = time.perf_counter() - start
-    runs = {
-        "off": open_variant(Variant("off", str(path), "none"), 1),
-        "graphopt": open_variant(Variant("graphopt", str(converted), "none"), 1),
+    if basic is not None:
+        onnx.save(optimize(onnx.load(path), level="basic"), basic)
+    return Prepared(name, scheme, path, converted, basic, feed, seconds)
+
+
+def measure(network: Prepared, budget: float) -> dict[str, Any]:
+    """One network: milliseconds at their least, and deviations."""
+    runs: dict[str, Callable[[], list[Any]]] = {
+        "off": _runtime(network.path, "none", network.feed),
+        "graphopt": _runtime(network.converted, "none", network.feed),
     }
     with contextlib.suppress(Exception):  # ENABLE_ALL fails on some models whose parameters have shape [1]
-        runs["runtime"] = open_variant(Variant("runtime", str(path), "all"), 1)
-    wanted = runs["off"].run(None, feed)
-    far = {key: deviation(wanted, session.run(None, feed)) for key, session in runs.items() if key != "off"}
-    return {"network": name, "scheme": scheme, "seconds": seconds, "ms": _least(runs, feed, budget), "deviation": far}
+        runs["runtime"] = _runtime(network.path, "all", network.feed)
+    if network.basic is not None:
+        for key, path in (("openvino", network.path), ("openvino basic", network.basic)):
+            with contextlib.suppress(Exception):  # it refuses some models
+                runs[key] = _other(path, network.feed)
+    wanted = runs["off"]()
+    far = {key: deviation(wanted, run()) for key, run in runs.items() if key != "off"}
+    ms = _least(runs, budget)
+    return {"network": network.name, "scheme": network.scheme, "seconds": network.seconds, "ms": ms, "deviation": far}
 
 
-def _least(runs: dict[str, Any], feed: dict[str, Any], budget: float) -> dict[str, float]:
+def _runtime(path: Path, level: str, feed: dict[str, Any]) -> Callable[[], list[Any]]:
+    session = open_variant(Variant(level, str(path), level), 1)
+    return lambda: session.run(None, feed)
+
+
+def _openvino() -> Any:
+    """OpenVINO where it is installed, None elsewhere."""
+    try:
+        import openvino
+    except ImportError:
+        return None
+    return openvino
+
+
+def _other(path: Path, feed: dict[str, Any]) -> Callable[[], list[Any]]:
+    """A network in OpenVINO, in floats of 32 bits, on one thread."""
+    core = _openvino().Core()
+    core.set_property({"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"})
+    request = core.compile_model(core.read_model(path), "CPU").create_infer_request()
+
+    def run() -> list[Any]:
+        request.infer(feed)
+        return [tensor.data for tensor in request.output_tensors]
+
+    run()
+    return run
+
+
+def _least(runs: dict[str, Callable[[], list[Any]]], budget: float) -> dict[str, float]:
     least = dict.fromkeys(runs, math.inf)
     stop, rounds = time.perf_counter() + budget, 0
     while rounds < _LEAST_ROUNDS or time.perf_counter() < stop:
-        for key, session in runs.items():
+        for key, run in runs.items():
             if key == "off" and rounds >= _LEAST_ROUNDS:
                 continue
-            session.run(None, feed)
+            run()
             start = time.process_time()
-            session.run(None, feed)
+            run()
             least[key] = min(least[key], (time.process_time() - start) * 1e3)
         rounds += 1
     return least
@@ -93,7 +157,7 @@ def run(networks: Iterable[str], schemes: Iterable[str], budget: float) -> None:
     for scheme in schemes:
         for name in networks:
             try:
-                row = measure(name, scheme, budget)
+                row = measure(prepare(name, scheme), budget)
             except Exception as error:  # the quantizer, or a session: the others are measured all the same
                 row = {"network": name, "scheme": scheme, "failed": str(error)[:300]}
             rows[name, scheme] = row

@@ -6,6 +6,7 @@ What is added are channels that hold the zero point of the image, and weights th
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -154,6 +155,8 @@ class ConvertThreeChannelsToFour(_OfBytes):
 class ConvertByteGroupsToDense(_OfBytes):
     """Compute quantized convolutions of groups as one without, or as several, with weights that change nothing between.
 
+    The parts have as many groups as is fastest, the last one what is left.
+
     The kernel goes through groups one by one, at every position.
     """
 
@@ -165,27 +168,34 @@ class ConvertByteGroupsToDense(_OfBytes):
         outputs, inputs = len(weight) // group, weight.shape[1]
         if group == 1 or inputs == 1 or outputs == 1:
             raise Decline
-        now = self._work(convolution, group, dense=False)
         rates = rates_of(rw.options.target or host())
-        choices = [parts for parts in range(1, group + 1) if group % parts == 0]
-        parts = min(choices, key=lambda parts: price(self._work(convolution, parts, dense=True), rates))
-        self.weigh(rw, now, self._work(convolution, parts, dense=True))
-        x, each = convolution.node.operand(0), group // parts
-        images = rw.outputs(parts, "Split", x, axis=3, split=(each * inputs,) * parts) if parts > 1 else (x,)
+        works = {each: self._dense_work(convolution, each) for each in range(1, group + 1)}
+        each = min(works, key=lambda each: price(works[each], rates))
+        self.weigh(rw, self._work(convolution), works[each])
+        x, starts = convolution.node.operand(0), range(0, group, each)
+        sizes = [min(each, group - start) for start in starts]
+        images: Sequence[Value] = (x,)
+        if len(sizes) > 1:
+            images = rw.outputs(len(sizes), "Split", x, axis=3, split=tuple(size * inputs for size in sizes))
         made = []
-        for at, image in enumerate(images):
-            own = slice(at * each * outputs, (at + 1) * each * outputs)
-            dense = _dense(convolution, own, each)
-            made.append(convolution.part(own, image, dense, rw))
-        return rw.op("Concat", *made, axis=3) if parts > 1 else made[0]
+        for start, size, image in zip(starts, sizes, images, strict=True):
+            own = slice(start * outputs, (start + size) * outputs)
+            made.append(convolution.part(own, image, _dense(convolution, own, size), rw))
+        return rw.op("Concat", *made, axis=3) if len(made) > 1 else made[0]
 
-    def _work(self, convolution: ByteConvolution, parts: int, *, dense: bool) -> Work:
-        products = convolution.positions * convolution.weight.size * (convolution.group // parts if dense else 1)
-        calls = convolution.positions * parts
-        if not dense:
-            return {"kernel": 1, "byte group": calls, "byte product of group": products}
-        moved = convolution.positions * len(convolution.weight) if parts > 1 else 0
-        return {"kernel": parts + 2, "byte part": calls, "byte product": products, "bytes": moved}
+    def _work(self, convolution: ByteConvolution) -> Work:
+        products = convolution.positions * convolution.weight.size
+        return {
+            "kernel": 1, "byte group": convolution.positions * convolution.group, "byte product of group": products,
+        }  # fmt: skip
+
+    def _dense_work(self, convolution: ByteConvolution, each: int) -> Work:
+        """The work of parts of so many groups, and of one of those that are left."""
+        whole, rest = divmod(convolution.group, each)
+        parts, positions = whole + (rest > 0), convolution.positions
+        products = positions * convolution.weight.size // convolution.group * (whole * each**2 + rest**2)
+        moved = positions * len(convolution.weight) if parts > 1 else 0
+        return {"kernel": parts + 2, "byte part": positions * parts, "byte product": products, "bytes": moved}
 
 
 def _dense(convolution: ByteConvolution, own: slice, groups: int) -> np.ndarray:
