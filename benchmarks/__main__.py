@@ -122,6 +122,14 @@ def quantized(networks: Models = None, scheme: list[str] | None = None, budget: 
 
 
 @app.command()
+def ties(networks: Models = None, scheme: list[str] | None = None) -> None:
+    """Where single operators of quantized networks round otherwise than before; `quantized` comes first."""
+    from benchmarks.quantized import NETWORKS, count_ties
+
+    count_ties(networks or NETWORKS, scheme or ("u8s8", "s8s8pc"))
+
+
+@app.command()
 def atlas(seconds: float = 0.15, *, fresh: Fresh = False) -> None:
     """How far below the machine each operator runs, and what its other form gains; writes docs/atlas.md."""
     from benchmarks.atlas import run

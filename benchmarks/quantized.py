@@ -22,8 +22,10 @@ import onnx
 
 from benchmarks import results
 from benchmarks.export import MODELS
+from benchmarks.quantized_page import line, write
 from benchmarks.schemes import quantized
 from benchmarks.skeleton import load_skeleton, sample_inputs
+from benchmarks.ties import ties
 from graphopt import optimize
 from graphopt.audit.bench import Variant, open_variant
 
@@ -163,17 +165,16 @@ def run(networks: Iterable[str], schemes: Iterable[str], budget: float) -> None:
             rows[name, scheme] = row
             results.save("quantized", list(rows.values()))
             print(line(row), flush=True)
+    write()
 
 
-def line(row: dict[str, Any]) -> str:
-    """A result as text."""
-    head = f"{row['network']:22} {row['scheme']:7}"
-    if "failed" in row:
-        return f"{head} failed: {row['failed']}"
-    ms, far = row["ms"], row["deviation"]
-    theirs, ours = far.get("runtime", (math.nan, math.nan)), far["graphopt"]
-    return (
-        f"{head} off {ms['off']:8.2f} runtime {ms.get('runtime', math.nan):8.2f} graphopt {ms['graphopt']:8.2f} ms,"
-        f" ratio {ms['graphopt'] / ms.get('runtime', math.nan):5.2f}; max {theirs[0]:.1e} {ours[0]:.1e}"
-        f" rms {theirs[1]:.1e} {ours[1]:.1e}; {row['seconds']:.1f} s"
-    )
+def count_ties(networks: Iterable[str], schemes: Iterable[str]) -> None:
+    """Where single operators round otherwise, added to the results of networks that have been measured."""
+    rows = (results.load("quantized") or {"data": []})["data"]
+    for row in rows:
+        if "failed" not in row and row["network"] in networks and row["scheme"] in schemes:
+            path, feed = network(row["network"], row["scheme"])
+            row["ties"] = ties(onnx.load(path), feed)
+            results.save("quantized", rows)
+            print(row["network"], row["scheme"], row["ties"], flush=True)
+    write()

@@ -311,7 +311,8 @@ _OPERANDS = {**DATA, "Conv": slice(2), "ConvTranspose": slice(2), "Gemm": slice(
 """Which of an operator's inputs are to be dequantized; all where nothing is said. A bias is seen to by itself."""
 
 _MAKERS: dict[str, Maker] = {
-    "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul, "Add": _plain(), "Mul": _plain(), "Sigmoid": _plain(),
+    "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul,
+    "Add": _plain(), "Mul": _plain(), "Sigmoid": _plain(),
     "LeakyRelu": _plain({"alpha": 0.01}), "Concat": _concat, "HardSigmoid": hard_sigmoid,
     **AVERAGES, **MOVES,
 }  # fmt: skip
