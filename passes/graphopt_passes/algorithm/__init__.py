@@ -31,6 +31,7 @@ PASSES: dict[str, str] = {
     "convert_three_channels_to_four": "algorithm.byte_convolutions:ConvertThreeChannelsToFour",
     "convert_byte_groups_to_dense": "algorithm.byte_convolutions:ConvertByteGroupsToDense",
     "convert_depthwise_bytes_to_lanes": "algorithm.byte_convolutions:ConvertDepthwiseBytesToLanes",
+    "convert_byte_product_to_convolution": "algorithm.byte_products:ConvertByteProductToConvolution",
     "convert_quantized_concat": "algorithm.byte_concat:ConvertQuantizedConcat",
     "convert_softmax_of_pairs_to_sigmoid": "algorithm.softmax:ConvertSoftmaxOfPairsToSigmoid",
     "convert_repeated_heads_to_rows": "algorithm.heads:ConvertRepeatedHeadsToRows",

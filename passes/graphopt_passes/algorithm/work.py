@@ -74,6 +74,8 @@ RATES: dict[str, float] = {
     "byte part": 60.0,
     "byte product": 0.0047,
     "byte product of group": 0.008,
+    "bytes of gemm": 0.2,
+    "bytes of product": 0.13,
 }
 """Nanoseconds of each kind of work, for each element unless it says otherwise.
 
@@ -113,6 +115,7 @@ RATES: dict[str, float] = {
   convolution of channels that are a multiple of 16, of 8, and no such.
 - `byte group`, `byte part`: a position of a group of a quantized convolution, and of one without groups; `byte
   product of group`, `byte product`: a multiply-add there.
+- `bytes of gemm`, `bytes of product`: written by `QGemm` and by `QLinearMatMul`, more than a convolution takes.
 """
 
 MARGIN = 0.85

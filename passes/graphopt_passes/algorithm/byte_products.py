@@ -1,0 +1,118 @@
+"""Products of quantized rows with constant matrices, by the kernel of convolutions."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.system.machine import host
+from graphopt_passes.algorithm.work import Weighed, count, size_of
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, X86
+
+_GEMM = f"{DOMAIN}::QGemm"
+_RANK = 4
+"""An image has that many axes."""
+_ONE = ((), (1,))
+"""Shapes of one number."""
+
+
+class ConvertByteProductToConvolution(Weighed, OpRule):
+    """Compute products of quantized rows with a constant matrix as a convolution of single positions, channels last.
+
+    The sums are the same and take the same time; the kernel of convolutions is faster at writing them as bytes.
+    """
+
+    name = "convert_byte_product_to_convolution"
+    ops = (_GEMM, "QLinearMatMul")
+    opsets = f"11-{NEWEST}"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """See whether the kernel takes the operands, and whether it is faster."""
+        if (rw.options.target or host()).name not in X86:
+            raise Decline("other machines have other kernels")
+        x, matrix = node.operand(0), node.operand(3)
+        tensor = matrix.constant_tensor
+        if tensor is None or len(tensor.dims) != 2 or 0 in tensor.dims:
+            raise Decline("{} is no constant matrix", matrix.name)
+        if x.dtype != TensorProto.UINT8:
+            raise Decline("{} is not known to be unsigned bytes", x.name)
+        axes = _added(x)
+        gemm = node.op == _GEMM
+        if gemm and (node.input(7) is None or node.attr("transA", 0) or node.attr("alpha", 1.0) != 1.0):
+            raise Decline("the product is scaled, of columns, or no bytes")
+        bias, scale, zero = (node.input(6), 7, 8) if gemm else (None, 6, 7)
+        _check_zeros(node, zero)
+        weight = matrix.array() if gemm and node.attr("transB", 0) else matrix.array().T
+        outputs = len(weight)
+        rows = [_row(node.operand(at), outputs) for at in (4, 5)]
+        written, images = size_of(node.result), 1 if axes and axes[0] == 0 else count(x.dims()[:1])
+        self.weigh(rw, {"bytes of gemm" if gemm else "bytes of product": written}, {"kernel": 1 + images})
+        kernel = rw.constant(np.ascontiguousarray(weight)[:, :, None, None], like=matrix)
+        image = rw.op("Unsqueeze", x, axes=axes) if axes else x
+        inputs = [image, *node.inputs[1:3], kernel, *rows, node.operand(scale), node.operand(zero)]
+        if bias is not None:
+            inputs.append(rw.constant(_bias(bias, outputs), like=bias))
+        made = rw.op("QLinearConv", *inputs, domain=DOMAIN, channels_last=1)
+        return rw.replace(node, [rw.op("Squeeze", made, axes=axes) if axes else made])
+
+
+def _added(x: Value) -> tuple[int, ...]:
+    """The axes that make an image of rows.
+
+    Only the batch of an image may be empty: what is not known of three axes becomes that, each of them an image.
+
+    Raises:
+        Decline: they are none, or sizes are not known.
+    """
+    sizes = x.dims()
+    if not 2 <= len(sizes) <= _RANK:
+        raise Decline("{} is no rows of an image", x.name)
+    inner = sizes[1:-1] if len(sizes) > 2 else sizes[:1]
+    if not all(isinstance(size, int) and size > 0 for size in inner):
+        raise Decline("{} may have no rows", x.name)
+    if len(sizes) == 3:
+        return (0,) if isinstance(sizes[0], int) and sizes[0] > 0 else (1,)
+    return tuple(range(_RANK - len(sizes)))
+
+
+def _check_zeros(node: Node, zero: int) -> None:
+    """See whether everything is around one zero point, and the rows and the result are quantized as a whole.
+
+    Raises:
+        Decline: it is not.
+    """
+    if any(node.operand(at).sizes() not in _ONE for at in (1, 2, zero - 1, zero)):
+        raise Decline("rows or results of {} have scales of their own", node.op)
+    points = node.operand(5).array()
+    if points.size == 0 or np.any(points != points.flat[0]):
+        raise Decline("{} has several zero points", node.operand(3).name)
+    if node.operand(zero).dtype != TensorProto.UINT8:
+        raise Decline("{} is no unsigned bytes", node.result.name)
+
+
+def _row(value: Value, outputs: int) -> Value:
+    """A scale or zero point of the matrix, which is a number or one for each column.
+
+    Raises:
+        Decline: it has another form.
+    """
+    if value.sizes() not in (*_ONE, (outputs,)):
+        raise Decline("{} is not one number for each column", value.name)
+    return value
+
+
+def _bias(value: Value, outputs: int) -> np.ndarray:
+    """A bias as one number for each column.
+
+    Raises:
+        Decline: it is computed, or differs by rows.
+    """
+    array = value.array()
+    if prod(array.shape[:-1]) != 1 or array.size not in (1, outputs):
+        raise Decline("{} is not one number for each column", value.name)
+    return np.ascontiguousarray(np.broadcast_to(array.reshape(-1), (outputs,)))
