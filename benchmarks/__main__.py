@@ -60,6 +60,20 @@ def optimizers(
 
 
 @app.command()
+def against(
+    tree: Path, models: Models = None, level: list[str] | None = None, mode: list[str] | None = None,
+    seconds: float = 5.0,
+) -> None:  # fmt: skip
+    """How long optimizing takes beside the graphopt of another source tree; `seconds` for each row.
+
+    `level` and `mode` name some of the levels, and of `file` (from path to path) and `memory` (of a ModelProto).
+    """
+    from benchmarks.against import run
+
+    run(tree, models, level, mode, seconds)
+
+
+@app.command()
 def outcomes(models: Models = None, file: Path = Path("outcomes.json"), against: Path | None = None) -> None:
     """What the passes do to every skeleton, kept in a file; with `against`, what differs from an earlier one."""
     from benchmarks.outcomes import run
