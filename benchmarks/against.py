@@ -86,7 +86,7 @@ def run(
 ) -> None:
     """Print a row for each model, level and mode, and the geometric mean of each level and mode."""
     chosen, means = tuple(keys or MODELS), dict[tuple[str, str], list[tuple[float, float]]]()
-    print(f"{'model':28} {'level':8} {'mode':6} {'old ms':>8} {'new ms':>8} {'ratio':>6} {'CPU old':>8} {'new':>8} ratio")
+    print(f"{'':28} {'level':8} {'mode':6} {'old ms':>8} {'new ms':>8} {'ratio':>6} {'CPU old':>8} {'new':>8} ratio")
     with tempfile.TemporaryDirectory() as folder, Side(tree) as old, Side(HERE.parent) as new:
         for key in chosen:
             path = Path(folder) / f"{key.replace('/', '_')}.onnx"

@@ -18,6 +18,7 @@ class EliminateExpandBeforeBroadcast(OpRule):
         "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul",
         "Or", "Pow", "Sub", "Sum", "Where", "Xor",
     )  # fmt: skip
+    sources = ("Expand",)
     opsets = "8-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

@@ -14,6 +14,7 @@ from graphopt.ir import FLOAT_TYPES, REMOVED_KEY, Graph, Node, Tensor, Value
 from graphopt.operators.linear import narrowed
 from graphopt.rewrite import GraphPass, Numerics, Rewriter
 from graphopt_passes.elimination.channels import LAYERS, POINTWISE, LinearLayer, Place, Space
+from graphopt_passes.elimination.rows import SAMPLED
 
 _BLOCK = 16
 """The largest block of channels that kernels work on at once."""
@@ -53,13 +54,16 @@ class EliminateDeadChannels(GraphPass):
 
 def _suspects(node: Node) -> Iterator[tuple[Place, int]]:
     """The result of a layer when it has dead channels, and its input when it has channels that are not read."""
+    tensor = None if node.removed else node.operand(1).constant_tensor
+    if tensor is None or not tensor.may_hold_zero(SAMPLED):
+        return
     try:
-        layer = None if node.removed else LinearLayer.of(node)
+        layer = LinearLayer.of(node)
     except Decline:
         return
-    if layer is not None and layer.dead().any():
+    if layer.dead().any():
         yield Place(node.result, layer.axis, layer.rank), layer.channels
-    if layer is not None and not node.removed and layer.read is not None and layer.unread().any():
+    if not node.removed and layer.read is not None and layer.unread().any():
         yield Place(node.operand(0), layer.axis, layer.rank), layer.weight.shape[layer.read]
 
 

@@ -11,10 +11,7 @@ from graphopt.ir import ZEROED_KEY, Graph, Node
 from graphopt.rewrite import GraphPass, Numerics, Rewriter
 from graphopt_passes.elimination.channels import LAYERS, LinearLayer
 from graphopt_passes.elimination.magnitude import refuse_magnified_after, refuse_magnified_before
-from graphopt_passes.elimination.rows import WEIGHED, Rows, has_negligible, read_rows, threshold
-
-_SAMPLED = 1 << 22
-"""Weights in files are read in full up to this many bytes, and above where a sample has a negligible one."""
+from graphopt_passes.elimination.rows import SAMPLED, WEIGHED, Rows, has_negligible, read_rows, threshold
 
 
 class EliminateNegligibleWeights(GraphPass):
@@ -52,7 +49,7 @@ class EliminateNegligibleWeights(GraphPass):
         for node in graph:
             for index in WEIGHED.get(node.op, ()):
                 with rw.attempt(node):
-                    if has_negligible(node.operand(index), _SAMPLED):
+                    if has_negligible(node.operand(index), SAMPLED):
                         _eliminate(node, index, rw)
             shift = node.input(2) if node.op in LAYERS else None
             if shift is not None and has_negligible(shift):

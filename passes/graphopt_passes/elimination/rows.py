@@ -19,6 +19,9 @@ WEIGHED: dict[str, tuple[int, ...]] = {
 }  # fmt: skip
 """Operators that multiply their input with weights, and the positions of these."""
 
+SAMPLED = 1 << 22
+"""Weights in files are read in full up to this many bytes, and above where a sample has a negligible one."""
+
 _NOTHING = np.zeros(0)
 
 

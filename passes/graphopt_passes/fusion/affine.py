@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.match import Either, Match, OpBuilder, Pattern, Var
+from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.affine import Affine
 from graphopt.operators.linear import Convolution, Linear, MatrixProduct
 from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
@@ -36,7 +36,7 @@ class Absorb(PatternRule):
         affine = op.AnyOf(*self.affine)
         if self.affine == _NORMALIZATION:
             return affine(linear, ...)
-        return Either(affine(linear, Var(), _ordered=True), affine(Var(), linear, _ordered=True))
+        return Either(affine(linear, Const(), _ordered=True), affine(Const(), linear, _ordered=True))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Multiply the weight by channel and shift the bias, in float64; the results have the type of the old ones."""

@@ -41,8 +41,8 @@ _DIRECT: dict[int, np.dtype[Any]] = {
 _FROM_NUMPY = {dtype: code for code, dtype in _DIRECT.items()}
 
 _BITS: dict[int, np.dtype[Any]] = {TensorProto.FLOAT: np.dtype("<u4"), TensorProto.DOUBLE: np.dtype("<u8")}
-_CHUNK = 1 << 16
-_EVERY = 64
+_CHUNK = 1 << 14
+_EVERY = 256
 """Of a tensor in a file that is too large to be read for a look, one chunk in so many is read."""
 
 
@@ -150,7 +150,7 @@ class Tensor:
         self._key: Hashable = None
         self._nbytes: int | None = None
         self._sample: bytes | None = None
-        self._least: dict[int | None, np.floating[Any] | None] = {}
+        self._least: dict[int | None, tuple[np.floating[Any], bool]] = {}
         write(self, "__class__", _SealedTensor)
 
     @classmethod
@@ -295,25 +295,42 @@ class Tensor:
         Returns:
             A number of its element type, infinity when all are zero or NaN; None when it is neither float nor double.
         """
-        bits = _BITS.get(self.dtype)
-        if bits is None or not self.numel:
+        found = self._scanned(most_read)
+        return None if found is None else found[0]
+
+    def may_hold_zero(self, most_read: int | None = None) -> bool:
+        """Whether an element is zero, or may be, where not all were looked at; for `most_read` see `least`."""
+        found = self._scanned(most_read)
+        return found is None or found[1]
+
+    def _scanned(self, most_read: int | None) -> tuple[np.floating[Any], bool] | None:
+        """The smallest magnitude, and whether there may be zeros: weights are read once for both."""
+        if self.dtype not in _BITS or not self.numel:
             return None
         limit = most_read if self.source is not None else None
         if limit not in self._least:
-            self._least[limit] = self._find_least(bits, 1 if limit is None or self.nbytes <= limit else _EVERY)
+            self._least[limit] = self._scan(1 if limit is None or self.nbytes <= limit else _EVERY)
         return self._least[limit]
 
-    def _find_least(self, bits: np.dtype[Any], every: int) -> Any:
-        flat = np.ascontiguousarray(self.array()).reshape(-1).view(bits)
-        magnitude = bits.type(np.iinfo(bits).max >> 1)
-        best = int(np.array(np.inf, _DIRECT[self.dtype]).view(bits)[()])
-        room = np.empty(min(_CHUNK, flat.size), bits)
+    def _scan(self, every: int) -> tuple[np.floating[Any], bool]:
+        bits, floats = _BITS[self.dtype], _DIRECT[self.dtype]
+        flat = np.ascontiguousarray(self.array()).reshape(-1)
+        best, zero = floats.type(np.inf), every > 1
+        room = np.empty(min(_CHUNK, flat.size), floats)
         for start in range(0, flat.size, _CHUNK * every):
             part = flat[start : start + _CHUNK]
-            chunk = np.bitwise_and(part, magnitude, out=room[: part.size])
-            chunk -= bits.type(1)  # zeros become the largest of all
-            best = min(best, int(chunk.min()) + 1)
-        return np.asarray(best, bits).view(_DIRECT[self.dtype]).reshape(1)[0]
+            magnitudes = np.abs(part, out=room[: part.size])
+            least = magnitudes.min()
+            if not least > 0:  # zeros, NaN, or denormals on a processor that takes them for zeros
+                whole = magnitudes.view(bits)
+                zero = zero or not whole.all()
+                whole -= bits.type(1)  # zeros become the largest of all
+                smallest = whole.min(keepdims=True)
+                if smallest[0] == np.iinfo(bits).max:
+                    continue
+                least = (smallest + bits.type(1)).view(floats)[0]
+            best = least if least < best else best
+        return best, zero
 
     def fill(self, proto: TensorProto, name: str | None = None) -> None:
         """Write this tensor into an empty `proto`, data inline.

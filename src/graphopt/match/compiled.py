@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from graphopt.ir import Node
 
 PatternFunction: TypeAlias = Callable[..., Any]
+Attempt: TypeAlias = tuple[list[frozenset[str]], bool, Step]
+"""What must be among the makers of the inputs, whether those of products before them count, and the first step."""
 
 
 class CompiledPattern:
@@ -45,7 +47,7 @@ class CompiledPattern:
         ('Relu',)
     """
 
-    __slots__ = ("_attempts", "name", "names", "root", "roots")
+    __slots__ = ("_attempts", "_ends", "name", "names", "root", "roots")
 
     def __init__(self, function: PatternFunction, name: str) -> None:
         self.name = name
@@ -59,23 +61,44 @@ class CompiledPattern:
         for variable in variables:
             if variable.name not in self.names:
                 raise self._wrong(f"its parameter {variable.name} is never used, so nothing would bind it")
-        steps = Steps()
-        self._attempts: dict[str, list[tuple[list[frozenset[str]], bool, Step]]] = {}
+        self._ends: dict[str, list[Output | Product]] = {}
         for last in _ends(self.root):
-            ops = last.apply.ops if isinstance(last, Output) else PRODUCTS[:2]
-            attempt = _needs(last), isinstance(last, Product), steps.of(last)
-            for op in ops:
-                self._attempts.setdefault(op, []).append(attempt)
-        self.roots = tuple(self._attempts)
+            for op in last.apply.ops if isinstance(last, Output) else PRODUCTS[:2]:
+                self._ends.setdefault(op, []).append(last)
+        self._attempts: dict[bool, dict[str, list[Attempt]]] = {}
+        self.roots = tuple(self._ends)
         if not self.roots:
             raise self._wrong("it has no operator that it ends in")
 
-    def match(self, node: Node, accept: Callable[[Match], object] | None = None) -> Match:
+    def sources(self, op: str) -> frozenset[str]:
+        """Operators of which one must compute an input of a last operator; none where that may be anything."""
+        least = []
+        for last in self._ends[op]:
+            needs = _needs(last)
+            if not needs:
+                return frozenset()
+            least.append(min(needs, key=len).union(PRODUCTS if isinstance(last, Product) else ()))
+        return frozenset().union(*least)
+
+    def _attempts_at(self, op: str, *, silent: bool) -> list[Attempt]:
+        made = self._attempts.get(silent)
+        if made is None:
+            steps = Steps(silent=silent)
+            made = self._attempts[silent] = {
+                key: [(_needs(last), isinstance(last, Product), steps.of(last)) for last in ends]
+                for key, ends in self._ends.items()
+            }
+        return made[op]
+
+    def match(
+        self, node: Node, accept: Callable[[Match], object] | None = None, *, silent: bool = False
+    ) -> Match:  # fmt: skip
         """What fits at a node.
 
         Args:
             node: the last operator.
             accept: what else must hold: it raises `Decline` where it does not, and another way to fit is tried.
+            silent: nobody asks why it does not fit, so that a value is turned down as soon as it is seen.
 
         Raises:
             Decline: without a reason where the operators do not fit, with one where something else does not.
@@ -83,7 +106,7 @@ class CompiledPattern:
         declined: list[Decline] = []
         makers = [value.producer for value in node.inputs if value is not None and value.producer is not None]
         near = {maker.op for maker in makers}
-        for needs, far, step in self._attempts[node.op]:
+        for needs, far, step in self._attempts_at(node.op, silent=silent):
             if needs and _lack(needs, _with_above(makers, near) if far else near):
                 continue
             m = Match(node, self.names)

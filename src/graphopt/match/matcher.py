@@ -2,7 +2,8 @@
 
 A step gets the value, the match so far and what comes after it. It fits only if all that follows fits, so that a choice
 (the order of a commutative operator's inputs, an alternative) is taken back and made otherwise when a later part fails.
-The walk over the operators is silent; once they fit, `conditions` looks at what else must hold, with a reason.
+The walk over the operators is silent; once they fit, `conditions` looks at what else must hold, with a reason. Where
+nobody asks for reasons the walk looks at constants, element types and ranks itself, ending at the first that is wrong.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, TypeAlias
 
 from graphopt.ir.schema import is_commutative
-from graphopt.match.factors import factors_of, number
+from graphopt.match.factors import close, factors_of, number
 from graphopt.match.pattern import Apply, Const, Either, Opt, Output, Pattern, Product, Rest, Scalar, Var
 from graphopt.match.result import Match
 
@@ -25,9 +26,14 @@ Inputs: TypeAlias = "Callable[[list[Value | None], Match, Next], bool]"
 
 
 class Steps:
-    """Makes the steps of a pattern; an operator that is used twice has one."""
+    """Makes the steps of a pattern; an operator that is used twice has one.
 
-    def __init__(self) -> None:
+    Args:
+        silent: whether values are turned down without a reason.
+    """
+
+    def __init__(self, *, silent: bool = False) -> None:
+        self._silent = silent
         self._of: dict[object, Step] = {}
         self._inputs: dict[Apply, Callable[[Node, Match, Next], bool]] = {}
 
@@ -49,7 +55,7 @@ class Steps:
             return self._product(pattern)
         if isinstance(pattern, Opt):
             return self._optional(pattern)
-        return _leaf(pattern)
+        return _leaf(pattern, silent=self._silent)
 
     def _output(self, output: Output) -> Step:
         apply, index, name = output.apply, output.index, output.name
@@ -154,22 +160,30 @@ def _absent(value: Value | None, m: Match, go: Next) -> bool:
     return value is None and go()
 
 
-def _is_constant(value: Value) -> bool:
-    return value.is_const
+def _is_meant(pattern: Var | Const | Scalar) -> Callable[[Value], bool] | None:
+    """What tells a value that a leaf cannot stand for; None where it stands for any."""
+    if isinstance(pattern, Const):
+        return lambda value: value.constant_tensor is not None
+    if isinstance(pattern, Scalar):
+        wanted = pattern.value
+        if wanted is None:
+            return lambda value: number(value, "fiub") is not None
+        return lambda value: (found := number(value, "fiub")) is not None and close(found, wanted)
+    dtypes, ranks = pattern.dtypes, pattern.ranks
+    if dtypes is None and ranks is None:
+        return None
+    return lambda value: (dtypes is None or value.dtype in dtypes) and (ranks is None or value.rank in ranks)
 
 
-def _is_number(value: Value) -> bool:
-    return number(value, "fiub") is not None
-
-
-def _leaf(pattern: Pattern) -> Step:
+def _leaf(pattern: Pattern, *, silent: bool) -> Step:
     """A `Var`, `Const` or `Scalar`: any value, the same one each time."""
     assert isinstance(pattern, (Var, Const, Scalar))
-    silent = not isinstance(pattern, Var) and pattern.silent
-    is_meant = _is_constant if isinstance(pattern, Const) else _is_number
+    is_meant = _is_meant(pattern) if silent else None
+    if not silent and not isinstance(pattern, Var) and pattern.silent:
+        is_meant = _is_meant(Const() if isinstance(pattern, Const) else Scalar())
 
     def step(value: Value | None, m: Match, go: Next) -> bool:
-        if value is None or (silent and not is_meant(value)):
+        if value is None or (is_meant is not None and not is_meant(value)):
             return False
         known = m.values.get(pattern)
         if known is not None:

@@ -32,7 +32,8 @@ class RewriteLoopError(PassError):
 
 
 RuleOrWaiting = OpRule | PatternRule | Waiting
-Attempt = tuple[str, Callable[[Node, Rewriter], Outcome], RuleStats]
+Attempt = tuple[str, Callable[[Node, Rewriter], Outcome], RuleStats, frozenset[str]]
+"""A rule's name, what it does at a node, its statistics, and the operators of which one computes an input there."""
 
 
 class Driver:
@@ -60,6 +61,8 @@ class Driver:
         self._settled: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._present: set[str] = set()
         """The operators that the model has, or had."""
+        self._looked_at: tuple[int, ...] = ()
+        """The state of the model when all of its operators were last among these."""
         self._tables: dict[tuple[RuleOrWaiting, ...], dict[tuple[int, int], dict[str, list[Attempt]]]] = {}
 
     def infer(self) -> None:
@@ -108,6 +111,7 @@ class Driver:
             with sealed():
                 while not self.log.full:
                     at_start = len(self.log.events)
+                    self._look()
                     for graph in reversed(list(self.model.graphs())):
                         if graph.owner is None or not graph.owner.removed:
                             self._drain(graph, rules, limit)
@@ -125,6 +129,12 @@ class Driver:
             self._settled[names] = self._state()
         self._journal.forget()
         return len(self.log.events) - before
+
+    def _look(self) -> None:
+        """Learn which operators there are, in all graphs: what a rule needs may be in another than it changes."""
+        if self._looked_at != self._state():
+            self._present.update([node.op for node in self.model.nodes()])
+            self._looked_at = self._state()
 
     def _table(self, rules: tuple[RuleOrWaiting, ...], opset: int) -> dict[str, list[Attempt]]:
         """Which rules to ask at which operator, of those that may find something among the operators seen so far."""
@@ -147,19 +157,19 @@ class Driver:
             rule: Any = waiting.rule if isinstance(waiting, Waiting) else waiting
             if not rule.knows_opset(opset):
                 return
-            attempt = _pattern_attempt(rule) if isinstance(rule, PatternRule) else rule.rewrite
-            ops = tuple(rule.ops)
+            is_pattern = isinstance(rule, PatternRule)
+            attempt = _pattern_attempt(rule, silent=not self.log.listen) if is_pattern else rule.rewrite
+            ops = [(op, rule.compiled.sources(op) if is_pattern else frozenset(rule.sources)) for op in rule.ops]
         except BaseException as error:  # a pattern that cannot be compiled, for one
             self._isolate(waiting.name, None, error, self._journal.mark(), len(self.log.events))
             return
-        for op in ops:
-            table.setdefault(op, []).append((rule.name, attempt, self.log.of(rule.name)))
+        for op, sources in ops:
+            table.setdefault(op, []).append((rule.name, attempt, self.log.of(rule.name), sources))
 
     def _drain(self, graph: Graph, rules: tuple[RuleOrWaiting, ...], limit: int) -> None:
-        nodes, present = list(graph), self._present
-        present.update([node.op for node in nodes])
+        present = self._present
         table, known = self._table(rules, graph.opset()), len(present)
-        queue = deque([node for node in nodes if node.op in table])
+        queue = deque([node for node in graph if node.op in table])
         waiting = set(queue)
         rewriter = self.rewriter
         while queue:
@@ -189,10 +199,13 @@ class Driver:
         mark, events = len(changes), len(log.events)
         start = 0.0
         rewriter.begin("", node)
-        for name, attempt, stats in attempts:
+        makers = {value.producer.op for value in node.inputs if value is not None and value.producer is not None}
+        for name, attempt, stats, sources in attempts:
             if failed and self._gave_up(name, node):
                 continue
             stats.attempts += 1
+            if sources and makers.isdisjoint(sources):
+                continue
             rewriter.next_rule(name)
             if profile:
                 start = perf_counter()
@@ -273,7 +286,7 @@ class Driver:
             return 0
         stats = self.log.of(graph_pass.name)
         if isinstance(graph_pass, Waiting) and graph_pass.card.needs:
-            self._present.update([node.op for node in self.model.nodes()])
+            self._look()
             if self._lacks(graph_pass):
                 return 0
         events = len(self.log.events)
@@ -327,13 +340,13 @@ def _is_fixed(graph: Graph) -> bool:
     return True
 
 
-def _pattern_attempt(rule: PatternRule) -> Callable[[Node, Rewriter], Outcome]:
-    """Match and rewrite; where the rewrite declines, another way to fit is tried."""
+def _pattern_attempt(rule: PatternRule, *, silent: bool) -> Callable[[Node, Rewriter], Outcome]:
+    """Match and rewrite; where the rewrite declines, another way to fit is tried. Reasons are given unless `silent`."""
     match_at = rule.compiled.match
 
     def attempt(node: Node, rw: Rewriter) -> Outcome:
         made: list[Value | Sequence[Value | None] | Fired] = []
-        match_at(node, lambda m: made.append(rule.rewrite(m, rw)))
+        match_at(node, lambda m: made.append(rule.rewrite(m, rw)), silent=silent)
         result = made[0]
         if isinstance(result, Fired):
             return result

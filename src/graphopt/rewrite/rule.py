@@ -145,9 +145,12 @@ class OpRule(Rule):
 
     Attributes:
         ops: dispatch keys: `Conv`, `com.microsoft::FusedConv`.
+        sources: operators of which one computes an input of each node that it rewrites; none where that may be
+            anything. It is not asked at other nodes.
     """
 
     ops: ClassVar[tuple[str, ...]] = ()
+    sources: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
