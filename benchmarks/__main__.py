@@ -161,12 +161,20 @@ def scaling(mix: list[str] | None = None, size: list[int] | None = None, tool: T
 
 @app.command()
 def corpus(
-    folder: Path, count: list[int] | None = None, jobs: int = 2, *, pool: bool = False, engines: bool = False
+    folder: Path, count: list[int] | None = None, jobs: int = 2, *, pool: bool = False, engines: bool = False,
+    rehearsal: Path | None = None,
 ) -> None:  # fmt: skip
-    """Audits of many small models, written to a folder: rate and memory; then what the engine and the store cost."""
-    from benchmarks.corpus import overhead, scale, simulate
+    """Audits of many small models, written to a folder: rate and memory; then what the engine and the store cost.
+
+    With a store of real records as rehearsal, a run of very many models whose audits take no time.
+    """
+    from benchmarks.corpus import overhead, rehearse, scale, simulate
 
     counts = count or [250, 500, 1000, 2000]
+    if rehearsal is not None:
+        for number in count or [100_000]:
+            rehearse(rehearsal, folder, number, jobs, pool=pool)
+        return
     if not engines:
         scale(folder, counts, jobs, pool=pool)
         return

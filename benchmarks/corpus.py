@@ -6,11 +6,14 @@ import itertools
 import math
 import os
 import resource
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ import psutil
 
 from benchmarks.skeleton import load_skeleton
 from benchmarks.skeleton import names as skeleton_names
-from graphopt.audit.corpus import CorpusSettings, Record, Store, run_corpus
+from graphopt.audit.corpus import CorpusSettings, Record, Reference, Store, run_corpus, running
 from graphopt.audit.corpus.fleet import Fleet
 from graphopt.audit.corpus.pool import Engine, WorkerPool
 from graphopt.audit.corpus.report import campaign_of, report_of
@@ -261,3 +264,88 @@ def simulate(store: Path, folder: Path, counts: list[int]) -> None:
         size = path.stat().st_size / count
         print(f"{count:,} records: {1e6 * written / count:.0f} us each to keep, {size:,.0f} B each; report {load}")
         os.unlink(path)
+
+
+# -- a run of very many models, without the models
+
+
+_REAL = "GRAPHOPT_REAL_RECORDS"
+_THREADS = 32
+
+
+@lru_cache(maxsize=1)
+def _real() -> list[Record]:
+    with Store(os.environ[_REAL]) as opened:
+        return [each for _, each in zip(range(200), opened.records(campaign_of(opened)), strict=False)]
+
+
+def replayed(reference: Reference, settings: CorpusSettings, disk: int | None = None) -> Record:
+    """A task that takes no time: a record of a real model under this one's name."""
+    real = _real()
+    record = real[int(reference.digest[:8], 16) % len(real)]
+    return replace(record, model=reference.digest, name=reference.name, versions="")
+
+
+def rehearse(store: Path, folder: Path, count: int, jobs: int, *, pool: bool = False) -> None:
+    """A whole run of very many models whose audits take no time: names, digests, tasks, records, all on this machine.
+
+    The scheduler of Dask is a process of its own, so that its time and memory are known apart. Each worker has threads
+    for as many tasks as a larger fleet would have under way.
+    """
+    files = folder / "tiny"
+    for number in range(count):
+        place = files / f"{number // 1000:04}"
+        place.mkdir(parents=True, exist_ok=True)
+        path = place / f"{number % 1000:03}.onnx"
+        if not path.exists():
+            path.write_bytes(b"%d" % number)
+    os.environ[_REAL] = str(store.absolute())
+    running.audit_one = replayed
+    target = folder / f"rehearsed-{count}{'-pool' if pool else ''}"
+    target.unlink(missing_ok=True)
+    if pool:
+        _rehearsed(files, target, lambda: WorkerPool(jobs), {})
+        return
+    address = "tcp://127.0.0.1:18786"
+    command = [sys.executable, "-m", "dask"]
+    scheduler = subprocess.Popen(
+        [*command, "scheduler", "--host", "127.0.0.1", "--port", "18786", "--no-dashboard"], stderr=subprocess.DEVNULL
+    )
+    workers = [
+        subprocess.Popen(
+            [*command, "worker", address, "--nthreads", str(_THREADS), "--no-dashboard", "--memory-limit", "0"],
+            stderr=subprocess.DEVNULL,
+        )
+        for _ in range(jobs)
+    ]
+    try:
+        time.sleep(5.0)  # before that nobody listens
+        apart = {"scheduler": scheduler.pid, **{f"worker {n}": each.pid for n, each in enumerate(workers)}}
+        _rehearsed(files, target, lambda: Fleet(scheduler=address), apart)
+    finally:
+        for each in (*workers, scheduler):
+            each.terminate()
+            each.wait()
+
+
+def _rehearsed(files: Path, store: Path, engine: Callable[[], Engine], apart: dict[str, int]) -> None:
+    began, last = time.perf_counter(), 0
+    family = {"run": psutil.Process(), **{name: psutil.Process(pid) for name, pid in apart.items()}}
+
+    def told(what: str, part: float) -> None:
+        nonlocal last
+        if int(16 * part) > last:
+            last = int(16 * part)
+            parts = [f"{part:6.1%} {time.perf_counter() - began:7.1f} s"]
+            for name, process in family.items():
+                # A worker is the child of its nanny.
+                lines = [process, *(process.children() if name.startswith("worker") else [])]
+                cpu = sum(sum(each.cpu_times()[:2]) for each in lines)
+                parts.append(f"{name} {cpu:.1f} s {sum(each.memory_info().rss for each in lines) >> 20} MiB")
+            print(", ".join(parts), flush=True)
+
+    found = run_corpus([str(files)], store, COUNTING, engine=engine, progress=told)
+    print(f"{found}; {store.stat().st_size / max(found.new, 1):,.0f} B a model", flush=True)
+    began = time.perf_counter()
+    again = run_corpus([str(files)], store, COUNTING, engine=engine)
+    print(f"run again: {again.reused:,} known, {again.new} new; {time.perf_counter() - began:.1f} s", flush=True)
