@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,7 +50,6 @@ class Scenario:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-        self.log = (self.folder / "log").open("ab")
 
     # -- processes
 
@@ -64,7 +64,8 @@ class Scenario:
 
     def _dask(self, *words: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "dask", *words]
-        return subprocess.Popen(command, cwd=self.folder, stdout=self.log, stderr=self.log, start_new_session=True)
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
 
     def run(self, *more: str, **environment: str) -> subprocess.Popen[bytes]:
         """The command under test."""
@@ -114,6 +115,27 @@ def ending(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]
             with suppress(psutil.Error):
                 each.kill()
         process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def kill_at_random(scenario: Scenario, workers: Sequence[subprocess.Popen[bytes]], times: int) -> str:
+    """Kill one of the workers' processes, again and again, after a while and some records each time.
+
+    It may be the one that works, the child that audits, or the nanny that starts both; a nanny's worker goes with it,
+    and another one takes its place.
+    """
+    chance = random.Random(0)
+    counts = []
+    for _ in range(times):
+        before = len(scenario.records())
+        time.sleep(chance.uniform(0.2, 1.5))
+        family = [child for worker in workers for child in psutil.Process(worker.pid).children(recursive=True)]
+        if family:
+            with suppress(psutil.Error):
+                chance.choice(family).kill()
+        counts.append(scenario.wait_for(before + 1))
+    return f"{', '.join(map(str, counts))} records soon after each"
 
 
 def inject(scenario: Scenario) -> None:
@@ -122,7 +144,11 @@ def inject(scenario: Scenario) -> None:
         scheduler = stack.enter_context(ending(scenario.scheduler()))
         workers = [stack.enter_context(ending(scenario.worker())) for _ in range(2)]
         run = stack.enter_context(ending(scenario.run("--scheduler", scenario.address)))
-        before = scenario.wait_for(3)
+        scenario.wait_for(1)
+        scenario.told.append(
+            ("processes of workers killed at random, five times", kill_at_random(scenario, workers, 5))
+        )
+        before = len(scenario.records())
         killed = 0
         for worker in workers:
             for child in psutil.Process(worker.pid).children():
@@ -164,23 +190,40 @@ def fill_disk(scenario: Scenario, place: Path) -> None:
     """
     scenario.store = place / "store"
     (place / "ballast").write_bytes(bytes(shutil.disk_usage(place).free - (200 << 10)))
-    full = scenario.run("--scheduler", "none")
-    said = full.communicate(timeout=_PATIENCE)[0].decode().strip().splitlines()[-1]
+    with ending(scenario.run("--scheduler", "none")) as full:
+        said = full.communicate(timeout=_PATIENCE)[0].decode().strip().splitlines()[-1]
     kept = len(scenario.records())
     scenario.told.append(("disk of the store full", f"code {full.returncode}: {said}; {kept} records kept"))
     (place / "ballast").unlink()
-    again = scenario.run("--scheduler", "none", "--jobs", "2")
-    said = again.communicate(timeout=_PATIENCE)[0].decode().strip().splitlines()[-1]
+    with ending(scenario.run("--scheduler", "none", "--jobs", "2")) as again:
+        said = again.communicate(timeout=_PATIENCE)[0].decode().strip().splitlines()[-1]
     scenario.told.append(("run again with room", said))
+
+
+@contextmanager
+def small_disk(place: Path) -> Iterator[Path]:
+    """A disk of 1 MiB.
+
+    Raises:
+        PermissionError: only root mounts disks here.
+    """
+    place.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True, check=False)
+    if made.returncode:
+        raise PermissionError(made.stderr.decode().strip())
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)
 
 
 def main() -> None:
     """Show what happened."""
-    scenario = Scenario(Path(sys.argv[1]))
+    scenario = Scenario(Path(sys.argv[1]).absolute())
     inject(scenario)
-    if len(sys.argv) > 2:
-        other = Scenario(Path(sys.argv[1]) / "disk")
-        fill_disk(other, Path(sys.argv[2]))
+    with suppress(PermissionError), small_disk(scenario.folder / "small") as place:
+        other = Scenario(scenario.folder / "disk")
+        fill_disk(other, place)
         scenario.told += other.told
     sys.stdout.write("\n".join(f"| {fault} | {outcome} |" for fault, outcome in scenario.told) + "\n")
     sys.stdout.write(json.dumps({name: record.status for name, record in sorted(scenario.records().items())}) + "\n")

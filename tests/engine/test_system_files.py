@@ -287,6 +287,41 @@ def test_what_a_living_run_has_is_left_alone(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("when", ["made", "opened", "locked"])
+def test_what_another_run_takes_for_abandoned_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Between its making and its lock a folder looks like one that a killed run left."""
+    removed, others = [], []
+    open_file, lock = os.open, files._lock
+
+    def remove_first(path: Path) -> None:
+        if not removed:
+            removed.append(path)
+            if when == "locked":  # the other one is about to remove it
+                others.append(open_file(path, os.O_RDONLY))
+                lock(others[0], files.fcntl.LOCK_EX)
+            else:
+                path.rmdir()
+
+    def opening(path: Path, *more: int) -> int:
+        if when == "made":
+            remove_first(path)
+        handle = open_file(path, *more)
+        if when != "made":
+            remove_first(path)
+        return handle
+
+    files.clear(tmp_path)
+    monkeypatch.setattr(files.os, "open", opening)
+    with files.scratch(tmp_path) as folder:
+        assert folder.is_dir()
+        assert removed
+        assert folder not in removed
+    for each in others:
+        os.close(each)
+
+
 def test_files_of_somebody_else_are_left_alone(tmp_path: Path) -> None:
     theirs = [".graphopt-notes", ".graphopt-1-abc.tmp", ".graphopt-12-01234567.tmp.bak", "graphopt-12-01234567.tmp"]
     for name in theirs:

@@ -171,7 +171,10 @@ class Draft:
 
 
 def _create(parent: Path, mode: int = 0o600, *, folder: bool = False) -> tuple[Path, int]:
-    """A new file or folder, open and locked; new files get the rights that the system gives them."""
+    """A new file or folder, open and locked; new files get the rights that the system gives them.
+
+    Until it is locked another run may take it for abandoned, and remove it: then it is made once more.
+    """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
         path = parent / _name()
@@ -180,11 +183,28 @@ def _create(parent: Path, mode: int = 0o600, *, folder: bool = False) -> tuple[P
                 path.mkdir(mode=0o700)
                 if _lock is None:
                     return path, os.open(os.devnull, os.O_RDONLY)  # folders cannot be opened here
-            handle = os.open(path, os.O_RDONLY if folder else flags, mode)
-            if _is_held(handle) and not os.fstat(handle).st_nlink:
-                os.close(handle)  # another run took it for abandoned before it was locked
-                continue
-            return path, handle
+            try:
+                handle = os.open(path, os.O_RDONLY if folder else flags, mode)
+            except FileNotFoundError:
+                if folder:
+                    continue
+                raise
+            if not _is_lost(handle):
+                return path, handle
+            os.close(handle)
+
+
+def _is_lost(handle: int) -> bool:
+    """Lock something new; whether another run took it for abandoned before, and removes it or has done so."""
+    if _lock is None:
+        return False
+    try:
+        _lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there are no locks on this file system
+        return False
+    return not os.fstat(handle).st_nlink
 
 
 def _opened(path: Path) -> IO[bytes]:

@@ -48,12 +48,16 @@ function figure(text, what, test, bad) {
 
 // -- tables
 
+const atOnce = 200;
+
 function sortable(table, heads, rows, line) {
-  // Each row is [keys, ...]; a click on a head sorts by that key, a second one the other way.
-  let by = -1, down = false;
+  // Each row is [keys, ...]; a click on a head sorts by that key, a second one the other way. Rows that nobody has come
+  // to yet are not made: the last one made makes those after it when it comes into view.
+  let by = -1, down = false, made = 0;
   const head = element("thead"), body = element("tbody"), top = element("tr");
   heads.forEach((text, place) => {
-    const cell = element("th", text, "sortable");
+    const word = rows.length && typeof rows[0][0][place] === "string";
+    const cell = element("th", text, word ? "sortable word" : "sortable");
     cell.tabIndex = 0;
     const sort = () => {
       down = by === place ? !down : typeof rows[0]?.[0][place] === "number";
@@ -72,7 +76,20 @@ function sortable(table, heads, rows, line) {
     top.append(cell);
   });
   head.append(top);
-  const fill = () => body.replaceChildren(...rows.map(line));
+  const watcher = new IntersectionObserver((seen) => {
+    if (seen.some((each) => each.isIntersecting)) more();
+  });
+  const more = () => {
+    body.append(...rows.slice(made, made + atOnce).map(line));
+    made = Math.min(made + atOnce, rows.length);
+    watcher.disconnect();
+    if (made < rows.length) watcher.observe(body.lastElementChild);
+  };
+  const fill = () => {
+    made = 0;
+    body.replaceChildren();
+    more();
+  };
   fill();
   table.replaceChildren(head, body);
 }
