@@ -17,7 +17,7 @@ from graphopt.peers import by_name
 from graphopt.system.files import write_text
 from graphopt.system.processes import Child, Limits
 
-_SECONDS = 120.0
+_SECONDS = 300.0
 """For one model with all optimizers, reducing included; beyond, something hangs."""
 _START_SECONDS = 120.0
 _STATE = "session.json"

@@ -37,6 +37,7 @@ class Outcome:
         hits: how often each pass fired, where that is known.
         stepwise: whether quantized numbers may be one step apart, being rounded once where they were twice.
         finite: whether infinities and NaN may have changed places, as passes that fired say of themselves.
+        keeps: whether it promises to keep the interface, so that nothing else is looked at where it does not.
         reasons: why passes declined, where that is asked for.
     """
 
@@ -47,6 +48,7 @@ class Outcome:
     hits: dict[str, int] = field(default_factory=dict)
     finite: bool = False
     stepwise: bool = False
+    keeps: bool = True
     reasons: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
@@ -152,7 +154,7 @@ class PeerSubject(Subject):
             fault = {"crashed": "crashed", "timeout": "hung"}.get(result.status, "raised")
             return Outcome(None, fault, result.message)
         try:
-            return Outcome(onnx.load(target))
+            return Outcome(onnx.load(target), keeps=False)
         except Exception as error:  # a peer's file may be anything
             return Outcome(None, "invalid", f"its output cannot be read: {error}")
 
