@@ -21,7 +21,7 @@ from graphopt.verify.values import Array, is_float
 _IR_VERSIONS = ((24, 13), (23, 11), (21, 10), (19, 9), (0, 8))
 """From which opset on which version of the format is needed."""
 
-_TOGETHER = (1, 1, 1, 2, 3, 4, 6, 8)
+_TOGETHER = (1, 2, 4, 8, 12, 16)
 """How many golden cases one model begins with."""
 _MOST_OUTPUTS = 12
 

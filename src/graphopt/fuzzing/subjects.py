@@ -69,8 +69,9 @@ class Subject(ABC):
         """End what it holds."""
 
 
-FINITE = frozenset({"eliminate_dead_channels", "eliminate_negligible_weights", "fuse_parallel_convs"})
-"""Passes after which NaN and infinities may be elsewhere: what met an infinity may have been a weight of zero."""
+FINITE = frozenset({"eliminate_dead_channels", "eliminate_negligible_weights", "fuse_div_mul", "fuse_parallel_convs"})
+"""Passes after which NaN and infinities may be elsewhere: what met an infinity may have been a weight of zero, and a
+quotient may be a number where the reciprocal is none."""
 
 
 STEPWISE = frozenset({"fuse_qdq_into_op", "convert_quantized_weights", "fuse_qdq_into_split"})

@@ -28,7 +28,8 @@ _SLOW_SECONDS = 10.0
 _JITTERS = 3
 _MORE_JITTERS = 13
 _FEW = 0.01
-"""Where no more than this share of an output differs, more runs tell whether its elements only kept still by chance."""
+_FEWEST = 2
+"""Where no more than this share of an output differs, or so many, more runs tell whether that is by chance."""
 _MAX_JITTERED_BYTES = 1 << 28  # beyond, only the inputs are moved
 _Runs = list[list[Any]]
 GIVEN = "given"
@@ -309,7 +310,7 @@ class _Comparison:
 
 def _few_differ(report: CaseReport) -> bool:
     wrong = [output for output in report.outputs if output.status == "mismatch"]
-    return all(0 < output.mismatches <= _FEW * output.elements for output in wrong)
+    return all(0 < output.mismatches <= max(_FEW * output.elements, _FEWEST) for output in wrong)
 
 
 def _compare_values(
