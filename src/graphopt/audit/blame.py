@@ -34,7 +34,7 @@ def blame(
     Args:
         source: the model.
         peer: name of the peer.
-        only: the passes under suspicion, in the order to run; all when empty.
+        only: the passes under suspicion, in the order to run; all that it runs by itself when empty.
         numerics: how exact the results must be.
         seed: seed of the generated inputs.
         dims: sizes of symbolic dimensions.
@@ -83,7 +83,7 @@ class _Chain:
         result = self.server.run_pass(given, self.start, NOTHING, timeout=self.timeout)
         if not result.ok:
             raise ModelError(f"{self.peer.name} cannot read the model: {result.message}")
-        names = self.only or tuple(name for name in self.peer.passes() if name not in OTHER_PURPOSE)
+        names = self.only or tuple(name for name in self.peer.usual_passes() if name not in OTHER_PURPOSE)
         steps: list[tuple[str, Path]] = []
         at = self.start
         for round_number in range(_ROUNDS):

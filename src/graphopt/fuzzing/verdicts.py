@@ -158,6 +158,8 @@ class Judge:
             return None
         poison(old)
         taken = {info.name for info in result.graph.input}
+        if any(tensor.name in feed and tensor.name not in taken for tensor in self.model.graph.initializer):
+            return None  # it cannot be overridden any more: the input is lost, and nothing else
         try:
             new = runner.run({name: array for name, array in feed.items() if name in taken})
         except RunError as error:

@@ -152,7 +152,7 @@ class Worker:
         cause = finding["cause"] = self.causes[likeness]
         tool = "graphopt" if isinstance(subject, Graphopt) else subject.name  # its levels share most passes
         self.seen[tool, verdict.kind, cause] += 1
-        few = self.seen[tool, verdict.kind, cause] <= _ENOUGH
+        few = self.seen[tool, verdict.kind, cause] <= (_ENOUGH if tool == "graphopt" else 1)
         if self.settings.reduce and few and verdict.kind not in ("hung", "nondeterministic"):
             self.at("reducing", subject.name)
             small = shrink(alone, lambda s: fails(s, subject, verdict), self.settings.seconds)

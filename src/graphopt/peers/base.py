@@ -60,6 +60,14 @@ class Peer(ABC):
         """What is said where it is not installed."""
         return f"{self.name} is not installed (pip install {self.distribution})"
 
+    def usual_passes(self) -> tuple[str, ...]:
+        """The names of those passes that it runs by itself; by default all.
+
+        Raises:
+            UsageError: as `passes` does.
+        """
+        return self.passes()
+
     def passes(self) -> tuple[str, ...]:
         """The names that `run_pass` accepts, in the peer's own order; asked of the peer once, in a subprocess.
 

@@ -64,6 +64,12 @@ class OnnxSim(Peer):
         default, others = _lists()
         return list(dict.fromkeys([_FOLDING, *default, *_UNLISTED, *others]))
 
+    def usual_passes(self) -> tuple[str, ...]:
+        """Without the opt-in passes, which come last: a quantizer is no fault of a simplification."""
+        names = self.passes()
+        usual = [place for place, name in enumerate(names) if name in _UNLISTED]
+        return names[: usual[-1] + 1] if usual else names
+
     def run_one(self, src: str, dst: str, pass_name: str) -> None:
         """Run one pass, all the others skipped."""
         default, others = _lists()
