@@ -14,6 +14,7 @@ PASSES: dict[str, str] = {
     "fuse_activation_into_conv": "fusion.contrib.activation:FuseActivationIntoConv",
     "convert_int8_to_uint8": "fusion.contrib.signed:ConvertInt8ToUint8",
     "convert_quantized_weights": "fusion.contrib.weights:ConvertQuantizedWeights",
+    "fold_dequantized_parameters": "fusion.contrib.constants:FoldDequantizedParameters",
     "fuse_qdq_into_op": "fusion.contrib.quantized:FuseQdqIntoOp",
     "fuse_requantization": "fusion.contrib.requantize:FuseRequantization",
     "fuse_qdq_into_split": "fusion.contrib.moves:FuseQdqIntoSplit",

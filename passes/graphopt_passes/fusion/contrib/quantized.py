@@ -17,8 +17,15 @@ from graphopt.system.machine import host
 from graphopt_passes.fusion.contrib.averages import AVERAGES
 from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, may_sum_nothing, sums_bytes_exactly
-from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, check_per_tensor, dequantized, quantization
-from graphopt_passes.fusion.contrib.requantize import hard_sigmoid
+from graphopt_passes.fusion.contrib.parameters import (
+    BYTES,
+    SANE,
+    Quantized,
+    check_per_tensor,
+    dequantized,
+    quantization,
+)
+from graphopt_passes.fusion.contrib.requantize import hard_sigmoid, scaled
 
 _DEQUANTIZE = ("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
 _WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -297,6 +304,19 @@ def _plain(attributes: dict[str, Any] | None = None) -> Maker:
     return make
 
 
+def _mul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
+    """A product with a number is a scale."""
+    check_per_tensor(operands)
+    for x, number in (operands, operands[::-1]):
+        array, rank = number.value.const(), x.value.rank
+        if array is None or array.size != 1 or rank is None or array.ndim > rank or not output.ordered:
+            continue
+        slope = (int(array.item()) - int(number.zero.item())) * float(number.scale.item())
+        if slope > 0 and x.ordered and SANE[0] <= slope * float(x.scale.item()) <= SANE[1]:
+            return scaled(x, slope, 0.0, output, rw)
+    return _plain()(op, operands, output, rw)
+
+
 def _concat(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
     check_per_tensor(operands)
     if all(operand.same_scale(output) for operand in operands):
@@ -312,7 +332,7 @@ _OPERANDS = {**DATA, "Conv": slice(2), "ConvTranspose": slice(2), "Gemm": slice(
 
 _MAKERS: dict[str, Maker] = {
     "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul,
-    "Add": _plain(), "Mul": _plain(), "Sigmoid": _plain(),
+    "Add": _plain(), "Mul": _mul, "Sigmoid": _plain(),
     "LeakyRelu": _plain({"alpha": 0.01}), "Concat": _concat, "HardSigmoid": hard_sigmoid,
     **AVERAGES, **MOVES,
 }  # fmt: skip

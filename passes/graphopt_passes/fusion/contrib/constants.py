@@ -1,0 +1,58 @@
+"""Quantized constants that nothing reads as integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node
+from graphopt.rewrite import Level, OpRule, Outcome, Rewriter
+from graphopt_passes.fusion.contrib.operands import NEWEST
+from graphopt_passes.fusion.contrib.parameters import Quantized, dequantized
+
+_NORMALIZATIONS = (
+    "BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization",
+    "SimplifiedLayerNormalization",
+)  # fmt: skip
+"""Operators whose scales and biases are floats in every kernel."""
+_LARGEST = 2**16
+"""Bytes of floats that are worth a kernel less in each run."""
+
+
+class FoldDequantizedParameters(OpRule):
+    """Write scales and biases of normalizations as floats, where they are constant integers that are dequantized.
+
+    No kernel normalizes by integers, so that they are dequantized in every run.
+    """
+
+    # No pattern: all readers of the result count.
+    name = "fold_dequantized_parameters"
+    ops = ("DequantizeLinear",)
+    level = Level.EXTENDED
+    opsets = f"10-{NEWEST}"
+    peers = {}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """See who reads it."""
+        result = node.result
+        if not node.operand(0).is_const or not any(user.op in _NORMALIZATIONS for user in result.users):
+            raise Decline
+        others = [user.op for user in result.users if user.op not in _NORMALIZATIONS or user.inputs[0] is result]
+        if others:
+            raise Decline("{} is read by {} too", result.name, others[0])
+        if result.output_count:
+            raise Decline("{} is a result of the graph", result.name)
+        integers = dequantized(result)
+        tensor = integers.value.constant_tensor
+        if tensor is None or 4 * int(np.prod(tensor.dims)) > _LARGEST:
+            raise Decline("{} as floats would be large", result.name)
+        return rw.replace(node, [rw.constant(_floats(integers), like=integers.value)])
+
+
+def _floats(integers: Quantized) -> np.ndarray:
+    """What integers stand for, computed as the kernel does."""
+    array = integers.value.array()
+    behind = array.ndim - 1 - integers.axis if integers.axis is not None else 0
+    wide = (-1, *(1,) * behind) if integers.axis is not None else ()
+    distance = array.astype(np.int32) - integers.zero.reshape(wide).astype(np.int32)
+    return np.asarray(distance.astype(np.float32) * integers.scale.reshape(wide), np.float32)
