@@ -188,7 +188,7 @@ function detail(model) {
     inner.append(element("td", passes, "words"), element("td", each.message, "words"));
     return inner;
   });
-  cell.append(table);
+  if (model.rows.length) cell.append(table);
   line.append(cell);
   return line;
 }
