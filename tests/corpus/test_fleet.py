@@ -7,20 +7,23 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from graphopt.audit.corpus import Store, run_corpus
 from graphopt.audit.corpus.fleet import Fleet
+from graphopt.audit.corpus.record import digest_of
 from graphopt.audit.corpus.report import campaign_of
 from graphopt.errors import ModelError
-from tests.corpus.models import COUNTING, slowly, write
+from tests.corpus.models import COUNTING, quick, slowly, write
 from tests.corpus.test_running import done
 
 
@@ -59,7 +62,7 @@ def is_worker(process: psutil.Process) -> bool:
 def test_workers_that_are_killed_cost_their_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphopt.audit.corpus.running.audit_one", slowly)
     monkeypatch.setattr("graphopt.audit.corpus.running._MOST_LOST", 50)
-    models, store = write(tmp_path / "models", 30), tmp_path / "store"
+    models, store = write(tmp_path / "models", 16), tmp_path / "store"
     ready = threading.Event()
 
     def start() -> Fleet:
@@ -67,13 +70,34 @@ def test_workers_that_are_killed_cost_their_task(tmp_path: Path, monkeypatch: py
         ready.set()
         return fleet
 
-    with killing(ready, times=2) as killed:
+    with killing(ready, times=1) as killed:
         found = run_corpus([str(models)], store, COUNTING, engine=start)
     assert killed
     assert found.lost >= 1
-    assert found.statuses == {"done": 30}
+    assert found.statuses == {"done": 16}
     with Store(store) as opened:
-        assert opened.count(campaign_of(opened)) == {"done": 30}
+        assert opened.count(campaign_of(opened)) == {"done": 16}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+def test_models_behind_urls_go_where_they_were_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.audit.corpus.running.audit_one", quick)
+    near = []
+    submit = Fleet.submit
+
+    def watch(self: Fleet, *words: Any, **more: Any) -> None:
+        near.append(more["near"])
+        submit(self, *words, **more)
+
+    monkeypatch.setattr(Fleet, "submit", watch)
+    models, store = write(tmp_path / "models", 6), tmp_path / "store"
+    found = run_corpus([f"file://{models}"], store, COUNTING, engine=lambda: Fleet(2))
+    assert found.statuses == {"done": 6}
+    assert sorted(near) == 6 * [""] + 6 * ["127.0.0.1"]  # to read each, and to audit it
+    shelf = Path(tempfile.gettempdir())
+    left = {path.name for path in shelf.glob("graphopt-models-*/*") if path.is_dir()}
+    assert not left & {digest_of(f"file://{path}") for path in models.iterdir()}
 
 
 @pytest.mark.slow
