@@ -15,6 +15,8 @@ from graphopt.pipeline.tuning import Progress
 from graphopt.system.files import scratch
 from graphopt.system.machine import Target, host
 from graphopt.system.sessions import kernel_events, open_session
+from graphopt_passes.algorithm import byte_probes
+from graphopt_passes.algorithm.byte_probes import ByteProbe
 from graphopt_passes.algorithm.work import RATES
 
 _ROUNDS = 12
@@ -58,19 +60,23 @@ class Probe:
         model.graph.output[0].ClearField("type")
         return model
 
-    def nanoseconds(self) -> float:
-        """The least time of the operator: other work on the machine only adds to it."""
-        model, random = self.model(), np.random.default_rng(0)
-        feed = {"x": random.standard_normal(self.dims).astype(np.float32)}
-        if self.other:
-            feed["u"] = random.standard_normal(self.other).astype(np.float32)
-        with scratch() as folder:
-            session = open_session(model, profile=folder / "p")
-            for _ in range(_ROUNDS + _WARM):
-                session.run(None, feed)
-            op = model.graph.node[-1].op_type
-            times = [event["dur"] for event in kernel_events(session) if event["args"]["op_name"] == op]
-        return 1e3 * float(min(times[_WARM:]))
+    def feed(self) -> dict[str, np.ndarray]:
+        """Its operands."""
+        random = np.random.default_rng(0)
+        operands = {"x": self.dims, "u": self.other} if self.other else {"x": self.dims}
+        return {name: random.standard_normal(dims).astype(np.float32) for name, dims in operands.items()}
+
+
+def nanoseconds(probe: Probe | ByteProbe) -> float:
+    """The least time of an operator: other work on the machine only adds to it."""
+    model, feed = probe.model(), probe.feed()
+    with scratch() as folder:
+        session = open_session(model, profile=folder / "p")
+        for _ in range(_ROUNDS + _WARM):
+            session.run(None, feed)
+        op = model.graph.node[-1].op_type
+        times = [event["dur"] for event in kernel_events(session) if event["args"]["op_name"] == op]
+    return 1e3 * float(min(times[_WARM:]))
 
 
 def _reduction(kind: str, op: str, dims: tuple[int, ...], axes: str) -> Probe:
@@ -83,7 +89,7 @@ def _resize(kind: str, settings: str, scale: str, amount: float, dims: tuple[int
 
 _PAIRS, _LARGE = 8192, 4 * prod((1, 64, 28, 28))
 _FLOOR = 'coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"'
-PROBES = (
+PROBES: tuple[Probe | ByteProbe, ...] = (
     Probe("kernel", (1,), "y = Relu (x)"),
     Probe("element", _IMAGE, "y = Relu (x)"),
     Probe("move", _IMAGE, "y = Transpose <perm = [0, 2, 3, 1]> (x)"),
@@ -139,6 +145,7 @@ PROBES = (
     Probe(
         "strided taps", _IMAGE, "y = Conv <group = 64, strides = [2, 2]> (x, u)", prod(_IMAGE), other=(64, 1, 2, 2)
     ),
+    *byte_probes.PROBES,
 )  # fmt: skip
 """Sizes that fit the cache, as the built-in rates have it."""
 
@@ -158,7 +165,7 @@ class RatesTuner:
         for number, probe in enumerate(PROBES):
             progress(probe.kind, number / len(PROBES))
             others = rates.get("kernel", 0.0) + sum(rates[kind] * amount for kind, amount in probe.less)
-            own = probe.nanoseconds() - others
+            own = nanoseconds(probe) - others
             rates[probe.kind] = max(own / (probe.amount or prod(probe.dims)), _LEAST)
         return {"rates": rates}
 
@@ -168,5 +175,5 @@ class RatesTuner:
         return [("kind of work", "nanoseconds"), *((kind, f"{stated.get(kind, RATES[kind]):.3g}") for kind in RATES)]
 
 
-_LEAST = 0.01
+_LEAST = 0.001
 """Nanoseconds: no kernel is faster for an element, and a rate is never 0."""
