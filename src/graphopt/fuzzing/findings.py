@@ -41,6 +41,7 @@ class Finding:
         model: the reduced model, serialized.
         feed: the inputs that show it.
         count: how often it was met.
+        seconds: how long it took to reduce.
     """
 
     subject: str
@@ -55,6 +56,7 @@ class Finding:
     model: bytes | None = None
     feed: dict[str, Any] = field(default_factory=dict)
     count: int = 1
+    seconds: float = 0.0
 
     @classmethod
     def of(cls, told: dict[str, Any], seed: str) -> Finding:
@@ -63,6 +65,7 @@ class Finding:
         return cls(
             told["subject"], told["kind"], told["cause"] or told["message"][:80], told["message"], told["index"], seed,
             told.get("from", ""), told.get("nodes", 0), told.get("reduced_nodes", 0), model, told.get("feed", {}),
+            seconds=told.get("seconds", 0.0),
         )  # fmt: skip
 
     @property

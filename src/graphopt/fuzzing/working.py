@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -155,7 +156,9 @@ class Worker:
         few = self.seen[tool, verdict.kind, cause] <= (_ENOUGH if tool == "graphopt" else 1)
         if self.settings.reduce and few and verdict.kind not in ("hung", "nondeterministic"):
             self.at("reducing", subject.name)
+            began = time.perf_counter()
             small = shrink(alone, lambda s: fails(s, subject, verdict), self.settings.seconds)
+            finding["seconds"] = round(time.perf_counter() - began, 1)
             finding["reduced"] = base64.b64encode(small.model.SerializeToString()).decode()
             finding["feed"] = {name: array.tolist() for name, array in small.feeds[0].items() if array.size < _MOST}
             finding["reduced_nodes"] = len(small.model.graph.node)
