@@ -1,4 +1,4 @@
-"""The tables of docs/fuzzing.md, from the folders of sessions of `graphopt fuzz --corpus`.
+"""The tables of docs/fuzzing.md and docs/fuzzing-passes.md, from the folders of sessions of `graphopt fuzz --corpus`.
 
 python -m benchmarks.fuzzing FOLDER...
 """
@@ -6,6 +6,7 @@ python -m benchmarks.fuzzing FOLDER...
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ from onnx import TensorProto, defs, helper
 
 from graphopt.fuzzing.operators import APART, OPSETS
 from graphopt.fuzzing.verdicts import KINDS
+from graphopt.pipeline import registry
 from graphopt.system.sessions import open_session
 
 
@@ -29,6 +31,8 @@ def main() -> None:
         *causes(reports),
         "",
         *operators(reports),
+        "",
+        *reduced(reports),
         "",
         *passes(reports),
     ]
@@ -126,17 +130,47 @@ def _typed(error: Exception) -> bool:
     )
 
 
+def reduced(reports: list[dict[str, Any]], count: int = 10) -> list[str]:
+    """Some findings at random: how small they became, in what time, and where the fault is said to be."""
+    found = [each for report in reports for each in report["findings"] if each["model"] and each.get("seconds")]
+    chosen = random.Random(0).sample(found, min(count, len(found)))
+    lines = [
+        "| optimizer | verdict | nodes | reduced to | seconds | said to be | number |",
+        "|---|---|--:|--:|--:|---|--:|",
+    ]
+    for each in sorted(chosen, key=lambda finding: (finding["subject"], finding["index"])):
+        cause = each["cause"].replace("|", "¦")[:60]
+        sizes = f"{each['nodes']} | {each['reduced_nodes']} | {each['seconds']:.0f}"
+        lines.append(f"| {each['subject']} | {each['kind']} | {sizes} | {cause} | {each['seed']}/{each['index']} |")
+    return lines
+
+
+_FIRED, _DECLINED = 2000, 200
+"""How often a pass is to have fired, and declined for each reason, before it counts as tried."""
+
+
 def passes(reports: list[dict[str, Any]]) -> list[str]:
-    """How often each pass of graphopt fired, and how many reasons it gave for declining."""
+    """In how many models each pass of graphopt fired and declined, for how many reasons, and for the rarest of them."""
     fired, reasons = Counter(), {}
     for report in reports:
         fired.update(report["fired"])
         for name, found in report["declined"].items():
             reasons.setdefault(name, Counter()).update(found)
-    lines = ["| pass | fired | near misses | reasons |", "|---|--:|--:|--:|"]
-    for name in sorted({*fired, *reasons}):
+    names = registry().names()
+    often = sum(fired[name] >= _FIRED for name in names)
+    counts = [count for found in reasons.values() for count in found.values()]
+    reached = sum(name in fired for name in names)
+    lines = [
+        f"Of {len(names)} passes {reached} fired, {often} of them in at least {_FIRED} models. Of {len(counts)} "
+        f"reasons to decline that were met {sum(count >= _DECLINED for count in counts)} were in {_DECLINED} or more.",
+        "",
+        "| pass | fired | declined | reasons | rarest |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for name in names:
         found = reasons.get(name, Counter())
-        lines.append(f"| {name} | {fired[name]} | {found.total()} | {len(found)} |")
+        rarest = min(found.values(), default=0)
+        lines.append(f"| {name} | {fired[name]} | {found.total()} | {len(found)} | {rarest} |")
     return lines
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
+
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
@@ -96,7 +97,7 @@ def _array(draw: Draw, info: onnx.ValueInfoProto, sizes: dict[str, int], *, spec
             shape.append(dim.dim_value)
         else:
             shape.append(sizes.setdefault(dim.dim_param or f"{info.name}{len(shape)}", draw.one((2, 3, 4, 1))))
-    if any(d < 0 for d in shape) or int(np.prod(shape)) > _MOST_ELEMENTS:
+    if any(d < 0 for d in shape) or math.prod(shape) > _MOST_ELEMENTS:
         return None
     return draw.array(dtype, shape, special=special)
 
