@@ -107,7 +107,7 @@ PROBES: tuple[Probe | ByteProbe, ...] = (
     Probe("elu", _IMAGE, "y = Elu (x)"),
     Probe("celu", _IMAGE, "y = Celu (x)"),
     Probe("read", (64, 3136), "y = MatMul (u, x)", other=(1, 64)),
-    Probe("column", (784, 64), "y = MatMul (x, u)", other=(64, 1)),
+    Probe("column", (784, 64), "y = MatMul (x, c)", constants=f"float[64,1] c = {{{', '.join(['1'] * 64)}}}"),
     Probe("product apart", (16, 4096), "y = MatMul (x, u)", other=(4096,)),
     Probe("product row", (8400, 16), "y = MatMul (x, u)", 8400, (("product apart", 8400 * 16),), other=(16,)),
     Probe("product", (128, 128), "y = MatMul (x, u)", 128 * 128 * 64, other=(128, 64)),

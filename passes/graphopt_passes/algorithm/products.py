@@ -16,7 +16,7 @@ class ConvertColumnProductToRow(Weighed, OpRule):
     """Multiply by a vector, or by a matrix of one column, from the left instead of from the right.
 
     One row times a transposed matrix is a kernel that reads the matrix once. ONNX Runtime multiplies by a vector of
-    one axis row by row.
+    one axis row by row, and packs a constant column into columns of zeros.
     """
 
     name = "convert_column_product_to_row"
@@ -32,6 +32,8 @@ class ConvertColumnProductToRow(Weighed, OpRule):
             raise Decline
         if x.dtype != TensorProto.FLOAT:
             raise Decline("{} is not of float32, for which the kernels were measured", x.name)
+        if len(sizes) == 2 and not column.is_const:
+            raise Decline("{} is not constant: already fast", column.name)
         length = column.size(0)
         rows = dims[:-1]
         amount, times = count(rows), count((*rows, length))

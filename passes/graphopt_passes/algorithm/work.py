@@ -4,7 +4,7 @@ A rule that has another form for an operator states what both do, as amounts of 
 that pass through a kernel of some kind, rows, multiply-adds, and kernels that are started. Sizes that are not known
 count as small ones. The other form is written where the model expects it to be faster by more than the model's error.
 
-The rates are nanoseconds on one thread, of an Intel Xeon at 2.8 GHz with AVX512 and onnxruntime 1.31.1, in the cache;
+The rates are nanoseconds on one thread, of an AMD EPYC of family 26 with AVX512 and onnxruntime 1.31.1, in the cache;
 what `graphopt tune` measures on a machine takes their place there.
 """
 
@@ -22,46 +22,46 @@ from graphopt.system.tuned import figures
 
 RATES: dict[str, float] = {
     "kernel": 1200.0,
-    "element": 0.55,
-    "move": 0.45,
-    "softmax": 1.9,
-    "softmax row": 14.0,
-    "softmax apart": 13.0,
-    "reduce": 0.15,
-    "reduce rows": 0.25,
-    "reduce leading": 0.95,
-    "reduce powers": 1.15,
-    "reduce logarithms": 9.5,
-    "log": 3.7,
-    "power": 7.0,
-    "softplus": 19.0,
-    "elu": 2.6,
-    "celu": 4.0,
-    "read": 0.16,
-    "column": 0.45,
-    "product apart": 2.6,
-    "product row": 70.0,
-    "product": 0.045,
-    "einsum": 1.5,
-    "sum apart": 2.7,
-    "depth to space": 2.6,
-    "gather apart": 1.4,
-    "gather last": 4.2,
-    "average": 3.5,
-    "taps": 0.5,
-    "strided taps": 1.3,
-    "global pool": 0.31,
-    "resize linear": 2.1,
-    "resize cubic": 250.0,
-    "resize nearest": 0.9,
-    "resize doubled": 0.3,
-    "resize filtered": 2.4,
-    "resize last": 8.0,
-    "normalize": 1.6,
-    "position": 1.4,
-    "position of few": 2.0,
-    "first of many": 0.7,
-    "first": 40.0,
+    "element": 0.075,
+    "move": 0.1,
+    "softmax": 0.18,
+    "softmax row": 8.2,
+    "softmax apart": 4.9,
+    "reduce": 0.065,
+    "reduce rows": 0.081,
+    "reduce leading": 0.26,
+    "reduce powers": 0.45,
+    "reduce logarithms": 3.4,
+    "log": 1.4,
+    "power": 3.0,
+    "softplus": 9.5,
+    "elu": 1.4,
+    "celu": 1.7,
+    "read": 0.04,
+    "column": 0.16,
+    "product apart": 1.4,
+    "product row": 69.0,
+    "product": 0.01,
+    "einsum": 0.68,
+    "sum apart": 2.2,
+    "depth to space": 1.1,
+    "gather apart": 0.61,
+    "gather last": 2.4,
+    "average": 1.0,
+    "taps": 0.12,
+    "strided taps": 0.3,
+    "global pool": 0.12,
+    "resize linear": 1.1,
+    "resize cubic": 58.0,
+    "resize nearest": 0.33,
+    "resize doubled": 0.055,
+    "resize filtered": 1.3,
+    "resize last": 1.9,
+    "normalize": 0.34,
+    "position": 0.62,
+    "position of few": 1.1,
+    "first of many": 0.45,
+    "first": 1.4,
     "bytes": 0.25,
     "bytes cut": 0.5,
     "bytes looked up": 0.26,
@@ -90,7 +90,7 @@ RATES: dict[str, float] = {
 - `reduce powers`: `ReduceL1`, `ReduceL2`, `ReduceSumSquare` and `ReduceLogSum` along any axes.
 - `reduce logarithms`: `ReduceLogSumExp`.
 - `log`, `power`, `softplus`, `elu`, `celu`: `Log`, `Pow` by its general function, `Softplus`, `Elu`, `Celu`.
-- `column`: of a matrix that is multiplied by a column.
+- `column`: of a matrix that is multiplied by a constant column.
 - `product`: a multiply-add of a product of matrices.
 - `einsum`: what `Einsum` does to an element of its operands and its result beside multiplying.
 - `sum apart`: `CumSum` along the last axis.
