@@ -96,6 +96,53 @@ class ConvertEluToExp(Weighed, OpRule):
         return rw.replace(node, [rw.op("Max", x, scaled)])
 
 
+class ConvertSeluToExp(Weighed, OpRule):
+    """Compute `Selu` as the sum of what is above zero and of `alpha * (exp(min(x, 0)) - 1)`, both times `gamma`."""
+
+    name = "convert_selu_to_exp"
+    ops = ("Selu",)
+    opsets = "8-"
+    numerics = Numerics.ROUNDING
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Seven passes."""
+        x, alpha, gamma = node.operand(0), float(node.attr("alpha", 1.67326319)), float(node.attr("gamma", 1.05070102))
+        if x.dtype != TensorProto.FLOAT:
+            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        if not (np.isfinite(alpha) and np.isfinite(gamma)):
+            raise Decline("alpha is {}, gamma {}", alpha, gamma)
+        size = size_of(x)
+        self.weigh(rw, {"kernel": 1, "selu": size}, {"kernel": 7, "element": 7 * size})
+        power = rw.op("Exp", rw.op("Min", x, np.array(0, np.float32)))
+        below = rw.op("Mul", rw.op("Sub", power, np.array(1, np.float32)), np.array(alpha * gamma, np.float32))
+        above = rw.op("Mul", rw.op("Relu", x), np.array(gamma, np.float32))
+        return rw.replace(node, [rw.op("Add", above, below)])
+
+
+class ConvertShrinkToClip(Weighed, OpRule):
+    """Compute a soft `Shrink`, with a bias of its threshold, as `x - clip(x, -lambd, lambd)`.
+
+    A NaN, which the kernel makes 0, stays one.
+    """
+
+    name = "convert_shrink_to_clip"
+    ops = ("Shrink",)
+    opsets = "11-"
+    numerics = Numerics.FAST
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Two passes."""
+        x, bias, bound = node.operand(0), float(node.attr("bias", 0.0)), float(node.attr("lambd", 0.5))
+        if x.dtype != TensorProto.FLOAT:
+            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        if bias != bound or not 0 < bound < np.inf:
+            raise Decline("a bias of {} is not the threshold of {}", bias, bound)
+        size = size_of(x)
+        self.weigh(rw, {"kernel": 1, "shrink": size}, {"kernel": 2, "element": 2 * size})
+        near = rw.op("Clip", x, min=np.array(-bound, np.float32), max=np.array(bound, np.float32))
+        return rw.replace(node, [rw.op("Sub", x, near)])
+
+
 class FuseClipIntoHardSigmoid(Weighed, PatternRule):
     """Recognize `x * clip(x + 3, 0, 6) / 6` as a product with `HardSigmoid`."""
 

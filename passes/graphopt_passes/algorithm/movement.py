@@ -75,3 +75,29 @@ class ConvertDepthToSpaceToMoves(Weighed, OpRule):
         rows = Reshape.to(columns, (times(outer), block, inner, width * block)).write(rw)
         moved = Transpose(rows, (0, 2, 1, 3)).write(rw)
         return rw.replace(node, [Reshape.to(moved, (dims[0], left, height * block, width * block)).write(rw)])
+
+
+class ConvertRepeatedColumnToProduct(Weighed, OpRule):
+    """Repeat numbers along the last axis by a product with ones, where `Expand` or `Tile` copies them one by one."""
+
+    name = "convert_repeated_column_to_product"
+    ops = ("Expand", "Tile")
+    opsets = "8-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """All other axes stay as they are."""
+        x, dims = node.operand(0), node.operand(0).dims()
+        if x.dtype != T.FLOAT or not dims or len(node.result.dims()) != len(dims):
+            raise Decline("{} is not of float32, or gets more axes", x.name)
+        last = len(dims) - 1
+        if node.op == "Tile":
+            *others, times = node.operand(1).ints()
+            kept = set(others) <= {1}
+        else:
+            times = node.result.size(last)
+            kept = None not in dims and dims[:-1] == node.result.dims()[:-1]
+        if dims[-1] != 1 or times <= 1 or not kept:
+            raise Decline("{} is not repeated along its last axis alone", x.name)
+        size = size_of(x) * times
+        self.weigh(rw, {"kernel": 1, f"{node.op.lower()} last": size}, {"kernel": 1, "element": 2 * size})
+        return rw.replace(node, [rw.op("Mul", x, np.ones(times, np.float32))])

@@ -108,3 +108,81 @@ class ConvertGroupNormalizationToInstance(Weighed, OpRule):
         image = Reshape.to(normal, dims).write(rw)
         image = rw.op("BatchNormalization", image, scale, bias, zeros, ones, epsilon=0.0)
         return rw.replace(node, [image])
+
+
+_ROOTS: dict[float, tuple[int, ...]] = {0.5: (1,), 0.75: (1, 2), 1.0: (0,)}
+"""Which repeated square roots multiply to a power."""
+
+
+class ConvertLrnToPool(Weighed, OpRule):
+    """Compute `LRN` by an `AveragePool` along the channels, and its power by square roots.
+
+    The kernel calls the general function for powers for each element. It adds and takes off squares as its window moves
+    on, so that a NaN or an infinity stays in all channels behind it, and rounding errors do.
+    """
+
+    name = "convert_lrn_to_pool"
+    ops = ("LRN",)
+    opsets = "7-"
+    numerics = Numerics.FAST
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """The channels as rows of one image, with all pixels of a channel as its columns."""
+        x, dims = node.operand(0), node.operand(0).dims()
+        window, alpha = int(node.attr("size")), float(node.attr("alpha", 1e-4))
+        beta, bias = float(node.attr("beta", 0.75)), float(node.attr("bias", 1.0))
+        if x.dtype != TensorProto.FLOAT or len(dims) < 3:
+            raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
+        if beta not in _ROOTS or not 0 < alpha < np.inf or not 0 < bias < np.inf:
+            raise Decline("a power of {} with alpha {} and bias {} has no such form", beta, alpha, bias)
+        if window % 2 == 0:
+            raise Decline("a window of {} channels has no middle", window)
+        size, channels = size_of(x), x.size(1)
+        pixels = count(dims[2:]) if all(isinstance(dim, int) for dim in dims[2:]) else None
+        then = {"kernel": 8 + 2 * len(_ROOTS[beta]), "element": 8 * size, "channel taps": window * size}
+        self.weigh(rw, {"kernel": 1, "lrn": size}, then)
+        rows = Reshape.to(rw.op("Mul", x, x), (dims[0], 1, channels, pixels)).write(rw)
+        pads = ((window - 1) // 2, 0, window // 2, 0)
+        means = rw.op("AveragePool", rows, kernel_shape=(window, 1), pads=pads, count_include_pad=1)
+        scaled = rw.op("Mul", Reshape.to(means, dims).write(rw), np.array(alpha, np.float32))
+        base = rw.op("Add", scaled, np.array(bias, np.float32))
+        roots = [base]
+        for _ in range(max(_ROOTS[beta])):
+            roots.append(rw.op("Sqrt", roots[-1]))
+        below = roots[_ROOTS[beta][0]]
+        for at in _ROOTS[beta][1:]:
+            below = rw.op("Mul", below, roots[at])
+        return rw.replace(node, [rw.op("Div", x, below)])
+
+
+class ConvertLpNormalizationToQuotient(Weighed, OpRule):
+    """Compute `LpNormalization` as a quotient by a norm that reductions find.
+
+    Where the norm is 0 the result is 0: the divisor is an infinity.
+    """
+
+    name = "convert_lp_normalization_to_quotient"
+    ops = ("LpNormalization",)
+    opsets = "9-"
+    numerics = Numerics.ROUNDING
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """The sum of squares, or that of absolute values."""
+        x, order = node.operand(0), int(node.attr("p", 2))
+        axis = x.axis(node.attr("axis", -1))
+        if x.dtype != TensorProto.FLOAT:
+            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        if order not in (1, 2):
+            raise Decline("{} is not normalized by a norm of order 1 or 2", x.name)
+        size = size_of(x)
+        norms = size / max(x.size(axis), 1)
+        leading = all(dim == 1 for dim in x.dims()[:axis]) and axis < len(x.dims()) - 1
+        reduced = "reduce leading" if leading else "reduce"
+        then = {"kernel": 6, "element": 2 * size + 2 * norms, "where": norms, reduced: size}
+        self.weigh(rw, {"kernel": 1, "lp normalization": size}, then)
+        powers = rw.op("Mul", x, x) if order == 2 else rw.op("Abs", x)
+        total = rw.op("ReduceSum", powers, axes=(axis,), keepdims=1)
+        norm = rw.op("Sqrt", total) if order == 2 else total
+        none = rw.op("Equal", norm, np.array(0, np.float32))
+        divisor = rw.op("Where", none, np.array(np.inf, np.float32), norm)
+        return rw.replace(node, [rw.op("Div", x, divisor)])

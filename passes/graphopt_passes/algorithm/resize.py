@@ -89,6 +89,36 @@ class ConvertCubicResizeToChannelsLast(_Interpolated):
         return Transpose(made, _FIRST).write(rw)
 
 
+_LEAST_CHANNELS = 8
+"""So many of them, or a multiple, the kernel takes together."""
+
+
+class ConvertLinearResizeToChannelsLast(_Interpolated):
+    """Resize images linearly with their channels together, between two `Transpose`.
+
+    Channels first, ONNX Runtime computes the place of each pixel anew for each channel.
+    """
+
+    name = "convert_linear_resize_to_channels_last"
+    numerics = Numerics.EXACT
+
+    def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
+        """The kernel takes constant factors, or sizes, of the axes between the first and the last one."""
+        if view.mode != "linear" or view.antialias:
+            raise Decline("{} is cubic or filtered", node.result.name)
+        if view.x.size(1) % _LEAST_CHANNELS:
+            raise Decline("{} has {} channels, no multiple of {}", view.x.name, view.x.size(1), _LEAST_CHANNELS)
+        self.weigh(rw, _now(view, node.result), _linear_last(view, node.result))
+        scales, sizes = (None if each is None else each[list(_LAST)] for each in _factors(node, view))
+        made = _resized(node, Transpose(view.x, _LAST).write(rw), scales, sizes, rw)
+        return Transpose(made, _FIRST).write(rw)
+
+
+def _linear_last(view: Resize, result: Value) -> Work:
+    outputs = count(result.dims())
+    return {"kernel": 3, "move": count(view.x.dims()) + outputs, "resize linear last": outputs}
+
+
 def _factors(node: Node, view: Resize) -> tuple[Numbers, Numbers]:
     """The factors of all axes, or the sizes that they are resized to: what the operator states."""
     stated = node.input(2)
@@ -117,7 +147,10 @@ class ConvertResizeToProducts(_Interpolated):
             raise Decline("{} may be no images, which MatMul refuses as its right operand", view.x.name)
         images = count(view.x.dims()[:2])
         work = images * (height * width * columns * (columns != width) + height * columns * rows * (rows != height))
-        self.weigh(rw, _now(view, node.result), {"kernel": 2, "product": work, "read": count(node.result.dims())})
+        then = {"kernel": 2, "product": work, "read": count(node.result.dims())}
+        self.weigh(rw, _now(view, node.result), then)
+        if view.mode == "linear" and not view.antialias and view.x.size(1) % _LEAST_CHANNELS == 0:
+            self.weigh_against(rw, _linear_last(view, node.result), then)
         made = view.x
         if columns != width:
             made = rw.op("MatMul", made, _weights(node, view, 3, rw))

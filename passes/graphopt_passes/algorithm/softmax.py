@@ -11,7 +11,7 @@ from onnx import TensorProto
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
 from graphopt.operators import Reshape, Transpose
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
 
 _PAIR = 2
@@ -128,3 +128,91 @@ class ConvertSoftmaxOfPairsToSigmoid(Weighed, OpRule):
         self.weigh(rw, now, {"kernel": 2, "column": size, "element": size})
         differences = np.array([[1, -1], [-1, 1]], np.float32)
         return rw.replace(node, [rw.op("Sigmoid", rw.op("MatMul", x, differences))])
+
+
+class ConvertSoftmaxOfTwoToSigmoids(Weighed, OpRule):
+    """Compute a `Softmax` of two values in front of others as the `Sigmoid` of their difference, and of its opposite.
+
+    Of two infinities the difference is taken as it is, so that what was no number may be one.
+    """
+
+    name = "convert_softmax_of_two_to_sigmoids"
+    ops = ("Softmax",)
+    opsets = "13-"
+    numerics = Numerics.FAST
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Both halves of the result."""
+        x = node.operand(0)
+        dims, axis = x.dims(), x.axis(node.attr("axis", -1))
+        behind = [dim for dim in dims[axis + 1 :] if dim != 1]
+        if x.dtype != TensorProto.FLOAT or dims[axis] != _PAIR or not behind:
+            raise Decline("{} is not of float32, or has not two values in front of others", x.name)
+        size = size_of(x)
+        now = {"kernel": 1, "softmax apart": size} if len(behind) > 1 else {**_by_rows(dims, axis), "kernel": 1}
+        self.weigh(rw, now, {"kernel": 6, "element": 3.5 * size})
+        first, second = rw.outputs(_PAIR, "Split", x, axis=axis, split=(1, 1))
+        difference = rw.op("Sub", first, second)
+        halves = rw.op("Sigmoid", difference), rw.op("Sigmoid", rw.op("Neg", difference))
+        return rw.replace(node, [rw.op("Concat", *halves, axis=axis)])
+
+
+class ConvertSoftmaxMeanToProduct(Weighed, OpRule):
+    """Compute the mean of constants that a `Softmax` over channels weighs by one product with them and with ones.
+
+    Detectors find the sides of boxes so: a `Softmax` over 16 bins, and a convolution with their numbers.
+    """
+
+    name = "convert_softmax_mean_to_product"
+    ops = ("Conv",)
+    opsets = "13-"
+    numerics = Numerics.ROUNDING
+    family = "fusion"  # before the Softmax has another form
+    level = Level.EXTENDED
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Powers, both sums at once, and their quotient."""
+        weight = node.operand(1)
+        softmax = node.operand(0).source("Softmax", reader=node)
+        x = softmax.operand(0)
+        dims, shape = x.dims(), weight.dims()
+        if len(dims) != 4 or x.dtype != TensorProto.FLOAT or x.axis(softmax.attr("axis", -1)) != 1:
+            raise Decline("{} is no image of float32, or not normalized along its channels", x.name)
+        softmax.result.sole_source("Softmax", reader=node)
+        bins = x.size(1)
+        plain = not any(node.attr("pads") or ()) and set(node.attr("strides") or (1,)) == {1}
+        if shape != (1, bins, 1, 1) or node.input(2) is not None or not plain:
+            raise Decline("{} is no mean of what is in {}", node.result.name, softmax.result.name)
+        numbers = weight.array().reshape(bins)
+        if not np.isfinite(numbers).all():
+            raise Decline("{} is not finite", weight.name)
+        size, sums = size_of(x), self._sums if isinstance(dims[0], int) else self._sums_of_any
+        now = {**_by_rows(dims, 1), "kernel": 4, "element": size, "read": size}
+        self.weigh(rw, now, {"kernel": 7, "reduce": size, "element": 2 * size, "read": size})
+        x, axis = _before_move(x, softmax)
+        largest = rw.op("ReduceMax", x, axes=(axis,), keepdims=1)
+        powers = rw.op("Exp", rw.op("Sub", x, largest))
+        above, below = sums(powers, numbers, axis, rw)
+        return rw.replace(node, [Reshape.to(rw.op("Div", above, below), node.result.dims()).write(rw)])
+
+    def _sums(self, powers: Value, numbers: np.ndarray, axis: int, rw: Rewriter) -> Sequence[Value]:
+        """The sum with the numbers, and that of the powers alone."""
+        if axis == 1:
+            powers = rw.op("Reshape", powers, np.array((0, len(numbers), -1), np.int64))
+        both = rw.op("MatMul", np.stack((numbers, np.ones_like(numbers))), powers)
+        return rw.outputs(_PAIR, "Split", both, axis=axis, split=(1, 1))
+
+    def _sums_of_any(self, powers: Value, numbers: np.ndarray, axis: int, rw: Rewriter) -> Sequence[Value]:
+        """The same for what may be no images, which `MatMul` refuses as its right operand."""
+        weighed = rw.op("Mul", powers, numbers.reshape(-1, *(1,) * (3 - axis)))
+        return tuple(rw.op("ReduceSum", each, axes=(axis,), keepdims=1) for each in (weighed, powers))
+
+
+def _before_move(x: Value, reader: Node) -> tuple[Value, int]:
+    """What has the bins of an image in front of its last axis, or the image itself; and the axis of the bins."""
+    producer = x.producer
+    if producer is not None and producer.graph is reader.graph and producer.op == "Transpose" and x.one_use:
+        view = Transpose.of(producer)
+        if view.perm == (0, 2, 1, 3):
+            return view.x, 2
+    return x, 1

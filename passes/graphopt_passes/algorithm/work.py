@@ -62,6 +62,26 @@ RATES: dict[str, float] = {
     "position of few": 1.1,
     "first of many": 0.45,
     "first": 1.4,
+    "prelu": 4.2,
+    "selu": 1.5,
+    "shrink": 5.6,
+    "lrn": 19.0,
+    "channel taps": 0.9,
+    "lp normalization": 0.67,
+    "where": 0.55,
+    "whole taps": 1.25,
+    "columns of volumes": 0.52,
+    "columns of images": 0.08,
+    "transposed taps": 0.33,
+    "spectrum": 11.0,
+    "spectrum of any length": 75.0,
+    "resize linear last": 0.5,
+    "expand last": 0.48,
+    "tile last": 1.6,
+    "move apart": 2.3,
+    "gathered row": 3.5,
+    "rotate": 0.2,
+    "rotate pairs": 0.25,
     "bytes": 0.25,
     "bytes cut": 0.5,
     "bytes looked up": 0.26,
@@ -107,6 +127,20 @@ RATES: dict[str, float] = {
 - `first of many`, `first`: `TopK` of one, an element and a row.
 - `product apart`, `product row`: of a matrix that is multiplied by a vector of one axis, an element and a row.
 - `read`: read by a matrix product of one row or column.
+- `prelu`, `selu`, `shrink`, `lrn`: `PRelu`, `Selu`, `Shrink`, `LRN`.
+- `channel taps`: an element of each window along channels.
+- `lp normalization`: `LpNormalization`.
+- `where`: `Where` with a condition that is stretched.
+- `whole taps`: a place of the kernel of a depthwise convolution that is as large as the image.
+- `columns of volumes`, `columns of images`: what `ConvTranspose` adds up for an element of its result, beside the
+  product.
+- `transposed taps`: an element of the window of each pixel of a depthwise `ConvTranspose`.
+- `spectrum`, `spectrum of any length`: `DFT` of frames whose length is a power of 2, and of others.
+- `resize linear last`: an element of the result of a linear `Resize` with channels last.
+- `expand last`, `tile last`: an element that `Expand` and `Tile` repeat along the last axis.
+- `move apart`: moved by a `Transpose` that moves several axes, the last one among them.
+- `gathered row`: a row that `Gather` finds, beside its elements.
+- `rotate`, `rotate pairs`: `RotaryEmbedding` of halves, and of neighbours.
 - `bytes`: moved along whole rows; `bytes cut`: put into longer rows, or shorter ones.
 - `bytes looked up`, `bytes scaled`: brought to another scale by `QLinearConcat`, by `QLinearAdd` with a number.
 - `taps of three`: a place in the windows of a quantized convolution that three channels are gathered from, more than
@@ -183,9 +217,30 @@ class Weighed(Rule):
         """
         if rw.options.extra.get(self.name, {}).get("force"):
             return
-        rates = rates_of(rw.options.target or host())
-        before, after = price(now, rates), price(then, rates)
+        before, after = self._prices(rw, now, then)
         if after > before:
             raise Decline("it is expected to take {:.0f} us, the other form {:.0f} us", before, after)
         if after > MARGIN * before:
             raise Decline("the other form is expected to be {:.2f} times as fast: within the margin", before / after)
+
+    def weigh_against(self, rw: Rewriter, other: Work, then: Work) -> None:
+        """See that a form is faster than another one that a rule of its own writes.
+
+        Args:
+            rw: the gate, for the settings of the run.
+            other: the work of that.
+            then: the work of this one.
+
+        Raises:
+            Decline: it is not.
+        """
+        if rw.options.extra.get(self.name, {}).get("force"):
+            return
+        before, after = self._prices(rw, other, then)
+        if after > before:
+            raise Decline("another form is expected to take {:.0f} us, this one {:.0f} us", before, after)
+
+    @staticmethod
+    def _prices(rw: Rewriter, now: Work, then: Work) -> tuple[float, float]:
+        rates = rates_of(rw.options.target or host())
+        return price(now, rates), price(then, rates)

@@ -5,7 +5,6 @@ PASSES: dict[str, str] = {
     "convert_conv_1d_to_2d": "layout.rows:ConvertConv1dTo2d",
     "convert_gemm_to_conv": "layout.heads:ConvertGemmToConv",
     "convert_layer_normalization_axis": "layout.norms:ConvertLayerNormalizationAxis",
-    "convert_prelu_to_min": "layout.prelus:ConvertPreluToMin",
     "convert_softmax_axis": "layout.softmax:ConvertSoftmaxAxis",
     "convert_layout_nchwc": "layout.nchwc:ConvertLayoutNchwc",
     "convert_layout_nhwc": "layout.nhwc:ConvertLayoutNhwc",

@@ -1,0 +1,207 @@
+"""Convolutions that ONNX Runtime takes through columns which another form does without."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators import Reshape, Transpose
+from graphopt.operators.window import Window
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.algorithm.work import Weighed, count, size_of
+
+
+class ConvertWholeImageConvToSum(Weighed, OpRule):
+    """Compute a depthwise convolution whose kernel is as large as the image by `Mul` and `ReduceSum`.
+
+    Networks for faces end in one. ONNX Runtime multiplies a matrix of one column for each channel.
+    """
+
+    name = "convert_whole_image_conv_to_sum"
+    ops = ("Conv",)
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """One channel of weights for each of the image."""
+        x, weight, bias = node.operand(0), node.operand(1), node.input(2)
+        dims, kernel = x.dims(), weight.dims()
+        if x.dtype != TensorProto.FLOAT or len(dims) < 3 or len(kernel) != len(dims):
+            raise Decline
+        window = Window.of(node, kernel[2:])
+        channels = x.size(1)
+        if kernel[1] != 1 or node.attr("group", 1) != channels or kernel[0] != channels:
+            raise Decline
+        if dims[2:] != kernel[2:] or node.result.dims()[2:] != (1,) * (len(dims) - 2) or set(window.dilations) != {1}:
+            raise Decline("the kernel is not as large as {}", x.name)
+        if window.same or any(window.before + window.after):
+            raise Decline("{} is padded", x.name)
+        size = size_of(x)
+        summed = 0 if bias is None else 1
+        then = {"kernel": 2 + summed, "element": size, "reduce": size}
+        self.weigh(rw, {"kernel": 1, "whole taps": size}, then)
+        products = rw.op("Mul", x, Reshape.to(weight, (1, channels, *kernel[2:])).write(rw))
+        total = rw.op("ReduceSum", products, axes=tuple(range(2, len(dims))), keepdims=1)
+        if bias is not None:
+            total = rw.op("Add", total, Reshape.to(bias, (channels, *(1,) * (len(dims) - 2))).write(rw))
+        return rw.replace(node, [total])
+
+
+class _Transposed(Weighed, OpRule):
+    """Another form of a `ConvTranspose` with constant weights and stated padding."""
+
+    ops = ("ConvTranspose",)
+    opsets = "7-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """See whether it is one."""
+        x, weight = node.operand(0), node.operand(1)
+        if x.dtype != TensorProto.FLOAT:
+            raise Decline("{} is not of float32, for which the kernels were measured", x.name)
+        array = weight.array()
+        if len(x.dims()) != array.ndim or array.ndim < 3:
+            raise Decline
+        window = Window.of(node, array.shape[2:])
+        if window.same or node.attr("output_shape") or node.attr("auto_pad", "NOTSET") == "VALID":
+            raise Decline("the padding of {} is worked out", node.result.name)
+        size_of(x)
+        return rw.replace(node, [self.write(node, array, window, rw)])
+
+    def write(self, node: Node, weight: np.ndarray, window: Window, rw: Rewriter) -> Value:
+        """The other form, where it is faster."""
+        raise NotImplementedError
+
+
+class ConvertConvTranspose3dTo2d(_Transposed):
+    """Compute a `ConvTranspose` of volumes whose slices do not overlap by one of their slices, with slices as channels.
+
+    Decoders of volumes double them with kernels as large as the strides. The columns of volumes that the kernel adds up
+    are slower than those of images.
+    """
+
+    name = "convert_conv_transpose_3d_to_2d"
+    numerics = Numerics.ROUNDING
+
+    def write(self, node: Node, weight: np.ndarray, window: Window, rw: Rewriter) -> Value:
+        """Slices as a batch, the slices that each becomes as channels behind its own."""
+        x, spread = node.operand(0), node.attr("output_padding") or (0, 0, 0)
+        if weight.ndim != 5 or node.attr("group", 1) != 1:
+            raise Decline("{} is no volume, or in groups", x.name)
+        depth = weight.shape[2]
+        if (depth, 0, 0, 0, 1) != (
+            window.strides[0], window.before[0], window.after[0], spread[0], window.dilations[0],
+        ):  # fmt: skip
+            raise Decline("slices of {} overlap or are left out", node.result.name)
+        (channels, outputs), kernel = weight.shape[:2], weight.shape[3:]
+        dims, result = x.dims(), node.result.dims()
+        slices, height, width = (x.size(axis) for axis in (2, 3, 4))
+        tall, broad = (node.result.size(axis) for axis in (3, 4))
+        self._weigh(x, node.result, weight, rw)
+        moved = Transpose(x, (0, 2, 1, 3, 4)).write(rw)
+        batch = dims[0] * slices if isinstance(dims[0], int) else None
+        images = Reshape.to(moved, (batch, channels, height, width)).write(rw)
+        bias = node.input(2)
+        made = rw.op(
+            "ConvTranspose", images, weight.reshape(channels, outputs * depth, *kernel),
+            None if bias is None else np.repeat(bias.array(), depth), strides=window.strides[1:],
+            dilations=window.dilations[1:], pads=(*window.before[1:], *window.after[1:]),
+            output_padding=spread[1:] if any(spread) else None,
+        )  # fmt: skip
+        parted = Reshape.to(made, (dims[0], slices, outputs, depth, tall * broad)).write(rw)
+        joined = Transpose(parted, (0, 2, 1, 3, 4)).write(rw)
+        return Reshape.to(joined, result).write(rw)
+
+    def _weigh(self, x: Value, result: Value, weight: np.ndarray, rw: Rewriter) -> None:
+        product = count(x.dims()) * prod(weight.shape[1:])
+        now = {"kernel": 1, "product": product, "columns of volumes": count(result.dims())}
+        moved = count(x.dims()) + count(result.dims())
+        then = {"kernel": 6, "product": product, "columns of images": count(result.dims()), "move": moved}
+        self.weigh(rw, now, then)
+
+
+class ConvertConvTransposeToProducts(_Transposed):
+    """Make images larger by matrix products where the weights of a `ConvTranspose` interpolate rows and columns.
+
+    Networks for segmentation have such weights, the same for each channel. Products with zeros make a NaN or an
+    infinity spread along its row and column.
+    """
+
+    name = "convert_conv_transpose_to_products"
+    numerics = Numerics.FAST
+
+    def write(self, node: Node, weight: np.ndarray, window: Window, rw: Rewriter) -> Value:
+        """Columns first: they lie one behind the other."""
+        x, result = node.operand(0), node.result
+        if weight.ndim != 4 or set(window.dilations) != {1}:
+            raise Decline("{} is no image, or its window is dilated", x.name)
+        down, across = _separated(_of_each_channel(weight, int(node.attr("group", 1))))
+        sizes = [(x.size(axis), result.size(axis)) for axis in (2, 3)]
+        if not all(isinstance(dim, int) for dim in x.dims()[:2]):
+            raise Decline("{} may be no images, which MatMul refuses as its right operand", x.name)
+        images, ((height, rows), (width, columns)) = count(x.dims()[:2]), sizes
+        bias = node.input(2)
+        now = {"kernel": 1, "transposed taps": count(x.dims()) * prod(weight.shape[2:])}
+        work = images * height * columns * (width + rows)
+        outputs = count(result.dims()) * (1 if bias is None else 2)
+        self.weigh(rw, now, {"kernel": 2 if bias is None else 3, "product": work, "element": outputs})
+        factors = [
+            _spread(filters, size, window.strides[at], window.before[at])
+            for at, (filters, size) in enumerate(zip((down, across), sizes, strict=True))
+        ]
+        made = rw.op("MatMul", factors[0].T.copy(), rw.op("MatMul", x, factors[1]))
+        if bias is None:
+            return made
+        return rw.op("Add", made, Reshape.to(bias, (x.size(1), 1, 1)).write(rw))
+
+
+def _of_each_channel(weight: np.ndarray, groups: int) -> np.ndarray:
+    """The weights that every channel has, of channels that are not mixed.
+
+    Raises:
+        Decline: they are mixed, or have other weights.
+    """
+    channels, outputs = weight.shape[:2]
+    if groups == channels and outputs == 1:
+        own = weight[:, 0]
+    elif groups == 1 and channels == outputs:
+        mixed = weight.copy()
+        mixed[np.arange(channels), np.arange(channels)] = 0
+        if mixed.any():
+            raise Decline("channels are mixed")
+        own = weight[np.arange(channels), np.arange(channels)]
+    else:
+        raise Decline("channels are mixed")
+    if not np.isfinite(own).all() or (own != own[:1]).any():
+        raise Decline("the channels have several weights")
+    return np.asarray(own[0], np.float64)
+
+
+def _separated(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A column and a row whose product a window is, to the last bits.
+
+    Raises:
+        Decline: it is none.
+    """
+    row, column = np.unravel_index(np.abs(window).argmax(), window.shape)
+    largest = window[row, column]
+    if not largest:
+        raise Decline("the weights are zeros")
+    down, across = window[:, column], window[row] / largest
+    if np.abs(np.outer(down, across) - window).max() > 1e-7 * abs(largest):
+        raise Decline("the weights of a window are no product of a column and a row")
+    return down, across
+
+
+def _spread(filters: np.ndarray, sizes: tuple[int, int], stride: int, before: int) -> np.ndarray:
+    """The matrix by which one axis is made larger: a row for each pixel, a column for each of the result."""
+    made = np.zeros(sizes)
+    for pixel in range(sizes[0]):
+        for at, number in enumerate(filters):
+            place = pixel * stride + at - before
+            if 0 <= place < sizes[1]:
+                made[pixel, place] += number
+    return made.astype(np.float32)

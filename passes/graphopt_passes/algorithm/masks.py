@@ -1,0 +1,103 @@
+"""What is masked, by bounds or by a product in place of a choice for each element."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.algorithm.work import Weighed, size_of
+
+_LIMITS = np.finfo(np.float32)
+
+
+class _Masked(Weighed, OpRule):
+    """Another form of a `Where` that puts one number into some places of a value of float32.
+
+    The kernel chooses from either operand in a pass of its own, element by element, and joins both in a third.
+    """
+
+    ops = ("Where",)
+    opsets = "9-"
+    numerics = Numerics.FAST
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """See whether one of the operands is a number."""
+        if node.result.dtype != TensorProto.FLOAT:
+            raise Decline("{} is not of float32, for which the kernels were measured", node.result.name)
+        condition, *operands = (node.operand(at) for at in range(3))
+        numbers = [_number(value) for value in operands]
+        kept = [value for value, number in zip(operands, numbers, strict=True) if number is None]
+        if len(kept) != 1:
+            raise Decline
+        x, number = kept[0], next(number for number in numbers if number is not None)
+        condition.check_fits(x)
+        for value in operands:
+            value.check_fits(x)
+        return rw.replace(node, [self.write(x, condition, number, operands[0] is x, rw)])
+
+    def write(self, x: Value, condition: Value, number: float, kept: bool, rw: Rewriter) -> Value:
+        """The other form, where it is faster.
+
+        Args:
+            x: what is masked.
+            condition: where.
+            number: what is put there.
+            kept: whether the condition says what is kept.
+            rw: the gate.
+        """
+        raise NotImplementedError
+
+
+def _number(value: Value) -> float | None:
+    array = value.const(1 << 10)
+    if array is None or array.size != 1 or array.dtype != np.float32:
+        return None
+    return float(array.reshape(-1)[0])
+
+
+class ConvertMaskToBounds(_Masked):
+    """Mask by the smaller one of a value and a bound, which is infinite where the value is kept.
+
+    The bounds have the size of the mask, which attention has once for all heads. For a number that is not the least or
+    the largest one there is a second bound. A NaN in a masked place stays one.
+    """
+
+    name = "convert_mask_to_bounds"
+
+    def write(self, x: Value, condition: Value, number: float, kept: bool, rw: Rewriter) -> Value:
+        """An upper bound, a lower one, or both."""
+        if not number or np.isnan(number):
+            raise Decline("{} is masked by {}", x.name, number)
+        signs = [1] if number <= _LIMITS.min else [-1] if number >= _LIMITS.max else [1, -1]
+        size, bounds = size_of(x), 0 if condition.is_const else size_of(condition)
+        then = {"kernel": 2 * len(signs), "where": len(signs) * bounds, "element": len(signs) * size}
+        self.weigh(rw, {"kernel": 1, "where": size}, then)
+        masked = np.array(number, np.float32)
+        for sign in signs:
+            free = np.array(sign * np.inf, np.float32)
+            bound = rw.op("Where", condition, *((free, masked) if kept else (masked, free)))
+            x = rw.op("Min" if sign > 0 else "Max", x, bound)
+        return x
+
+
+class ConvertZeroMaskToProduct(_Masked):
+    """Put zeros into a value by a product with the condition as a number.
+
+    A NaN or an infinity in a masked place gives a NaN.
+    """
+
+    name = "convert_zero_mask_to_product"
+
+    def write(self, x: Value, condition: Value, number: float, kept: bool, rw: Rewriter) -> Value:
+        """The condition, or its opposite, as 1 and 0."""
+        if number:
+            raise Decline("{} is masked by {}", x.name, number)
+        size, bounds = size_of(x), 0 if condition.is_const else size_of(condition)
+        passes = 1 if kept else 2
+        then = {"kernel": 1 + passes, "element": size + 2 * passes * bounds}
+        self.weigh(rw, {"kernel": 1, "where": size}, then)
+        ones = rw.op("Cast", condition if kept else rw.op("Not", condition), to=TensorProto.FLOAT)
+        return rw.op("Mul", x, ones)

@@ -1,0 +1,231 @@
+"""Rows of elements that lie in another order afterwards, found by one `Gather`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import Dim, Node, Value
+from graphopt.operators import Reshape, Slice, Split, Transpose
+from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
+
+_TYPES = frozenset({TensorProto.FLOAT, TensorProto.INT32})
+
+
+class ConvertTransposeToRows(Weighed, OpRule):
+    """Move several axes, the last one among them, by one `Transpose` of one axis and a `Gather` of rows.
+
+    ONNX Runtime has kernels for one axis that moves, and for rows that stay whole; else it goes element by element. Two
+    `Transpose` would be joined again, by any optimizer.
+    """
+
+    name = "convert_transpose_to_rows"
+    ops = ("Transpose",)
+    opsets = "5-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """The rows are those of the last axis, before or afterwards, whichever is longer."""
+        view = Transpose.of(node)
+        x, perm, dims = view.x, view.perm, view.x.dims()
+        if x.dtype not in _TYPES:
+            raise Decline("{} is not of 4 bytes an element, for which the kernels were measured", x.name)
+        if x.is_const or _is_one_move(dims, perm):
+            raise Decline("{} moves one axis, or whole rows: already fast", node.result.name)
+        open_first = not isinstance(dims[0], int)
+        if (open_first and perm[0] != 0) or not all(isinstance(dim, int) for dim in dims[1:]):
+            raise Decline("the shape of {} is not known", x.name)
+        size = size_of(x)
+        lead = perm[0] == 0
+        last = len(dims) - 1
+        before = x.size(last) >= x.size(perm[-1])
+        width = x.size(last if before else perm[-1])
+        rows = size / width / (count(dims[:1]) if lead else 1)
+        works = {"kernel": 4, "move": size, "gathered row": size / width, "element": size}
+        self.weigh(rw, {"kernel": 1, "move apart": size}, works)
+        if rows * 4 > _LARGEST:
+            raise Decline("a list of {:.0f} rows is too long", rows)
+        if before:
+            order = tuple(axis for axis in perm if axis != last)
+            found = _gathered(x, dims, order, lead, rw)
+            seen = Reshape.to(found, (*(dims[axis] for axis in order), width)).write(rw)
+            place = perm.index(last)
+            made = Transpose(seen, (*range(place), last, *range(place, last))).write(rw)
+            return rw.replace(node, [made])
+        kept = tuple(axis for axis in range(len(dims)) if axis != perm[-1])
+        moved = Transpose(x, (*kept, perm[-1])).write(rw)
+        before_gather = tuple(dims[axis] for axis in (*kept, perm[-1]))
+        found = _gathered(moved, before_gather, tuple(kept.index(axis) for axis in perm[:-1]), lead, rw)
+        return rw.replace(node, [Reshape.to(found, node.result.dims()).write(rw)])
+
+
+_LARGEST = 1 << 20
+"""Bytes of a list of rows."""
+
+
+def _is_one_move(dims: Sequence[Dim], perm: Sequence[int]) -> bool:
+    """Whether a permutation moves one axis, with neighbours that stay together as one, or leaves the last one."""
+    long = [axis for axis in perm if dims[axis] != 1]
+    if not long or long[-1] == max(long):
+        return True
+    joined = [axis for at, axis in enumerate(long) if at == 0 or not _follows(long[at - 1], axis, dims)]
+    return any(rest == sorted(rest) for rest in ([*joined[:at], *joined[at + 1 :]] for at in range(len(joined))))
+
+
+def _follows(one: int, two: int, dims: Sequence[Dim]) -> bool:
+    return two > one and all(dim == 1 for dim in dims[one + 1 : two])
+
+
+def _gathered(x: Value, dims: Sequence[Dim], order: Sequence[int], lead: bool, rw: Rewriter) -> Value:
+    """The rows along the last axis, with the axes in front of it in another order.
+
+    Args:
+        x: what the rows are of.
+        dims: its sizes, known but for the first one.
+        order: the axes in front of the last one.
+        lead: whether the first axis stays the first one.
+        rw: the gate.
+    """
+    kept = tuple(dims[:1]) if lead else ()
+    sizes = [dim for dim in dims[len(kept) :] if isinstance(dim, int)]
+    moved = [axis - len(kept) for axis in order[len(kept) :]]
+    places = np.arange(count(sizes[:-1]), dtype=np.int32).reshape(sizes[:-1]).transpose(moved).ravel()
+    rows = Reshape.to(x, (*kept, len(places), sizes[-1])).write(rw)
+    return rw.op("Gather", rows, places, axis=len(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Moves of whole rows along the last axis.
+
+    Attributes:
+        source: what they begin with.
+        places: for each row of the result, its place in the source; with the shape of the result without its last axis.
+        nodes: the nodes that do it.
+        rolls: how many of them join pieces in another order.
+        work: what they cost.
+    """
+
+    source: Value
+    places: np.ndarray
+    nodes: frozenset[Node]
+    rolls: int
+    work: Work
+
+
+class ConvertRollToGather(Weighed, OpRule):
+    """Roll images and part them into windows, or join and roll them back, by one `Gather` of rows.
+
+    Shifted windows of attention are written as four `Slice`, two `Concat`, a `Transpose` and two `Reshape`.
+    """
+
+    name = "convert_roll_to_gather"
+    ops = ("Concat", "Reshape", "Transpose")
+    opsets = "5-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look backwards from the last node of such a row."""
+        result = node.result
+        if result.dtype != TensorProto.FLOAT or _goes_on(result):
+            raise Decline
+        chain = _chain(result, node)
+        if not chain.rolls:
+            raise Decline
+        size, width = size_of(result), result.size(len(result.dims()) - 1)
+        then = {"kernel": 3, "gathered row": size / width, "element": size}
+        self.weigh(rw, {**chain.work}, then)
+        rows = Reshape.to(chain.source, (size // width, width)).write(rw)
+        found = rw.op("Gather", rows, chain.places.astype(np.int32).ravel(), axis=0)
+        return rw.replace(node, [Reshape.to(found, result.dims()).write(rw)])
+
+
+def _goes_on(value: Value) -> bool:
+    """Whether all that reads a value moves the same rows further, as parts of one chain."""
+    if value.is_output or not value.users:
+        return False
+    readers = list(value.users)
+    if len(readers) == 1 and readers[0].op in ("Reshape", "Transpose"):
+        return _keeps_rows(readers[0])
+    if any(reader.op not in ("Slice", "Split") for reader in readers):
+        return False
+    joins = {join for piece in readers for out in piece.outputs if out is not None for join in out.users}
+    return len(joins) == 1 and joins.pop().op == "Concat"
+
+
+def _keeps_rows(node: Node) -> bool:
+    """Whether the last axis stays whole and where it is."""
+    before, after = node.operand(0).shape, node.result.shape
+    if not before or not after or before[-1] != after[-1] or not isinstance(after[-1], int):
+        return False
+    if node.op == "Reshape":
+        return True
+    perm = node.attr("perm")
+    return perm is not None and perm[-1] == len(perm) - 1
+
+
+def _chain(value: Value, reader: Node) -> _Chain:
+    """The moves that a value is the result of; none where it has its rows from elsewhere."""
+    node = value.producer
+    if node is None or node.graph is not reader.graph or not isinstance(value.dims()[-1], int):
+        return _begin(value)
+    if node.op in ("Reshape", "Transpose") and _keeps_rows(node):
+        before = _of_part(node.operand(0), node)
+        shape = tuple(value.sizes())[:-1]
+        if node.op == "Reshape":
+            return _further(before, before.places.reshape(shape), node, {"kernel": 1})
+        moved = before.places.transpose(Transpose.of(node).perm[:-1])
+        return _further(before, moved, node, {"kernel": 1, "element": count(value.sizes())})
+    if node.op == "Concat":
+        return _rolled(value, node)
+    return _begin(value)
+
+
+def _begin(value: Value) -> _Chain:
+    sizes = value.sizes()
+    if not count(sizes) or len(sizes) < 2:
+        raise Decline
+    return _Chain(value, np.arange(count(sizes[:-1])).reshape(sizes[:-1]), frozenset(), 0, {})
+
+
+def _of_part(value: Value, reader: Node) -> _Chain:
+    """The moves in front of a value that one node reads; none where others read it, too."""
+    return _chain(value, reader) if value.one_use and not value.is_output else _begin(value)
+
+
+def _further(before: _Chain, places: np.ndarray, node: Node, work: Work, rolls: int = 0) -> _Chain:
+    total = {kind: before.work.get(kind, 0) + work.get(kind, 0) for kind in {**before.work, **work}}
+    return _Chain(before.source, places, before.nodes | {node}, before.rolls + rolls, total)
+
+
+def _rolled(value: Value, node: Node) -> _Chain:
+    """A `Concat` of pieces of one value, along another axis than the last one."""
+    axis = value.axis(node.attr("axis"))
+    pieces = [node.operand(at) for at in range(len(node.inputs))]
+    makers = [piece.producer for piece in pieces if piece.one_use and not piece.is_output]
+    parts = [made for made in makers if made is not None and made.op in ("Slice", "Split") and made.graph is node.graph]
+    whole = {made.operand(0) for made in parts}
+    if axis == len(value.dims()) - 1 or len(parts) < len(pieces) or len(whole) != 1:
+        return _begin(value)
+    taken = [_positions(made, piece.index, axis) for made, piece in zip(parts, pieces, strict=True)]
+    known = [np.asarray(places, np.int64) for places in taken if places is not None]
+    if len(known) < len(pieces):
+        return _begin(value)
+    x, readers = whole.pop(), set(parts)
+    before = _chain(x, node) if set(x.users) == readers and not x.is_output else _begin(x)
+    work = {"kernel": 1 + len(readers), "element": 2 * count(value.sizes())}
+    return _further(before, before.places.take(np.concatenate(known), axis), node, work, rolls=1)
+
+
+def _positions(node: Node, output: int, axis: int) -> Sequence[int] | None:
+    """What a `Slice` or a `Split` takes along an axis; None where it cuts another one."""
+    if node.op == "Split":
+        split = Split.of(node)
+        if split.axis != axis:
+            return None
+        return range(split.starts[output], split.starts[output] + split.sizes[output])
+    cut = Slice.of(node)
+    return cut.along(axis).positions(cut.x.size(axis)) if set(cut.cuts) <= {axis} else None
