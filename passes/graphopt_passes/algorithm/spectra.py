@@ -21,8 +21,8 @@ _AXIS_INPUT_SINCE = 20
 class _Spectrum(Weighed, OpRule):
     """The spectrum of real numbers as one matrix product.
 
-    ONNX Runtime takes frames one by one, and those of a length that is no power of two by transforms of longer ones, whose
-    errors are 10 to 80 times as large as those of the product. An infinity makes other numbers NaN.
+    ONNX Runtime takes frames one by one, and those of a length that is no power of two by transforms of longer ones,
+    whose errors are 10 to 80 times as large as those of the product. An infinity makes other numbers NaN.
     """
 
     numerics = Numerics.FAST
