@@ -179,7 +179,7 @@ def resize(node: Node, perm: Perm) -> Permuted:
     if node.attr("mode", "nearest") != "nearest" and any(axis < len(perm) - _IMAGE_AXES for axis in resized):
         raise Decline("it would resize other axes than the last two")
     last = len(perm) - 1
-    if node.attr("mode", "nearest") == "cubic" and last in resized and perm[last] != last:
+    if node.attr("mode", "nearest") != "nearest" and last in resized and perm[last] != last:
         raise Decline("it would compute the weights of each channel anew")
     return Permuted(perm, operands=operands)
 
