@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphopt.errors import Decline
-from graphopt.ir import Graph, Node, Value
+from graphopt.ir import Graph, Node, Tensor, Value
 from graphopt.operators import Pool, Reduction
 from graphopt.operators.affine import per_channel
 from graphopt.operators.linear import Convolution
@@ -36,6 +36,7 @@ def zero_along(array: np.ndarray, axis: int) -> np.ndarray:
     if candidates.size:
         others = tuple(at for at in range(array.ndim) if at != axis)
         zero[candidates] = ~np.take(array, candidates, axis).any(axis=others)
+    zero.flags.writeable = False
     return zero
 
 
@@ -45,7 +46,8 @@ class LinearLayer:
 
     Attributes:
         node: the operator.
-        weight: its weight.
+        tensor: its weight.
+        weight: the numbers of that.
         made: the axis of the weight that numbers the channels it makes.
         read: the axis that numbers those it reads; None where each makes one, as in a depthwise convolution.
         axis: the axis of its input and of its result that holds the channels.
@@ -53,6 +55,7 @@ class LinearLayer:
     """
 
     node: Node
+    tensor: Tensor
     weight: np.ndarray
     made: int
     read: int | None
@@ -70,28 +73,31 @@ class LinearLayer:
         if node.op not in LAYERS:
             raise Decline
         weight = node.operand(1)
-        array = weight.array()
+        tensor = weight.constant_tensor
+        if tensor is None:
+            raise Decline("{} is not constant", weight.name)
+        array = tensor.array()
         if array.dtype not in (np.float32, np.float64) or not array.size:
             raise Decline("the weight {} is neither float nor double, or empty", weight.name)
         if node.op in Convolution.ops:
-            return cls._of_convolution(node, array)
+            return cls._of_convolution(node, tensor, array)
         rank = 2 if node.op == "Gemm" else len(node.operand(0).dims())
         if array.ndim != 2 or rank < 2 or node.attr("transA", 0):
             raise Decline("{} multiplies no rows with a matrix", node.op)
         made = 0 if node.attr("transB", 0) else 1
-        return cls(node, array, made, 1 - made, rank - 1, rank)
+        return cls(node, tensor, array, made, 1 - made, rank - 1, rank)
 
     @classmethod
-    def _of_convolution(cls, node: Node, array: np.ndarray) -> LinearLayer:
+    def _of_convolution(cls, node: Node, tensor: Tensor, array: np.ndarray) -> LinearLayer:
         group = node.attr("group", 1)
         if array.ndim < 3:
             raise Decline("the weight of {} has {} axes", node.op, array.ndim)
         if group > 1:
             if group != array.shape[0] or array.shape[1] != 1:
                 raise Decline("{} works in {} groups", node.op, group)
-            return cls(node, array, 0, None, 1, array.ndim)
+            return cls(node, tensor, array, 0, None, 1, array.ndim)
         made = 0 if node.op == "Conv" else 1
-        return cls(node, array, made, 1 - made, 1, array.ndim)
+        return cls(node, tensor, array, made, 1 - made, 1, array.ndim)
 
     @property
     def channels(self) -> int:
@@ -110,14 +116,18 @@ class LinearLayer:
 
     def dead(self) -> np.ndarray:
         """For each channel that it makes, whether all its weights are zero."""
-        return zero_along(self.weight, self.made)
+        return self._zero_along(self.made)
+
+    def _zero_along(self, axis: int) -> np.ndarray:
+        found: np.ndarray = self.tensor.figure(("zero along", axis), lambda: zero_along(self.weight, axis))
+        return found
 
     def unread(self) -> np.ndarray:
         """For each channel that it reads, whether all weights are zero; large weights are taken to read all."""
         assert self.read is not None
         if self.weight.nbytes > _SMALL:
             return np.zeros(self.weight.shape[self.read], bool)
-        return zero_along(self.weight, self.read)
+        return self._zero_along(self.read)
 
     def bias(self) -> np.ndarray:
         """What it adds to each channel that it makes, in float64.

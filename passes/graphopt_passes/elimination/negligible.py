@@ -48,11 +48,10 @@ class EliminateNegligibleWeights(GraphPass):
         """Look at the weights of each operator that has some."""
         for node in graph:
             for index in WEIGHED.get(node.op, ()):
-                with rw.attempt(node):
-                    if has_negligible(node.operand(index), SAMPLED):
+                if has_negligible(node.input(index), SAMPLED):
+                    with rw.attempt(node):
                         _eliminate(node, index, rw)
-            shift = node.input(2) if node.op in LAYERS else None
-            if shift is not None and has_negligible(shift):
+            if node.op in LAYERS and has_negligible(node.input(2)):
                 with rw.attempt(node):
                     _eliminate_bias(node, rw)
 

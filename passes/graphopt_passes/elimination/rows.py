@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,20 +26,21 @@ SAMPLED = 1 << 22
 _NOTHING = np.zeros(0)
 
 
+@lru_cache
 def threshold(dtype: np.dtype[Any]) -> float:
     """Below this a weight is negligible: products with activations as small as the machine epsilon are denormal."""
     info = np.finfo(dtype)
     return float(info.smallest_normal) / float(info.eps)
 
 
-def has_negligible(value: Value, most_read: int | None = None) -> bool:
+def has_negligible(value: Value | None, most_read: int | None = None) -> bool:
     """Whether a constant of float or double has a negligible element.
 
     Args:
-        value: the value.
+        value: the value; what is left out has none.
         most_read: above so many bytes in a file only a part of them is looked at.
     """
-    tensor = value.constant_tensor
+    tensor = value.constant_tensor if value is not None else None
     least = tensor.least(most_read) if tensor is not None else None
     return least is not None and float(least) < threshold(least.dtype)
 

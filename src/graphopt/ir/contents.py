@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 from graphopt.errors import ModelError
-from graphopt.ir.types import element_bits, tensor_nbytes
+from graphopt.ir.types import element_bits
 
 _LARGEST = (1 << 63) - 1
 """What sizes and numbers of elements are counted in everywhere; no dimension, and no product of them, is larger."""
@@ -36,17 +36,21 @@ def check_dims(dims: Sequence[int], what: str) -> None:
     """
     if min(dims, default=0) < 0:
         raise ModelError(f"{what} has negative dimensions: {list(dims)}")
-    if math.prod(dim for dim in dims if dim) > _LARGEST:
+    count = math.prod(dims)
+    if count > _LARGEST or (not count and math.prod(dim for dim in dims if dim) > _LARGEST):
         raise ModelError(f"{what} has more elements than can be counted: dimensions {list(dims)}")
 
 
-def check_tensor(proto: TensorProto, what: str, lifted: int | None = None) -> None:
+def check_tensor(proto: TensorProto, what: str, lifted: int | None = None) -> bytes | None:
     """Refuse a tensor whose data is longer or shorter than its dimensions say.
 
     Args:
         proto: the tensor. Data in other files is looked at where it is located, not here.
         what: how a message calls it.
         lifted: the bytes of its raw data, where these were left in the model's file.
+
+    Returns:
+        A copy of its raw data where it has some: protobuf tells how long it is in no other way.
 
     Raises:
         ModelError: the data does not fit, or the dimensions are impossible.
@@ -55,20 +59,22 @@ def check_tensor(proto: TensorProto, what: str, lifted: int | None = None) -> No
     check_dims(dims, what)
     dtype, count = proto.data_type, math.prod(dims)
     if proto.data_location == TensorProto.EXTERNAL and lifted is None:
-        return
+        return None
     if dtype == TensorProto.STRING:
         _compare(what, dims, count, len(proto.string_data), "strings")
-        return
+        return None
     bits = element_bits(dtype)
     if bits is None:
-        return
+        return None
     if lifted is not None or proto.HasField("raw_data"):
-        found = lifted if lifted is not None else len(proto.raw_data)
-        _compare(what, dims, tensor_nbytes(dtype, count) or 0, found, "bytes")
-        return
+        raw = proto.raw_data if lifted is None else None
+        found = lifted if raw is None else len(raw)
+        _compare(what, dims, (count * bits + 7) // 8, found or 0, "bytes")
+        return raw
     field, width = _FIELDS.get(dtype, ("int32_data", 0))
     each = bits / width if width else min(bits / 8, 1)
     _compare(what, dims, math.ceil(count * each), len(getattr(proto, field)), f"numbers in {field}")
+    return None
 
 
 def _compare(what: str, dims: tuple[int, ...], expected: int, found: int, unit: str) -> None:

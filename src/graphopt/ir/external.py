@@ -26,13 +26,14 @@ def folders_of(path: Path) -> Folders:
 
 
 def tensor_from_proto(proto: TensorProto, folders: Folders) -> Tensor:
-    """The tensor of a proto; external data is located, checked to stay inside of the folders, and not read.
+    """The tensor of a proto whose dimensions were checked.
+
+    External data is located, checked to stay inside of the folders, and not read.
 
     Raises:
         ModelError: an external tensor without a folder to look in, or that points outside of it.
     """
     tensor = Tensor(proto.data_type, tuple(proto.dims), proto=proto)
-    check_dims(tensor.dims, f"tensor {proto.name!r}")
     if proto.data_location == TensorProto.EXTERNAL:
         tensor.source = _slice(proto, tensor, folders)
     return tensor
@@ -62,6 +63,7 @@ def bring_in(model: onnx.ModelProto, data: bytes, folders: Folders) -> bool:
     inner = [t for sparse in model.graph.sparse_initializer for t in (sparse.values, sparse.indices)]
     for tensor in (*inner, *(t for each in nodes for t in _in_nodes(each))):
         if tensor.data_location == TensorProto.EXTERNAL:
+            check_dims(tuple(tensor.dims), f"tensor {tensor.name!r}")
             held = tensor_from_proto(tensor, folders)
             held.hold()
             assert held.original is not None

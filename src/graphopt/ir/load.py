@@ -120,9 +120,11 @@ class _Loader:
             if isinstance(source, np.ndarray):
                 value.tensor = Tensor(tensor.data_type, tuple(tensor.dims), array=source)
                 continue
-            check_tensor(tensor, f"tensor {name!r}", None if source is None else source.length)
+            raw = check_tensor(tensor, f"tensor {name!r}", None if source is None else source.length)
             if source is None:
                 value.tensor = tensor_from_proto(tensor, self.folders)
+                if raw is not None:
+                    value.tensor.glance(raw)
             else:
                 value.tensor = Tensor(tensor.data_type, tuple(tensor.dims), proto=tensor, source=source)
         for sparse in proto.sparse_initializer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -129,6 +129,13 @@ def _places(size: int, length: int) -> tuple[int, int, int]:
     return 0, (size - length) // 2, size - length
 
 
+def _sampled(data: bytes | memoryview) -> bytes:
+    """Bytes from each of the places."""
+    size = len(data)
+    length = min(_SAMPLE, size)
+    return b"".join([data[at : at + length] for at in _places(size, length)])
+
+
 class Tensor:
     """A constant: element type, dimensions and a place where its bytes are.
 
@@ -136,7 +143,7 @@ class Tensor:
     as NumPy; nothing is read before it is called.
     """
 
-    __slots__ = ("_array", "_key", "_least", "_nbytes", "_proto", "_sample", "dims", "dtype", "source")
+    __slots__ = ("_array", "_figures", "_key", "_nbytes", "_proto", "_sample", "dims", "dtype", "source")
 
     def __init__(
         self, dtype: int, dims: tuple[int, ...], *, proto: TensorProto | None = None,
@@ -150,7 +157,7 @@ class Tensor:
         self._key: Hashable = None
         self._nbytes: int | None = None
         self._sample: bytes | None = None
-        self._least: dict[int | None, tuple[np.floating[Any], bool]] = {}
+        self._figures: dict[Hashable, Any] = {}
         write(self, "__class__", _SealedTensor)
 
     @classmethod
@@ -275,6 +282,15 @@ class Tensor:
             write(self, "_sample", sample)
         return sample
 
+    def glance(self, raw: bytes) -> None:
+        """Take what can be had from a copy of its raw data, which is dropped then: its sample.
+
+        Args:
+            raw: all bytes, as ONNX stores them.
+        """
+        if self.dtype in _DIRECT:
+            write(self, "_sample", _sampled(raw))
+
     def _take_sample(self) -> bytes:
         if self.source is not None and self.dtype in _DIRECT:
             length = min(_SAMPLE, self.source.length)
@@ -283,8 +299,7 @@ class Tensor:
             except (OSError, ValueError) as error:
                 raise ModelError(f"cannot read tensor data file {self.source.path}: {error}") from error
         flat = np.ascontiguousarray(self.array()).reshape(-1).view(np.uint8)
-        length = min(_SAMPLE, flat.size)
-        return b"".join([flat[at : at + length].tobytes() for at in _places(flat.size, length)])
+        return _sampled(flat.data)
 
     def least(self, most_read: int | None = None) -> np.floating[Any] | None:
         """The smallest magnitude of its elements that are not zero.
@@ -308,9 +323,21 @@ class Tensor:
         if self.dtype not in _BITS or not self.numel:
             return None
         limit = most_read if self.source is not None else None
-        if limit not in self._least:
-            self._least[limit] = self._scan(1 if limit is None or self.nbytes <= limit else _EVERY)
-        return self._least[limit]
+        every = 1 if limit is None or self.nbytes <= limit else _EVERY
+        found: tuple[np.floating[Any], bool] = self.figure(every, lambda: self._scan(every))
+        return found
+
+    def figure(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """What is computed from the contents, once however often it is asked for.
+
+        Args:
+            key: what it is.
+            compute: gives it; it is not changed afterwards.
+        """
+        found = self._figures.get(key)
+        if found is None:
+            found = self._figures[key] = compute()
+        return found
 
     def _scan(self, every: int) -> tuple[np.floating[Any], bool]:
         bits, floats = _BITS[self.dtype], _DIRECT[self.dtype]

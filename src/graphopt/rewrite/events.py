@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 from graphopt.ir import Node
 from graphopt.ir.seal import ReadOnlySequence
@@ -154,6 +154,18 @@ class Log:
         return stats
 
 
+class _Events(ReadOnlySequence):
+    """Events cannot be changed, so that they are shown as they are."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._field[index]
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self._field)
+
+
 class LogView:
     """The log as a pass may see it.
 
@@ -171,7 +183,7 @@ class LogView:
     @property
     def events(self) -> Sequence[Event]:
         """The rewrites so far."""
-        return cast("Sequence[Event]", ReadOnlySequence(self._log.events))
+        return _Events(self._log.events)
 
     @property
     def listen(self) -> bool:

@@ -30,7 +30,12 @@ def reads(node: Node) -> list[Value]:
 def well_known(value: Value) -> bool:
     """Whether every dimension is fixed or has a name that the model gave it."""
     shape = value.shape
-    return shape is not None and not any(d is None or (isinstance(d, str) and d.startswith("unk__")) for d in shape)
+    if shape is None:
+        return False
+    for dim in shape:  # noqa: SIM110 -- asked for every value that is replaced or made
+        if dim is None or (isinstance(dim, str) and dim.startswith("unk__")):
+            return False
+    return True
 
 
 def at_level(node: Node, graph: Graph) -> Node:

@@ -142,7 +142,7 @@ class Rewriter(Building):
         removed = [NodeNote.of(node) for node in gone]
         heirs: dict[Value, Value] = {}
         size = 0
-        if any(_tells_more(old, new) for old, new in swaps):
+        if not self.stale_types and any(_tells_more(old, new) for old, new in swaps):
             self.stale_types = True  # what is known from now on may settle the types of its readers
         if fresh or self._pending_constants:
             heirs = {new: old for old, new in reversed(swaps) if not new.name}
@@ -238,7 +238,7 @@ class Rewriter(Building):
 
     def _look_again(self, fresh: dict[Node, None]) -> None:
         """Note whether inference over the model may know more of what is new."""
-        if any(v is not None and not well_known(v) for node in fresh for v in node.outputs):
+        if not self.stale_types and any(v is not None and not well_known(v) for node in fresh for v in node.outputs):
             self.stale_types = True
 
     def _sweep(self, values: list[Value], removed: list[NodeNote]) -> int:
