@@ -214,7 +214,7 @@ def _engine(scheduler: str, jobs: int) -> Callable[[], Engine]:
 
     def start() -> Engine:
         fleet = Fleet(jobs, None if scheduler in ("", "local") else scheduler)
-        if not quiet() and sys.stderr.isatty():
+        if not quiet() and sys.stderr.isatty() and version_of("bokeh") is not None:  # what Dask's page is drawn with
             sys.stderr.write(f"Dask's page about its work: {fleet.dashboard}\n")
         return fleet
 
