@@ -11,24 +11,22 @@ is there byte for byte. `benchmarks.skeleton_make` writes them.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from benchmarks.zoo import DRESSES, ZOO
+from graphopt.demo.skeletons import MARK, TYPES, draw, is_recipe, read_skeleton, refill, tensors
+
+__all__ = [
+    "KNOTS", "MARK", "as_array", "draw", "is_recipe", "load_skeleton", "names", "read_skeleton", "refill",
+    "refilled_bytes", "sample_inputs", "save_skeleton", "tensors",
+]  # fmt: skip
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "models" / "skeletons"
-MARK = "*skeleton*"  # the `location` of a tensor that is to be refilled; no file is called that
 KNOTS = 17
-_CHUNK = 1 << 20
-_TYPES = {
-    TensorProto.FLOAT: np.dtype("<f4"),
-    TensorProto.DOUBLE: np.dtype("<f8"),
-    TensorProto.FLOAT16: np.dtype("<f2"),
-}
 
 
 def names(dress: str | None = None) -> list[str]:
@@ -44,90 +42,6 @@ def names(dress: str | None = None) -> list[str]:
 def load_skeleton(key: str) -> ModelProto:
     """The model called `dress/name`, its weights refilled: the same bytes on every load."""
     return refill(read_skeleton(FOLDER / f"{key}.onnx.gz"))
-
-
-def read_skeleton(path: Path) -> ModelProto:
-    """A skeleton file as it is, with recipes in the place of weights."""
-    model = ModelProto()
-    model.ParseFromString(gzip.decompress(path.read_bytes()))
-    return model
-
-
-def refill(model: ModelProto) -> ModelProto:
-    """Replace, in place, each recipe of `model` by the numbers it stands for."""
-    for tensor in tensors(model):
-        if is_recipe(tensor):
-            recipe = {entry.key: entry.value for entry in tensor.external_data}
-            data = draw(recipe, int(np.prod(tensor.dims)), _TYPES[tensor.data_type])
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")
-            tensor.raw_data = data.tobytes()
-    return model
-
-
-def is_recipe(tensor: TensorProto) -> bool:
-    """Whether `tensor` is a recipe that `refill` replaces."""
-    return bool(tensor.external_data) and tensor.external_data[0].value == MARK
-
-
-def tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Every dense tensor of the model: initializers and attributes, of inner graphs and functions too."""
-    yield from _graph_tensors(model.graph)
-    for function in model.functions:
-        for node in function.node:
-            yield from _node_tensors(node)
-
-
-def _graph_tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        yield from _node_tensors(node)
-
-
-def _node_tensors(node: NodeProto) -> Iterator[TensorProto]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.TENSOR:
-            yield attribute.t
-        elif attribute.type == AttributeProto.TENSORS:
-            yield from attribute.tensors
-        elif attribute.type == AttributeProto.GRAPH:
-            yield from _graph_tensors(attribute.g)
-        elif attribute.type == AttributeProto.GRAPHS:
-            for graph in attribute.graphs:
-                yield from _graph_tensors(graph)
-
-
-def draw(recipe: dict[str, str], count: int, dtype: np.dtype) -> np.ndarray:
-    """`count` numbers by `recipe`.
-
-    Only the raw stream of PCG64 is used, which NumPy keeps stable from version to version; the distributions that
-    NumPy builds on it carry no such promise.
-    """
-    bits = np.random.PCG64(int(recipe["seed"]))
-    out = np.empty(count, dtype)
-    knots = np.array([float(part) for part in recipe["knots"].split()]) if "knots" in recipe else None
-    for start in range(0, count, _CHUNK):
-        raw = bits.random_raw(min(_CHUNK, count - start))
-        stop = start + len(raw)
-        out[start:stop] = _by_knots(raw, knots) if knots is not None else _bell(raw, recipe)
-    return out
-
-
-def _by_knots(raw: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    uniform = (raw >> np.uint64(11)) * 2.0**-53
-    return np.interp(uniform, np.linspace(0.0, 1.0, len(knots)), knots)
-
-
-def _bell(raw: np.ndarray, recipe: dict[str, str]) -> np.ndarray:
-    """A sum of four uniform numbers: as good as a normal one for a weight, and exact on every machine."""
-    quarters = raw.view("<u2").reshape(-1, 4)
-    total = quarters[:, 0].astype(np.int32)
-    for column in (1, 2, 3):
-        total += quarters[:, column]
-    z = (total - 131070).astype(np.float32) * np.float32(3.0**0.5 / 65536)
-    z *= np.float32(recipe["std"])
-    z += np.float32(recipe["mean"])
-    return z
 
 
 def sample_inputs(key: str, model: ModelProto, batch: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
@@ -155,7 +69,7 @@ def sample_inputs(key: str, model: ModelProto, batch: int = 2, seed: int = 0) ->
 def refilled_bytes(model: ModelProto) -> int:
     """How large the refilled model is, without refilling it."""
     recipes = [tensor for tensor in tensors(model) if is_recipe(tensor)]
-    weights = sum(int(np.prod(tensor.dims)) * _TYPES[tensor.data_type].itemsize for tensor in recipes)
+    weights = sum(int(np.prod(tensor.dims)) * TYPES[tensor.data_type].itemsize for tensor in recipes)
     return model.ByteSize() + weights
 
 

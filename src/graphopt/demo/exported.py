@@ -1,0 +1,63 @@
+"""Networks as other tools write them: one of torch.export, one of ONNX Runtime's quantizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphopt.demo.mobilenet import mobilenet_v2
+from graphopt.demo.skeletons import read_skeleton, refill
+from graphopt.system.extras import require
+
+_SAMPLES = 2
+
+
+def mobilenet_v3() -> onnx.ModelProto:
+    """MobileNetV3 small as `torch.onnx.export(dynamo=True, optimize=False)` wrote it, weights drawn anew."""
+    return refill(read_skeleton(Path(__file__).with_name("mobilenet_v3.onnx.gz")))
+
+
+def mobilenet_v2_int8() -> onnx.ModelProto:
+    """MobileNetV2 as ONNX Runtime's static quantizer writes it, after its batch normalizations were fused.
+
+    Raises:
+        UsageError: ONNX Runtime is not installed.
+    """
+    require("onnxruntime")
+    from graphopt.integrations.onnxruntime import preprocess
+    from graphopt.system.files import scratch
+
+    with scratch() as folder:
+        raw, prepared, quantized = (Path(folder, f"{name}.onnx") for name in ("raw", "prepared", "quantized"))
+        onnx.save(mobilenet_v2(), raw)
+        preprocess(raw, prepared)
+        _quantize(prepared, quantized)
+        return onnx.load(quantized)
+
+
+def _quantize(source: Path, target: Path) -> None:
+    import logging
+
+    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+
+    class Noise(CalibrationDataReader):
+        """Images of noise: the weights are drawn, too."""
+
+        def __init__(self) -> None:
+            numbers = np.random.default_rng(0)
+            images = [numbers.standard_normal((1, 3, 224, 224), np.float32) for _ in range(_SAMPLES)]
+            self._feeds = iter([{"input": image} for image in images])
+
+        def get_next(self) -> dict[str, Any] | None:
+            return next(self._feeds, None)
+
+    # The quantizer warns by the root logger of a step that was done before.
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        quantize_static(source, target, Noise(), per_channel=True, weight_type=QuantType.QInt8)
+    finally:
+        logging.disable(before)
