@@ -27,13 +27,12 @@ def mobilenet_v2_int8() -> onnx.ModelProto:
         UsageError: ONNX Runtime is not installed.
     """
     require("onnxruntime")
-    from graphopt.integrations.onnxruntime import preprocess
+    from graphopt.manager import optimize
     from graphopt.system.files import scratch
 
     with scratch() as folder:
-        raw, prepared, quantized = (Path(folder, f"{name}.onnx") for name in ("raw", "prepared", "quantized"))
-        onnx.save(mobilenet_v2(), raw)
-        preprocess(raw, prepared)
+        prepared, quantized = (Path(folder, f"{name}.onnx") for name in ("prepared", "quantized"))
+        onnx.save(onnx.shape_inference.infer_shapes(optimize(mobilenet_v2()), data_prop=True), prepared)
         _quantize(prepared, quantized)
         return onnx.load(quantized)
 
