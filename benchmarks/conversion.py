@@ -7,6 +7,7 @@ where the converter says that it cannot; *unrunnable* where the result is valid 
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 from collections import Counter
@@ -18,6 +19,7 @@ from typing import Any
 
 import onnx
 
+from benchmarks.conversion_ledger import Ledger, digest
 from benchmarks.conversion_peer import Peer, PeerError
 from benchmarks.results import RESULTS
 from graphopt.errors import GraphoptError
@@ -135,8 +137,16 @@ def judged(case: Case, converted: onnx.ModelProto) -> tuple[str, str]:
     return ("right", "") if difference is None else ("wrong", difference)
 
 
-def attempt(case: Case, target: int, peer: Peer | None = None) -> tuple[str, str]:
-    """Convert a case, by graphopt or by another converter, and judge it."""
+def attempt(case: Case, target: int, peer: Peer | None = None, ledger: Ledger | None = None) -> tuple[str, str]:
+    """Convert a case, by graphopt or by another converter, and judge it; of a ledger, what was judged before is taken."""
+    if ledger is None or peer is None:
+        return _attempt(case, target, peer, ledger)
+    key = f"{peer.tool} {importlib.metadata.version(peer.tool)} {case.name} {target}"
+    kind, why = ledger.find(key) or ledger.keep(key, _attempt(case, target, peer, None))
+    return kind, why
+
+
+def _attempt(case: Case, target: int, peer: Peer | None, ledger: Ledger | None) -> tuple[str, str]:
     try:
         converted = convert(case.model, opset=target) if peer is None else peer.convert(case.model, target)
     except ConversionError as error:
@@ -148,7 +158,11 @@ def attempt(case: Case, target: int, peer: Peer | None = None) -> tuple[str, str
         return "crashed", f"{type(error).__name__}: {error}"
     if _opset_of(converted) != target:
         return "refused", f"the result has opset {_opset_of(converted)}"
-    return judged(case, converted)
+    if ledger is None:
+        return judged(case, converted)
+    key = f"{case.name} {digest(converted.SerializeToString(deterministic=True))}"
+    kind, why = ledger.find(key) or ledger.keep(key, judged(case, converted))
+    return kind, why
 
 
 def targets(opset: int) -> list[int]:
@@ -161,6 +175,7 @@ def run(tools: Iterable[str], wanted: Iterable[int], every: int) -> dict[str, An
     chosen = set(wanted)
     todo = [pair for pair in list(pairs())[::every] if not chosen or pair[1] in chosen]
     found: dict[str, Any] = {"opsets": sorted(chosen), "every": every, "tools": {}, "refusals": []}
+    ledger = Ledger("cases")
     for tool in tools:
         peer = None if tool == "graphopt" else Peer(tool)
         counts: dict[str, Counter[str]] = {"up": Counter(), "down": Counter()}
@@ -169,7 +184,7 @@ def run(tools: Iterable[str], wanted: Iterable[int], every: int) -> dict[str, An
             case = case_of(name)
             if case is None:
                 continue
-            kind, why = attempt(case, target, peer)
+            kind, why = attempt(case, target, peer, ledger)
             direction = "up" if target > case.opset else "down"
             counts[direction][kind] += 1
             if peer is None and kind == "refused":
