@@ -19,6 +19,7 @@ from typing import Any
 
 import onnx
 
+import graphopt
 from benchmarks.conversion_ledger import Ledger, digest
 from benchmarks.conversion_peer import Peer, PeerError
 from benchmarks.results import RESULTS
@@ -139,14 +140,21 @@ def judged(case: Case, converted: onnx.ModelProto) -> tuple[str, str]:
 
 def attempt(case: Case, target: int, peer: Peer | None = None, ledger: Ledger | None = None) -> tuple[str, str]:
     """Convert a case, by graphopt or by another converter, and judge it; of a ledger, what was judged before is taken."""
-    if ledger is None or peer is None:
-        return _attempt(case, target, peer, ledger)
-    key = f"{peer.tool} {importlib.metadata.version(peer.tool)} {case.name} {target}"
-    kind, why = ledger.find(key) or ledger.keep(key, _attempt(case, target, peer, None))
+    if ledger is None:
+        return _attempt(case, target, peer)
+    tool = f"graphopt {own_code()}" if peer is None else f"{peer.tool} {importlib.metadata.version(peer.tool)}"
+    key = f"{tool} {case.name} {target}"
+    kind, why = ledger.find(key) or ledger.keep(key, _attempt(case, target, peer))
     return kind, why
 
 
-def _attempt(case: Case, target: int, peer: Peer | None, ledger: Ledger | None) -> tuple[str, str]:
+@cache
+def own_code() -> str:
+    """What stands for the sources of graphopt."""
+    return digest(b"".join(path.read_bytes() for path in sorted(Path(graphopt.__file__).parent.rglob("*.py"))))
+
+
+def _attempt(case: Case, target: int, peer: Peer | None) -> tuple[str, str]:
     try:
         converted = convert(case.model, opset=target) if peer is None else peer.convert(case.model, target)
     except ConversionError as error:
@@ -158,11 +166,7 @@ def _attempt(case: Case, target: int, peer: Peer | None, ledger: Ledger | None) 
         return "crashed", f"{type(error).__name__}: {error}"
     if _opset_of(converted) != target:
         return "refused", f"the result has opset {_opset_of(converted)}"
-    if ledger is None:
-        return judged(case, converted)
-    key = f"{case.name} {digest(converted.SerializeToString(deterministic=True))}"
-    kind, why = ledger.find(key) or ledger.keep(key, judged(case, converted))
-    return kind, why
+    return judged(case, converted)
 
 
 def targets(opset: int) -> list[int]:

@@ -48,6 +48,19 @@ def write_body(node: Node, proto: onnx.FunctionProto, rw: Rewriter) -> None:
     replace_by(rw, node, [results.get(name) for name in proto.output])
 
 
+def called(rw: Rewriter, proto: onnx.FunctionProto, *operands: Value) -> list[Value]:
+    """The outputs of a function of values of the graph at hand, its body pending there.
+
+    Args:
+        rw: the gate, begun at a node.
+        proto: the function, in operators of the opset of the graph.
+        *operands: what stands for its inputs.
+    """
+    function = _loaded(proto)
+    given: dict[Value, Value | None] = dict(zip(function.inputs, operands, strict=True))
+    return [value for value in adopt(rw, function, given) if value is not None]
+
+
 def _loaded(proto: onnx.FunctionProto) -> Graph:
     model = onnx.ModelProto(ir_version=_IR, opset_import=proto.opset_import)
     model.graph.name = "body"

@@ -8,7 +8,7 @@ form on the other side is written out before, in operators of its own version, w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -189,11 +189,11 @@ class _Crossing:
     writing: list[tuple[Node, Iterator[None]]] = field(default_factory=list)
     seen: set[Node] = field(default_factory=set)
 
-    def read(self, again: Iterable[Node] = ()) -> dict[Node, Decline]:
+    def read(self, again: Collection[Node] = ()) -> dict[Node, Decline]:
         """The first part for every node that it concerns, those included that come of it; gives those that cannot.
 
         Args:
-            again: nodes that are looked at a second time.
+            again: nodes that are looked at a second time, when all is tried that there is.
         """
         declined: dict[Node, Decline] = {}
         self.seen.difference_update(again)
@@ -202,7 +202,7 @@ class _Crossing:
                 self.seen.add(node)
                 try:
                     if not node.removed:
-                        self._read(node)
+                        self._read(node, at_last=bool(again))
                 except Decline as reason:
                     declined[node] = reason
         return declined
@@ -213,10 +213,10 @@ class _Crossing:
                 if node.domain == self.domain and node.op_type in self.differing and not node.op.startswith("call "):
                     yield node
 
-    def _read(self, node: Node) -> None:
+    def _read(self, node: Node, *, at_last: bool) -> None:
         """Try each meaning in turn, and to write the node out at last."""
         change, declined = self.differing[node.op_type], Decline()
-        for meaning in (*meanings.of(node, change, self.step), _written_out):
+        for meaning in (*meanings.of(node, change, self.step, at_last=at_last), _written_out):
             self.rw.begin(_RULE, node)
             try:
                 rest = meaning(node, change, self.rw)

@@ -9,11 +9,11 @@ from functools import lru_cache
 from graphopt.ir import Node
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
-from graphopt.opsets.meanings.registry import DOWN, UP, Meaning
+from graphopt.opsets.meanings.registry import AT_LAST, DOWN, UP, Meaning
 
 _GROUPS = (
-    "arithmetic", "bits", "early", "elementary", "indexing", "layers", "lists", "movement", "pooling", "products",
-    "quantizing", "resizing",
+    "arithmetic", "bits", "computed", "early", "elementary", "indexing", "layers", "lists", "loops", "movement", "pooling",
+    "positions", "products", "quantizing", "resizing", "sampling", "signals",
 )  # fmt: skip
 
 
@@ -23,14 +23,16 @@ def _enter_all() -> None:
         importlib.import_module(f"graphopt.opsets.meanings.{name}")
 
 
-def of(node: Node, change: Change, step: int) -> Sequence[Meaning]:
+def of(node: Node, change: Change, step: int, *, at_last: bool = False) -> Sequence[Meaning]:
     """What is tried for a node at a change, in order: its own meanings, or what follows from the schemas.
 
     Args:
         node: the node.
         change: the change.
         step: 1 on the way up, -1 on the way down.
+        at_last: whether all of it declined before.
     """
     _enter_all()
-    own = (UP if step > 0 else DOWN).get((node.op_type, change.version), ())
-    return own or ((automatic.up if step > 0 else automatic.down),)
+    key = node.op_type, change.version
+    own = (UP if step > 0 else DOWN).get(key, ()) or ((automatic.up if step > 0 else automatic.down),)
+    return (*own, *AT_LAST.get(key, ())) if at_last and step < 0 else own

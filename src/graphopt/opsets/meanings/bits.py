@@ -8,12 +8,13 @@ from onnx import TensorProto
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.ir.types import element_bits
+from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
-from graphopt.opsets.meanings.registry import down, number_like
+from graphopt.opsets.meanings.registry import Step, down, number_like
 from graphopt.rewrite import Rewriter
 
 _MOST_BITS = 32
-"""Integers of 64 bits leave no room for the powers of two."""
+"""Integers of 64 bits leave no room for the powers of two; they go in two halves."""
 
 
 @down(18, "BitwiseNot")
@@ -30,17 +31,29 @@ def bit_by_bit(node: Node, change: Change, rw: Rewriter) -> None:
     """Along a new axis the bits of both, which are numbers 0 and 1, are multiplied or added, and put together."""
     x, y = node.operand(0), node.operand(1)
     bits = element_bits(x.dtype or 0) or 0
-    if not 0 < bits <= _MOST_BITS:
-        raise Decline("there is no {} before opset 18, and integers of {} bits leave no room", node.op_type, bits)
+    if not bits:
+        raise Decline("the element type of {} is not known", x.name)
+    if bits <= _MOST_BITS:
+        rw.replace(node, [rw.op("Cast", _combined(rw, node.op_type, x, y, bits), to=x.dtype)])
+        return
+    half, unsigned = np.asarray(1 << _MOST_BITS, np.uint64), TensorProto.UINT64
+    wide = [rw.op("Cast", each, to=unsigned) for each in (x, y)]
+    high = [rw.op("Div", each, half) for each in wide]
+    low = [rw.op("Sub", each, rw.op("Mul", upper, half)) for each, upper in zip(wide, high, strict=True)]
+    upper, lower = (rw.op("Cast", _combined(rw, node.op_type, *pair, _MOST_BITS), to=unsigned) for pair in (high, low))
+    rw.replace(node, [rw.op("Cast", rw.op("Add", rw.op("Mul", upper, half), lower), to=x.dtype)])
+
+
+def _combined(rw: Rewriter, op_type: str, x: Value, y: Value, bits: int) -> Value:
+    """So many bits of two values, combined, as a 64-bit integer."""
     powers = 2 ** np.arange(bits, dtype=np.int64)
     a, b = (_bits(rw, each, powers) for each in (x, y))
     both = rw.op("Mul", a, b)
-    if node.op_type == "BitwiseOr":
+    if op_type == "BitwiseOr":
         both = rw.op("Sub", rw.op("Add", a, b), both)
-    elif node.op_type == "BitwiseXor":
+    elif op_type == "BitwiseXor":
         both = rw.op("Mod", rw.op("Add", a, b), np.asarray(2, np.int64))
-    whole = rw.op("ReduceSum", rw.op("Mul", both, powers), axes=[-1], keepdims=0)
-    rw.replace(node, [rw.op("Cast", whole, to=x.dtype)])
+    return rw.op("ReduceSum", rw.op("Mul", both, powers), axes=[-1], keepdims=0)
 
 
 def _bits(rw: Rewriter, x: Value, powers: np.ndarray) -> Value:
@@ -50,14 +63,46 @@ def _bits(rw: Rewriter, x: Value, powers: np.ndarray) -> Value:
     return rw.op("Mod", shifted, np.asarray(2, np.int64))
 
 
+_UNSIGNED = {8: TensorProto.UINT8, 16: TensorProto.UINT16, 32: TensorProto.UINT32, 64: TensorProto.UINT64}
+
+
+@down(28, "BitShift")
+def shifts_of_signed(node: Node, change: Change, rw: Rewriter) -> Step:
+    """To the left as unsigned integers are; to the right what is not negative, of the others the complement."""
+    x, y = node.operand(0), node.operand(1)
+    kind = number_like(x, 0).dtype
+    if kind.kind != "i":
+        return automatic.down(node, change, rw)
+    unsigned, direction = _UNSIGNED[8 * kind.itemsize], node.attr("direction")
+    by = rw.op("Cast", y, to=unsigned)
+    if direction == "LEFT":
+        shifted = rw.op("BitShift", rw.op("Cast", x, to=unsigned), by, direction=direction)
+        rw.replace(node, [rw.op("Cast", shifted, to=x.dtype)])
+        return None
+    wide, minus_one = rw.op("Cast", x, to=TensorProto.INT64), np.asarray(-1, np.int64)
+    negative = rw.op("Less", wide, np.asarray(0, np.int64))
+    positive = rw.op("Where", negative, rw.op("Sub", minus_one, wide), wide)
+    shifted = rw.op("BitShift", rw.op("Cast", positive, to=unsigned), by, direction=direction)
+    result = rw.op("Cast", shifted, to=TensorProto.INT64)
+    rw.replace(node, [rw.op("Cast", rw.op("Where", negative, rw.op("Sub", minus_one, result), result), to=x.dtype)])
+    return None
+
+
 @down(11, "BitShift")
 def by_powers_of_two(node: Node, change: Change, rw: Rewriter) -> None:
-    """Shifts to the right divide by a power of two; what is shifted out to the left is lost in the cast."""
-    x, y = node.operand(0), node.operand(1).array()
-    bits = element_bits(x.dtype or 0) or 0
-    if not 0 < bits <= _MOST_BITS or y.size == 0 or int(y.max()) >= bits:
-        raise Decline("there is no BitShift before opset 11")
-    powers = 2 ** y.astype(np.int64)
-    wide = rw.op("Cast", x, to=TensorProto.INT64)
-    shifted = rw.op("Mul" if node.attr("direction") == "LEFT" else "Div", wide, powers)
-    rw.replace(node, [rw.op("Cast", shifted, to=x.dtype)])
+    """Shifts to the right divide by a power of two; what is shifted out to the left is lost in the cast.
+
+    By as many bits as there are, or more, nothing is left.
+    """
+    x, y = node.operand(0), node.operand(1)
+    kind = number_like(x, 0).dtype
+    bits = 8 * kind.itemsize
+    far = rw.op("Greater", rw.op("Cast", y, to=TensorProto.DOUBLE), np.asarray(bits - 0.5, np.float64))
+    near = rw.op("Where", far, np.asarray(0.0, np.float64), rw.op("Cast", y, to=TensorProto.DOUBLE))
+    wide = TensorProto.UINT64 if bits > _MOST_BITS else TensorProto.INT64
+    power = rw.op("Cast", rw.op("Pow", np.asarray(2.0, np.float64), near), to=wide)
+    number = x if x.dtype == wide else rw.op("Cast", x, to=wide)
+    shifted = rw.op("Mul" if node.attr("direction") == "LEFT" else "Div", number, power)
+    kept = rw.op("Cast", rw.op("Not", far), to=wide)
+    result = rw.op("Mul", shifted, kept)
+    rw.replace(node, [result if x.dtype == wide else rw.op("Cast", result, to=x.dtype)])

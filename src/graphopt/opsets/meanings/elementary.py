@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.ir.types import element_bits
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.registry import Step, down, number_like, typed
@@ -25,6 +26,12 @@ def _sinh(x: Value, op: Make) -> Value:
 
 def _cosh(x: Value, op: Make) -> Value:
     return op("Mul", op("Add", op("Exp", x), op("Exp", op("Neg", x))), 0.5)
+
+
+def _asinh(x: Value, op: Make) -> Value:
+    far = op("Add", op("Abs", x), op("Sqrt", op("Add", op("Mul", x, x), 1)))
+    sign = op("Sub", op("Mul", op("Cast", op("Greater", x, 0), to=TensorProto.DOUBLE), 2), 1)
+    return op("Mul", op("Log", far), sign)
 
 
 def _acosh(x: Value, op: Make) -> Value:
@@ -47,23 +54,32 @@ def rounded(x: Value, op: Make, dtype: int) -> Value:
 
 
 _FORMULAS = {
-    "Sinh": _sinh, "Cosh": _cosh, "Acosh": _acosh, "Atanh": _atanh,
+    "Asinh": _asinh, "Sinh": _sinh, "Cosh": _cosh, "Acosh": _acosh, "Atanh": _atanh,
 }  # fmt: skip
 
 
-@down(9, "Acosh", "Atanh", "Cosh", "Sinh")
+_NEAR_ZERO = {"Asinh": -1 / 6, "Atanh": 1 / 3, "Sinh": 1 / 6}
+_NEAR = 1e-4
+"""Where nothing but the first two terms of the series counts in double precision, of which the formula cancels."""
+
+
+@down(9, "Acosh", "Asinh", "Atanh", "Cosh", "Sinh")
 def by_formula(node: Node, change: Change, rw: Rewriter) -> None:
     """By the formula of its name, in double precision: in the precision of the operand, differences would cancel."""
     x = node.operand(0)
     if x.dtype not in (TensorProto.FLOAT, TensorProto.FLOAT16):
         raise Decline("there is no {} before opset 9", node.op_type)
 
-    def op(op_type: str, *operands: Any) -> Value:
+    def op(op_type: str, *operands: Any, **attrs: Any) -> Value:
         given = (np.asarray(each, np.float64) if isinstance(each, (int, float)) else each for each in operands)
-        return rw.op(op_type, *given)
+        return rw.op(op_type, *given, **attrs)
 
     wide = rw.op("Cast", x, to=TensorProto.DOUBLE)
-    rw.replace(node, [rw.op("Cast", _FORMULAS[node.op_type](wide, op), to=x.dtype)])
+    result = _FORMULAS[node.op_type](wide, op)
+    if (third := _NEAR_ZERO.get(node.op_type)) is not None:
+        series = op("Mul", wide, op("Add", op("Mul", op("Mul", wide, wide), third), 1))
+        result = op("Where", op("Less", op("Abs", wide), _NEAR), series, result)
+    rw.replace(node, [rw.op("Cast", result, to=x.dtype)])
 
 
 @down(11, "Round")
@@ -145,6 +161,10 @@ def remainder(node: Node, change: Change, rw: Rewriter) -> None:
     x, y = node.operand(0), node.operand(1)
     if x.dtype in FLOAT_TYPES:
         raise Decline("there is no Mod before opset 10, and floats have no exact quotient")
+    if (element_bits(x.dtype or 0) or 0) < 32:
+        wide = (rw.op("Cast", each, to=TensorProto.INT32) for each in (x, y))
+        rw.replace(node, [rw.op("Cast", rw.op("Mod", *wide, fmod=node.attr("fmod", 0)), to=x.dtype)])
+        return
     rest = rw.op("Sub", x, rw.op("Mul", rw.op("Div", x, y), y))
     if node.attr("fmod", 0):
         rw.replace(node, [rest])
@@ -152,6 +172,21 @@ def remainder(node: Node, change: Change, rw: Rewriter) -> None:
     op = typed(rw, x)
     apart = op("Cast", op("Less", op("Mul", rest, y), 0), to=x.dtype)
     rw.replace(node, [op("Add", rest, op("Mul", apart, y))])
+
+
+@down(28, "Mod")
+def remainder_of_floats(node: Node, change: Change, rw: Rewriter) -> Step:
+    """Of floats there was the remainder that has the sign of the dividend alone."""
+    x, y = node.operand(0), node.operand(1)
+    if x.dtype not in FLOAT_TYPES or node.attr("fmod", 0):
+        return automatic.down(node, change, rw)
+    op = typed(rw, x)
+    rest = rw.op("Mod", x, y, fmod=1)
+    below = op("Less", y, 0)
+    apart = op("Or", op("And", op("Less", rest, 0), op("Greater", y, 0)), op("And", op("Greater", rest, 0), below))
+    signed = op("Where", op("Equal", rest, 0), op("Where", below, -0.0, 0), rest)
+    rw.replace(node, [op("Where", apart, op("Add", rest, y), signed)])
+    return None
 
 
 @down(11, "Equal")
@@ -173,13 +208,14 @@ def equal_floats(node: Node, change: Change, rw: Rewriter) -> Step:
 def by_halves(node: Node, change: Change, rw: Rewriter) -> Step:
     """Before opset 9 floats alone are compared: integers of 64 bits are, by their upper half and then the lower."""
     x, y = node.operand(0), node.operand(1)
-    if x.dtype != TensorProto.INT64:
+    if x.dtype not in (TensorProto.INT64, TensorProto.UINT64):
         return automatic.down(node, change, rw)
-    half = np.asarray(1 << 31, np.int64)
+    half = number_like(x, 1 << 31)
     upper = [rw.op("Div", each, half) for each in (x, y)]
     lower = [rw.op("Sub", each, rw.op("Mul", high, half)) for each, high in zip((x, y), upper, strict=True)]
     by_upper, by_lower = (
         rw.op(node.op_type, *(rw.op("Cast", each, to=TensorProto.DOUBLE) for each in pair)) for pair in (upper, lower)
     )
-    rw.replace(node, [rw.op("Or", by_upper, rw.op("And", rw.op("Equal", *upper), by_lower))])
+    same = [rw.op("Cast", each, to=TensorProto.INT64) for each in upper]
+    rw.replace(node, [rw.op("Or", by_upper, rw.op("And", rw.op("Equal", *same), by_lower))])
     return None

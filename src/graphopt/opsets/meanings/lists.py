@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import Decline
-from graphopt.ir import Node, Value
+from graphopt.ir import Node, Tensor, Value
 from graphopt.operators import Slice, Split
 from graphopt.operators.reduce import REDUCTIONS
 from graphopt.opsets import automatic
@@ -149,12 +149,22 @@ def empty_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @down(15, "Shape")
 def part_of_a_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Some axes of a shape are cut out of it."""
+    """Some axes of a shape are stated where they are known, else gathered, which inference in runtimes follows."""
     start, end = node.attrs.get("start", 0), node.attrs.get("end")
     if not start and end is None:
         yield from automatic.down(node, change, rw)
         return
-    whole = rw.op("Shape", node.operand(0))
+    x = node.operand(0)
+    whole = rw.op("Shape", x)
+    if x.shape is not None:
+        places = range(x.rank or 0)[start:end]
+        sizes = [size for place in places if isinstance(size := x.shape[place], int)]
+        if places and len(sizes) == len(places):
+            rw.replace(node, [rw.op("Constant", value=Tensor.from_array(np.asarray(sizes, np.int64)))])
+            return
+        if places:
+            rw.replace(node, [rw.op("Gather", whole, np.asarray(places, np.int64), axis=0)])
+            return
     ends = [np.iinfo(np.int64).max if end is None else end]
     rw.replace(node, [rw.op("Slice", whole, starts=[start], ends=ends, axes=[0])])
 
@@ -204,7 +214,6 @@ def _size(rw: Rewriter, x: Value, axis: int) -> Any:
 
 
 @up(9, "Scan")
-@down(9, "Scan")
 def over_batches(node: Node, change: Change, rw: Rewriter) -> None:
     """Until opset 8 it goes over each sequence of a batch by itself."""
     raise Decline("Scan goes over batches until opset 8")

@@ -82,17 +82,22 @@ def expanded(node: Node, change: Change, rw: Rewriter) -> None:
 def tiled(node: Node, change: Change, rw: Rewriter) -> None:
     """Axes of size 1 are repeated as often as the shape says."""
     x, shape = node.operand(0), node.operand(1)
-    sizes, length = x.sizes(), shape.size(0)
-    if len(sizes) < length:
-        x = rw.op("Unsqueeze", x, axes=range(length - len(sizes)))
-        sizes = (1,) * (length - len(sizes)) + sizes
-    elif length < len(sizes):
-        shape = rw.op("Concat", np.ones(len(sizes) - length, np.int64), shape, axis=0)
-    ones = np.asarray([size == 1 for size in sizes], np.int64)
-    if not ones.size:
+    rank, length = len(x.dims()), shape.size(0)
+    if rank < length:
+        x = rw.op("Unsqueeze", x, axes=range(length - rank))
+    elif length < rank:
+        shape = rw.op("Concat", np.ones(rank - length, np.int64), shape, axis=0)
+    if not max(rank, length):
         _stand_for(node, x, rw)
         return
-    repeats = rw.op("Add", rw.op("Mul", shape, ones), 1 - ones)
+    dims = (1,) * (length - rank) + node.operand(0).dims()
+    if all(isinstance(dim, int) for dim in dims):
+        ones = np.asarray([dim == 1 for dim in dims], np.int64)
+        repeats = rw.op("Add", rw.op("Mul", shape, ones), 1 - ones)
+    else:
+        one = np.asarray(1, np.int64)
+        single = rw.op("Cast", rw.op("Equal", rw.op("Shape", x), one), to=onnx.TensorProto.INT64)
+        repeats = rw.op("Add", rw.op("Mul", shape, single), rw.op("Sub", one, single))
     rw.replace(node, [rw.op("Tile", x, repeats)])
 
 

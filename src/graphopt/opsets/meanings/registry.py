@@ -23,6 +23,9 @@ UP: dict[tuple[str, int], tuple[Meaning, ...]] = {}
 DOWN: dict[tuple[str, int], tuple[Meaning, ...]] = {}
 """For each operator and version that changes it: what is tried in the place of what follows from the schemas."""
 
+AT_LAST: dict[tuple[str, int], tuple[Meaning, ...]] = {}
+"""What is tried on the way down where all else declined, though operands were computed that follow from constants."""
+
 
 def up(version: int, *op_types: str) -> Callable[[Any], Any]:
     """Enter what brings operators to a version from the one before."""
@@ -32,6 +35,11 @@ def up(version: int, *op_types: str) -> Callable[[Any], Any]:
 def down(version: int, *op_types: str) -> Callable[[Any], Any]:
     """Enter what brings operators from a version to the one before."""
     return _entering(DOWN, version, op_types)
+
+
+def down_at_last(version: int, *op_types: str) -> Callable[[Any], Any]:
+    """Enter what writes operators out of which not enough is known for anything shorter."""
+    return _entering(AT_LAST, version, op_types)
 
 
 def number_like(x: Value, number: float) -> np.ndarray:

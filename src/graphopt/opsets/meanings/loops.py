@@ -1,0 +1,103 @@
+"""Operators that go over something, as loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.ir.flush import emit
+from graphopt.opsets import automatic
+from graphopt.opsets.bodies import called
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.computed import function_of, integers
+from graphopt.opsets.meanings.positions import Counting
+from graphopt.opsets.meanings.registry import Step, down
+from graphopt.rewrite import Rewriter
+from graphopt.rewrite.legality import reads
+
+
+@down(16, "Scan")
+def without_stated_shapes(node: Node, change: Change, rw: Rewriter) -> Step:
+    """A runtime wants the shapes of what the body gives, which inference finds less often in older operators."""
+    body = next(onnx.helper.get_attribute_value(a) for a in emit(node).attribute if a.name == "body")
+    if all(value.type.tensor_type.HasField("shape") for value in body.output):
+        return automatic.down(node, change, rw)
+    as_loop(node, change, rw)
+    return None
+
+
+@down(9, "Scan")
+def as_loop(node: Node, change: Change, rw: Rewriter) -> None:
+    """Each step gathers what it reads; what it puts out is stacked, and turned where it has another axis or order."""
+    count = node.attr("num_scan_inputs")
+    states = len(node.inputs) - count
+    operands = [node.operand(index) for index in range(len(node.inputs))]
+    op, results = Counting(rw), len(node.outputs) - states
+    backward = node.attr("scan_input_directions") or (0,) * count
+    axes = [x.axis(a) for x, a in zip(operands[states:], node.attr("scan_input_axes") or (0,) * count, strict=True)]
+    steps = op.size(operands[states], axes[0])
+    outer = [value for value in dict.fromkeys(reads(node)) if value not in operands]
+    if any(not value.name for value in (*operands, *outer)):
+        raise Decline("Scan goes over batches until opset 8")
+    proto = emit(node)
+    body = next(onnx.helper.get_attribute_value(a) for a in proto.attribute if a.name == "body")
+    names = [value.name for value in (*operands, *outer)]
+    made = _body(body, names[states : states + count], axes, tuple(backward))
+    results_named = [f"result {index}" for index in range(len(node.outputs))]
+    loop = helper.make_node("Loop", ["steps of it", "on of it", *names[:states]], results_named, body=made)
+    inputs = ["steps of it", "on of it", "last of it", *dict.fromkeys(names)]
+    function = function_of(inputs, list(loop.output), [loop], rw.graph.opset())
+    number = rw.op("Reshape", steps, integers())
+    given = dict(zip(names, (*operands, *outer), strict=True))
+    found = called(rw, function, number, _true(rw), op("Sub", number, 1), *given.values())
+    for index in range(results):
+        reverse = (node.attr("scan_output_directions") or (0,) * results)[index]
+        axis = (node.attr("scan_output_axes") or (0,) * results)[index]
+        found[states + index] = _turned(
+            rw, op, node, found[states + index], index + states, axis, steps if reverse else None
+        )
+    rw.replace(node, [value if not value.name else rw.op("Identity", value) for value in found])
+
+
+def _true(rw: Rewriter) -> Value:
+    return rw.constant(np.asarray(True))
+
+
+def _turned(
+    rw: Rewriter, op: Counting, node: Node, value: Value, index: int, axis: int, reverse: object | None
+) -> Value:  # fmt: skip
+    if reverse is not None:
+        last = op("Sub", reverse, 1)  # type: ignore[arg-type]  # a number of steps
+        value = rw.op("Gather", value, op("Sub", last, op.up_to(reverse)), axis=0)  # type: ignore[arg-type]
+    if axis:
+        result = node.outputs[index]
+        if result is None:
+            return value
+        rank = len(result.dims())
+        place = axis + rank if axis < 0 else axis
+        perm = [0 if a == place else a + 1 if a < place else a for a in range(rank)]
+        value = rw.op("Transpose", value, perm=perm)
+    return value
+
+
+def _body(body: onnx.GraphProto, scanned: list[str], axes: list[int], backward: tuple[int, ...]) -> onnx.GraphProto:
+    """The body of a `Loop` that does what that of a `Scan` over some values does."""
+    made = onnx.GraphProto()
+    made.CopyFrom(body)
+    states = len(body.input) - len(scanned)
+    del made.input[:], made.node[:], made.output[:]
+    going_on = helper.make_tensor_value_info("going on", TensorProto.BOOL, [])
+    still = helper.make_tensor_value_info("still going on", TensorProto.BOOL, [])
+    step = helper.make_tensor_value_info("step of it", TensorProto.INT64, [])
+    made.input.extend([step, going_on, *body.input[:states]])
+    made.node.append(helper.make_node("Identity", ["going on"], ["still going on"]))
+    made.node.append(helper.make_node("Sub", ["last of it", "step of it"], ["step from behind"]))
+    for value, name, axis, turned in zip(body.input[states:], scanned, axes, backward, strict=True):
+        place = "step from behind" if turned else "step of it"
+        made.node.append(helper.make_node("Gather", [name, place], [value.name], axis=axis))
+    made.node.extend(body.node)
+    made.output.extend([still, *body.output])
+    return made

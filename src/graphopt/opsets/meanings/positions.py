@@ -1,0 +1,275 @@
+"""Slicing, padding and choosing by computed positions, for operands that older versions take as attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.opsets.bodies import called
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.computed import function_of, integers, times_meant
+from graphopt.opsets.meanings.registry import down, down_at_last
+from graphopt.rewrite import Rewriter
+
+_RANGE_SINCE = 11
+_FAR = np.iinfo(np.int64).max
+Number = Value | np.ndarray
+
+
+class Counting:
+    """Arithmetic of 64-bit integers in operators of any opset.
+
+    Args:
+        rw: the gate.
+    """
+
+    def __init__(self, rw: Rewriter) -> None:
+        self._rw = rw
+
+    def __call__(self, op_type: str, *operands: Number | int) -> Value:
+        """An operator of integers, plain numbers being constants."""
+        given = (np.asarray(each, np.int64) if isinstance(each, int) else each for each in operands)
+        return self._rw.op(op_type, *given)
+
+    def choose(self, truth: Value, one: Number | int, other: Number | int) -> Value:
+        """One number where something is true, elsewhere the other."""
+        return self("Where", truth, one, other)
+
+    def size(self, x: Value, axis: int) -> Number:
+        """The size of an axis, as a list of one."""
+        known = None if x.shape is None else x.shape[axis]
+        if isinstance(known, int):
+            return integers(known)
+        return self._rw.op("Gather", self._rw.op("Shape", x), integers(axis), axis=0)
+
+    def up_to(self, count: Number) -> Number:
+        """The numbers from 0 on, as many as a list of one number says."""
+        if isinstance(count, np.ndarray):
+            return np.arange(int(count.reshape(-1)[0]), dtype=np.int64)
+        scalar = self._rw.op("Reshape", count, integers())
+        if self._rw.graph.opset() >= _RANGE_SINCE:
+            return self("Range", 0, scalar, 1)
+        function = function_of(["count", "on"], ["numbers"], [_counting()], self._rw.graph.opset())
+        return called(self._rw, function, scalar, self._rw.constant(np.asarray(True)))[0]
+
+
+def _counting() -> onnx.NodeProto:
+    """A loop that puts out what it counts; until opset 10 something has to be carried through it."""
+    kinds = {"at": TensorProto.INT64, "on": TensorProto.BOOL, "last": TensorProto.INT64}
+    results = {"again": ("on", TensorProto.BOOL), "now": ("at", TensorProto.INT64), "number": ("at", TensorProto.INT64)}
+    body = helper.make_graph(
+        [helper.make_node("Identity", [read], [name]) for name, (read, _) in results.items()],
+        "counting",
+        [helper.make_tensor_value_info(name, kind, []) for name, kind in kinds.items()],
+        [helper.make_tensor_value_info(name, kind, []) for name, (_, kind) in results.items()],
+    )
+    return helper.make_node("Loop", ["count", "on", "count"], ["end", "numbers"], body=body)
+
+
+@down_at_last(11, "Slice")
+def computed_axes_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Axes that count from the end are moved by the rank."""
+    axes, rank = node.operand(3), len(node.operand(0).dims())
+    yield
+    wide = axes if axes.dtype == TensorProto.INT64 else rw.op("Cast", axes, to=TensorProto.INT64)
+    changed = {3: rw.op("Mod", rw.op("Add", wide, integers(rank)), integers(rank))}
+    if axes.dtype != TensorProto.INT64:
+        others = {at: value for at in (1, 2, 4) if (value := node.input(at)) is not None}
+        changed |= {at: rw.op("Cast", value, to=TensorProto.INT64) for at, value in others.items()}
+    rw.set_inputs(node, dict(changed))
+
+
+@down_at_last(10, "Slice")
+def gathered_from_start_to_end(node: Node, change: Change, rw: Rewriter) -> None:
+    """Along each axis that is cut the positions are counted, and what is there is gathered."""
+    x, rank = node.operand(0), len(node.operand(0).dims())
+    op = Counting(rw)
+    lists = [None if (v := node.input(i)) is None else rw.op("Cast", v, to=TensorProto.INT64) for i in (1, 2, 4)]
+    axes = node.input(3)
+    places: dict[int, int] = {}
+    if axes is None:
+        places = {axis: axis for axis in range(node.operand(1).size(0))}
+    elif axes.is_const:
+        places = {x.axis(axis): place for place, axis in enumerate(axes.ints())}
+    result = x
+    for axis in range(rank):
+        if axes is not None and not places:
+            start, end, step = _meant_for(rw, lists, axes, rank, axis)
+        elif axis in places:
+            start, end, step = (
+                integers(1) if each is None else rw.op("Gather", each, integers(places[axis]), axis=0) for each in lists
+            )
+        else:
+            continue
+        result = rw.op("Gather", result, _from_to(op, op.size(x, axis), start, end, step), axis=axis)
+    rw.replace(node, [rw.op("Identity", x) if result is x else result])
+
+
+def _meant_for(rw: Rewriter, lists: list[Value | None], axes: Value, rank: int, axis: int) -> list[Number]:
+    """Start, end and step of an axis that a computed list may name: all of it where it does not."""
+    op, place = Counting(rw), integers(axis)
+    named = rw.op("Gather", times_meant(rw, axes, rank), place, axis=0)
+    found: list[Number] = []
+    for each, otherwise in zip(lists, (0, _FAR, 1), strict=True):
+        if each is None:
+            found.append(integers(1))
+            continue
+        own = rw.op("Gather", times_meant(rw, axes, rank, each), place, axis=0)
+        found.append(op.choose(op("Equal", named, 0), integers(otherwise), own))
+    return found
+
+
+def _from_to(op: Counting, size: Number, start: Number, end: Number, step: Number) -> Number:
+    """The positions that a slice takes."""
+    forward = op("Less", integers(0), step)
+    step = _between(op, step, op("Sub", integers(-1), size), op("Add", size, 1))
+    lowest_end = op.choose(forward, integers(0), integers(-1))
+    highest = op.choose(forward, size, op("Sub", size, 1))
+
+    def bounded(number: Number, low: Number) -> Value:
+        counted = op.choose(op("Less", number, 0), op("Add", number, size), number)
+        return _between(op, counted, low, highest)
+
+    start, end = bounded(start, integers(0)), bounded(end, lowest_end)
+    sign = op.choose(forward, integers(1), integers(-1))
+    reach = op("Add", op("Sub", end, start), op("Sub", step, sign))
+    count = op("Div", reach, step)
+    # Rounded towards zero, which is right for all but empty slices, whose reach has the other sign.
+    count = op.choose(op("Less", op("Mul", op("Sub", end, start), sign), 1), integers(0), count)
+    return op("Add", start, op("Mul", op.up_to(count), step))
+
+
+def _between(op: Counting, number: Number, low: Number, high: Number) -> Value:
+    capped = op.choose(op("Less", number, high), number, high)
+    return op.choose(op("Less", capped, low), low, capped)
+
+
+@down_at_last(18, "Pad")
+def computed_pads_of_all_axes(node: Node, change: Change, rw: Rewriter) -> None:
+    """Pads of some axes are pads of all."""
+    x, axes = node.operand(0), node.operand(3)
+    rank = len(x.dims())
+    count = axes.size(0)
+    halves = [
+        times_meant(rw, axes, rank, rw.op("Slice", node.operand(1), starts=[at], ends=[at + count], axes=[0]))
+        for at in (0, count)
+    ]
+    value, attrs = node.input(2), dict(node.attrs)
+    rw.replace(node, [rw.op("Pad", x, rw.op("Concat", *halves, axis=0), value, **attrs)])
+
+
+@down_at_last(19, "Pad")
+@down_at_last(11, "Pad")
+def gathered_with_its_surroundings(node: Node, change: Change, rw: Rewriter) -> None:
+    """Along each axis the positions are counted, which are none of the image where it is padded by a number."""
+    x, pads, value, mode = node.operand(0), node.operand(1), node.input(2), node.attr("mode", "constant")
+    if change.version == 19 and (mode != "wrap" or node.input(3) is not None):
+        raise Decline
+    op, rank = Counting(rw), len(x.dims())
+    result = x
+    for axis in range(rank):
+        before, after = (rw.op("Gather", pads, integers(at), axis=0) for at in (axis, axis + rank))
+        size = op.size(x, axis)
+        places = op("Sub", op.up_to(op("Add", size, op("Add", before, after))), before)
+        inside = rw.op("And", op("Less", integers(-1), places), op("Less", places, size))
+        if mode == "constant":
+            shape = rw.op("Shape", result)
+            kept = np.asarray([at != axis for at in range(rank)], np.int64)
+            one = op("Add", op("Mul", shape, kept), 1 - kept)
+            fill = value if value is not None else _zero_of(x)
+            fill = fill if isinstance(fill, np.ndarray) or not fill.dims() else rw.op("Squeeze", fill, axes=[0])
+            result = rw.op("Concat", result, rw.op("Expand", fill, one), axis=axis)
+            places = op.choose(inside, places, size)
+        elif mode == "edge":
+            places = op.choose(op("Less", places, 0), integers(0), op.choose(inside, places, op("Sub", size, 1)))
+        elif mode == "wrap":
+            places = op("Mod", places, size)
+        else:
+            last = op("Sub", size, 1)
+            from_start = op.choose(op("Less", places, 0), op("Neg", places), places)
+            beyond = op("Sub", op("Mul", last, 2), from_start)
+            places = op.choose(op("Less", from_start, size), from_start, beyond)
+        result = rw.op("Gather", result, places, axis=axis)
+    rw.replace(node, [rw.op("Identity", x) if result is x else result])
+
+
+def _zero_of(x: Value) -> np.ndarray:
+    if x.dtype is None:
+        raise Decline("the element type of {} is not known", x.name)
+    return np.zeros((), helper.tensor_dtype_to_np_dtype(x.dtype))
+
+
+@down_at_last(9, "Where")
+def chosen_by_position(node: Node, change: Change, rw: Rewriter) -> None:
+    """All three are expanded, and each element gathered from one of the two behind one another."""
+    chosen, x, y = (node.operand(index) for index in range(3))
+    op = Counting(rw)
+    truth = rw.op("Cast", chosen, to=TensorProto.INT64)
+    for other in (x, y):
+        truth = rw.op("Expand", truth, rw.op("Shape", other))
+    shape = rw.op("Shape", truth)
+    both = [rw.op("Reshape", rw.op("Expand", each, shape), integers(-1)) for each in (x, y)]
+    flat = rw.op("Reshape", truth, integers(-1))
+    count = rw.op("Shape", flat)
+    places = op("Add", op("Mul", op("Sub", 1, flat), count), _flat_places(rw, op, node, shape, count))
+    rw.replace(node, [rw.op("Reshape", rw.op("Gather", rw.op("Concat", *both, axis=0), places, axis=0), shape)])
+
+
+def _flat_places(rw: Rewriter, op: Counting, node: Node, shape: Value, count: Value) -> Number:
+    """All numbers below a product of sizes: counted along each axis, which takes fewer steps than all at once."""
+    dims = node.result.shape
+    if dims is None or len(dims) < 2:
+        return op.up_to(count)
+    total: Number = np.asarray(0, np.int64)
+    for axis in range(len(dims)):
+        size = rw.op("Gather", shape, integers(axis), axis=0)
+        total = op("Add", op("Mul", rw.op("Unsqueeze", total, axes=[axis]), size), op.up_to(size))
+    return rw.op("Reshape", total, integers(-1))
+
+
+@down(10, "ReverseSequence")
+def steps_from_behind(node: Node, change: Change, rw: Rewriter) -> None:
+    """Time and batch are made one axis, of which each step is gathered from as far behind the other end."""
+    x, lengths = node.operand(0), node.operand(1)
+    op, rank = Counting(rw), len(x.dims())
+    time, batch = node.attr("time_axis", 0), node.attr("batch_axis", 1)
+    perm = [time, batch, *(axis for axis in range(rank) if axis not in (time, batch))]
+    first = rw.op("Transpose", x, perm=perm) if perm != list(range(rank)) else x
+    steps, rows = op.size(x, time), op.size(x, batch)
+    at = rw.op(
+        "Unsqueeze", rw.constant(numbers) if isinstance(numbers := op.up_to(steps), np.ndarray) else numbers, axes=[1]
+    )
+    place = op.choose(op("Less", at, lengths), op("Sub", op("Sub", lengths, 1), at), at)
+    flat = op("Add", op("Mul", place, rows), op.up_to(rows))
+    shape = rw.op("Shape", first)
+    rest = rw.op("Slice", shape, starts=[2], ends=[_FAR], axes=[0])
+    merged = rw.op("Reshape", first, rw.op("Concat", op("Mul", steps, rows), rest, axis=0))
+    result = rw.op("Gather", merged, rw.op("Reshape", flat, integers(-1)), axis=0)
+    result = rw.op("Reshape", result, shape)
+    rw.replace(
+        node, [rw.op("Transpose", result, perm=[perm.index(a) for a in range(rank)]) if first is not x else result]
+    )
+
+
+@down(11, "DepthToSpace")
+def columns_before_rows(node: Node, change: Change, rw: Rewriter) -> Any:
+    """In the order of torch: channels first, then rows and columns of a block."""
+    from graphopt.opsets import automatic
+
+    if node.attr("mode", "DCR") != "CRD":
+        return automatic.down(node, change, rw)
+    x, block, op = node.operand(0), node.attr("blocksize"), Counting(rw)
+    batch, channels, height, width = (op.size(x, axis) for axis in range(4))
+    depth = op("Div", channels, block * block)
+    side = integers(block)
+    apart = rw.op("Reshape", x, rw.op("Concat", batch, depth, side, side, height, width, axis=0))
+    woven = rw.op("Transpose", apart, perm=[0, 1, 4, 2, 5, 3])
+    shape = rw.op("Concat", batch, depth, op("Mul", height, block), op("Mul", width, block), axis=0)
+    rw.replace(node, [rw.op("Reshape", woven, shape)])
+    return None

@@ -1,0 +1,273 @@
+"""Images sampled between their elements: each neighbour is gathered, and counts by how near it is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.computed import integers
+from graphopt.opsets.meanings.elementary import number_type, rounded
+from graphopt.opsets.meanings.registry import Step, down, typed
+from graphopt.rewrite import Rewriter
+
+_CUBIC = -0.75
+Op = Callable[..., Value]
+Taps = list[tuple[Value, Value | None]]
+"""Along an axis the places that count, with how much; None counts whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """An image whose elements are gathered.
+
+    Attributes:
+        rw: the gate.
+        op: makes operators of its element type.
+        rows: batch and positions as one axis, channels as the other.
+        sizes: how large it is along each spatial axis.
+        dtype: its element type.
+    """
+
+    rw: Rewriter
+    op: Op
+    rows: Value
+    sizes: tuple[int, ...]
+    dtype: int
+
+    @classmethod
+    def of(cls, x: Value, rw: Rewriter) -> _Image:
+        batch, channels, *sizes = x.sizes()
+        spatial = range(2, 2 + len(sizes))
+        last = rw.op("Transpose", x, perm=[0, *spatial, 1])
+        rows = rw.op("Reshape", last, integers(batch * math.prod(sizes), channels))
+        return cls(rw, typed(rw, x), rows, tuple(sizes), number_type(x))
+
+    def at(self, places: list[Value], batch: np.ndarray, inside: Value | None) -> Value:
+        """The elements at places, one value of floats for each axis; 0 where they are not inside.
+
+        Args:
+            places: for each spatial axis numbers of shape [batch, points], all in the image.
+            batch: where each image begins, of shape [batch, 1].
+            inside: which of them count.
+        """
+        flat: Value | None = None
+        for place, size in zip(places, self.sizes, strict=True):
+            whole = self.rw.op("Cast", place, to=TensorProto.INT64)
+            flat = whole if flat is None else self.rw.op("Add", self.rw.op("Mul", flat, np.asarray(size)), whole)
+        assert flat is not None
+        found = self.rw.op("Gather", self.rows, self.rw.op("Add", flat, batch), axis=0)
+        if inside is None:
+            return found
+        return self.op("Where", self.rw.op("Unsqueeze", inside, axes=[2]), found, 0)
+
+
+def _clipped(op: Op, x: Value, low: float, high: float) -> Value:
+    """Within bounds; what is no number becomes the lower one."""
+    above = op("Where", op("Greater", x, low), x, low)
+    return op("Where", op("Less", above, high), above, high)
+
+
+def _reflected(op: Op, x: Value, low: float, high: float) -> Value:
+    """Back into the range from its ends, as often as it takes."""
+    span = high - low
+    if span == 0:
+        return op("Where", op("Equal", x, x), low, low)
+    apart = op("Where", op("Less", x, low), op("Sub", low, x), op("Sub", x, high))
+    times = op("Floor", op("Div", apart, span))
+    rest = op("Sub", apart, op("Mul", times, span))
+    odd = op("Greater", op("Sub", times, op("Mul", op("Floor", op("Mul", times, 0.5)), 2)), 0.5)
+    from_low = op("Where", odd, op("Sub", high, rest), op("Add", low, rest))
+    from_high = op("Where", odd, op("Add", low, rest), op("Sub", high, rest))
+    back = op("Where", op("Less", x, low), from_low, from_high)
+    return op("Where", op("Or", op("Less", x, low), op("Greater", x, high)), back, x)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampling:
+    """How a grid samples an image.
+
+    Attributes:
+        mode: `nearest`, `linear` or `cubic`.
+        padding: `zeros`, `border` or `reflection`.
+        aligned: whether -1 and 1 are the middles of the elements at the ends.
+    """
+
+    mode: str
+    padding: str
+    aligned: bool
+
+    def bounds(self, size: int) -> tuple[float, float]:
+        """The ends of an axis."""
+        return (0.0, size - 1.0) if self.aligned else (-0.5, size - 0.5)
+
+    def coordinate(self, op: Op, x: Value, size: int, dtype: int) -> Value:
+        """Where on an axis a number of the grid is."""
+        if self.aligned:
+            place = op("Mul", op("Mul", op("Add", x, 1), 0.5), size - 1)
+        else:
+            place = op("Mul", op("Sub", op("Mul", op("Add", x, 1), size), 1), 0.5)
+        if self.mode == "nearest":
+            place = rounded(place, op, dtype)
+        return self.brought_back(op, place, size)
+
+    def brought_back(self, op: Op, place: Value, size: int) -> Value:
+        """A place outside of the image as the padding has it."""
+        if self.padding == "border":
+            return _clipped(op, place, 0, size - 1)
+        if self.padding == "reflection":
+            return _reflected(op, place, *self.bounds(size))
+        return place
+
+    def taps(self, op: Op, place: Value, dtype: int) -> Taps:
+        """The elements that count along an axis."""
+        if self.mode == "nearest":
+            return [(rounded(place, op, dtype), None)]
+        below = op("Floor", place)
+        part = op("Sub", place, below)
+        if self.mode == "linear":
+            return [(below, op("Sub", 1, part)), (op("Add", below, 1), part)]
+        far, near = (lambda t: _far(op, t)), (lambda t: _near(op, t))
+        rest = op("Sub", 1, part)
+        return [
+            (op("Sub", below, 1), far(op("Add", part, 1))), (below, near(part)),
+            (op("Add", below, 1), near(rest)), (op("Add", below, 2), far(op("Add", rest, 1))),
+        ]  # fmt: skip
+
+
+def _near(op: Op, t: Value) -> Value:
+    inner = op("Sub", op("Mul", t, _CUBIC + 2), _CUBIC + 3)
+    return op("Add", op("Mul", op("Mul", inner, t), t), 1)
+
+
+def _far(op: Op, t: Value) -> Value:
+    inner = op("Sub", op("Mul", t, _CUBIC), 5 * _CUBIC)
+    return op("Sub", op("Mul", op("Add", op("Mul", inner, t), 8 * _CUBIC), t), 4 * _CUBIC)
+
+
+def sampled(image: _Image, places: list[Value], how: _Sampling, batch: np.ndarray) -> Value:
+    """What an image gives between its elements: shape [batch, points, channels]."""
+    op, total = image.op, None
+    along = [how.taps(op, place, image.dtype) for place in places]
+    for taps in itertools.product(*along):
+        found, inside, weight = [], None, None
+        for (place, share), size in zip(taps, image.sizes, strict=True):
+            if how.padding == "zeros":
+                within = op("And", op("Greater", place, -0.5), op("Less", place, size - 0.5))
+                inside = within if inside is None else op("And", inside, within)
+            brought = place if how.padding == "zeros" else how.brought_back(op, place, size)
+            found.append(_clipped(op, brought, 0, size - 1))
+            if share is not None:
+                weight = share if weight is None else op("Mul", weight, share)
+        part = image.at(found, batch, inside)
+        if weight is not None:
+            part = op("Mul", part, image.rw.op("Unsqueeze", weight, axes=[2]))
+        total = part if total is None else op("Add", total, part)
+    assert total is not None
+    return total
+
+
+@down(20, "GridSample")
+def grids_of_volumes(node: Node, change: Change, rw: Rewriter) -> Step:
+    """Before opset 20 there were images alone."""
+    from graphopt.opsets import automatic
+
+    if len(node.operand(0).dims()) != 4:
+        _by_grid(node, rw)
+        return None
+    return automatic.down(node, change, rw)
+
+
+@down(16, "GridSample")
+def grids_of_images(node: Node, change: Change, rw: Rewriter) -> None:
+    """Each neighbour of each point is gathered."""
+    _by_grid(node, rw)
+
+
+def _by_grid(node: Node, rw: Rewriter) -> None:
+    x, grid = node.operand(0), node.operand(1)
+    if x.dtype not in FLOAT_TYPES or x.dtype != grid.dtype:
+        raise Decline("{} does not hold the floats that {} does", x.name, grid.name)
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(found := node.attr("mode", "linear"), found)
+    how = _Sampling(mode, node.attr("padding_mode", "zeros"), bool(node.attr("align_corners", 0)))
+    image = _Image.of(x, rw)
+    batch, *points, rank = grid.sizes()
+    flat = rw.op("Reshape", grid, integers(batch, math.prod(points), rank))
+    places = [
+        how.coordinate(image.op, rw.op("Gather", flat, np.asarray(rank - 1 - axis), axis=2), size, image.dtype)
+        for axis, size in enumerate(image.sizes)
+    ]
+    starts = (np.arange(batch, dtype=np.int64) * math.prod(image.sizes))[:, None]
+    rows = rw.op("Transpose", sampled(image, places, how, starts), perm=[0, 2, 1])
+    rw.replace(node, [rw.op("Reshape", rows, integers(batch, x.size(1), *points))])
+
+
+@down(19, "DeformConv")
+def sampled_and_multiplied(node: Node, change: Change, rw: Rewriter) -> None:
+    """Every element that a window reads is sampled; the windows are rows of a product with the weights."""
+    x, weight, offset, bias, mask = (node.input(index) for index in range(5))
+    if x is None or weight is None or offset is None or len(x.dims()) != 4:
+        raise Decline("it is not of images")
+    batch, channels, height, width = x.sizes()
+    outputs, depth, *kernel = weight.sizes()
+    groups, shared = node.attr("group", 1), node.attr("offset_group", 1)
+    strides, gaps = node.attr("strides") or (1, 1), node.attr("dilations") or (1, 1)
+    pads, taps = node.attr("pads") or (0,) * 4, math.prod(kernel)
+    counts = offset.sizes()[2:]
+    op, points = typed(rw, x), taps * math.prod(counts)
+    moves = rw.op("Reshape", offset, integers(batch, shared, taps, 2, *counts))
+    masks = None if mask is None else rw.op("Reshape", mask, integers(batch, shared, points))
+    how, parts = _Sampling("linear", "zeros", aligned=True), []
+    for number in range(shared):
+        own = rw.op(
+            "Slice", x, starts=[number * channels // shared], ends=[(number + 1) * channels // shared], axes=[1]
+        )
+        image = _Image(
+            rw, op,
+            rw.op("Reshape", rw.op("Transpose", own, perm=[0, 2, 3, 1]), integers(batch * height * width, channels // shared)),
+            (height, width), number_type(x),
+        )  # fmt: skip
+        group = rw.op("Gather", moves, np.asarray(number), axis=1)
+        places = []
+        for axis in range(2):
+            step = rw.op("Gather", group, np.asarray(axis), axis=2)
+            still = _window_places(kernel, counts, strides, gaps, pads, axis)
+            moved = rw.op("Add", step, still.astype(_kind(op, x)))
+            places.append(rw.op("Reshape", moved, integers(batch, points)))
+        starts = (np.arange(batch, dtype=np.int64) * height * width)[:, None]
+        found = sampled(image, places, how, starts)
+        if masks is not None:
+            share = rw.op("Gather", masks, np.asarray(number), axis=1)
+            found = rw.op("Mul", found, rw.op("Unsqueeze", share, axes=[2]))
+        parts.append(rw.op("Transpose", found, perm=[0, 2, 1]))
+    rows = parts[0] if len(parts) == 1 else rw.op("Concat", *parts, axis=1)
+    rows = rw.op("Reshape", rows, integers(batch, groups, depth * taps, math.prod(counts)))
+    factor = rw.op("Reshape", weight, integers(1, groups, outputs // groups, depth * taps))
+    result = rw.op("Reshape", rw.op("MatMul", factor, rows), integers(batch, outputs, *counts))
+    if bias is not None:
+        result = rw.op("Add", result, rw.op("Reshape", bias, integers(1, outputs, 1, 1)))
+    rw.replace(node, [result])
+
+
+def _kind(op: Op, x: Value) -> np.dtype:
+    from graphopt.opsets.meanings.registry import number_like
+
+    return number_like(x, 0).dtype
+
+
+def _window_places(
+    kernel: list[int], counts: tuple[int, ...], strides: tuple[int, ...], gaps: tuple[int, ...], pads: tuple[int, ...],
+    axis: int,
+) -> np.ndarray:  # fmt: skip
+    """Where the elements of all windows are along an axis before they are moved: [1, elements, rows, columns]."""
+    at = np.unravel_index(np.arange(math.prod(kernel)), kernel)[axis]
+    windows = np.arange(counts[axis]) * strides[axis] - pads[axis]
+    shape = (1, 1, -1, 1) if axis == 0 else (1, 1, 1, -1)
+    return (at * gaps[axis])[None, :, None, None] + windows.reshape(shape)
