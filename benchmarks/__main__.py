@@ -119,6 +119,14 @@ def conversion(tool: Tools = None, target: list[int] | None = None, every: int =
 
 
 @app.command()
+def conversion_networks(models: Models = None, target: list[int] | None = None) -> None:
+    """Every network of the zoo to other opsets and back: the same numbers, and the same graph; kept as results."""
+    from benchmarks.conversion_networks import run
+
+    run(models, target)
+
+
+@app.command()
 def winograd(models: Models = None, threads: list[int] | None = None, budget: float = 15.0) -> None:
     """Run time, session start and size with and without Winograd convolutions; writes docs/winograd.md."""
     from benchmarks.winograd import run

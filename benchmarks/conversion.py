@@ -139,7 +139,7 @@ def judged(case: Case, converted: onnx.ModelProto) -> tuple[str, str]:
 
 
 def attempt(case: Case, target: int, peer: Peer | None = None, ledger: Ledger | None = None) -> tuple[str, str]:
-    """Convert a case, by graphopt or by another converter, and judge it; of a ledger, what was judged before is taken."""
+    """Convert a case, by graphopt or another converter, and judge it; what a ledger has was judged before."""
     if ledger is None:
         return _attempt(case, target, peer)
     tool = f"graphopt {own_code()}" if peer is None else f"{peer.tool} {importlib.metadata.version(peer.tool)}"

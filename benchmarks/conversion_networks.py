@@ -1,4 +1,4 @@
-"""Every network of the zoo, in each dress, brought to other opsets and back: `python -m benchmarks conversion-networks`.
+"""Every network of the zoo, in each dress, to other opsets and back: `python -m benchmarks conversion-networks`.
 
 For each network and opset: whether the converted network gives the same numbers, and whether the way back gives the
 graph that it came from. Where nothing had to be written out, that graph has to be the same, node for node; where

@@ -104,16 +104,12 @@ class Conversion:
         Raises:
             ConversionError: a node cannot be brought there; nothing changed.
         """
-        mark = self.driver._journal.mark()
         self.driver.infer()
-        try:
+        with self.driver.undone_on_error():
             for domain, target in targets.items():
                 for top in (self.model.graph, *self.model.functions):
                     self._bring(top, domain, target)
             self._state_ir(targets)
-        except BaseException:
-            self.driver._journal.undo(mark)
-            raise
 
     @property
     def written_out(self) -> dict[str, int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -64,6 +65,16 @@ class Driver:
         self._looked_at: tuple[int, ...] = ()
         """The state of the model when all of its operators were last among these."""
         self._tables: dict[tuple[RuleOrWaiting, ...], dict[tuple[int, int], dict[str, list[Attempt]]]] = {}
+
+    @contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """All changes of what happens inside, or none: where it raises, the model is as it was before."""
+        mark = self._journal.mark()
+        try:
+            yield
+        except BaseException:
+            self._journal.undo(mark)
+            raise
 
     def infer(self) -> None:
         """Infer the types and shapes of all values."""

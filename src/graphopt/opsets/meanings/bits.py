@@ -40,7 +40,9 @@ def bit_by_bit(node: Node, change: Change, rw: Rewriter) -> None:
     wide = [rw.op("Cast", each, to=unsigned) for each in (x, y)]
     high = [rw.op("Div", each, half) for each in wide]
     low = [rw.op("Sub", each, rw.op("Mul", upper, half)) for each, upper in zip(wide, high, strict=True)]
-    upper, lower = (rw.op("Cast", _combined(rw, node.op_type, *pair, _MOST_BITS), to=unsigned) for pair in (high, low))
+    upper, lower = (
+        rw.op("Cast", _combined(rw, node.op_type, pair[0], pair[1], _MOST_BITS), to=unsigned) for pair in (high, low)
+    )
     rw.replace(node, [rw.op("Cast", rw.op("Add", rw.op("Mul", upper, half), lower), to=x.dtype)])
 
 

@@ -53,12 +53,13 @@ def as_loop(node: Node, change: Change, rw: Rewriter) -> None:
     number = rw.op("Reshape", steps, integers())
     given = dict(zip(names, (*operands, *outer), strict=True))
     found = called(rw, function, number, _true(rw), op("Sub", number, 1), *given.values())
-    for index in range(results):
-        reverse = (node.attr("scan_output_directions") or (0,) * results)[index]
-        axis = (node.attr("scan_output_axes") or (0,) * results)[index]
-        found[states + index] = _turned(
-            rw, op, node, found[states + index], index + states, axis, steps if reverse else None
-        )
+    backwards = node.attr("scan_output_directions") or (0,) * results
+    places = node.attr("scan_output_axes") or (0,) * results
+    for index, (reverse, axis) in enumerate(zip(backwards, places, strict=True), states):
+        value = found[index]
+        if reverse:
+            value = rw.op("Gather", value, op("Sub", op("Sub", steps, 1), op.up_to(steps)), axis=0)
+        found[index] = rw.op("Transpose", value, perm=_stacked_at(axis, node.outputs[index])) if axis else value
     rw.replace(node, [value if not value.name else rw.op("Identity", value) for value in found])
 
 
@@ -66,21 +67,11 @@ def _true(rw: Rewriter) -> Value:
     return rw.constant(np.asarray(True))
 
 
-def _turned(
-    rw: Rewriter, op: Counting, node: Node, value: Value, index: int, axis: int, reverse: object | None
-) -> Value:  # fmt: skip
-    if reverse is not None:
-        last = op("Sub", reverse, 1)  # type: ignore[arg-type]  # a number of steps
-        value = rw.op("Gather", value, op("Sub", last, op.up_to(reverse)), axis=0)  # type: ignore[arg-type]
-    if axis:
-        result = node.outputs[index]
-        if result is None:
-            return value
-        rank = len(result.dims())
-        place = axis + rank if axis < 0 else axis
-        perm = [0 if a == place else a + 1 if a < place else a for a in range(rank)]
-        value = rw.op("Transpose", value, perm=perm)
-    return value
+def _stacked_at(axis: int, result: Value | None) -> list[int]:
+    """Where the axes of a result come from whose first one has to be another."""
+    rank = 0 if result is None else len(result.dims())
+    place = axis + rank if axis < 0 else axis
+    return [0 if each == place else each + 1 if each < place else each for each in range(rank)]
 
 
 def _body(body: onnx.GraphProto, scanned: list[str], axes: list[int], backward: tuple[int, ...]) -> onnx.GraphProto:

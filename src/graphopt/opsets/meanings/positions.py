@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import onnx
@@ -11,10 +10,11 @@ from onnx import TensorProto, helper
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.opsets import automatic
 from graphopt.opsets.bodies import called
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.computed import function_of, integers, times_meant
-from graphopt.opsets.meanings.registry import down, down_at_last
+from graphopt.opsets.meanings.registry import Step, down, down_at_last
 from graphopt.rewrite import Rewriter
 
 _RANGE_SINCE = 11
@@ -258,10 +258,8 @@ def steps_from_behind(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 @down(11, "DepthToSpace")
-def columns_before_rows(node: Node, change: Change, rw: Rewriter) -> Any:
+def columns_before_rows(node: Node, change: Change, rw: Rewriter) -> Step:
     """In the order of torch: channels first, then rows and columns of a block."""
-    from graphopt.opsets import automatic
-
     if node.attr("mode", "DCR") != "CRD":
         return automatic.down(node, change, rw)
     x, block, op = node.operand(0), node.attr("blocksize"), Counting(rw)

@@ -12,10 +12,11 @@ from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.computed import integers
 from graphopt.opsets.meanings.elementary import number_type, rounded
-from graphopt.opsets.meanings.registry import Step, down, typed
+from graphopt.opsets.meanings.registry import Step, down, number_like, typed
 from graphopt.rewrite import Rewriter
 
 _CUBIC = -0.75
@@ -134,11 +135,10 @@ class _Sampling:
         part = op("Sub", place, below)
         if self.mode == "linear":
             return [(below, op("Sub", 1, part)), (op("Add", below, 1), part)]
-        far, near = (lambda t: _far(op, t)), (lambda t: _near(op, t))
         rest = op("Sub", 1, part)
         return [
-            (op("Sub", below, 1), far(op("Add", part, 1))), (below, near(part)),
-            (op("Add", below, 1), near(rest)), (op("Add", below, 2), far(op("Add", rest, 1))),
+            (op("Sub", below, 1), _far(op, op("Add", part, 1))), (below, _near(op, part)),
+            (op("Add", below, 1), _near(op, rest)), (op("Add", below, 2), _far(op, op("Add", rest, 1))),
         ]  # fmt: skip
 
 
@@ -177,8 +177,6 @@ def sampled(image: _Image, places: list[Value], how: _Sampling, batch: np.ndarra
 @down(20, "GridSample")
 def grids_of_volumes(node: Node, change: Change, rw: Rewriter) -> Step:
     """Before opset 20 there were images alone."""
-    from graphopt.opsets import automatic
-
     if len(node.operand(0).dims()) != 4:
         _by_grid(node, rw)
         return None
@@ -212,41 +210,13 @@ def _by_grid(node: Node, rw: Rewriter) -> None:
 @down(19, "DeformConv")
 def sampled_and_multiplied(node: Node, change: Change, rw: Rewriter) -> None:
     """Every element that a window reads is sampled; the windows are rows of a product with the weights."""
-    x, weight, offset, bias, mask = (node.input(index) for index in range(5))
-    if x is None or weight is None or offset is None or len(x.dims()) != 4:
-        raise Decline("it is not of images")
-    batch, channels, height, width = x.sizes()
+    x, weight, bias = node.operand(0), node.operand(1), node.input(3)
+    if len(x.dims()) != 4:
+        raise Decline("there is no DeformConv before opset 19, and it is not of images")
+    batch, counts = x.size(0), node.operand(2).sizes()[2:]
     outputs, depth, *kernel = weight.sizes()
-    groups, shared = node.attr("group", 1), node.attr("offset_group", 1)
-    strides, gaps = node.attr("strides") or (1, 1), node.attr("dilations") or (1, 1)
-    pads, taps = node.attr("pads") or (0,) * 4, math.prod(kernel)
-    counts = offset.sizes()[2:]
-    op, points = typed(rw, x), taps * math.prod(counts)
-    moves = rw.op("Reshape", offset, integers(batch, shared, taps, 2, *counts))
-    masks = None if mask is None else rw.op("Reshape", mask, integers(batch, shared, points))
-    how, parts = _Sampling("linear", "zeros", aligned=True), []
-    for number in range(shared):
-        own = rw.op(
-            "Slice", x, starts=[number * channels // shared], ends=[(number + 1) * channels // shared], axes=[1]
-        )
-        image = _Image(
-            rw, op,
-            rw.op("Reshape", rw.op("Transpose", own, perm=[0, 2, 3, 1]), integers(batch * height * width, channels // shared)),
-            (height, width), number_type(x),
-        )  # fmt: skip
-        group = rw.op("Gather", moves, np.asarray(number), axis=1)
-        places = []
-        for axis in range(2):
-            step = rw.op("Gather", group, np.asarray(axis), axis=2)
-            still = _window_places(kernel, counts, strides, gaps, pads, axis)
-            moved = rw.op("Add", step, still.astype(_kind(op, x)))
-            places.append(rw.op("Reshape", moved, integers(batch, points)))
-        starts = (np.arange(batch, dtype=np.int64) * height * width)[:, None]
-        found = sampled(image, places, how, starts)
-        if masks is not None:
-            share = rw.op("Gather", masks, np.asarray(number), axis=1)
-            found = rw.op("Mul", found, rw.op("Unsqueeze", share, axes=[2]))
-        parts.append(rw.op("Transpose", found, perm=[0, 2, 1]))
+    groups, shared, taps = node.attr("group", 1), node.attr("offset_group", 1), math.prod(kernel)
+    parts = [_moved_elements(node, rw, number, shared, kernel) for number in range(shared)]
     rows = parts[0] if len(parts) == 1 else rw.op("Concat", *parts, axis=1)
     rows = rw.op("Reshape", rows, integers(batch, groups, depth * taps, math.prod(counts)))
     factor = rw.op("Reshape", weight, integers(1, groups, outputs // groups, depth * taps))
@@ -256,18 +226,36 @@ def sampled_and_multiplied(node: Node, change: Change, rw: Rewriter) -> None:
     rw.replace(node, [result])
 
 
-def _kind(op: Op, x: Value) -> np.dtype:
-    from graphopt.opsets.meanings.registry import number_like
+def _moved_elements(node: Node, rw: Rewriter, number: int, shared: int, kernel: list[int]) -> Value:
+    """What the windows read of the channels that have a group of offsets in common: [batch, channels, elements]."""
+    x, offset, mask = node.operand(0), node.operand(2), node.input(4)
+    batch, channels, height, width = x.sizes()
+    counts, taps = offset.sizes()[2:], math.prod(kernel)
+    points, depth = taps * math.prod(counts), channels // shared
+    own = rw.op("Slice", x, starts=[number * depth], ends=[(number + 1) * depth], axes=[1])
+    rows = rw.op("Reshape", rw.op("Transpose", own, perm=[0, 2, 3, 1]), integers(batch * height * width, depth))
+    image = _Image(rw, typed(rw, x), rows, (height, width), number_type(x))
+    moves = rw.op("Reshape", offset, integers(batch, shared, taps, 2, *counts))
+    group = rw.op("Gather", moves, np.asarray(number), axis=1)
+    places = []
+    for axis in range(2):
+        still = _window_places(node, kernel, counts[axis], axis).astype(number_like(x, 0).dtype)
+        moved = rw.op("Add", rw.op("Gather", group, np.asarray(axis), axis=2), still)
+        places.append(rw.op("Reshape", moved, integers(batch, points)))
+    starts = (np.arange(batch, dtype=np.int64) * height * width)[:, None]
+    found = sampled(image, places, _Sampling("linear", "zeros", aligned=True), starts)
+    if mask is not None:
+        masks = rw.op("Reshape", mask, integers(batch, shared, points))
+        share = rw.op("Gather", masks, np.asarray(number), axis=1)
+        found = rw.op("Mul", found, rw.op("Unsqueeze", share, axes=[2]))
+    return rw.op("Transpose", found, perm=[0, 2, 1])
 
-    return number_like(x, 0).dtype
 
-
-def _window_places(
-    kernel: list[int], counts: tuple[int, ...], strides: tuple[int, ...], gaps: tuple[int, ...], pads: tuple[int, ...],
-    axis: int,
-) -> np.ndarray:  # fmt: skip
+def _window_places(node: Node, kernel: list[int], count: int, axis: int) -> np.ndarray:
     """Where the elements of all windows are along an axis before they are moved: [1, elements, rows, columns]."""
-    at = np.unravel_index(np.arange(math.prod(kernel)), kernel)[axis]
-    windows = np.arange(counts[axis]) * strides[axis] - pads[axis]
+    stride, gap = ((node.attr(name) or (1, 1))[axis] for name in ("strides", "dilations"))
+    before = (node.attr("pads") or (0,) * 4)[axis]
+    at = np.unravel_index(np.arange(math.prod(kernel)), kernel)[axis] * gap
+    windows = np.arange(count) * stride - before
     shape = (1, 1, -1, 1) if axis == 0 else (1, 1, 1, -1)
-    return (at * gaps[axis])[None, :, None, None] + windows.reshape(shape)
+    return np.asarray(at[None, :, None, None] + windows.reshape(shape))
