@@ -1,12 +1,13 @@
 """Branch coverage of the pass library by random models alone: python -m benchmarks.fuzz_coverage SEED MINUTES.
 
-Needs the package `coverage`. Written in one process, since processes of their own would not be traced.
+Needs the package `coverage`. Models are judged in processes of this script, which are traced.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -16,34 +17,52 @@ from typing import Any
 PACKAGE = "graphopt_passes"
 
 
+_CHUNK = 40
+"""Models of one process: where the runtime ends it, so many are lost."""
+
+
 def main() -> None:
     """Write totals, what was wrong, and the files with the most branches that were not taken."""
     seed, minutes = sys.argv[1], float(sys.argv[2])
     coverage: Any = importlib.import_module("coverage")
+    until, models, faults = time.monotonic() + 60 * minutes, 0, []
     with tempfile.TemporaryDirectory() as folder:
-        tracer = coverage.Coverage(branch=True, source_pkgs=[PACKAGE], data_file=str(Path(folder) / "data"))
-        tracer.start()
-        models, faults = run(seed, 60 * minutes)
-        tracer.stop()
+        data = Path(folder) / "data"
+        while time.monotonic() < until:
+            made, wrong = _apart(coverage, data, seed, models)
+            models, faults = models + made, faults + wrong
+        whole = coverage.Coverage(branch=True, source_pkgs=[PACKAGE], data_file=str(data))
+        whole.combine(strict=True)
         told = Path(folder) / "report.json"
-        tracer.json_report(outfile=str(told))
+        whole.json_report(outfile=str(told))
         report = json.loads(told.read_text())
     sys.stdout.write("\n".join(table(report, models, faults)) + "\n")
 
 
-def run(seed: str, seconds: float) -> tuple[int, list[str]]:
-    """Judge models for some time; how many, and what was wrong."""
+def _apart(coverage: Any, data: Path, seed: str, first: int) -> tuple[int, list[str]]:
+    """Judge some models in a process of their own; what was wrong."""
+    told = data.with_name("told.json")
+    told.write_text(json.dumps([f"the runtime ended the process between {first} and {first + _CHUNK}"]))
+    child = os.fork()
+    if not child:
+        tracer = coverage.Coverage(branch=True, source_pkgs=[PACKAGE], data_file=str(data), data_suffix=str(first))
+        tracer.start()
+        told.write_text(json.dumps(run(seed, first)))
+        tracer.stop()
+        tracer.save()
+        os._exit(0)
+    os.waitpid(child, 0)
+    return _CHUNK, json.loads(told.read_text())
+
+
+def run(seed: str, first: int) -> list[str]:
+    """Judge models; what was wrong."""
     from graphopt.fuzzing.working import Settings, Worker  # imported while it is traced
 
     worker = Worker(Settings(seed, reduce=False))
-    until, models, number = time.monotonic() + seconds, 0, 0
-    faults = []
-    while time.monotonic() < until:
-        tally = worker.work(number)
-        models += tally.made
-        faults += [f"{number}: {f['subject']}: {f['kind']}: {f['cause']}" for f in tally.findings]
-        number += 1
-    return models, faults
+    tallies = {number: worker.work(number) for number in range(first, first + _CHUNK)}
+    found = [(number, finding) for number, tally in tallies.items() for finding in tally.findings]
+    return [f"{number}: {each['subject']}: {each['kind']}: {each['cause']}" for number, each in found]
 
 
 def table(report: dict[str, Any], models: int, faults: list[str]) -> list[str]:
@@ -51,7 +70,7 @@ def table(report: dict[str, Any], models: int, faults: list[str]) -> list[str]:
     totals = report["totals"]
     taken, branches = totals["covered_branches"], totals["num_branches"]
     lines = [
-        f"{models} models: {taken} of {branches} branches ({taken / branches:.0%}), {totals['covered_lines']} of "
+        f"{models} numbers: {taken} of {branches} branches ({taken / branches:.0%}), {totals['covered_lines']} of "
         f"{totals['num_statements']} statements; {len(faults)} faults",
         *faults,
         "",
