@@ -37,7 +37,8 @@ def _check_not_empty(x: Value, pads: Pads, kernel: Sequence[Dim], node: Node) ->
 
     Args:
         x: what is padded.
-        pads: what the operator would pad by itself; where that is no whole window, it runs on nothing either way.
+        pads: what the operator would pad by itself; where that is no whole window, nothing comes out, so that sizes
+            which are not known are taken for more than 0.
         kernel: the size of the window.
         node: the operator.
 
@@ -48,7 +49,7 @@ def _check_not_empty(x: Value, pads: Pads, kernel: Sequence[Dim], node: Node) ->
     shape, dilations = x.shape or (None,) * (axes + 2), node.attr("dilations") or (1,) * axes
     for axis, (dim, size, step) in enumerate(zip(shape[2:], kernel, dilations, strict=True)):
         whole = not isinstance(size, int) or pads[axis] + pads[axes + axis] > step * (size - 1)
-        if whole and not (isinstance(dim, int) and dim > 0):
+        if dim == 0 or (whole and not (isinstance(dim, int) and dim > 0)):
             raise Decline("{} may be empty, and is all padding then", x.name)
 
 
