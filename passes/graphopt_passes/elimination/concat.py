@@ -43,6 +43,7 @@ class EliminatePartOfConcat(OpRule):
 
     name = "eliminate_part_of_concat"
     ops = ("Gather", "Slice", "Split")
+    sources = ("Concat",)
     opsets = "2-"
     peers = {"onnxsim": "rewrite_gather_over_concat"}
 

@@ -152,6 +152,7 @@ class FuseAffineIntoConcatenatedConvs(OpRule):
     # No pattern: there may be any number of convolutions.
     name = "fuse_affine_into_concatenated_convs"
     ops = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
+    sources = ("Concat",)
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

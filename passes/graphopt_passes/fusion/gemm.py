@@ -78,6 +78,7 @@ class FuseTransposeIntoGemm(OpRule):
     # No pattern: either operand or both may be transposed.
     name = "fuse_transpose_into_gemm"
     ops = ("Gemm",)
+    sources = ("Transpose",)
     numerics = Numerics.ROUNDING  # kernels add up in another order
     peers = {
         "onnxoptimizer": "fuse_transpose_into_gemm",

@@ -21,6 +21,7 @@ class FuseReshapesIntoMatmul(OpRule):
     # No pattern: the operands may be reshaped in an outer graph.
     name = "fuse_reshapes_into_matmul"
     ops = RESHAPES
+    sources = ("MatMul",)
     numerics = Numerics.ROUNDING
     peers = {"onnxscript": ("two_reshapes_matmul_reshape_rule", "one_reshape_matmul_reshape_rule")}
 

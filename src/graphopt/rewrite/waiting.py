@@ -46,6 +46,8 @@ class Card:
             groups = {frozenset(rule().ops), *rule().compiled.required}
         else:
             groups = {frozenset(rule.ops)} if issubclass(rule, (OpRule, GraphPass)) and rule.ops else set()
+            if issubclass(rule, OpRule) and rule.sources:
+                groups.add(frozenset(rule.sources))
         groups.update(map(frozenset, rule.needs))
         return cls.of(rule, tuple(sorted(groups, key=sorted)))
 
