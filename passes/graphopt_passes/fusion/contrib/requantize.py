@@ -18,9 +18,14 @@ from graphopt_passes.fusion.contrib.parameters import (
     quantization,
 )
 
+_CLOSE = 1e-4
+"""Steps that may be lost in float32."""
+_NUDGES = (0.0, 2e-4, -2e-4, 4e-4, -4e-4, 6e-4, -6e-4, 1e-3, -1e-3, 2e-3, -2e-3)
+"""Steps that results are moved by, to be farther than that from halfway; the least that does counts."""
+
 
 def scaled(x: Quantized, slope: float, shift: float, output: Quantized, rw: Rewriter) -> Value:
-    """`slope * x + shift`, quantized.
+    """`slope * x + shift`, quantized; halfway between two steps it is rounded as by the operators on floats.
 
     Raises:
         Decline: the scales are negative, or too far apart.
@@ -30,6 +35,7 @@ def scaled(x: Quantized, slope: float, shift: float, output: Quantized, rw: Rewr
         raise Decline("a scale of {} or {} is negative, too small or too large", x.value.name, output.value.name)
     if output.dtype != x.dtype:
         raise Decline("{} and {} are of different types", x.value.name, output.value.name)
+    shift = _away_from_halfway(x, slope, shift, output)
     scale = rw.constant(np.array(step, np.float32)) if slope != 1.0 else x.written(rw)[0]
     # The number is 1 or -1 steps of the shift's own size.
     number, start = (1, 0) if shift > 0 else (0, 1) if shift < 0 else (0, 0)
@@ -37,6 +43,27 @@ def scaled(x: Quantized, slope: float, shift: float, output: Quantized, rw: Rewr
     size = rw.constant(np.array(abs(shift) or 1.0, np.float32))
     inputs = (x.value, scale, x.written(rw)[1], addend[0], size, addend[1], *output.written(rw))
     return rw.op("QLinearAdd", *inputs, domain=DOMAIN)
+
+
+def _away_from_halfway(x: Quantized, slope: float, shift: float, output: Quantized) -> float:
+    """The shift, or one a little beside it with which no result is halfway between steps, and all are those of floats.
+
+    Where there is none, as for half of each integer, it stays as it is.
+    """
+    ends = np.iinfo(BYTES[x.dtype])
+    from_zero = np.arange(ends.min, ends.max + 1) - int(x.zero.item())
+    step, zero = float(output.scale.item()), int(output.zero.item())
+    floats = from_zero.astype(np.float32) * x.scale.astype(np.float32) * np.float32(slope) + np.float32(shift)
+    wanted = np.clip(np.rint(floats / output.scale.astype(np.float32)) + zero, ends.min, ends.max)
+    exact = from_zero * float(x.scale.item()) * slope / step
+    for nudge in _NUDGES:
+        result = exact + shift / step + nudge
+        halfway = np.abs(result - np.floor(result) - 0.5) < _CLOSE
+        rounded = np.clip(np.rint(result) + zero, ends.min, ends.max)
+        within = (result + zero > ends.min - 1) & (result + zero < ends.max + 1)
+        if np.array_equal(rounded, wanted) and not np.any(halfway & within):
+            return shift + nudge * step
+    return shift
 
 
 def hard_sigmoid(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
