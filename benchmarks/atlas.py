@@ -8,6 +8,7 @@ least times count: other work on the machine only adds to them.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from math import log2
@@ -18,14 +19,16 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks import results
+from benchmarks import atlas_operators, atlas_plot, results
 from benchmarks.atlas_cases import Case, cases
+from benchmarks.atlas_patterns import patterns
 from benchmarks.table import grid
 from graphopt import PassManager
 from graphopt.pipeline import registry
 from graphopt.system.sessions import open_session
 
 PAGE = results.HERE.parent / "docs" / "atlas.md"
+PLOT = PAGE.parent / "images" / "atlas.svg"
 BEGIN, END = "<!-- figures of `python -m benchmarks atlas` -->", "<!-- end of figures -->"
 _SLOW = 3.0
 """So many times below the limit is a candidate."""
@@ -42,7 +45,7 @@ def run(*, fresh: bool = False, seconds: float = 0.15) -> None:
     earlier = [] if fresh else (results.load("atlas") or {"data": []})["data"]
     rows: dict[str, Row] = {row["case"]: row for row in earlier}
     machine = Machine()
-    wanted = list(cases())
+    wanted = [*cases(), *patterns()]
     for case in wanted:
         if str(case) not in rows:
             rows[str(case)] = measure(case, machine, seconds)
@@ -136,6 +139,20 @@ def below(row: Row) -> float:
     return float(row["us"] / row["limit"])
 
 
+def named(case: str) -> set[str]:
+    """The operators in the text of a case."""
+    return set(re.findall(r"= (?:com\.microsoft\.)?([A-Z]\w+) [<(]", case))
+
+
+def _ratios(rows: list[Row]) -> dict[str, tuple[float, float | None]]:
+    """The worst case of each operator, and that with its other form: how many times below the limit."""
+    worst: dict[str, tuple[float, float | None]] = {}
+    for row in sorted(rows, key=below):
+        after = row["us_then"] / row["limit"] if "us_then" in row and row["ratio"] > 1 else None
+        worst[row["operator"]] = (below(row), after)
+    return worst
+
+
 def _line(row: Row) -> str:
     if "failed" in row:
         return f"{row['case']}: {row['failed']}"
@@ -150,7 +167,11 @@ def write(page: Path = PAGE) -> None:
     rows = [row for row in stored["data"] if "us" in row]
     before, _, rest = page.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
-    text = "\n\n".join((_summary(rows, stored["machine"]), _gains(rows), _worst(rows)))
+    PLOT.write_text(atlas_plot.drawn(_ratios(rows)))
+    operators = {row["operator"] for row in rows} | {name for row in rows for name in named(row["case"])}
+    plot = f"![How far below the machine operators run]({PLOT.parent.name}/{PLOT.name})"
+    parts = (_summary(rows, stored["machine"]), plot, _gains(rows), _worst(rows), atlas_operators.listed(operators))
+    text = "\n\n".join(parts)
     page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
@@ -206,7 +227,10 @@ REASONS = {
     "Pad": "slices, gathers and products are slower",
     "ConvTranspose": "in blocks at level all; phases and shuffles in NCHW are slower",
     "Conv": "in blocks at level all",
-    "Transpose": "two moves are faster, but every optimizer joins two Transpose",
+    "Transpose": "it moves one axis, or whole rows",
+    "ReduceProd": "networks multiply shapes so, and nothing longer",
+    "TopK": "sorting is the work",
+    "Where": "two values, of which each element is one",
     "InstanceNormalization": "every other form is slower",
 }
 """Why operators have no other form."""

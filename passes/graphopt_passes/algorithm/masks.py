@@ -61,26 +61,22 @@ def _number(value: Value) -> float | None:
 class ConvertMaskToBounds(_Masked):
     """Mask by the smaller one of a value and a bound, which is infinite where the value is kept.
 
-    The bounds have the size of the mask, which attention has once for all heads. For a number that is not the least or
-    the largest one there is a second bound. A NaN in a masked place stays one.
+    The bound has the size of the mask, which attention has once for all heads. The number is the least or the largest
+    one, or an infinity. A NaN in a masked place stays one.
     """
 
     name = "convert_mask_to_bounds"
 
     def write(self, x: Value, condition: Value, number: float, kept: bool, rw: Rewriter) -> Value:
-        """An upper bound, a lower one, or both."""
-        if not number or np.isnan(number):
-            raise Decline("{} is masked by {}", x.name, number)
-        signs = [1] if number <= _LIMITS.min else [-1] if number >= _LIMITS.max else [1, -1]
+        """An upper bound or a lower one."""
+        if not (number <= _LIMITS.min or number >= _LIMITS.max):
+            raise Decline("{} is masked by {}, and may have numbers beyond", x.name, number)
         size, bounds = size_of(x), 0 if condition.is_const else size_of(condition)
-        then = {"kernel": 2 * len(signs), "where": len(signs) * bounds, "element": len(signs) * size}
-        self.weigh(rw, {"kernel": 1, "where": size}, then)
-        masked = np.array(number, np.float32)
-        for sign in signs:
-            free = np.array(sign * np.inf, np.float32)
-            bound = rw.op("Where", condition, *((free, masked) if kept else (masked, free)))
-            x = rw.op("Min" if sign > 0 else "Max", x, bound)
-        return x
+        self.weigh(rw, {"kernel": 1, "where": size}, {"kernel": 2, "where": bounds, "bound": size})
+        masked, lower = np.array(number, np.float32), number < 0
+        free = np.array(np.inf if lower else -np.inf, np.float32)
+        bound = rw.op("Where", condition, *((free, masked) if kept else (masked, free)))
+        return rw.op("Min" if lower else "Max", x, bound)
 
 
 class ConvertZeroMaskToProduct(_Masked):

@@ -10,6 +10,9 @@ from graphopt.ir import Node
 from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.algorithm.work import Weighed, size_of
 
+_SMALLEST = 1 << 14
+"""Elements below which the kernel foresees which of them are negative."""
+
 
 class ConvertPreluToMin(Weighed, OpRule):
     """Spell out a `PRelu` as Relu(x) + slope * Min(x, 0).
@@ -37,6 +40,8 @@ class ConvertPreluToMin(Weighed, OpRule):
         if any(size not in (1, dim) for size, dim in zip(array.shape[::-1], dims[::-1], strict=False)):
             raise Decline("{} is not known to have the shape {} broadcasts to", x.name, slope.name)
         size = size_of(x)
+        if size < _SMALLEST and all(isinstance(dim, int) for dim in dims):
+            raise Decline("{} is small: the kernel is faster there", x.name)
         self.weigh(rw, {"kernel": 1, "prelu": size}, {"kernel": 4, "element": 4 * size})
         below = rw.op("Mul", rw.op("Min", x, np.array(0, np.float32)), slope)
         return rw.replace(node, [rw.op("Add", rw.op("Relu", x), below)])

@@ -145,6 +145,47 @@ PROBES: tuple[Probe | ByteProbe, ...] = (
     Probe(
         "strided taps", _IMAGE, "y = Conv <group = 64, strides = [2, 2]> (x, u)", prod(_IMAGE), other=(64, 1, 2, 2)
     ),
+    Probe("prelu", _IMAGE, "y = PRelu (x, u)", other=(64, 1, 1)),
+    Probe("selu", _IMAGE, "y = Selu (x)"),
+    Probe("shrink", _IMAGE, "y = Shrink <bias = 0.5> (x)"),
+    Probe("lrn", (1, 96, 27, 27), "y = LRN <size = 5> (x)"),
+    Probe("channel taps", (1, 1, 96, 729), "y = AveragePool <kernel_shape = [5, 1]> (x)", 5 * 92 * 729),
+    Probe("lp normalization", _ROWS, "y = LpNormalization (x)"),
+    Probe(
+        "where", (12, 128, 128), "m = Greater (u, z) y = Where (m, x, z)", constants="float z = {0}", other=(128, 128)
+    ),
+    Probe("bound", (12, 128, 128), "y = Min (x, u)", other=(128, 128)),
+    Probe("whole taps", (1, 512, 7, 7), "y = Conv <group = 512> (x, u)", other=(512, 1, 7, 7)),
+    Probe(
+        "columns of volumes", (1, 32, 8, 16, 16), "y = ConvTranspose <strides = [2, 2, 2]> (x, u)", 8 * 16 * 2048,
+        (("product", 32 * 2048 * 128),), other=(32, 16, 2, 2, 2),
+    ),
+    Probe(
+        "columns of images", (8, 32, 16, 16), "y = ConvTranspose <strides = [2, 2]> (x, u)", 8 * 16 * 2048,
+        (("product", 32 * 2048 * 128),), other=(32, 32, 2, 2),
+    ),
+    Probe(
+        "transposed taps", (1, 64, 28, 28), "y = ConvTranspose <strides = [2, 2], group = 64> (x, u)", 16 * 64 * 784,
+        other=(64, 1, 4, 4),
+    ),
+    Probe("spectrum", (64, 512, 1), "y = DFT <axis = 1, onesided = 1> (x)"),
+    Probe("spectrum of any length", (16, 400, 1), "y = DFT <axis = 1, onesided = 1> (x)"),
+    _resize("resize linear last", 'mode = "linear"', "1, 2, 2, 1", _LARGE, (1, 28, 28, 64)),
+    Probe("expand last", (64, 56, 1), "y = Expand (x, s)", prod(_IMAGE), constants="int64[3] s = {64, 56, 56}"),
+    Probe("tile last", (64, 56, 1), "y = Tile (x, s)", prod(_IMAGE), constants="int64[3] s = {1, 1, 56}"),
+    Probe("move apart", _IMAGE, "y = Transpose <perm = [0, 3, 2, 1]> (x)"),
+    Probe(
+        "gathered row", (4096, 4), "y = Gather (x, i)", 4096, (("element", 4 * 4096),),
+        constants=f"int64[4096] i = {{{', '.join(str(at * 65 % 4096) for at in range(4096))}}}",
+    ),
+    Probe(
+        "rotate", (1, 12, 128, 64), "y = com.microsoft.RotaryEmbedding (x, p, u, u)", constants="int64[1] p = {0}",
+        other=(128, 32),
+    ),
+    Probe(
+        "rotate pairs", (1, 12, 128, 64), "y = com.microsoft.RotaryEmbedding <interleaved = 1> (x, p, u, u)",
+        constants="int64[1] p = {0}", other=(128, 32),
+    ),
     *byte_probes.PROBES,
 )  # fmt: skip
 """Sizes that fit the cache, as the built-in rates have it."""

@@ -92,6 +92,8 @@ class ConvertCubicResizeToChannelsLast(_Interpolated):
 _LEAST_CHANNELS = 8
 """So many of them, or a multiple, the kernel takes together."""
 
+_MOST_OUTPUTS = 1 << 21
+
 
 class ConvertLinearResizeToChannelsLast(_Interpolated):
     """Resize images linearly with their channels together, between two `Transpose`.
@@ -108,6 +110,8 @@ class ConvertLinearResizeToChannelsLast(_Interpolated):
             raise Decline("{} is cubic or filtered", node.result.name)
         if view.x.size(1) % _LEAST_CHANNELS:
             raise Decline("{} has {} channels, no multiple of {}", view.x.name, view.x.size(1), _LEAST_CHANNELS)
+        if count(node.result.dims()) > _MOST_OUTPUTS:
+            raise Decline("{} is too large to stay in the cache between both", node.result.name)
         self.weigh(rw, _now(view, node.result), _linear_last(view, node.result))
         scales, sizes = (None if each is None else each[list(_LAST)] for each in _factors(node, view))
         made = _resized(node, Transpose(view.x, _LAST).write(rw), scales, sizes, rw)
