@@ -9,6 +9,7 @@ sessions tell which were found in random models, and after how many of these.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -58,8 +59,18 @@ class Known:
         """Whether a finding of a session is this fault."""
         if finding["subject"] != self.tool or finding["kind"] not in self.kinds:
             return False
-        told = f"{finding['message']} {finding['cause']} {finding['text']}"
-        return (self.rule != "-" and self.rule in finding["cause"]) or all(word in told for word in self.words)
+        if self.rule != "-" and self.rule in finding["cause"]:
+            return True
+        told, ops = f"{finding['message']} {finding['cause']}", operators(finding["text"])
+        if finding["kind"] == "lost":
+            return all(word in told for word in self.words)
+        few = len(ops) <= len(operators(self.text)) + 1
+        return few and all(word in told or any(op.startswith(word) for op in ops) for word in self.words)
+
+
+def operators(text: str) -> set[str]:
+    """The operators in a model's text."""
+    return set(re.findall(r"= ([A-Z]\w+) [(<]", text))
 
 
 def known_faults() -> Iterator[Known]:

@@ -106,10 +106,10 @@ def grow(seed: Node, most: int = MOST_NODES) -> Region:
         most: how many operators to take in.
 
     Raises:
-        Decline: its permutation is not known or moves nothing.
+        Decline: its permutation is not known or moves nothing, or a product does it, as around every other seed.
     """
     perm, x, y = _perm_of(seed), seed.operand(0), seed.result
-    if is_identity(perm):
+    if is_identity(perm) or (seed.op == "Transpose" and is_absorbed(seed)):
         raise Decline
     region = Region(seed.graph)
     same = tuple(range(len(perm)))
