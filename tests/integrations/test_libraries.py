@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -174,3 +176,32 @@ def test_a_pass_of_olive(tmp_path: Path) -> None:
     output = wanted.run(ONNXModelHandler(str(tmp_path), onnx_file_name="model.onnx"), str(tmp_path / "out"))
     assert compare(tmp_path / "model.onnx", output.model_path).ok
     assert len(onnx.load(output.model_path).graph.node) == 2
+
+
+def test_a_workflow_of_olive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the page says: a step of a workflow's JSON, found by a package configuration."""
+    workflows = pytest.importorskip("olive.workflows", reason="olive is not installed: its own job of CI has it")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "other-tools.md").read_text()
+    (tmp_path / "packages.json").write_text(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
+    workflow = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[1])
+    onnx.save(small_model(), tmp_path / "model.onnx")
+    workflows.run(workflow, package_config=str(tmp_path / "packages.json"))
+    assert len(onnx.load(tmp_path / "out" / "model.onnx").graph.node) == 2
+
+
+def test_a_model_of_several_parts_in_olive(tmp_path: Path) -> None:
+    pytest.importorskip("olive.passes", reason="olive is not installed: its own job of CI has it")
+    from olive.hardware import DEFAULT_CPU_ACCELERATOR
+    from olive.model import CompositeModelHandler, ONNXModelHandler
+    from olive.passes.olive_pass import create_pass_from_dict
+
+    from graphopt.integrations.olive import Graphopt
+
+    parts = []
+    for name in ("encoder", "decoder"):
+        onnx.save(small_model(), tmp_path / f"{name}.onnx")
+        parts.append(ONNXModelHandler(str(tmp_path / f"{name}.onnx")))
+    wanted = create_pass_from_dict(Graphopt, {"level": "basic"}, True, DEFAULT_CPU_ACCELERATOR)
+    output = wanted.run(CompositeModelHandler(parts, ["encoder", "decoder"]), str(tmp_path / "out"))
+    assert [len(onnx.load(part.model_path).graph.node) for part in output.model_components] == [2, 2]
