@@ -222,3 +222,14 @@ def test_a_profile_of_what_does_not_load_is_one_line(run: Run, tmp_path: Path) -
     assert found.exit_code in (3, 4)
     assert len(found.stderr.strip().splitlines()) == 1
     assert found.stderr.startswith("graphopt: error: ")
+
+
+def test_inspect_writes_a_page(run: Run, model_file: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = run("inspect", model_file, "--html", page, "--json")
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["nodes"] == 3  # what is for programs stays as it is
+    assert done.stderr.strip().replace("\n", "") == f"wrote {page}"
+    assert 'id="graph-data"' in page.read_text()
+    assert run("inspect", model_file, model_file, "--html", page).exit_code == 2
+    assert run("inspect", model_file, "--html", tmp_path).exit_code == 3

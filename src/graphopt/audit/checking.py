@@ -136,10 +136,10 @@ class Check(Shown):
         yield Text(self._verdict(), "bold")
 
     def _verdict(self) -> str:
-        failed = sum(not each.ok for each in self.findings)
-        return (
-            f"{failed} of {len(self.findings)} checks failed" if failed else f"all {len(self.findings)} checks passed"
-        )
+        failed, count = sum(not each.ok for each in self.findings), len(self.findings)
+        if failed:
+            return f"{failed} of {count} checks failed"
+        return f"all {count} checks passed" if count != 1 else "the check passed"
 
 
 def check(

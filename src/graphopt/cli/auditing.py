@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from graphopt.cli.arguments import Argument, Exit, Option
-from graphopt.cli.console import check_place, progress, read_source, show, show_json
+from graphopt.cli.console import check_place, progress, read_source, show, show_json, write_page
 from graphopt.cli.sizes import parse_dims, parse_shapes
 from graphopt.errors import UsageError
-from graphopt.system.files import write_text
 
 if TYPE_CHECKING:
     from graphopt.audit import Audit
@@ -79,7 +78,7 @@ def audit(
     with progress(f"auditing {model}") as told:
         found = compare(given, keep=keep, progress=told, **settings)
     if html is not None:
-        write_text(html, audit_report(found, given))
+        write_page(html, audit_report(found, given))
     report(found, as_json=as_json, as_markdown=as_markdown)
     if not found.ok:
         raise Exit(1)

@@ -6,10 +6,9 @@ import sys
 from typing import Annotated
 
 from graphopt.cli.arguments import Argument, Exit, Option
-from graphopt.cli.console import check_place, progress, show, show_json
+from graphopt.cli.console import check_place, progress, show, show_json, write_page
 from graphopt.cli.models import model_files
 from graphopt.cli.sizes import parse_dims
-from graphopt.system.files import write_text
 
 
 def check(
@@ -41,9 +40,9 @@ def check(
             progress=told,
         )  # fmt: skip
     if save is not None:
-        write_text(save, found.to_json() + "\n")
+        write_page(save, found.to_json() + "\n")
     if junit is not None:
-        write_text(junit, found.to_junit())
+        write_page(junit, found.to_junit())
     if as_json:
         show_json(found.to_dict())
     elif as_markdown:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.errors import UsageError
-from graphopt.system.files import destination
+from graphopt.system.files import destination, write_text
 
 Progress = Callable[[str, float], None]
 
@@ -97,6 +97,16 @@ def read_source(name: str) -> str | bytes:
     if sys.stdin.isatty():
         raise UsageError("`-` reads a model from standard input, which is a terminal")
     return sys.stdin.buffer.read()
+
+
+def write_page(place: str, text: str) -> None:
+    """Write a file that was asked for beside the report, and say so on standard error.
+
+    Raises:
+        ModelError: it cannot be written there.
+    """
+    write_text(place, text)
+    show(f"wrote {place}", stderr=True)
 
 
 def check_place(path: str | None) -> None:

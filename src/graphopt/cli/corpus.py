@@ -25,11 +25,10 @@ from graphopt.cli.auditing import (
     report,
     thread_counts,
 )
-from graphopt.cli.console import check_place, progress, quiet, show, show_json
+from graphopt.cli.console import check_place, progress, quiet, show, show_json, write_page
 from graphopt.cli.sizes import parse_dims, parse_shapes
 from graphopt.errors import UsageError
 from graphopt.system.extras import version_of
-from graphopt.system.files import write_text
 
 if TYPE_CHECKING:
     from graphopt.audit.corpus.changes import Comparison
@@ -141,7 +140,7 @@ def show_report(
         if table is not None:
             write_table(table, rows(opened.records(campaign), campaign.release))
         if html is not None:
-            write_text(html, corpus_html(found, opened.records(campaign)))
+            write_page(html, corpus_html(found, opened.records(campaign)))
     report(found, as_json=as_json, as_markdown=as_markdown)
     if not found.ok:
         raise Exit(1)

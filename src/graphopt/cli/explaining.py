@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from graphopt.cli.arguments import Argument, Exit, Option
-from graphopt.cli.console import check_place, progress, read_source, show, show_json
+from graphopt.cli.console import check_place, progress, read_source, show, show_json, write_page
 from graphopt.cli.sizes import parse_dims
 from graphopt.errors import ModelError, UsageError
-from graphopt.system.files import write_text
 
 if TYPE_CHECKING:
     from graphopt.audit.bisection import Fault
@@ -55,7 +54,7 @@ def explain(
     if html is not None:
         from graphopt.audit.html import explanation_html
 
-        write_text(html, explanation_html(Path(model).name, found, drawing))
+        write_page(html, explanation_html(Path(model).name, found, drawing))
     if node:
         stories = [found.story(name) for name in node]
         if as_json:

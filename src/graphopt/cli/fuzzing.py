@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from graphopt.cli.arguments import Exit, Option
 from graphopt.cli.auditing import peers
-from graphopt.cli.console import check_place, quiet, show, show_json
+from graphopt.cli.console import check_place, quiet, show, show_json, write_page
 from graphopt.errors import UsageError
-from graphopt.system.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +59,7 @@ def fuzz(
             progress=told,
         )  # fmt: skip
     if html is not None:
-        write_text(html, page(found))
+        write_page(html, page(found))
     if as_json:
         show_json(found.to_dict())
     else:

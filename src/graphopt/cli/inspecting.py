@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from graphopt.cli.arguments import Argument, Option
-from graphopt.cli.console import check_place, read_source, show, show_json
+from graphopt.cli.console import check_place, read_source, show, show_json, write_page
 from graphopt.errors import UsageError
-from graphopt.system.files import write_text
 
 
 def inspect(
@@ -31,7 +30,7 @@ def inspect(
         from graphopt.audit.html import alone, inspection_html
 
         (name,) = models
-        write_text(html, inspection_html(Path(name).name, found[name], alone(given[name])))
+        write_page(html, inspection_html(Path(name).name, found[name], alone(given[name])))
     if as_json:
         reports = [{"model": name, **each.to_dict()} for name, each in found.items()]
         show_json(reports if len(reports) > 1 else reports[0])
