@@ -75,7 +75,8 @@ def explain(source: Source, level: str | Level = Level.BASIC, **settings: Unpack
     """
     from graphopt.audit.explaining import explain as explained
 
-    return explained(source, PassManager(level, **settings))
+    manager = PassManager(level, **settings)
+    return explained(manager.prepared(source), manager)
 
 
 def bisect(
@@ -103,8 +104,9 @@ def bisect(
 
     manager = PassManager(level, **settings)
     return search(
-        source, manager, numerics=str(manager.numerics), seed=seed, dims=manager.dims, feed=inputs, progress=progress
-    )
+        manager.prepared(source), manager, numerics=str(manager.numerics), seed=seed, dims=manager.dims, feed=inputs,
+        progress=progress,
+    )  # fmt: skip
 
 
 def profile(

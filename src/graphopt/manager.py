@@ -299,6 +299,24 @@ class PassManager:
         """
         return self._load(source, inplace=False).flush() if self.shapes or self.dims else source
 
+    def prepared(self, source: Source) -> Source:
+        """What the passes begin with: the model with the shapes and at the opset that were given.
+
+        Args:
+            source: a path, serialized bytes, or a `ModelProto`, which is not changed.
+
+        Raises:
+            ConversionError: it cannot be brought to the opset.
+        """
+        before = self.as_optimized(source)
+        if self.opset is None:
+            return before
+        from graphopt.opsets import convert_view
+
+        model = Model.load(before)
+        convert_view(model, self.opset)
+        return model.flush()
+
     def _check_target(self, model: Model) -> None:
         written_for = model.metadata.get(METADATA_KEY)
         if written_for is None:

@@ -170,3 +170,17 @@ def test_inspection_tells_what_a_model_needs() -> None:
     assert raw.needs == []
     assert raw.parameters == sum(np.prod(t.dims, dtype=int) for t in demo.mobilenet_v2().graph.initializer)
     assert raw.peak is not None
+
+
+def test_shapes_and_opsets_hold_in_every_function() -> None:
+    """`explain` and `bisect` begin with what `optimize` begins with."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        g (float[n, 3] x) => (float[n, 3] y) { s = Shape(x)  e = Expand(x, s)  r = Reshape(e, s)  y = Relu(r) }
+    """)
+    loose, fixed = api.explain(model), api.explain(model, dims={"n": 2}, opset=17)
+    result = PassManager(dims={"n": 2}, opset=17).run(model)
+    assert [str(step.event) for step in fixed.steps] == [str(event) for event in result.events]
+    assert fixed.nodes[1] == len(result.model.graph.node) <= loose.nodes[1]
+    assert api.bisect(model, dims={"n": 2}, opset=17) is None
+    assert api.bisect(model, shapes={"x": [2, 3]}) is None

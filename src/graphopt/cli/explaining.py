@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from graphopt.cli.arguments import Argument, Exit, Option
 from graphopt.cli.console import check_place, progress, read_source, show, show_json, write_page
-from graphopt.cli.sizes import parse_dims
+from graphopt.cli.sizes import parse_dims, parse_shapes
 from graphopt.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ def explain(
     passes: Passes = None,
     skip: Skip = None,
     numerics: Numerics = "rounding",
+    machine: Annotated[str | None, Option("--target", help="The machine for layout passes; default: host.")] = None,
+    shape: Annotated[list[str] | None, Option(help="Fix an input's shape, like input=1,3,224,224.")] = None,
+    dim: Annotated[list[str] | None, Option(help="Fix a symbolic dimension, like batch=1.")] = None,
+    opset: Annotated[int | None, Option(help="Bring the model to this opset first.")] = None,
     html: Annotated[str | None, Option(help="Write a self-contained HTML report to this file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -38,11 +42,17 @@ def explain(
     from graphopt.audit.explaining import explain as explained
     from graphopt.audit.explaining import explain_with_graphs
     from graphopt.audit.gains import measure_gains
+    from graphopt.audit.settings import Settings
     from graphopt.audit.storytelling import render_explanation, render_story
+    from graphopt.manager import PassManager
 
-    settings = _settings(level, passes, skip, numerics)
+    manager = PassManager(
+        level, passes=passes, skip=skip or [], numerics=numerics, target=machine, shapes=parse_shapes(shape or []),
+        dims=parse_dims(dim or []), opset=opset,
+    )  # fmt: skip
+    settings = Settings.of(manager)
     check_place(html)
-    given = read_source(model)
+    given = manager.prepared(read_source(model))
     drawing = None
     if html is None:
         found = explained(given, settings)
