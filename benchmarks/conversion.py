@@ -19,10 +19,10 @@ from typing import Any
 
 import onnx
 
-import graphopt
 from benchmarks.conversion_ledger import Ledger, digest
 from benchmarks.conversion_peer import Peer, PeerError
 from benchmarks.results import RESULTS
+from graphopt import opsets
 from graphopt.errors import GraphoptError
 from graphopt.opsets import ConversionError, convert
 from graphopt.verify.numerics import compare_arrays
@@ -150,8 +150,8 @@ def attempt(case: Case, target: int, peer: Peer | None = None, ledger: Ledger | 
 
 @cache
 def own_code() -> str:
-    """What stands for the sources of graphopt."""
-    return digest(b"".join(path.read_bytes() for path in sorted(Path(graphopt.__file__).parent.rglob("*.py"))))
+    """What stands for the sources of the converter."""
+    return digest(b"".join(path.read_bytes() for path in sorted(Path(opsets.__file__).parent.rglob("*.py"))))
 
 
 def _attempt(case: Case, target: int, peer: Peer | None) -> tuple[str, str]:

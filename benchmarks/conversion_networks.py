@@ -26,7 +26,7 @@ from graphopt.opsets.conversion import convert_source
 OPSETS = (11, 13, 17, 21, NEWEST_RUN)
 """What networks are brought to."""
 
-_AT_ONCE = 25
+_AT_ONCE = 5
 
 
 def opset_of(model: onnx.ModelProto) -> int:
