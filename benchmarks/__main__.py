@@ -108,14 +108,15 @@ def dresses(models: Models = None, seconds: float = 3.0, *, fresh: Fresh = False
 
 
 @app.command()
-def conversion(tool: Tools = None, target: list[int] | None = None, every: int = 1) -> None:
+def conversion(tool: Tools = None, target: list[int] | None = None, sample: int = 0) -> None:
     """Every operator case of the standard to every opset, by each converter; writes its part of docs/convert.md.
 
-    `target` names some opsets, and `every` takes each so many of the conversions.
+    `target` names some opsets, and `sample` is how many of the conversions are drawn. What was judged is kept, so that
+    a run goes on where another was cut short.
     """
     from benchmarks.conversion import TOOLS, run, write
 
-    write(run(tool or TOOLS, target or (), every))
+    write(run(tool or TOOLS, target or (), sample))
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 For each network and opset: whether the converted network gives the same numbers, and whether the way back gives the
 graph that it came from. Where nothing had to be written out, that graph has to be the same, node for node; where
-something was, the numbers are compared.
+something was, the numbers are compared. Beside it how many nodes `basic` leaves of the network and of what came back.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import onnx
 
+import graphopt
 from benchmarks import results
 from benchmarks.conversion import NEWEST_RUN, differs, run_model
 from benchmarks.conversion_ledger import Ledger, digest
@@ -47,6 +48,7 @@ class Network:
         self.opset = opset_of(self.model)
         self._feed = sample_inputs(key, self.model)
         self._outputs: list[Any] | None = None
+        self.basic = _basic_nodes(self.model)
 
     def judged(self, model: onnx.ModelProto, ledger: Ledger) -> str:
         """Whether a model gives the same numbers: `right`, or what differs."""
@@ -59,6 +61,11 @@ class Network:
             self._outputs = run_model(self.model, self._feed)
         difference = differs(self._outputs, run_model(model, self._feed))
         return "right" if difference is None else f"wrong: {difference}"
+
+
+def _basic_nodes(model: onnx.ModelProto) -> int:
+    """How many nodes the level `basic` leaves."""
+    return len(graphopt.optimize(model, level="basic").graph.node)
 
 
 def same_graph(one: onnx.ModelProto, two: onnx.ModelProto) -> bool:
@@ -120,6 +127,7 @@ def row_of(network: Network, opset: int, ledger: Ledger) -> dict[str, Any]:
         row["there"] = network.judged(there, ledger)
         back = convert_source(there, network.opset).model.flush()
         row["same_graph"] = same_graph(network.model, back)
+        row["basic"], row["basic_of_back"] = network.basic, _basic_nodes(back)
         row["back"] = "right" if row["same_graph"] else network.judged(back, ledger)
     except ConversionError as error:
         row.setdefault("there", f"refused: {error.refusals[0]}")
@@ -151,5 +159,6 @@ def counts(rows: Iterable[dict[str, Any]]) -> Counter[str]:
         found[f"back {row['back'].partition(':')[0]}"] += 1
         found["the same graph"] += bool(row.get("same_graph"))
         found["nothing written out"] += not row.get("written_out", 1)
+        found["basic leaves as many nodes"] += row.get("basic", -1) == row.get("basic_of_back")
         found["nothing written out, another graph"] += not row.get("written_out", 1) and not row.get("same_graph")
     return found

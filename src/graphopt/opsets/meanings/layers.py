@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,7 +12,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
-from graphopt.opsets.meanings.registry import down, up
+from graphopt.opsets.meanings.registry import down, typed, up
 from graphopt.rewrite import Rewriter
 
 _SOFTMAX = ("Hardmax", "LogSoftmax", "Softmax")
@@ -85,6 +86,35 @@ def training_written_out(node: Node, change: Change, rw: Rewriter) -> Iterator[N
         for old, new in ((mean, middle), (variance, spread))
     ]
     rw.replace(node, [y, *running][: len(node.outputs)])
+
+
+@down(17, "LayerNormalization")
+def of_mean_and_deviation(node: Node, change: Change, rw: Rewriter) -> None:
+    """As exporters write it: the mean of squares less the square of the mean, as in the standard, would cancel."""
+    x, scale, bias = node.operand(0), node.operand(1), node.input(2)
+    if x.dtype is None or any(value is not None and value.uses for value in node.outputs[1:]):
+        raise Decline("the element type of {} is not known, or its moments are used", x.name)
+    axis, stash = node.attr("axis", -1), node.attr("stash_type", 1)
+    axes = list(range(axis, 0)) if axis < 0 else list(range(axis - len(x.dims()), 0))
+    wide = x if x.dtype == stash else rw.op("Cast", x, to=stash)
+    kind = tensor_dtype_to_np_dtype(stash)
+    centred = rw.op("Sub", wide, rw.op("ReduceMean", wide, axes=axes, keepdims=1))
+    spread = rw.op("ReduceMean", rw.op("Mul", centred, centred), axes=axes, keepdims=1)
+    deviation = rw.op("Sqrt", rw.op("Add", spread, np.asarray(node.attr("epsilon", 1e-5), kind)))
+    result = rw.op("Div", centred, deviation)
+    result = rw.op("Mul", result if x.dtype == stash else rw.op("Cast", result, to=x.dtype), scale)
+    rw.replace(node, [result if bias is None else rw.op("Add", result, bias)])
+
+
+@down(20, "Gelu")
+def by_error_function(node: Node, change: Change, rw: Rewriter) -> None:
+    """As exporters write it; the approximation by `Tanh` is left to the standard."""
+    x = node.operand(0)
+    if node.attr("approximate", "none") != "none":
+        raise Decline("there is no Gelu before opset 20")
+    op = typed(rw, x)
+    curve = op("Add", op("Erf", op("Div", x, math.sqrt(2))), 1)
+    rw.replace(node, [op("Mul", op("Mul", x, curve), 0.5)])
 
 
 @up(10, "Dropout")
