@@ -128,6 +128,16 @@ def conversion_networks(models: Models = None, target: list[int] | None = None) 
 
 
 @app.command()
+def conversion_raised(models: Models = None, target: list[int] | None = None, level: str = "extended") -> None:
+    """How many nodes a level leaves of networks of opset 13, as they are and brought to newer opsets first."""
+    from benchmarks.conversion_networks import raised
+    from benchmarks.skeleton import names
+
+    for row in raised(models or names("dynamo"), target or (17, 20, 23), level):
+        print(row, flush=True)
+
+
+@app.command()
 def winograd(models: Models = None, threads: list[int] | None = None, budget: float = 15.0) -> None:
     """Run time, session start and size with and without Winograd convolutions; writes docs/winograd.md."""
     from benchmarks.winograd import run

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import onnx
@@ -162,3 +162,11 @@ def counts(rows: Iterable[dict[str, Any]]) -> Counter[str]:
         found["basic leaves as many nodes"] += row.get("basic", -1) == row.get("basic_of_back")
         found["nothing written out, another graph"] += not row.get("written_out", 1) and not row.get("same_graph")
     return found
+
+
+def raised(keys: Iterable[str], opsets: Iterable[int], level: str) -> Iterator[dict[str, Any]]:
+    """How many nodes a level leaves of networks of opset 13 as they are, and brought to newer opsets first."""
+    for key in keys:
+        low = convert_source(load_skeleton(key), 13).model.flush()
+        counted = {opset: len(graphopt.optimize(low, level=level, opset=opset).graph.node) for opset in (13, *opsets)}
+        yield {"model": key, "level": level, "nodes": counted}
