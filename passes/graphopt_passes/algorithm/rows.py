@@ -130,7 +130,7 @@ class ConvertRollToGather(Weighed, OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look backwards from the last node of such a row."""
         result = node.result
-        if result.dtype != TensorProto.FLOAT or _goes_on(result):
+        if result.dtype != TensorProto.FLOAT or not result.shape or _goes_on(result):
             raise Decline
         chain = _chain(result, node)
         if not chain.rolls:

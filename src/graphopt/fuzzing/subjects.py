@@ -37,6 +37,7 @@ class Outcome:
         hits: how often each pass fired, where that is known.
         stepwise: whether quantized numbers may be one step apart, being rounded once where they were twice.
         finite: whether infinities and NaN may have changed places, as passes that fired say of themselves.
+        ties: whether positions of extremes may differ.
         keeps: whether it promises to keep the interface, so that nothing else is looked at where it does not.
         reasons: why passes declined, where that is asked for.
     """
@@ -48,6 +49,7 @@ class Outcome:
     hits: dict[str, int] = field(default_factory=dict)
     finite: bool = False
     stepwise: bool = False
+    ties: bool = False
     keeps: bool = True
     reasons: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -73,6 +75,9 @@ FINITE = frozenset({"eliminate_dead_channels", "eliminate_negligible_weights", "
 """Passes after which NaN and infinities may be elsewhere: what met an infinity may have been a weight of zero, and a
 quotient may be a number where the reciprocal is none."""
 
+
+TIES = frozenset({"eliminate_nop_monotone_argmax"})
+"""Passes after which another of several largest values may be found, which rounding had made equal."""
 
 STEPWISE = frozenset({"fuse_qdq_into_op", "convert_quantized_weights", "fuse_qdq_into_split"})
 """Passes after which a number halfway between two integers may be rounded to the other."""
@@ -104,6 +109,7 @@ class Graphopt(Subject):
         blocked = any(rule.level >= Level.LAYOUT for rule in rules)
         outcome = Outcome(optimized, numerics=str(numerics), hits=result.hits)
         outcome.finite = blocked or bool(FINITE & set(result.hits))
+        outcome.ties = bool(TIES & set(result.hits))
         outcome.stepwise = bool(STEPWISE & set(result.hits))
         for failure in result.failures:
             outcome.fault, outcome.message = "raised", str(failure)

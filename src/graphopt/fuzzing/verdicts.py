@@ -168,6 +168,8 @@ class Judge:
         found = first_difference(old, new, numerics)
         if found is None or (outcome.stepwise and one_step_apart(old, new)):
             return None
+        if outcome.ties and all(np.asarray(b).dtype.kind in "iub" for _, b in _apart(old, new)):
+            return None
         if outcome.finite and (any(map(_odd, feed.values())) or _infinite_within(self.model, feed)):
             return None
         # The full oracle knows how sensitive the original is to its last bits, which takes it longer.
@@ -241,6 +243,12 @@ def first_difference(old: list[Any], new: list[Any], numerics: str) -> str | Non
             if report.status == "mismatch":
                 return f"output {number}{path}: {report.detail}"
     return None
+
+
+def _apart(old: list[Any], new: list[Any]) -> list[tuple[Any, Any]]:
+    """The outputs that differ by more than rounding."""
+    pairs = zip(old, new, strict=True)
+    return [(a, b) for a, b in pairs if first_difference([a], [b], "rounding") is not None]
 
 
 def one_step_apart(old: list[Any], new: list[Any]) -> bool:

@@ -27,12 +27,32 @@ _COARSE = {"Sigmoid": 2.0**-24}
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-def jittered(feed: Feed, number: int) -> Feed | None:
+_COMPARING = frozenset(
+    {"ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual", "MaxPool",
+     "NonMaxSuppression", "TopK", "Unique"}
+)  # fmt: skip
+
+
+def compares(model: onnx.ModelProto) -> bool:
+    """Whether a model may ask which of two values is larger, or whether they are equal."""
+    nodes = [node for graph in _graphs(model) for node in graph.node]
+    return bool(model.functions) or any(
+        node.op_type in _COMPARING or node.domain not in ("", "com.microsoft") for node in nodes
+    )
+
+
+def jittered(feed: Feed, number: int, *, apart: bool = False) -> Feed | None:
     """Move every float by a few ulps up or down; None when the feed holds no float.
 
     Equal values stay equal, so that ties stay ties: a result that breaks them in another way is wrong.
+
+    Args:
+        feed: the inputs.
+        number: which of many ways to move them.
+        apart: move equal values differently, for models that do not compare them: else the rounding of sums in which
+            equal values cancel would go unseen.
     """
-    changed = {name: _change(value, number) for name, value in feed.items()}
+    changed = {name: _change(value, number, apart=apart) for name, value in feed.items()}
     return changed if any(changed[n] is not feed[n] for n in feed) else None
 
 
@@ -169,19 +189,21 @@ def _move_tensor(tensor: onnx.TensorProto, number: int) -> None:
         tensor.CopyFrom(onnx.numpy_helper.from_array(moved, tensor.name))
 
 
-def _change(value: Any, number: int) -> Any:
+def _change(value: Any, number: int, *, apart: bool = False) -> Any:
     if isinstance(value, list):
-        moved = [_change(item, number) for item in value]
+        moved = [_change(item, number, apart=apart) for item in value]
         return moved if any(a is not b for a, b in zip(moved, value, strict=True)) else value
     if not isinstance(value, np.ndarray) or not is_float(value.dtype) or value.dtype.itemsize < 2:
         return value
-    return _move(value, number)
+    return _move(value, number, apart=apart)
 
 
-def _move(array: Array, number: int) -> Array:
+def _move(array: Array, number: int, *, apart: bool = False) -> Array:
     wide = array.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        mixed = (wide.view(np.uint64) if wide.ndim else wide.reshape(1).view(np.uint64)) * _MIX
+        mixed = np.ascontiguousarray(wide).reshape(-1).view(np.uint64) * _MIX
+        if apart:
+            mixed += np.arange(1, mixed.size + 1, dtype=np.uint64) * (_MIX << np.uint64(1))
         mixed = (mixed ^ (mixed >> np.uint64(29))) * (_MIX + np.uint64(2 * number + 2))
         sign = np.where((mixed >> np.uint64(40)) & np.uint64(1), 1.0, -1.0).reshape(array.shape)
         step = _ULPS * limits(array.dtype).eps * sign

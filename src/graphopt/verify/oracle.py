@@ -15,7 +15,7 @@ from graphopt.verify import numerics as levels
 from graphopt.verify.determinism import random_outputs
 from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator, InputPlan
 from graphopt.verify.interface import differences, interface_of
-from graphopt.verify.jitter import jittered, jittered_model
+from graphopt.verify.jitter import compares, jittered, jittered_model
 from graphopt.verify.report import CaseReport, OutputReport, Report, Status, worst
 from graphopt.verify.runners import CannotLoadError, RunError, Runner, open_runner
 from graphopt.verify.source import ModelLike, Source
@@ -289,7 +289,8 @@ class _Comparison:
             try:
                 runner = open_runner(source, (backend,))
                 for case, runs in zip(cases, gathered, strict=True):
-                    runs.append(runner.run(jittered(case.feed, number) or case.feed))
+                    apart = number % 2 == 1 and not compares(self.before.proto)
+                    runs.append(runner.run(jittered(case.feed, number, apart=apart) or case.feed))
             except (RunError, CannotLoadError):
                 continue
         return gathered
