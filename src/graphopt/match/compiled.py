@@ -47,7 +47,7 @@ class CompiledPattern:
         ('Relu',)
     """
 
-    __slots__ = ("_attempts", "_ends", "name", "names", "root", "roots")
+    __slots__ = ("_attempts", "_ends", "_sources", "name", "names", "root", "roots")
 
     def __init__(self, function: PatternFunction, name: str) -> None:
         self.name = name
@@ -65,6 +65,7 @@ class CompiledPattern:
         for last in _ends(self.root):
             for op in last.apply.ops if isinstance(last, Output) else PRODUCTS[:2]:
                 self._ends.setdefault(op, []).append(last)
+        self._sources: dict[str, frozenset[str]] = {}
         self._attempts: dict[bool, dict[str, list[Attempt]]] = {}
         self.roots = tuple(self._ends)
         if not self.roots:
@@ -72,13 +73,10 @@ class CompiledPattern:
 
     def sources(self, op: str) -> frozenset[str]:
         """Operators of which one must compute an input of a last operator; none where that may be anything."""
-        least = []
-        for last in self._ends[op]:
-            needs = _needs(last)
-            if not needs:
-                return frozenset()
-            least.append(min(needs, key=len).union(PRODUCTS if isinstance(last, Product) else ()))
-        return frozenset().union(*least)
+        found = self._sources.get(op)
+        if found is None:
+            found = self._sources[op] = _sources(self._ends[op])
+        return found
 
     def _attempts_at(self, op: str, *, silent: bool) -> list[Attempt]:
         made = self._attempts.get(silent)
@@ -216,6 +214,17 @@ def _needs(last: Output | Product) -> list[frozenset[str]]:
     """Operators of which one must compute an input of the last operator: almost every node is turned down here."""
     inputs = last.apply.inputs if isinstance(last, Output) else last.factors
     return [ops for part in inputs if (ops := _makers(part))]
+
+
+def _sources(ends: list[Output | Product]) -> frozenset[str]:
+    """Of each way for a pattern to end, those operators that the fewest compute; none where a way needs none."""
+    least = []
+    for last in ends:
+        needs = _needs(last)
+        if not needs:
+            return frozenset()
+        least.append(min(needs, key=len).union(PRODUCTS if isinstance(last, Product) else ()))
+    return frozenset().union(*least)
 
 
 def _makers(part: Pattern | None) -> frozenset[str]:

@@ -64,6 +64,7 @@ class Driver:
         """The operators that the model has, or had."""
         self._looked_at: tuple[int, ...] = ()
         """The state of the model when all of its operators were last among these."""
+        self._entries: dict[tuple[RuleOrWaiting, int], list[tuple[str, Attempt]]] = {}
         self._tables: dict[tuple[RuleOrWaiting, ...], dict[tuple[int, int], dict[str, list[Attempt]]]] = {}
 
     @contextmanager
@@ -156,26 +157,34 @@ class Driver:
             table = tables[key] = {}
             for rule in rules:
                 if not self._lacks(rule):
-                    self._enter(rule, opset, table)
+                    for op, attempt in self._entry(rule, opset):
+                        table.setdefault(op, []).append(attempt)
         return table
 
     def _lacks(self, rule: Rule | Waiting) -> bool:
         """Whether there is nothing for a pass in this model; who listens for near misses is told them all."""
         return isinstance(rule, Waiting) and not self.log.listen and rule.card.lacks(self._present)
 
-    def _enter(self, waiting: RuleOrWaiting, opset: int, table: dict[str, list[Attempt]]) -> None:
+    def _entry(self, rule: RuleOrWaiting, opset: int) -> list[tuple[str, Attempt]]:
+        """What to do for a rule, at each of its operators."""
+        found = self._entries.get((rule, opset))
+        if found is None:
+            found = self._entries[rule, opset] = self._make_entry(rule, opset)
+        return found
+
+    def _make_entry(self, waiting: RuleOrWaiting, opset: int) -> list[tuple[str, Attempt]]:
         try:
             rule: Any = waiting.rule if isinstance(waiting, Waiting) else waiting
             if not rule.knows_opset(opset):
-                return
+                return []
             is_pattern = isinstance(rule, PatternRule)
             attempt = _pattern_attempt(rule, silent=not self.log.listen) if is_pattern else rule.rewrite
-            ops = [(op, rule.compiled.sources(op) if is_pattern else frozenset(rule.sources)) for op in rule.ops]
+            sources = {op: rule.compiled.sources(op) if is_pattern else frozenset(rule.sources) for op in rule.ops}
         except BaseException as error:  # a pattern that cannot be compiled, for one
             self._isolate(waiting.name, None, error, self._journal.mark(), len(self.log.events))
-            return
-        for op, sources in ops:
-            table.setdefault(op, []).append((rule.name, attempt, self.log.of(rule.name), sources))
+            return []
+        stats = self.log.of(rule.name)
+        return [(op, (rule.name, attempt, stats, needed)) for op, needed in sources.items()]
 
     def _drain(self, graph: Graph, rules: tuple[RuleOrWaiting, ...], limit: int) -> None:
         present = self._present
