@@ -113,16 +113,21 @@ def test_basic_results_agree_in_the_reference_evaluator() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * float(np.abs(expected).max()))
 
 
-def test_basic_results_agree_in_openvino() -> None:
+@pytest.mark.parametrize(
+    "key", ["", "ts/crnn", "ts/gru_tagger", "ts/squeezenet1_1", "dynamo_raw/mobilenetv3_small_100"]
+)
+def test_basic_results_agree_in_openvino(key: str) -> None:
     openvino = pytest.importorskip("openvino", reason="openvino is not installed: its own job of CI has it")
-    model = demo.conv_maxpool()
+    model = load_skeleton(key) if key else demo.conv_maxpool()
     feed = sample_inputs(model)
     core = openvino.Core()
-    results = []
+    found = []
     for each in (model, graphopt.optimize(model)):
         compiled = core.compile_model(core.read_model(each.SerializeToString()), "CPU")
-        results.append(next(iter(compiled(feed).values())))
-    np.testing.assert_allclose(results[1], results[0], rtol=1e-3, atol=1e-5 * float(np.abs(results[0]).max()))
+        found.append([np.asarray(value) for value in compiled(feed).values()])
+    for before, after in zip(*found, strict=True):
+        scale = float(np.abs(before).max())
+        np.testing.assert_allclose(after, before, rtol=1e-3, atol=1e-5 * scale)
 
 
 def custom() -> onnx.ModelProto:
