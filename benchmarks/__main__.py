@@ -163,6 +163,14 @@ def ties(networks: Models = None, scheme: list[str] | None = None) -> None:
 
 
 @app.command()
+def slow_networks(seconds: float = 2.0) -> None:
+    """What the other forms of slow operators gain in whole networks; writes docs/atlas.md."""
+    from benchmarks.slow_networks import run
+
+    run(seconds=seconds)
+
+
+@app.command()
 def atlas(seconds: float = 0.15, *, fresh: Fresh = False) -> None:
     """How far below the machine each operator runs, and what its other form gains; writes docs/atlas.md."""
     from benchmarks.atlas import run

@@ -105,7 +105,7 @@ def measure(case: Case, machine: Machine, seconds: float) -> Row:
     result = PassManager("extended", numerics="fast", explain=True).run(case.model)
     names = [name for name in result.hits if _is_form(name)]
     sessions = [session, *([open_session(result.model)] if names else [])]
-    times = _in_turn(sessions, feed, seconds)
+    times = in_turn(sessions, feed, seconds)
     row |= {"us": times[0] - machine.empty + _START, "limit": machine.limit(case, feed, outputs)}
     if names:
         ratio = times[0] / times[1]
@@ -121,7 +121,7 @@ def _is_form(name: str) -> bool:
     return rule.__module__.startswith("graphopt_passes.algorithm.")
 
 
-def _in_turn(sessions: list[Any], feed: dict[str, np.ndarray], seconds: float) -> list[float]:
+def in_turn(sessions: list[Any], feed: dict[str, np.ndarray], seconds: float) -> list[float]:
     """The least microseconds of each session; each runs once untimed before it is timed."""
     best, end, rounds = [float("inf")] * len(sessions), time.perf_counter() + seconds, 0
     while rounds < 4 or time.perf_counter() < end:

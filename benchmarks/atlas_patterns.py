@@ -15,7 +15,8 @@ def patterns() -> Iterator[Case]:
         yield from part()
 
 
-def _numbers(kind: str, name: str, array: np.ndarray) -> str:
+def numbers(kind: str, name: str, array: np.ndarray) -> str:
+    """A constant in the text form."""
     dims = f"[{','.join(map(str, array.shape))}]" if array.ndim else ""
     return f"{kind}{dims} {name} = {{{', '.join(map(str, array.ravel().tolist()))}}}"
 
@@ -57,7 +58,7 @@ def _convolutions() -> Iterator[Case]:
             "ConvTranspose",
             (f"float[1,{channels},{side},{side}]",),
             f"y = ConvTranspose <group = {channels}, strides = [{stride}, {stride}], pads = [{pads}]> (x, w)",
-            (_numbers("float", "w", weight),),
+            (numbers("float", "w", weight),),
         )
     for dims in ("1,64,56,56", "1,128,64,64", "1,256,28,28", "1,32,32,32"):
         for scale in (2, 4):
@@ -116,7 +117,7 @@ def _attention() -> Iterator[Case]:
         angles = np.outer(np.arange(rows), 1e4 ** (-np.arange(half) / half))
         dims = f"float[1,{heads},{rows},{width}]"
         twice = [np.concatenate([wave, wave], -1).round(5) for wave in (np.cos(angles), np.sin(angles))]
-        waves = tuple(_numbers("float", name, wave) for name, wave in zip("cs", twice, strict=True))
+        waves = tuple(numbers("float", name, wave) for name, wave in zip("cs", twice, strict=True))
         ends = ("int64[1] z = {0}", f"int64[1] h = {{{half}}}", "int64[1] e = {9999}", "int64[1] l = {3}")
         yield Case(
             "Rotary embedding",
@@ -126,7 +127,7 @@ def _attention() -> Iterator[Case]:
             (*waves, *ends),
         )
         pairs = tuple(
-            _numbers("float", name, np.repeat(wave[:, :half], 2, -1)) for name, wave in zip("cs", twice, strict=True)
+            numbers("float", name, np.repeat(wave[:, :half], 2, -1)) for name, wave in zip("cs", twice, strict=True)
         )
         steps = (
             "int64[1] o = {1}",
@@ -144,7 +145,7 @@ def _attention() -> Iterator[Case]:
 
 
 def _heads() -> Iterator[Case]:
-    bins = _numbers("float", "w", np.arange(16.0).reshape(1, 16, 1, 1))
+    bins = numbers("float", "w", np.arange(16.0).reshape(1, 16, 1, 1))
     for boxes in (8400, 2100, 300):
         constants = (bins, f"int64[4] s = {{1, 4, 16, {boxes}}}", f"int64[3] o = {{1, 4, {boxes}}}")
         yield Case(
@@ -170,17 +171,17 @@ _OTHERS = (
     ("RMSNormalization", ("1,128,768",), "y = RMSNormalization (x, w)", ("w = 768",), 23),
     ("MeanVarianceNormalization", ("1,64,56,56",), "y = MeanVarianceNormalization (x)", (), 17),
     ("CumProd", ("1,64,64",), "y = CumProd (x, a)", ("int64 a = {1}",), 26),
-    ("ReverseSequence", ("16,32,64",), "y = ReverseSequence (x, l)", (_numbers("int64", "l", np.full(32, 16)),), 17),
+    ("ReverseSequence", ("16,32,64",), "y = ReverseSequence (x, l)", (numbers("int64", "l", np.full(32, 16)),), 17),
     ("Trilu", ("1,12,128,128",), "y = Trilu (x)", (), 17),
     ("Col2Im", ("1,576,3136",), "y = Col2Im <pads = [1, 1, 1, 1]> (x, s, k)",
      ("int64[2] s = {56, 56}", "int64[2] k = {3, 3}"), 18),
-    ("GatherND", ("1,128,768",), "y = GatherND (x, i)", (_numbers("int64", "i", np.array([[0, 5], [0, 90]])),), 17),
+    ("GatherND", ("1,128,768",), "y = GatherND (x, i)", (numbers("int64", "i", np.array([[0, 5], [0, 90]])),), 17),
     ("ScatterND", ("1,8400,4", "1,2,4"), "y = ScatterND (x, i, u)",
-     (_numbers("int64", "i", np.array([[[0, 5], [0, 90]]])),), 17),
+     (numbers("int64", "i", np.array([[[0, 5], [0, 90]]])),), 17),
     ("ScatterElements", ("1,128,768", "1,1,768"), "y = ScatterElements <axis = 1> (x, i, u)",
-     (_numbers("int64", "i", np.zeros((1, 1, 768), np.int64)),), 17),
+     (numbers("int64", "i", np.zeros((1, 1, 768), np.int64)),), 17),
     ("BatchNormalization", ("1,64,56,56",), "y = BatchNormalization (x, a, b, c, p)",
-     ("a = 64", "b = 64", "c = 64", _numbers("float", "p", np.ones(64))), 17),
+     ("a = 64", "b = 64", "c = 64", numbers("float", "p", np.ones(64))), 17),
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
 from graphopt.operators import Reshape, Transpose
-from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
 
 _PAIR = 2
@@ -36,6 +36,7 @@ class InnerSoftmax(Weighed, OpRule):
             raise Decline("the values of {} lie one after the other: already fast", x.name)
         if len(behind) == 1:
             raise Decline("there is one axis behind axis {} of {}: already fast", axis, x.name)
+        check_stands_alone(node)
         size_of(x)
         return self.write(node, x, axis, rw)
 
@@ -167,25 +168,12 @@ class ConvertSoftmaxMeanToProduct(Weighed, OpRule):
     ops = ("Conv",)
     opsets = "13-"
     numerics = Numerics.ROUNDING
-    family = "fusion"  # before the Softmax has another form
-    level = Level.EXTENDED
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Powers, both sums at once, and their quotient."""
-        weight = node.operand(1)
-        softmax = node.operand(0).source("Softmax", reader=node)
+        softmax, numbers = _weighed_mean(node)
         x = softmax.operand(0)
-        dims, shape = x.dims(), weight.dims()
-        if len(dims) != 4 or x.dtype != TensorProto.FLOAT or x.axis(softmax.attr("axis", -1)) != 1:
-            raise Decline("{} is no image of float32, or not normalized along its channels", x.name)
-        softmax.result.sole_source("Softmax", reader=node)
-        bins = x.size(1)
-        plain = not any(node.attr("pads") or ()) and set(node.attr("strides") or (1,)) == {1}
-        if shape != (1, bins, 1, 1) or node.input(2) is not None or not plain:
-            raise Decline("{} is no mean of what is in {}", node.result.name, softmax.result.name)
-        numbers = weight.array().reshape(bins)
-        if not np.isfinite(numbers).all():
-            raise Decline("{} is not finite", weight.name)
+        dims = x.dims()
         size, sums = size_of(x), self._sums if isinstance(dims[0], int) else self._sums_of_any
         now = {**_by_rows(dims, 1), "kernel": 4, "element": size, "read": size}
         self.weigh(rw, now, {"kernel": 7, "reduce": size, "element": 2 * size, "read": size})
@@ -206,6 +194,42 @@ class ConvertSoftmaxMeanToProduct(Weighed, OpRule):
         """The same for what may be no images, which `MatMul` refuses as its right operand."""
         weighed = rw.op("Mul", powers, numbers.reshape(-1, *(1,) * (3 - axis)))
         return tuple(rw.op("ReduceSum", each, axes=(axis,), keepdims=1) for each in (weighed, powers))
+
+
+def _weighed_mean(node: Node) -> tuple[Node, np.ndarray]:
+    """The `Softmax` over channels that a convolution takes the mean by, and the numbers that it takes the mean of.
+
+    Raises:
+        Decline: it takes none.
+    """
+    softmax = node.operand(0).sole_source("Softmax", reader=node)
+    x, weight = softmax.operand(0), node.operand(1)
+    if len(x.dims()) != 4 or x.dtype != TensorProto.FLOAT or x.axis(softmax.attr("axis", -1)) != 1:
+        raise Decline("{} is no image of float32, or not normalized along its channels", x.name)
+    bins = x.size(1)
+    plain = not any(node.attr("pads") or ()) and set(node.attr("strides") or (1,)) == {1}
+    if weight.dims() != (1, bins, 1, 1) or node.input(2) is not None or not plain:
+        raise Decline("{} is no mean of what is in {}", node.result.name, softmax.result.name)
+    numbers = weight.array().reshape(bins)
+    if not np.isfinite(numbers).all():
+        raise Decline("{} is not finite", weight.name)
+    return softmax, numbers
+
+
+def check_stands_alone(softmax: Node) -> None:
+    """See that a `Softmax` does not go away with the convolution that takes a mean by it.
+
+    Raises:
+        Decline: it does.
+    """
+    reader = next(iter(softmax.result.users), None)
+    if reader is None or reader.op != "Conv" or reader.domain:
+        return
+    try:
+        _weighed_mean(reader)
+    except Decline:
+        return
+    raise Decline("{} is part of a mean", softmax.result.name)
 
 
 def _before_move(x: Value, reader: Node) -> tuple[Value, int]:

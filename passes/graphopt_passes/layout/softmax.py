@@ -10,6 +10,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators import Transpose
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.algorithm.softmax import check_stands_alone
 
 _SMALLEST = 1 << 13
 """Elements below which the operators that are added cost more than is saved."""
@@ -42,6 +43,7 @@ class ConvertSoftmaxAxis(OpRule):
             raise Decline("the values of {} lie one after the other", x.name)
         if all(isinstance(dim, int) for dim in dims) and prod(x.sizes()) < _SMALLEST:
             raise Decline("{} is small", x.name)
+        check_stands_alone(node)
         length = dims[axis]
         if node.op == "Softmax" and isinstance(length, int) and length < _FEW:
             return rw.replace(node, [_spelled(x, axis, rw)], detail="spelled out")
