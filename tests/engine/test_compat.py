@@ -141,3 +141,15 @@ def test_lift_lexical_references() -> None:
     model = onnxoptimizer.optimize(onnx.parser.parse_model(text), ["lift_lexical_references"])
     found = {a.name: list(a.strings) for a in model.graph.node[1].attribute}
     assert found["__control_inputs"] == [b"a", b"c", b"w", b"x"]
+
+
+def test_the_pass_of_their_main_branch_for_squeezes_that_unsqueeze_undoes() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 17]>
+        g (float[2, 1, 4] x) => (float[2, 1, 4] y) <int64[1] one = {1}, int64[1] last = {-2}> {
+          a = Squeeze(x, one)  b = Unsqueeze(a, last)  y = Relu(b)
+        }
+    """)
+    name = "fuse_consecutive_squeeze_unsqueeze"
+    assert name in onnxoptimizer.get_available_passes()
+    assert [node.op_type for node in onnxoptimizer.optimize(model, [name]).graph.node] == ["Relu"]

@@ -2,8 +2,8 @@
 
 Differences: results are right where onnxoptimizer's are not (see the passes), models above 2 GiB and everything that
 its representation cannot hold (metadata, sparse tensors, functions, training information) come through, and
-`fixed_point` reaches a true fixed point. All 48 names work; the five passes that change the interface or leave the
-standard are in `graphopt.compat.interface`.
+`fixed_point` reaches a true fixed point. All 48 names of release 0.4.2 work, and the one that its main branch adds; the
+five passes that change the interface or leave the standard are in `graphopt.compat.interface`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ _DEFAULT = (
 )  # fmt: skip
 """onnxoptimizer's default set, in its order."""
 
+_NEWER = {"fuse_consecutive_squeeze_unsqueeze": "eliminate_squeeze_unsqueeze"}
+"""Passes that onnxoptimizer's main branch has and its last release has not, and what they are called here."""
+
 _MOST_ROUNDS = 10
 
 
 def get_available_passes() -> list[str]:
     """Names that `optimize` takes: onnxoptimizer's default ones, those for interfaces, then graphopt's own."""
     own = [name for name in registry().names() if name not in _DEFAULT]
-    return [*get_fuse_and_elimination_passes(), *INTERFACE_PASSES, *own]
+    return [*get_fuse_and_elimination_passes(), *INTERFACE_PASSES, *_NEWER, *own]
 
 
 def get_fuse_and_elimination_passes() -> list[str]:
@@ -60,7 +63,8 @@ def optimize(model: onnx.ModelProto, passes: Sequence[str] | None = None, fixed_
     """
     if not isinstance(model, onnx.ModelProto):
         raise UsageError(f"optimize expects a ModelProto, found {type(model).__name__}")
-    names = get_fuse_and_elimination_passes() if passes is None else list(passes)
+    wanted = get_fuse_and_elimination_passes() if passes is None else passes
+    names = [_NEWER.get(name, name) for name in wanted]
     result = onnx.ModelProto()
     result.CopyFrom(model)
     for _ in range(_MOST_ROUNDS if fixed_point else 1):
