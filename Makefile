@@ -62,6 +62,8 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks scaling
 	$(BIN)/python -m benchmarks large
 	$(BIN)/python -m benchmarks unrolling
+	$(BIN)/python -m benchmarks quantized
+	$(BIN)/python -m benchmarks ties
 	$(BIN)/python -m benchmarks profile
 	$(BIN)/python -m benchmarks table
 

@@ -97,7 +97,8 @@ def measure(network: Prepared, budget: float) -> dict[str, Any]:
     wanted = runs["off"]()
     far = {key: deviation(wanted, run()) for key, run in runs.items() if key != "off"}
     ms = _least(runs, budget)
-    return {"network": network.name, "scheme": network.scheme, "seconds": network.seconds, "ms": ms, "deviation": far}
+    named = {"network": network.name, "scheme": network.scheme, "revision": results.machine()["revision"]}
+    return {**named, "seconds": network.seconds, "ms": ms, "deviation": far}
 
 
 def _runtime(path: Path, level: str, feed: dict[str, Any]) -> Callable[[], list[Any]]:
@@ -154,7 +155,7 @@ def deviation(wanted: list[Any], got: list[Any]) -> tuple[float, float]:
 
 
 def run(networks: Iterable[str], schemes: Iterable[str], budget: float) -> None:
-    """Measure networks and keep the results as they come."""
+    """Measure networks, keep the results as they come, and write the page."""
     rows = {(row["network"], row["scheme"]): row for row in (results.load("quantized") or {"data": []})["data"]}
     for scheme in schemes:
         for name in networks:
