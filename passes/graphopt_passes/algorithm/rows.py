@@ -120,11 +120,12 @@ class _Chain:
 class ConvertRollToGather(Weighed, OpRule):
     """Roll images and part them into windows, or join and roll them back, by one `Gather` of rows.
 
-    Shifted windows of attention are written as four `Slice`, two `Concat`, a `Transpose` and two `Reshape`.
+    Shifted windows of attention are written as four `Slice`, two `Concat`, a `Transpose` and two `Reshape`; a roll may
+    be a `Gather` by then.
     """
 
     name = "convert_roll_to_gather"
-    ops = ("Concat", "Reshape", "Transpose")
+    ops = ("Concat", "Gather", "Reshape", "Transpose")
     opsets = "5-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -135,6 +136,8 @@ class ConvertRollToGather(Weighed, OpRule):
         chain = _chain(result, node)
         if not chain.rolls:
             raise Decline
+        if chain.rolls == 1 and {each.op for each in chain.nodes} <= {"Gather", "Reshape"}:
+            raise Decline("{} is found by one Gather already", result.name)
         size, width = size_of(result), result.size(len(result.dims()) - 1)
         then = {"kernel": 3, "gathered row": size / width, "element": size}
         self.weigh(rw, {**chain.work}, then)
@@ -148,7 +151,7 @@ def _goes_on(value: Value) -> bool:
     if value.is_output or not value.users:
         return False
     readers = list(value.users)
-    if len(readers) == 1 and readers[0].op in ("Reshape", "Transpose"):
+    if len(readers) == 1 and readers[0].op in ("Gather", "Reshape", "Transpose"):
         return _keeps_rows(readers[0])
     if any(reader.op not in ("Slice", "Split") for reader in readers):
         return False
@@ -163,6 +166,8 @@ def _keeps_rows(node: Node) -> bool:
         return False
     if node.op == "Reshape":
         return True
+    if node.op == "Gather":
+        return node.operand(1).rank == 1 and node.operand(1).is_const and len(before) == len(after)
     perm = node.attr("perm")
     return perm is not None and perm[-1] == len(perm) - 1
 
@@ -179,9 +184,22 @@ def _chain(value: Value, reader: Node) -> _Chain:
             return _further(before, before.places.reshape(shape), node, {"kernel": 1})
         moved = before.places.transpose(Transpose.of(node).perm[:-1])
         return _further(before, moved, node, {"kernel": 1, "element": count(value.sizes())})
+    if node.op == "Gather" and _keeps_rows(node):
+        return _picked(node)
     if node.op == "Concat":
         return _rolled(value, node)
     return _begin(value)
+
+
+def _picked(node: Node) -> _Chain:
+    """A `Gather` along another axis than the last one."""
+    x, positions = node.operand(0), node.operand(1).array()
+    axis = x.axis(node.attr("axis", 0))
+    if axis == len(x.dims()) - 1:
+        return _begin(node.result)
+    before, sizes = _of_part(x, node), node.result.sizes()
+    work = {"kernel": 1, "element": count(sizes), "gathered row": count(sizes[: axis + 1])}
+    return _further(before, before.places.take(positions, axis), node, work, rolls=1)
 
 
 def _begin(value: Value) -> _Chain:
