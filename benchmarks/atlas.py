@@ -3,7 +3,7 @@
 Each operator is a model of its own, on one thread with the runtime's optimizations off. Its limit is the time in which
 the machine copies the bytes that it reads and writes, or multiplies what it multiplies at the rate of a large matrix
 product, or starts a kernel. Where a pass of `algorithm` writes another form, that runs in turn with the operator. The
-least times count: other work on the machine only adds to them.
+least times of the processor count, from which other work on the machine takes nothing.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def _least(action: Any, seconds: float) -> float:
     """The least microseconds of an action."""
     best, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:
-        start = time.perf_counter()
+        start = time.thread_time()
         action()
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.thread_time() - start)
     return best * 1e6
 
 
@@ -122,14 +122,14 @@ def _is_form(name: str) -> bool:
 
 
 def in_turn(sessions: list[Any], feed: dict[str, np.ndarray], seconds: float) -> list[float]:
-    """The least microseconds of each session; each runs once untimed before it is timed."""
+    """The least microseconds of the processor that each session takes; each runs once untimed before it is timed."""
     best, end, rounds = [float("inf")] * len(sessions), time.perf_counter() + seconds, 0
     while rounds < 4 or time.perf_counter() < end:
         for at, session in enumerate(sessions):
             session.run(None, feed)
-            start = time.perf_counter()
+            start = time.thread_time()
             session.run(None, feed)
-            best[at] = min(best[at], time.perf_counter() - start)
+            best[at] = min(best[at], time.thread_time() - start)
         rounds += 1
     return [each * 1e6 for each in best]
 
