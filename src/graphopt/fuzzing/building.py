@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +12,15 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from graphopt.fuzzing.drawing import Draw
-from graphopt.verify.runners import CannotLoadError, RunError, open_runner
+from graphopt.verify.inference import too_large
+from graphopt.verify.runners import CannotLoadError, OrtRunner, RunError
 from graphopt.verify.source import Source
 from graphopt.verify.values import Array
 
 MOST_ELEMENTS = 4096
 """Of one value: larger ones take time and show nothing more."""
+
+_LOOP_SECONDS = 5.0
 
 _STYLES: tuple[Callable[[str, int], str], ...] = (
     lambda op, n: f"v{n}",
@@ -55,8 +59,18 @@ def makeshift(
 
 def evaluate(model: onnx.ModelProto) -> list[Any] | None:
     """The outputs of a model without inputs; None when the runtime does not take it."""
+    if too_large(model) is not None:
+        return None
     try:
-        return open_runner(Source(model, "eager"), ("onnxruntime",)).run({})
+        runner = OrtRunner(Source(model, "eager"))
+        if not any(node.op_type == "Loop" for node in model.graph.node):
+            return runner.run({})
+        timer = threading.Timer(_LOOP_SECONDS, runner.stop)  # what is drawn may go round for years
+        timer.start()
+        try:
+            return runner.run({})
+        finally:
+            timer.cancel()
     except (CannotLoadError, RunError):
         return None
 

@@ -77,6 +77,10 @@ class OrtRunner:
         except Exception as error:
             raise RunError(one_line(error)) from None
 
+    def stop(self) -> None:
+        """End a run that goes on in another thread, and let none begin."""
+        self._quiet.terminate = True
+
     def _run_ort_values(self, feed: Feed) -> list[Any]:
         """The way for types that NumPy does not know: bfloat16, float8, 4-bit integers."""
         ort = require("onnxruntime")
