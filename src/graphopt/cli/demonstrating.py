@@ -94,8 +94,8 @@ def _table(audits: dict[str, Audit]) -> Any:
     """One table for all networks: nodes left, and the speed against ONNX Runtime alone. 80 columns are enough."""
     from graphopt.audit import columns
 
-    heads = [head for name in audits for head in (_SHOWN[name].replace(" ", "\n"), "speed")]
-    table = plain_table("nodes left, and", *heads)
+    heads = [head for name in audits for head in (_SHOWN[name], "speed")]
+    table = plain_table("nodes left", *heads)
     table.columns[0].no_wrap = True
     rows = dict.fromkeys(row.name for found in audits.values() for row in found.rows)
     for title in rows:
