@@ -43,6 +43,7 @@ function figure(text, what, test, bad) {
   button.type = "button";
   button.addEventListener("click", () => show(what, test));
   cell.append(button);
+  if (typeof number(text) !== "number") cell.className = "text";
   return cell;
 }
 
