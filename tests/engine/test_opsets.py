@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import random
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +57,8 @@ def _check(chosen: list[tuple[str, int]]) -> None:
 
 
 def test_a_sample_of_the_backend_cases_is_right_or_refused() -> None:
-    _check(list(pairs())[3::797])
+    """Another sample every day; what fails is named."""
+    _check(random.Random(date.today().toordinal()).sample(list(pairs()), 30))
 
 
 def _stated(case: Case) -> Case:
