@@ -108,15 +108,15 @@ def dresses(models: Models = None, seconds: float = 3.0, *, fresh: Fresh = False
 
 
 @app.command()
-def conversion(tool: Tools = None, target: list[int] | None = None, sample: int = 0) -> None:
+def conversion(tool: Tools = None, target: list[int] | None = None, sample: int = 0, *, kept: bool = False) -> None:
     """Every operator case of the standard to every opset, by each converter; writes its part of docs/convert.md.
 
     `target` names some opsets, and `sample` is how many of the conversions are drawn. What was judged is kept, so that
-    a run goes on where another was cut short.
+    a run goes on where another was cut short; with `kept`, that is counted and nothing else judged.
     """
     from benchmarks.conversion import TOOLS, run, write
 
-    write(run(tool or TOOLS, target or (), sample))
+    write(run(tool or TOOLS, target or (), sample, kept=kept))
 
 
 @app.command()

@@ -143,10 +143,14 @@ def attempt(case: Case, target: int, peer: Peer | None = None, ledger: Ledger | 
     """Convert a case, by graphopt or another converter, and judge it; what a ledger has was judged before."""
     if ledger is None:
         return _attempt(case, target, peer)
-    tool = f"graphopt {own_code()}" if peer is None else f"{peer.tool} {importlib.metadata.version(peer.tool)}"
-    key = f"{tool} {case.name} {target}"
+    key = _key("graphopt" if peer is None else peer.tool, case.name, target)
     kind, why = ledger.find(key) or ledger.keep(key, _attempt(case, target, peer))
     return kind, why
+
+
+def _key(tool: str, name: str, target: int) -> str:
+    version = own_code() if tool == "graphopt" else importlib.metadata.version(tool)
+    return f"{tool} {version} {name} {target}"
 
 
 @cache
@@ -184,22 +188,30 @@ def sampled(count: int) -> list[tuple[str, int]]:
     return known[:count]
 
 
-def run(tools: Iterable[str], wanted: Iterable[int], sample: int) -> dict[str, Any]:
-    """Judge the tools on every case, or on a sample, and keep the counts in `results/conversion.json`."""
+def run(tools: Iterable[str], wanted: Iterable[int], sample: int, *, kept: bool = False) -> dict[str, Any]:
+    """Judge the tools on every case, or on a sample, and keep the counts in `results/conversion.json`.
+
+    With `kept` nothing is judged: what all tools were judged on before is counted.
+    """
     chosen = set(wanted)
     todo = [pair for pair in sampled(sample) if not chosen or pair[1] in chosen]
     found: dict[str, Any] = {"opsets": sorted(chosen), "sample": sample, "tools": {}, "refusals": []}
     ledger = Ledger("cases")
+    if kept:
+        todo = [pair for pair in todo if all(ledger.find(_key(tool, *pair)) for tool in tools)]
+        found["sample"] = len(todo)
     for tool in tools:
         peer = None if tool == "graphopt" else Peer(tool)
         counts: dict[str, Counter[str]] = {"up": Counter(), "down": Counter()}
         refusals: Counter[str] = Counter()
         for name, target in todo:
-            case = case_of(name)
-            if case is None:
+            verdict = ledger.find(_key(tool, name, target))
+            if verdict is None and (case := case_of(name)) is not None:
+                verdict = attempt(case, target, peer, ledger)
+            if verdict is None:
                 continue
-            kind, why = attempt(case, target, peer, ledger)
-            direction = "up" if target > case.opset else "down"
+            kind, why = verdict
+            direction = "up" if target > _opset_of(_found()[name].model) else "down"
             counts[direction][kind] += 1
             if peer is None and kind == "refused":
                 refusals[f"{direction}|{why}"] += 1
