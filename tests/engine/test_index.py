@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -137,14 +137,15 @@ def entry_beside(folder: Path, monkeypatch: pytest.MonkeyPatch, index: str) -> N
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "waits_package", raising=False)
     entry = EntryPoint("mine", "waits_package:catalogue", "graphopt.passes")
-    monkeypatch.setattr(sys.modules[Registry.__module__], "entry_points", lambda group: [entry])
+    beside = [*entry_points(group="graphopt.passes"), entry]
+    monkeypatch.setattr(sys.modules[Registry.__module__], "entry_points", lambda group: beside)
 
 
 def test_what_an_index_says_is_known_without_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card.complete(_Waits)
     entry_beside(tmp_path, monkeypatch, json.dumps({card.name: card.record()}))
     known = registry.__wrapped__()
-    assert list(known.cards()) == [card]
+    assert [each for each in known.cards() if each.name not in registry()] == [card]
     with pytest.raises(PassError, match="cannot be loaded from nowhere:Waits"):
         known.rule_class(card.name)
 
@@ -153,4 +154,10 @@ def test_what_an_index_says_is_known_without_an_import(tmp_path: Path, monkeypat
 def test_a_malformed_index_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str) -> None:
     entry_beside(tmp_path, monkeypatch, index)
     with pytest.warns(PluginWarning, match="the passes of mine are left out: .*index.json is malformed"):
-        assert not list(registry.__wrapped__().names())
+        assert list(registry.__wrapped__().names()) == list(registry().names())
+
+
+def test_a_tree_whose_own_passes_are_unknown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[Registry.__module__], "entry_points", lambda group: [])
+    with pytest.raises(PassError, match="graphopt's own passes are not registered"):
+        registry.__wrapped__()
