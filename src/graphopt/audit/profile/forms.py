@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import onnx
 
 from graphopt.audit.settings import Settings
@@ -20,13 +22,15 @@ def other_form(proto: onnx.ModelProto) -> str:
         proto: the model, with the shapes that its inputs have.
 
     Returns:
-        The passes that fired; else the reason of the first that looked at it; "" where none knows the operator.
+        The passes that fired; else the reason that most of those give that looked at it; "" where none knows the
+        operator.
     """
     _, log = Settings(Level.EXTENDED, numerics=Numerics.FAST).run(Model.load(proto), explain=True)
     fired = dict.fromkeys(event.rule for event in log.events if _knows_forms(event.rule))
     if fired:
         return ", ".join(fired)
-    return next((miss.reason for miss in log.near_misses.values() if _knows_forms(miss.rule)), "")
+    reasons = Counter(miss.reason for miss in log.near_misses.values() if _knows_forms(miss.rule))
+    return max(reasons, key=reasons.__getitem__, default="")
 
 
 def _knows_forms(name: str) -> bool:
