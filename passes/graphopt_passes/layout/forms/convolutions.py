@@ -179,6 +179,8 @@ def convolution(node: Node, known: Known) -> Form:
     depthwise = group > 1 and per_group == 1 and outputs == group
     merge = 1 if group == 1 or depthwise else _merge(known.block, group, per_group, outputs)
     form: Form
+    if depthwise and _sums_windows(tensor.array()):
+        raise Decline("each window of {} is summed: as the pool that it was it is not blocked", x.name)
     if depthwise:
         form = Depthwise(**common, gives=[layout], lanes=times_zero(known.lanes(x)), merge=1)
     elif group in (1, merge):
@@ -189,6 +191,15 @@ def convolution(node: Node, known: Known) -> Form:
     else:
         form = Grouped(**common, gives=[(outputs,)], lanes=ZERO, merge=merge)
     return _fused(form, known) if node.domain else form
+
+
+def _sums_windows(weight: np.ndarray) -> bool:
+    """Whether all taps of each channel are equal, as where `convert_average_pool_to_conv` made the convolution.
+
+    Had it paid to block the pool, no other form of it would have been looked for; a second run must not do otherwise.
+    """
+    taps = weight.reshape(len(weight), -1)
+    return taps.shape[1] > 1 and bool((taps == taps[:, :1]).all())
 
 
 def times_zero(lanes: Lanes) -> Lanes:
