@@ -193,7 +193,7 @@ def convolution(node: Node, known: Known) -> Form:
     return _fused(form, known) if node.domain else form
 
 
-def _sums_windows(weight: np.ndarray) -> bool:
+def _sums_windows(weight: Array) -> bool:
     """Whether all taps of each channel are equal, as where `convert_average_pool_to_conv` made the convolution.
 
     Had it paid to block the pool, no other form of it would have been looked for; a second run must not do otherwise.
