@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx
 from onnx import helper
 
@@ -43,6 +44,7 @@ class Wishes:
     steps: int = 10
 
 
+@np.errstate(all="ignore")  # numbers that overflow are among those looked for
 def sample(seed: object, wishes: Wishes = Wishes()) -> Sample | None:
     """A model and inputs for it.
 

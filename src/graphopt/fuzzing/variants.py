@@ -19,6 +19,7 @@ _NUMERIC = (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT)
 _BOUNDS = frozenset({"Clip", "Relu", "Max", "Min", "Identity"})
 
 
+@np.errstate(all="ignore")
 def variant(model: ModelProto, seed: int) -> tuple[str, ModelProto] | None:
     """A model with one thing changed.
 
