@@ -141,7 +141,7 @@ class ConvertRollToGather(Weighed, OpRule):
         size, width = size_of(result), result.size(len(result.dims()) - 1)
         then = {"kernel": 3, "gathered row": size / width, "element": size}
         self.weigh(rw, {**chain.work}, then)
-        rows = Reshape.to(chain.source, (size // width, width)).write(rw)
+        rows = Reshape.to(chain.source, (size_of(chain.source) // width, width)).write(rw)
         found = rw.op("Gather", rows, chain.places.astype(np.int32).ravel(), axis=0)
         return rw.replace(node, [Reshape.to(found, result.dims()).write(rw)])
 

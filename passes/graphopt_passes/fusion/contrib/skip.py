@@ -30,7 +30,9 @@ class ReplaceSkipLayerNormalization(ForRuntime):
         """Add what is added, then normalize."""
         check_float(m.x)
         if not _broadcasts(m.skip, m.x):
-            raise Decline("{} does not broadcast to {}: runtimes compute that, but no Add does", m.skip.name, m.x.name)
+            raise Decline(
+                "{} is not known to broadcast to {}: runtimes compute what no Add does", m.skip.name, m.x.name
+            )
         for statistic in m.root.outputs[1:3]:
             if statistic is not None and statistic.uses:
                 raise Decline("{}, a statistic, is used", statistic.name)
@@ -47,13 +49,12 @@ class ReplaceSkipLayerNormalization(ForRuntime):
 
 
 def _broadcasts(skip: Value, x: Value) -> bool:
-    """Whether what is added may broadcast to `x` without making it larger."""
+    """Whether what is added is known to broadcast to `x` without making it larger."""
     small, large = skip.shape, x.shape
     if small is None or large is None:
-        return True
+        return False
     sizes = zip(small[::-1], large[::-1], strict=False)
-    enlarged = any(isinstance(a, int) and isinstance(b, int) and a not in (1, b) for a, b in sizes)
-    return len(small) <= len(large) and not enlarged
+    return len(small) <= len(large) and all(a == 1 or (a is not None and a == b) for a, b in sizes)
 
 
 def _root_mean_square(total: Value, m: Match, epsilon: float, rw: Rewriter) -> Value:
