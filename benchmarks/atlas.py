@@ -121,10 +121,10 @@ def _is_form(name: str) -> bool:
     return rule.__module__.startswith("graphopt_passes.algorithm.")
 
 
-def in_turn(sessions: list[Any], feed: dict[str, np.ndarray], seconds: float) -> list[float]:
+def in_turn(sessions: list[Any], feed: dict[str, np.ndarray], seconds: float, least: int = 4) -> list[float]:
     """The least microseconds of the processor that each session takes; each runs once untimed before it is timed."""
     best, end, rounds = [float("inf")] * len(sessions), time.perf_counter() + seconds, 0
-    while rounds < 4 or time.perf_counter() < end:
+    while rounds < least or time.perf_counter() < end:
         for at, session in enumerate(sessions):
             session.run(None, feed)
             start = time.thread_time()

@@ -8,7 +8,6 @@ from which other work on the machine takes nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 import onnx
 
 from benchmarks import results
-from benchmarks.atlas import PAGE
+from benchmarks.atlas import PAGE, in_turn
 from benchmarks.atlas_cases import Case
 from benchmarks.atlas_patterns import numbers
 from benchmarks.skeleton import load_skeleton, sample_inputs
@@ -63,22 +62,9 @@ def measure(name: str, model: onnx.ModelProto, feed: dict[str, np.ndarray], seco
     found, fast = PassManager("all").run(model), PassManager("all", numerics="fast").run(model)
     sessions = [open_session(model, level="all")]
     sessions += [open_session(each) for each in (without, found.model, fast.model)]
-    times = _in_turn(sessions, feed, seconds)
+    times = [each / 1e3 for each in in_turn(sessions, feed, seconds, _LEAST_ROUNDS)]
     hits = sorted({*found.hits, *fast.hits} & set(weighed))
     return {"network": name, "ms": times, "passes": hits}
-
-
-def _in_turn(sessions: list[Any], feed: dict[str, np.ndarray], seconds: float) -> list[float]:
-    """The least milliseconds of the processor that each session takes; each runs once untimed before it is timed."""
-    best, end, rounds = [float("inf")] * len(sessions), time.perf_counter() + seconds, 0
-    while rounds < _LEAST_ROUNDS or time.perf_counter() < end:
-        for at, session in enumerate(sessions):
-            session.run(None, feed)
-            start = time.thread_time()
-            session.run(None, feed)
-            best[at] = min(best[at], time.thread_time() - start)
-        rounds += 1
-    return [each * 1e3 for each in best]
 
 
 def write() -> None:
