@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import prod
 
 import numpy as np
@@ -71,9 +72,9 @@ class _Transposed(Weighed, OpRule):
         size_of(x)
         return rw.replace(node, [self.write(node, array, window, rw)])
 
+    @abstractmethod
     def write(self, node: Node, weight: np.ndarray, window: Window, rw: Rewriter) -> Value:
         """The other form, where it is faster."""
-        raise NotImplementedError
 
 
 class ConvertConvTranspose3dTo2d(_Transposed):

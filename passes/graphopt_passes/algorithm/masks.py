@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 from onnx import TensorProto
 
@@ -38,6 +40,7 @@ class _Masked(Weighed, OpRule):
             value.check_fits(x)
         return rw.replace(node, [self.write(x, condition, number, operands[0] is x, rw)])
 
+    @abstractmethod
     def write(self, x: Value, condition: Value, number: float, kept: bool, rw: Rewriter) -> Value:
         """The other form, where it is faster.
 
@@ -48,7 +51,6 @@ class _Masked(Weighed, OpRule):
             kept: whether the condition says what is kept.
             rw: the gate.
         """
-        raise NotImplementedError
 
 
 def _number(value: Value) -> float | None:
