@@ -23,7 +23,6 @@ class ConvertMishToExp(Weighed, PatternRule):
     logarithm for each element.
     """
 
-    name = "convert_mish_to_exp"
     opsets = "8-"
     numerics = Numerics.ROUNDING
 
@@ -49,7 +48,6 @@ class ConvertSoftplusToLog(Weighed, OpRule):
     what rounding took from `u`.
     """
 
-    name = "convert_softplus_to_log"
     ops = ("Softplus",)
     numerics = Numerics.ROUNDING
 
@@ -75,7 +73,6 @@ class ConvertEluToExp(Weighed, OpRule):
     Below zero the curve is above its tangent for an alpha of at most 1.
     """
 
-    name = "convert_elu_to_exp"
     ops = ("Celu", "Elu")
     opsets = "8-"
     numerics = Numerics.ROUNDING
@@ -99,7 +96,6 @@ class ConvertEluToExp(Weighed, OpRule):
 class ConvertSeluToExp(Weighed, OpRule):
     """Compute `Selu` as the sum of what is above zero and of `alpha * (exp(min(x, 0)) - 1)`, both times `gamma`."""
 
-    name = "convert_selu_to_exp"
     ops = ("Selu",)
     opsets = "8-"
     numerics = Numerics.ROUNDING
@@ -125,7 +121,6 @@ class ConvertShrinkToClip(Weighed, OpRule):
     A NaN, which the kernel makes 0, stays one.
     """
 
-    name = "convert_shrink_to_clip"
     ops = ("Shrink",)
     opsets = "11-"
     numerics = Numerics.FAST
@@ -146,7 +141,6 @@ class ConvertShrinkToClip(Weighed, OpRule):
 class FuseClipIntoHardSigmoid(Weighed, PatternRule):
     """Recognize `x * clip(x + 3, 0, 6) / 6` as a product with `HardSigmoid`."""
 
-    name = "fuse_clip_into_hard_sigmoid"
     opsets = "11-"
     numerics = Numerics.ROUNDING
 

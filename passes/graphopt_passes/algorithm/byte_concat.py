@@ -18,7 +18,6 @@ class ConvertQuantizedConcat(Weighed, OpRule):
     `QLinearConcat` looks each byte up in a table, in three times the time.
     """
 
-    name = "convert_quantized_concat"
     ops = (f"{DOMAIN}::QLinearConcat",)
     numerics = Numerics.ROUNDING
     opsets = f"10-{NEWEST}"

@@ -132,8 +132,6 @@ class ConvertThreeChannelsToFour(_OfBytes):
     Channels that come in fours are gathered four bytes at a time.
     """
 
-    name = "convert_three_channels_to_four"
-
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
         """The convolution with one more channel, of zero points."""
         node, weight = convolution.node, convolution.weight
@@ -159,8 +157,6 @@ class ConvertByteGroupsToDense(_OfBytes):
 
     The kernel goes through groups one by one, at every position.
     """
-
-    name = "convert_byte_groups_to_dense"
 
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
         """The number of parts that is fastest, joined."""
@@ -212,8 +208,6 @@ def _dense(convolution: ByteConvolution, own: slice, groups: int) -> np.ndarray:
 
 class ConvertDepthwiseBytesToLanes(_OfBytes):
     """Add channels to quantized depthwise convolutions up to a multiple of sixteen, and cut them off behind."""
-
-    name = "convert_depthwise_bytes_to_lanes"
 
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
         """The convolution between Concat and Slice."""

@@ -27,7 +27,6 @@ class ConvertByteProductToConvolution(Weighed, OpRule):
     The sums are the same and take the same time; the kernel of convolutions is faster at writing them as bytes.
     """
 
-    name = "convert_byte_product_to_convolution"
     ops = (_GEMM, "QLinearMatMul")
     opsets = f"11-{NEWEST}"
 

@@ -22,7 +22,6 @@ class ConvertWholeImageConvToSum(Weighed, OpRule):
     Networks for faces end in one. ONNX Runtime multiplies a matrix of one column for each channel.
     """
 
-    name = "convert_whole_image_conv_to_sum"
     ops = ("Conv",)
     opsets = "7-"
     numerics = Numerics.ROUNDING
@@ -131,7 +130,6 @@ class ConvertConvTransposeToProducts(_Transposed):
     infinity spread along its row and column.
     """
 
-    name = "convert_conv_transpose_to_products"
     numerics = Numerics.FAST
 
     def write(self, node: Node, weight: np.ndarray, window: Window, rw: Rewriter) -> Value:

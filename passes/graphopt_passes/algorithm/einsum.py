@@ -38,7 +38,6 @@ class ConvertEinsumToProduct(Weighed, OpRule):
     columns. `replace_einsum_with_matmul` does those that are a product as they stand.
     """
 
-    name = "convert_einsum_to_product"
     ops = ("Einsum",)
     opsets = "12-"
     numerics = Numerics.ROUNDING

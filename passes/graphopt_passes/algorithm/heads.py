@@ -26,7 +26,6 @@ class ConvertRepeatedHeadsToRows(Weighed, OpRule):
     every step. As rows of one product the group reads its head once. Sizes may be unknown but for the heads.
     """
 
-    name = "convert_repeated_heads_to_rows"
     ops = ("MatMul", f"{DOMAIN}::FusedMatMul")
     opsets = "5-"
     numerics = Numerics.ROUNDING

@@ -67,8 +67,6 @@ class ConvertMaskToBounds(_Masked):
     one, or an infinity. A NaN in a masked place stays one.
     """
 
-    name = "convert_mask_to_bounds"
-
     def write(self, x: Value, condition: Value, number: float, kept: bool, rw: Rewriter) -> Value:
         """An upper bound or a lower one."""
         if not (number <= _LIMITS.min or number >= _LIMITS.max):
@@ -86,8 +84,6 @@ class ConvertZeroMaskToProduct(_Masked):
 
     A NaN or an infinity in a masked place gives a NaN.
     """
-
-    name = "convert_zero_mask_to_product"
 
     def write(self, x: Value, condition: Value, number: float, kept: bool, rw: Rewriter) -> Value:
         """The condition, or its opposite, as 1 and 0."""

@@ -26,7 +26,6 @@ class ConvertCumSumAxis(Weighed, OpRule):
     ONNX Runtime adds whole slices of the axis to one another, which are single elements where it is the last one.
     """
 
-    name = "convert_cum_sum_axis"
     ops = ("CumSum",)
     _TYPES: ClassVar[frozenset[int]] = frozenset({T.FLOAT, T.DOUBLE, T.INT32, T.INT64})
 
@@ -48,7 +47,6 @@ class ConvertCumSumAxis(Weighed, OpRule):
 class ConvertDepthToSpaceToMoves(Weighed, OpRule):
     """Write `DepthToSpace` as two `Transpose` that move one axis each, for which the runtime has a kernel."""
 
-    name = "convert_depth_to_space_to_moves"
     ops = ("DepthToSpace",)
     _TYPES: ClassVar[frozenset[int]] = frozenset({T.FLOAT, T.DOUBLE})
 
@@ -80,7 +78,6 @@ class ConvertDepthToSpaceToMoves(Weighed, OpRule):
 class ConvertRepeatedColumnToProduct(Weighed, OpRule):
     """Repeat numbers along the last axis by a product with ones, where `Expand` or `Tile` copies them one by one."""
 
-    name = "convert_repeated_column_to_product"
     ops = ("Expand", "Tile")
     opsets = "8-"
 

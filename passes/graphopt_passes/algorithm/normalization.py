@@ -20,7 +20,6 @@ class FuseMulAddIntoBatchNormalization(Weighed, PatternRule):
     Without an epsilon its kernel multiplies and adds as the two operators do, to the bit.
     """
 
-    name = "fuse_mul_add_into_batch_normalization"
     opsets = "9-"
 
     def pattern(self, op: OpBuilder) -> Pattern:
@@ -64,7 +63,6 @@ class ConvertChannelNormalizationToLast(Weighed, ConvertLayerNormalizationAxis):
     It is `convert_layer_normalization_axis` where no layout is chosen.
     """
 
-    name = "convert_channel_normalization_to_last"
     family = "fusion"  # before its reductions are other forms
     level = Level.EXTENDED
 
@@ -85,7 +83,6 @@ class ConvertGroupNormalizationToInstance(Weighed, OpRule):
     and a variance of 1.
     """
 
-    name = "convert_group_normalization_to_instance"
     ops = ("GroupNormalization",)
     opsets = "21-"
     numerics = Numerics.ROUNDING
@@ -121,7 +118,6 @@ class ConvertLrnToPool(Weighed, OpRule):
     on, so that a NaN or an infinity stays in all channels behind it, and rounding errors do.
     """
 
-    name = "convert_lrn_to_pool"
     ops = ("LRN",)
     opsets = "7-"
     numerics = Numerics.FAST
@@ -161,7 +157,6 @@ class ConvertLpNormalizationToQuotient(Weighed, OpRule):
     Where the norm is 0 the result is 0: the divisor is an infinity.
     """
 
-    name = "convert_lp_normalization_to_quotient"
     ops = ("LpNormalization",)
     opsets = "9-"
     numerics = Numerics.ROUNDING

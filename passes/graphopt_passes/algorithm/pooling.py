@@ -22,7 +22,6 @@ class ConvertAveragePoolToConv(Weighed, OpRule):
     uses it for all. Where padding that is not counted is in windows, their sums are multiplied by a constant image.
     """
 
-    name = "convert_average_pool_to_conv"
     ops = ("AveragePool",)
     opsets = "19-"
     numerics = Numerics.ROUNDING
@@ -87,7 +86,6 @@ class ConvertGlobalPoolToReduction(Weighed, OpRule):
 class ConvertGlobalAveragePoolToReduceMean(ConvertGlobalPoolToReduction):
     """Compute `GlobalAveragePool` by `ReduceMean`, which adds up several rows at a time."""
 
-    name = "convert_global_average_pool_to_reduce_mean"
     ops = ("GlobalAveragePool",)
     numerics = Numerics.ROUNDING
 
@@ -95,7 +93,6 @@ class ConvertGlobalAveragePoolToReduceMean(ConvertGlobalPoolToReduction):
 class ConvertGlobalMaxPoolToReduceMax(ConvertGlobalPoolToReduction):
     """Compute `GlobalMaxPool` by `ReduceMax`, which compares several rows at a time."""
 
-    name = "convert_global_max_pool_to_reduce_max"
     ops = ("GlobalMaxPool",)
     numerics = Numerics.FAST
 
@@ -133,7 +130,6 @@ class ConvertFullAveragePoolToReduceMean(ConvertFullPoolToReduction):
     From opset 19 on the kernel for dilated windows takes 8 to 37 times as long.
     """
 
-    name = "convert_full_average_pool_to_reduce_mean"
     ops = ("AveragePool",)
     numerics = Numerics.ROUNDING
 
@@ -144,6 +140,5 @@ class ConvertFullMaxPoolToReduceMax(ConvertFullPoolToReduction):
     They differ where there is a NaN.
     """
 
-    name = "convert_full_max_pool_to_reduce_max"
     ops = ("MaxPool",)
     numerics = Numerics.FAST

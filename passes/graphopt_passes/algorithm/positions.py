@@ -19,7 +19,6 @@ class ConvertArgMaxToTopK(Weighed, OpRule):
     Of equal values both take the first. They differ where there is a NaN.
     """
 
-    name = "convert_arg_max_to_top_k"
     ops = ("ArgMax", "ArgMin")
     opsets = "11-"
     numerics = Numerics.FAST
@@ -43,7 +42,6 @@ class ConvertArgMaxOfPairsToGreater(Weighed, OpRule):
     Of equal values the first counts. They differ where there is a NaN.
     """
 
-    name = "convert_arg_max_of_pairs_to_greater"
     ops = ("ArgMax", "ArgMin")
     opsets = "9-"
     numerics = Numerics.FAST

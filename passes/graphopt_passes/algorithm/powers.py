@@ -38,7 +38,6 @@ class ConvertPowToProducts(Weighed, OpRule):
     be one that is never negative: a root of minus infinity is no number, but a power of it is.
     """
 
-    name = "convert_pow_to_products"
     ops = ("Pow",)
     numerics = Numerics.ROUNDING
 

@@ -21,7 +21,6 @@ class ConvertPreluToMin(Weighed, OpRule):
     the blocked layout by then has a form of its own.
     """
 
-    name = "convert_prelu_to_min"
     ops = ("PRelu",)
     numerics = Numerics.ROUNDING
     opsets = "8-"

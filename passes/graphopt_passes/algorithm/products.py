@@ -19,7 +19,6 @@ class ConvertColumnProductToRow(Weighed, OpRule):
     one axis row by row, and packs a constant column into columns of zeros.
     """
 
-    name = "convert_column_product_to_row"
     ops = ("MatMul",)
     numerics = Numerics.ROUNDING
     opsets = f"7-{NEWEST}"

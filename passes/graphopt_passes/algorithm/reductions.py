@@ -69,7 +69,6 @@ def _columns(view: Reduction, rows: tuple[int, ...], rw: Rewriter) -> Value:
 class ConvertLeadingReductionToMatmul(LeadingReduction):
     """Add up leading axes by a matrix product with a row of ones."""
 
-    name = "convert_leading_reduction_to_matmul"
     ops = ("ReduceSum", "ReduceMean")
     numerics = Numerics.ROUNDING
 
@@ -86,7 +85,6 @@ class ConvertLeadingReductionToMatmul(LeadingReduction):
 class ConvertLeadingReductionToRows(LeadingReduction):
     """Reduce leading axes without the axis of size 1 before them, which sends the runtime the slow way."""
 
-    name = "convert_leading_reduction_to_rows"
     ops = ("ReduceSum", "ReduceMean")
     numerics = Numerics.EXACT
 
@@ -107,7 +105,6 @@ class ConvertLeadingMaxToParts(LeadingReduction):
     values; columns pass over it.
     """
 
-    name = "convert_leading_max_to_parts"
     ops = ("ReduceMax", "ReduceMin")
     numerics = Numerics.FAST
 
@@ -155,7 +152,6 @@ def _sum(view: Reduction, of: Value, rw: Rewriter) -> Value:
 class ConvertL1ToSum(_Spelled):
     """Add up absolute values by `Abs` and `ReduceSum` in place of `ReduceL1`."""
 
-    name = "convert_l1_to_sum"
     ops = ("ReduceL1",)
 
     def write(self, view: Reduction, rw: Rewriter) -> Value:
@@ -166,7 +162,6 @@ class ConvertL1ToSum(_Spelled):
 class ConvertSquaresToSum(_Spelled):
     """Add up squares by `Mul` and `ReduceSum` in place of `ReduceSumSquare`, and of `ReduceL2` with `Sqrt`."""
 
-    name = "convert_squares_to_sum"
     ops = ("ReduceSumSquare", "ReduceL2")
 
     def write(self, view: Reduction, rw: Rewriter) -> Value:
@@ -178,7 +173,6 @@ class ConvertSquaresToSum(_Spelled):
 class ConvertLogSumToSum(_Spelled):
     """Compute `ReduceLogSum` by `ReduceSum` and `Log`."""
 
-    name = "convert_log_sum_to_sum"
     ops = ("ReduceLogSum",)
     passes = 0
 
@@ -194,7 +188,6 @@ class ConvertLogSumExpToSum(_Spelled):
     a NaN beside an infinity, that depends on which of them the operator meets first.
     """
 
-    name = "convert_log_sum_exp_to_sum"
     ops = ("ReduceLogSumExp",)
     numerics = Numerics.FAST
     kind = "reduce logarithms"

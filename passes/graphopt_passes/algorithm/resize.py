@@ -69,7 +69,6 @@ class ConvertCubicResizeToChannelsLast(_Interpolated):
     of weight zero are left out channels last, so that an infinity there is no NaN.
     """
 
-    name = "convert_cubic_resize_to_channels_last"
     numerics = Numerics.FAST
 
     def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
@@ -102,7 +101,6 @@ class ConvertLinearResizeToChannelsLast(_Interpolated):
     another kernel works there, by which an infinity spreads less far.
     """
 
-    name = "convert_linear_resize_to_channels_last"
     numerics = Numerics.EXACT
 
     def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
@@ -141,7 +139,6 @@ class ConvertResizeToProducts(_Interpolated):
     infinity spread along its row and column.
     """
 
-    name = "convert_resize_to_products"
     numerics = Numerics.FAST
 
     def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
@@ -189,7 +186,6 @@ class ConvertNearestResizeToFloor(Weighed, OpRule):
     aligns corners.
     """
 
-    name = "convert_nearest_resize_to_floor"
     ops = ("Resize",)
     opsets = "11-"
 

@@ -119,7 +119,6 @@ class ConvertHalvesToRotaryEmbedding(_Rotary):
     `x * cos + concat(-x[h:], x[:h]) * sin`, as in LLaMA, with cosines and sines that have all numbers twice.
     """
 
-    name = "convert_halves_to_rotary_embedding"
     kind = "rotate"
 
     def unrotated(self, value: Value, reader: Node) -> Value | None:
@@ -179,7 +178,6 @@ class ConvertPairsToRotaryEmbedding(_Rotary):
     `x * cos + flatten(stack(-x[1::2], x[::2])) * sin`, as in GPT-J.
     """
 
-    name = "convert_pairs_to_rotary_embedding"
     kind = "rotate pairs"
     attrs: ClassVar[Mapping[str, Any]] = {"interleaved": 1}
 

@@ -24,7 +24,6 @@ class ConvertTransposeToRows(Weighed, OpRule):
     `Transpose` would be joined again, by any optimizer.
     """
 
-    name = "convert_transpose_to_rows"
     ops = ("Transpose",)
     opsets = "5-"
 
@@ -124,7 +123,6 @@ class ConvertRollToGather(Weighed, OpRule):
     be a `Gather` by then.
     """
 
-    name = "convert_roll_to_gather"
     ops = ("Concat", "Gather", "Reshape", "Transpose")
     opsets = "5-"
 

@@ -19,7 +19,6 @@ class ConvertGatherElementsToGather(Weighed, OpRule):
     chosen.
     """
 
-    name = "convert_gather_elements_to_gather"
     ops = ("GatherElements",)
     opsets = "12-"
 
@@ -54,7 +53,6 @@ class ConvertGatherElementsToGather(Weighed, OpRule):
 class ConvertGatherAxis(Weighed, OpRule):
     """Gather along the last axis as along the first one, between two `Transpose`, where whole slices are copied."""
 
-    name = "convert_gather_axis"
     ops = ("Gather",)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

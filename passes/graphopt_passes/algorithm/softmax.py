@@ -56,7 +56,6 @@ class ConvertSoftmaxOfFew(InnerSoftmax):
     They work along whole rows of what is behind the axis. `convert_softmax_to_rows` does the other cases.
     """
 
-    name = "convert_softmax_of_few"
     ops = ("Softmax",)
     numerics = Numerics.ROUNDING
 
@@ -76,7 +75,6 @@ class ConvertSoftmaxToRows(InnerSoftmax):
     tune convert_softmax_to_rows` measures this machine for all passes that write other forms of slow operators.
     """
 
-    name = "convert_softmax_to_rows"
     ops = ("Softmax", "LogSoftmax")
     numerics = Numerics.EXACT
     tuner = "graphopt_passes.algorithm.probes:RatesTuner"
@@ -111,7 +109,6 @@ class ConvertSoftmaxOfPairsToSigmoid(Weighed, OpRule):
     may be one.
     """
 
-    name = "convert_softmax_of_pairs_to_sigmoid"
     ops = ("Softmax",)
     opsets = "13-"
     numerics = Numerics.FAST
@@ -137,7 +134,6 @@ class ConvertSoftmaxOfTwoToSigmoids(Weighed, OpRule):
     Of two infinities the difference is taken as it is, so that what was no number may be one.
     """
 
-    name = "convert_softmax_of_two_to_sigmoids"
     ops = ("Softmax",)
     opsets = "13-"
     numerics = Numerics.FAST
@@ -164,7 +160,6 @@ class ConvertSoftmaxMeanToProduct(Weighed, OpRule):
     Detectors find the sides of boxes so: a `Softmax` over 16 bins, and a convolution with their numbers.
     """
 
-    name = "convert_softmax_mean_to_product"
     ops = ("Conv",)
     opsets = "13-"
     numerics = Numerics.ROUNDING

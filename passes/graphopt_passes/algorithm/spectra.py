@@ -53,7 +53,6 @@ def _waves(length: int, bins: int, window: np.ndarray | None) -> np.ndarray:
 class ConvertDftToProduct(_Spectrum):
     """Compute a `DFT` of real numbers by a matrix product with sines and cosines."""
 
-    name = "convert_dft_to_product"
     ops = ("DFT",)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -81,7 +80,6 @@ class ConvertDftToProduct(_Spectrum):
 class ConvertStftToProduct(_Spectrum):
     """Compute an `STFT` of real numbers by gathering its frames and a matrix product with sines and cosines."""
 
-    name = "convert_stft_to_product"
     ops = ("STFT",)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

@@ -56,7 +56,6 @@ class ConvertConvToWinograd(GraphPass):
     the whole tile, so it takes `numerics="fast"`, or naming the pass.
     """
 
-    name = "convert_conv_to_winograd"
     ops = ("Conv", f"{DOMAIN}::Conv")
     level = Level.ALL
     numerics = Numerics.FAST

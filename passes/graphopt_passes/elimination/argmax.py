@@ -18,7 +18,6 @@ class EliminateNopMonotoneArgmax(PatternRule):
     underflow or have no value for some inputs stay.
     """
 
-    name = "eliminate_nop_monotone_argmax"
     numerics = Numerics.FAST
     peers = {"onnxoptimizer": "eliminate_nop_monotone_argmax"}
 

@@ -13,7 +13,6 @@ class EliminateExpandBeforeBroadcast(OpRule):
     The `Expand` stays for its other readers, where it has any.
     """
 
-    name = "eliminate_expand_before_broadcast"
     ops = (
         "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul",
         "Or", "Pow", "Sub", "Sum", "Where", "Xor",

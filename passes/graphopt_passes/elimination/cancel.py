@@ -12,8 +12,6 @@ from graphopt.rewrite import Fired, OpRule, Outcome, PatternRule, Rewriter
 class EliminateDoubleNegation(PatternRule):
     """Remove both of two `Neg`, `Not` or `BitwiseNot` in a row."""
 
-    name = "eliminate_double_negation"
-
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
         """The first one stays for its other readers, where it has any."""
         return Either(*(negate(negate(x, _shared=True)) for negate in (op.Neg, op.Not, op.BitwiseNot)))
@@ -30,7 +28,6 @@ class EliminateSqueezeUnsqueeze(OpRule):
     """
 
     # No pattern: a single one that has nothing to do goes as well.
-    name = "eliminate_squeeze_unsqueeze"
     ops = ("Squeeze", "Unsqueeze")
     peers = {"onnxsim": "fuse_consecutive_squeeze_unsqueeze"}
 

@@ -103,7 +103,6 @@ class EliminateUnusedSubgraphOutputs(OpRule):
     A state goes where neither its final value is read nor anything else in the body depends on it.
     """
 
-    name = "eliminate_unused_subgraph_outputs"
     ops = ("If", "Loop", "Scan")
     opsets = "9-"
 
@@ -122,7 +121,6 @@ class EliminateLoopInvariantState(OpRule):
     The final value is the initial one, and a constant is then seen as such inside of the body.
     """
 
-    name = "eliminate_loop_invariant_state"
     ops = ("Loop", "Scan")
     opsets = "9-"
 

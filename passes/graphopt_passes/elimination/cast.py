@@ -12,7 +12,6 @@ from graphopt.rewrite import OpRule, Outcome, Rewriter
 class EliminateNopCast(OpRule):
     """Remove `Cast` and `CastLike` to the element type that their input has."""
 
-    name = "eliminate_nop_cast"
     ops = ("Cast", "CastLike")
     peers = {"onnxoptimizer": "eliminate_nop_cast", "onnxruntime": "CastElimination", "onnxscript": "CastIdentity"}
 

@@ -14,7 +14,6 @@ class EliminateEmptyConcatInputs(OpRule):
     The others determine the result, its shape included, as long as one of them remains.
     """
 
-    name = "eliminate_empty_concat_inputs"
     ops = ("Concat",)
     peers = {"onnxoptimizer": "eliminate_nop_with_unit"}
 
@@ -41,7 +40,6 @@ class EliminatePartOfConcat(OpRule):
     the inputs meet. The `Concat` stays for its other readers, where it has any.
     """
 
-    name = "eliminate_part_of_concat"
     ops = ("Gather", "Slice", "Split")
     sources = ("Concat",)
     opsets = "2-"

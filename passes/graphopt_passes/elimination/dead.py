@@ -15,7 +15,6 @@ class EliminateDeadend(GraphPass):
     A node that may do more than compute its outputs stays: an unknown operator, or a body that has one.
     """
 
-    name = "eliminate_deadend"
     peers = {
         "onnxoptimizer": "eliminate_deadend",
         "onnxslim": "dead_node_elimination",
@@ -40,7 +39,6 @@ class EliminateUnusedInitializer(GraphPass):
     information mention.
     """
 
-    name = "eliminate_unused_initializer"
     peers = {"onnxoptimizer": "eliminate_unused_initializer", "onnxscript": "RemoveUnusedNodesPass"}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
@@ -52,7 +50,6 @@ class EliminateUnusedInitializer(GraphPass):
 class EliminateUnusedFunction(GraphPass):
     """Remove model-local functions that nothing calls, neither the graphs nor a function that is called."""
 
-    name = "eliminate_unused_function"
     peers = {"onnxscript": "RemoveUnusedFunctionsPass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:

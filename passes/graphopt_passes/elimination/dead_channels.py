@@ -36,7 +36,6 @@ class EliminateDeadChannels(GraphPass):
     says how many channels were removed.
     """
 
-    name = "eliminate_dead_channels"
     ops = LAYERS
     numerics = Numerics.ROUNDING
     late = True

@@ -16,7 +16,6 @@ class EliminateNopDropout(OpRule):
     inference, and runtimes differ, so there such a node stays.
     """
 
-    name = "eliminate_nop_dropout"
     ops = ("Dropout",)
     peers = {
         "onnxoptimizer": "eliminate_nop_dropout",

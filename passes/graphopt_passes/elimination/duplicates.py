@@ -23,7 +23,6 @@ class EliminateDuplicateInitializer(GraphPass):
     are outputs stay.
     """
 
-    name = "eliminate_duplicate_initializer"
     peers = {
         "onnxoptimizer": "eliminate_duplicate_initializer",
         "onnxruntime": "ConstantSharing",

@@ -23,7 +23,6 @@ class EliminateConsecutiveIdempotentOps(OpRule):
     which copies a dimension of the first result, that dimension is filled in or must be the same in both.
     """
 
-    name = "eliminate_consecutive_idempotent_ops"
     ops = (*LEAVES, "Reshape")
     peers = {
         "onnxoptimizer": "eliminate_consecutive_idempotent_ops",

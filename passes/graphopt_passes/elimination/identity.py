@@ -12,7 +12,6 @@ class EliminateIdentity(OpRule):
     Kept where it links two interface values, for example a graph input and a graph output.
     """
 
-    name = "eliminate_identity"
     ops = ("Identity",)
     peers = {
         "onnxoptimizer": "eliminate_identity",

@@ -67,7 +67,6 @@ class EliminatePaddedKernelCells(OpRule):
     kernel. Networks for segmentation have these when their input is small.
     """
 
-    name = "eliminate_padded_kernel_cells"
     ops = ("Conv",)
     numerics = Numerics.ROUNDING
 

@@ -12,7 +12,6 @@ class SetUniqueNameForNodes(GraphPass):
     Nodes that have one keep it. Not part of any level; runs when it is named.
     """
 
-    name = "set_unique_name_for_nodes"
     default = False
     peers = {"onnxoptimizer": "set_unique_name_for_nodes"}
 

@@ -39,7 +39,6 @@ class EliminateNegligibleWeights(GraphPass):
     the bound. The model's metadata says how many weights were removed.
     """
 
-    name = "eliminate_negligible_weights"
     ops = tuple(WEIGHED)
     numerics = Numerics.ROUNDING
     late = True

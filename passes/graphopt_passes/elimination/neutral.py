@@ -53,7 +53,6 @@ class EliminateNopWithUnit(NeutralElement):
     the sign of a negative zero and has a pass of its own. Broadcasting must not enlarge the result.
     """
 
-    name = "eliminate_nop_with_unit"
     ops = tuple(NEUTRAL)
     peers = {
         "onnxoptimizer": "eliminate_nop_with_unit",
@@ -74,7 +73,6 @@ class EliminateNopWithUnit(NeutralElement):
 class EliminateAdditionOfZero(NeutralElement):
     """Remove `x + 0.0` and `x - -0.0`, which change nothing but the sign of negative zeros."""
 
-    name = "eliminate_addition_of_zero"
     ops = ("Add", "Sub")
     numerics = Numerics.ROUNDING
     peers = {"onnxoptimizer": "eliminate_nop_with_unit", "onnxruntime": "NoopElimination", "onnxscript": "add_0_rule"}

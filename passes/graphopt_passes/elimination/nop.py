@@ -32,7 +32,6 @@ class EliminateNopSlice(ChangesNothing):
     Where steps are 1 and the shapes before and after are known to be equal, starts and ends need not be known.
     """
 
-    name = "eliminate_nop_slice"
     ops = ("Slice",)
     peers = {"onnxruntime": "EliminateSlice", "onnxscript": ("collapse_slice_rule", "collapse_slice2_rule")}
 
@@ -54,7 +53,6 @@ class EliminateNopSlice(ChangesNothing):
 class EliminateNopGather(ChangesNothing):
     """Remove `Gather` that takes every slice along its axis in order."""
 
-    name = "eliminate_nop_gather"
     ops = ("Gather",)
 
     def check(self, node: Node) -> None:
@@ -78,7 +76,6 @@ class EliminateNopSplit(ChangesNothing):
     Where the size of the part is given, it must be known to be all there is.
     """
 
-    name = "eliminate_nop_split"
     ops = ("Split",)
     peers = {"onnxoptimizer": "eliminate_nop_split"}
 
@@ -94,7 +91,6 @@ class EliminateNopSplit(ChangesNothing):
 class EliminateNopConcat(ChangesNothing):
     """Remove `Concat` of one input."""
 
-    name = "eliminate_nop_concat"
     ops = ("Concat",)
     peers = {"onnxoptimizer": "eliminate_nop_concat"}
 
@@ -107,7 +103,6 @@ class EliminateNopConcat(ChangesNothing):
 class EliminateNopPad(ChangesNothing):
     """Remove `Pad` whose pads are all zero, whatever its mode."""
 
-    name = "eliminate_nop_pad"
     ops = ("Pad",)
     peers = {"onnxoptimizer": "eliminate_nop_pad"}
 
@@ -125,7 +120,6 @@ class EliminateNopReshape(ChangesNothing):
     values are known, symbols included. A fixed size asked of an unknown dimension is a check at run time and stays.
     """
 
-    name = "eliminate_nop_reshape"
     ops = ("Reshape",)
     peers = {"onnxoptimizer": "eliminate_nop_reshape"}
 
@@ -149,7 +143,6 @@ class EliminateNopFlatten(ChangesNothing):
     That is a matrix cut between its axes, or cut before an axis of size 1 or behind one.
     """
 
-    name = "eliminate_nop_flatten"
     ops = ("Flatten",)
     peers = {"onnxoptimizer": "eliminate_nop_flatten"}
 
@@ -172,7 +165,6 @@ class EliminateNopTranspose(ChangesNothing):
     That is the identity permutation, and one that only moves axes of size 1 among axes of size 1.
     """
 
-    name = "eliminate_nop_transpose"
     ops = ("Transpose",)
     peers = {"onnxoptimizer": "eliminate_nop_transpose", "onnxscript": "TransposeIdentity"}
 
@@ -194,7 +186,6 @@ class EliminateNopExpand(ChangesNothing):
     ways, so an unknown dimension against a fixed size above 1 stays.
     """
 
-    name = "eliminate_nop_expand"
     ops = ("Expand",)
     peers = {
         "onnxoptimizer": "eliminate_nop_expand",
@@ -218,7 +209,6 @@ class EliminateNopExpand(ChangesNothing):
 class EliminateNopTile(ChangesNothing):
     """Remove `Tile` that repeats every axis once."""
 
-    name = "eliminate_nop_tile"
     ops = ("Tile",)
 
     def check(self, node: Node) -> None:
@@ -234,7 +224,6 @@ class EliminateNopResize(ChangesNothing):
     same size by rounding.
     """
 
-    name = "eliminate_nop_resize"
     ops = ("Resize", "Upsample")
 
     def check(self, node: Node) -> None:
@@ -268,7 +257,6 @@ class EliminateNopReduce(ChangesNothing):
     a negative zero loses its sign; hence the level `rounding`.
     """
 
-    name = "eliminate_nop_reduce"
     ops = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
     numerics = Numerics.ROUNDING
     peers = {"onnxsim": "eliminate_nop_reduce"}

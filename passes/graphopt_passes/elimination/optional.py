@@ -13,7 +13,6 @@ from graphopt.rewrite import OpRule, Outcome, Rewriter
 class EliminateOptionalGetElement(OpRule):
     """Take the value directly where `OptionalGetElement` reads an `Optional`, or what is no optional at all."""
 
-    name = "eliminate_optional_get_element"
     ops = ("OptionalGetElement",)
     peers = {"onnxsim": "eliminate_optional_get_element"}
 
@@ -28,7 +27,6 @@ class EliminateOptionalGetElement(OpRule):
 class EliminateOptionalHasElement(OpRule):
     """Replace `OptionalHasElement` by its answer, where it reads an `Optional` or what is no optional at all."""
 
-    name = "eliminate_optional_has_element"
     ops = ("OptionalHasElement",)
     peers = {"onnxsim": "eliminate_optional_has_element"}
 

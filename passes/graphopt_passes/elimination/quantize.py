@@ -25,7 +25,6 @@ class EliminateDoubleQdq(OpRule):
     """Remove `DequantizeLinear` and `QuantizeLinear` in a row with equal parameters."""
 
     # No pattern: parameters are equal where different constants hold the same numbers, too.
-    name = "eliminate_double_qdq"
     ops = ("QuantizeLinear",)
     peers = {"onnxruntime": "DoubleQDQPairsRemover"}
 
@@ -77,7 +76,6 @@ class _BeforeQuantize(PatternRule):
 class EliminateReluBeforeQuantize(_BeforeQuantize):
     """Remove `Relu` in front of `QuantizeLinear` whose zero point is the smallest number of its type."""
 
-    name = "eliminate_relu_before_quantize"
     peers = {"onnxruntime": "ReluQuantRewrite"}
 
     def limited(self, op: OpBuilder, x: Pattern) -> Pattern:
@@ -88,7 +86,6 @@ class EliminateReluBeforeQuantize(_BeforeQuantize):
 class EliminateClipBeforeQuantize(_BeforeQuantize):
     """Remove `Clip` in front of `QuantizeLinear` whose range is no wider than that of the clip."""
 
-    name = "eliminate_clip_before_quantize"
     peers = {"onnxruntime": "ClipQuantRewrite"}
 
     def limited(self, op: OpBuilder, x: Pattern) -> Pattern:

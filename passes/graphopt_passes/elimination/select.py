@@ -14,7 +14,6 @@ _ADDING_UP = ("Mean", "Sum")
 class EliminateNopVariadic(OpRule):
     """Remove `Max`, `Mean`, `Min` and `Sum` of one input, and `And`, `Or`, `Max`, `Min` of a value with itself."""
 
-    name = "eliminate_nop_variadic"
     ops = ("And", "BitwiseAnd", "BitwiseOr", "Max", "Min", "Or", *_ADDING_UP)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -31,7 +30,6 @@ class EliminateNopWhere(OpRule):
     a negative zero loses its sign; hence the level `rounding`.
     """
 
-    name = "eliminate_nop_where"
     ops = ("Where",)
     numerics = Numerics.ROUNDING
 
@@ -58,7 +56,6 @@ def _chosen(condition: Value, x: Value, other: Value) -> Value:
 class EliminateNopScatter(OpRule):
     """Replace `ScatterND` that writes every slice in order by what it writes."""
 
-    name = "eliminate_nop_scatter"
     ops = ("ScatterND",)
     peers = {"onnxscript": ("ScatterAllStatic", "ScatterAllDynamic")}
 

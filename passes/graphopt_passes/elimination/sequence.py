@@ -20,7 +20,6 @@ _MOST_COPIED = 32
 class EliminateSequenceAtConstruct(OpRule):
     """Take an element directly where `SequenceAt` reads a `SequenceConstruct`."""
 
-    name = "eliminate_sequence_at_construct"
     ops = ("SequenceAt",)
     peers = {"onnxsim": "eliminate_sequence_at_construct"}
 
@@ -32,7 +31,6 @@ class EliminateSequenceAtConstruct(OpRule):
 class EliminateSequenceLengthConstruct(OpRule):
     """Replace the length of a `SequenceConstruct` or `SequenceEmpty` by the number of its elements."""
 
-    name = "eliminate_sequence_length_construct"
     ops = ("SequenceLength",)
     peers = {"onnxsim": "eliminate_sequence_length_construct"}
 
@@ -61,7 +59,6 @@ class ChangedSequence(OpRule):
 class FuseSequenceInsertIntoConstruct(ChangedSequence):
     """Make one `SequenceConstruct` of `SequenceInsert` into a sequence whose elements are known."""
 
-    name = "fuse_sequence_insert_into_construct"
     ops = ("SequenceInsert",)
     peers = {"onnxscript": "FoldConstantsPass"}
 
@@ -74,7 +71,6 @@ class FuseSequenceInsertIntoConstruct(ChangedSequence):
 class FuseSequenceEraseIntoConstruct(ChangedSequence):
     """Leave an element out of a `SequenceConstruct` where `SequenceErase` would take it away again."""
 
-    name = "fuse_sequence_erase_into_construct"
     ops = ("SequenceErase",)
     peers = {"onnxscript": "FoldConstantsPass"}
 
@@ -87,7 +83,6 @@ class FuseSequenceEraseIntoConstruct(ChangedSequence):
 class ReplaceConcatFromSequenceWithConcat(OpRule):
     """Replace `ConcatFromSequence` by `Concat` of the elements where they are known."""
 
-    name = "replace_concat_from_sequence_with_concat"
     ops = ("ConcatFromSequence",)
     peers = {"onnxscript": "FoldConstantsPass"}
 

@@ -23,7 +23,6 @@ class EliminateNopSoftmax(OpRule):
     Not where an element is infinite or no number: there the original gives no number. Hence the level `fast`.
     """
 
-    name = "eliminate_nop_softmax"
     ops = ("Softmax", "LogSoftmax")
     numerics = Numerics.FAST
     opsets = "9-"

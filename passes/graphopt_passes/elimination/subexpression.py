@@ -28,7 +28,6 @@ class EliminateCommonSubexpression(GraphPass):
     control flow stay.
     """
 
-    name = "eliminate_common_subexpression"
     peers = {
         "onnxoptimizer": "eliminate_common_subexpression",
         "onnxruntime": "CommonSubexpressionElimination",

@@ -14,7 +14,6 @@ class ConvertTransposeToReshape(OpRule):
     The new shape must be known: sizes that are not fixed stay at their axis, or only one is not fixed.
     """
 
-    name = "convert_transpose_to_reshape"
     ops = ("Transpose",)
     opsets = "9-"  # below, an old model cannot hold a new constant of integers
     peers = {"onnxslim": "EliminationTransposeAsReshape"}

@@ -48,7 +48,6 @@ class EliminateCastBeforeShape(Measured):
     Only where nothing but the measuring reads its result, so that the operator goes away.
     """
 
-    name = "eliminate_cast_before_shape"
     before = _SHAPE_KEEPING
     peers = {"onnxruntime": "PreShapeNodeElimination"}
 
@@ -64,7 +63,6 @@ class EliminateTransposeBeforeShape(Measured):
     Only where nothing but the measuring reads its result, so that the `Transpose` goes away.
     """
 
-    name = "eliminate_transpose_before_shape"
     before = ("Transpose",)
     opsets = "9-"  # below, an old model cannot hold a new constant of integers
     peers = {"onnxruntime": "TransposeOptimizer"}
@@ -88,7 +86,6 @@ class EliminateUnusedOptionalOutputs(OpRule):
     A runtime then need not compute and keep them.
     """
 
-    name = "eliminate_unused_optional_outputs"
     ops = tuple(_OPTIONAL_FROM)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

@@ -18,7 +18,6 @@ class EliminateZeroBias(OpRule):
     The sign of a zero result may change, hence the level `rounding`.
     """
 
-    name = "eliminate_zero_bias"
     ops = tuple(_BIAS)
     numerics = Numerics.ROUNDING
     peers = {
@@ -47,7 +46,6 @@ class EliminateZeroInitialState(OpRule):
     skip their product with a state that is not there.
     """
 
-    name = "eliminate_zero_initial_state"
     ops = tuple(_STATES)
     opsets = "7-"
 

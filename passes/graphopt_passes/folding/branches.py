@@ -17,7 +17,6 @@ class EliminateIfWithConstCond(OpRule):
     itself, and so does the graph, an `Identity` or `Constant` stands between the two.
     """
 
-    name = "eliminate_if_with_const_cond"
     ops = ("If",)
     peers = {
         "onnxoptimizer": "eliminate_if_with_const_cond",

@@ -26,7 +26,6 @@ class FoldCastLike(OpRule):
     something: runtimes refuse a `Cast` that has them for another type.
     """
 
-    name = "fold_cast_like"
     ops = ("CastLike",)
     opsets = "15-"
     peers = {"onnxscript": "FoldConstantsPass"}

@@ -26,7 +26,6 @@ class FoldConstants(GraphPass):
     differently.
     """
 
-    name = "fold_constants"
     numerics = Numerics.ROUNDING
     peers = {
         "onnxsim": ("constant_folding", "eliminate_reshape_family_on_constant"),

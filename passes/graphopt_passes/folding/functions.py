@@ -32,7 +32,6 @@ class InlineFunctions(GraphPass):
     that the model would explode.
     """
 
-    name = "inline_functions"
     default = False
     peers = {"onnxscript": "InlinePass"}
 

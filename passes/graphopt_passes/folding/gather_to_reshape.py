@@ -32,7 +32,6 @@ class ReplaceGatherWithReshape(GraphPass):
     along several axes, broadcast against each other, count through the whole tensor. Sizes may be dynamic.
     """
 
-    name = "replace_gather_with_reshape"
     ops = _GATHERS
     opsets = "11-"
 

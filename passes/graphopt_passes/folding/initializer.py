@@ -15,7 +15,6 @@ class ExtractConstantToInitializer(OpRule):
     output, and for sparse constants.
     """
 
-    name = "extract_constant_to_initializer"
     ops = ("Constant",)
     peers = {"onnxoptimizer": "extract_constant_to_initializer", "onnxscript": "LiftConstantsToInitializersPass"}
 

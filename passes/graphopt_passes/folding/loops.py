@@ -21,7 +21,6 @@ class EliminateLoopWithConstTripCount(Unrolling):
     (`python -m benchmarks unrolling`).
     """
 
-    name = "eliminate_loop_with_const_trip_count"
     ops = ("Loop",)
     peers = {"onnxsim": "eliminate_loop_with_const_trip_count"}
 

@@ -28,7 +28,6 @@ class EliminateScanWithConstLength(Unrolling):
     of opset 8 stays.
     """
 
-    name = "eliminate_scan_with_const_length"
     opsets = "9-"
     ops = ("Scan",)
 

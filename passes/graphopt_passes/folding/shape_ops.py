@@ -20,7 +20,6 @@ class EliminateShapeOp(OpRule):
     Only the part between `start` and `end` has to be fixed.
     """
 
-    name = "eliminate_shape_op"
     ops = ("Shape",)
     peers = {"onnxoptimizer": "eliminate_shape_op"}
 
@@ -35,7 +34,6 @@ class EliminateShapeGather(OpRule):
     The other sizes may be dynamic. The result has the rank of the indices, whatever that is.
     """
 
-    name = "eliminate_shape_gather"
     ops = ("Gather",)
     peers = {"onnxoptimizer": "eliminate_shape_gather"}
 
@@ -55,7 +53,6 @@ class EliminateSliceAfterShape(OpRule):
     `start` and `end` of the `Shape` count: the slice is of what it puts out, not of the whole shape.
     """
 
-    name = "eliminate_slice_after_shape"
     ops = ("Slice",)
     peers = {"onnxoptimizer": "eliminate_slice_after_shape"}
 
@@ -72,7 +69,6 @@ _LARGEST = (1 << 63) - 1
 class EliminateNopSize(OpRule):
     """Replace `Size` by the number of elements, where the shape is fixed."""
 
-    name = "eliminate_nop_size"
     ops = ("Size",)
     peers = {"onnxscript": "FoldConstantsPass"}
 

@@ -40,7 +40,6 @@ class FoldShapes(GraphPass):
     only hold in some runs.
     """
 
-    name = "fold_shapes"
     peers = {"onnxsim": "constant_folding", "onnxruntime": "ReshapeFusion", "onnxscript": "FoldConstantsPass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:

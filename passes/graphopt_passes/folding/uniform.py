@@ -46,7 +46,6 @@ class FoldUniformOperands(GraphPass):
     which the rank counts too, must not have enlarged what is kept.
     """
 
-    name = "fold_uniform_operands"
     numerics = Numerics.ROUNDING
     opsets = "8-"  # everything broadcasts in the same way, and `Expand` exists
 

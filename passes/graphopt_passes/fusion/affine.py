@@ -51,7 +51,6 @@ class FuseBnIntoConv(Absorb):
     stored in the type of the old ones.
     """
 
-    name = "fuse_bn_into_conv"
     affine = _NORMALIZATION
     into, into_ops = Convolution, Convolution.ops
     peers = {
@@ -68,7 +67,6 @@ class FuseMulIntoConv(Absorb):
     One number per output channel, or one for all, on either side of `Mul`, or below in `Div`.
     """
 
-    name = "fuse_mul_into_conv"
     affine = ("Mul", "Div")
     opsets = "7-"
     into, into_ops = Convolution, Convolution.ops
@@ -87,7 +85,6 @@ class FuseAddBiasIntoConv(Absorb):
     or a single element. The kernel need not be constant, only a bias that is there already.
     """
 
-    name = "fuse_add_bias_into_conv"
     affine = ("Add", "Sub")
     opsets = "7-"
     into, into_ops = Convolution, Convolution.ops
@@ -101,7 +98,6 @@ class FuseAddBiasIntoConv(Absorb):
 class FuseBnIntoGemm(Absorb):
     """Let a `Gemm` with constant weights do what the batch normalization after it does."""
 
-    name = "fuse_bn_into_gemm"
     affine = _NORMALIZATION
     opsets = "9-"
     into, into_ops = MatrixProduct, ("Gemm",)
@@ -111,7 +107,6 @@ class FuseBnIntoGemm(Absorb):
 class FuseBnIntoMatmul(Absorb):
     """Join a product with a constant matrix and the batch normalization of its columns into one `Gemm`."""
 
-    name = "fuse_bn_into_matmul"
     affine = _NORMALIZATION
     opsets = "9-"
     into, into_ops = MatrixProduct, ("MatMul",)
@@ -124,7 +119,6 @@ class FuseMulIntoGemm(Absorb):
     One number per column, or one for all, on either side of `Mul`, or below in `Div`.
     """
 
-    name = "fuse_mul_into_gemm"
     affine = ("Mul", "Div")
     opsets = "7-"
     into, into_ops = MatrixProduct, ("Gemm",)
@@ -134,7 +128,6 @@ class FuseMulIntoGemm(Absorb):
 class FuseAddBiasIntoGemm(Absorb):
     """Let a `Gemm` add the constant row that is added to, or subtracted from, its result."""
 
-    name = "fuse_add_bias_into_gemm"
     affine = ("Add", "Sub")
     opsets = "7-"
     into, into_ops = MatrixProduct, ("Gemm",)
@@ -150,7 +143,6 @@ class FuseAffineIntoConcatenatedConvs(OpRule):
     """
 
     # No pattern: there may be any number of convolutions.
-    name = "fuse_affine_into_concatenated_convs"
     ops = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
     sources = ("Concat",)
     numerics = Numerics.ROUNDING

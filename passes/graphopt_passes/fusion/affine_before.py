@@ -46,7 +46,6 @@ class FusePrecedingMulIntoConv(AbsorbBefore):
     the whole, and a multiplication that is gone would cost them that.
     """
 
-    name = "fuse_preceding_mul_into_conv"
     affine = ("Mul", "Div")
     peers = {"onnxsim": "fuse_preceding_mul_into_conv", "onnxscript": "AffineConvFusion"}
 
@@ -66,7 +65,6 @@ class FusePrecedingAddIntoConv(AbsorbBefore):
     Only without padding, which would be added around the sum.
     """
 
-    name = "fuse_preceding_add_into_conv"
     affine = ("Add", "Sub")
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:

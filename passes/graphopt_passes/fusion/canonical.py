@@ -16,7 +16,6 @@ class AdjustAdd(PatternRule):
     Some runtimes only recognize a bias there. Not part of any level; runs when it is named.
     """
 
-    name = "adjust_add"
     default = False
     peers = {"onnxoptimizer": "adjust_add"}
 
@@ -40,7 +39,6 @@ class AdjustSliceAndMatmul(PatternRule):
     any level, which folds the part itself; runs when it is named.
     """
 
-    name = "adjust_slice_and_matmul"
     opsets = "10-"
     default = False
     peers = {"onnxoptimizer": "adjust_slice_and_matmul"}

@@ -19,7 +19,6 @@ class FuseCastIntoConstantOfShape(PatternRule):
     Where the number is the same in both types.
     """
 
-    name = "fuse_cast_into_constant_of_shape"
     opsets = "9-"
     peers = {"onnxscript": ("cast_constant_of_shape_rule", "cast_constant_of_shape_without_value_rule")}
 

@@ -43,7 +43,6 @@ class FuseGatherIntoConv(PatternRule):
     The `Gather` before it takes each channel once, in a constant order; the convolution has one group.
     """
 
-    name = "fuse_gather_into_conv"
     numerics = Numerics.ROUNDING  # it adds up the channels in another order
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
@@ -70,7 +69,6 @@ class FuseChannelShuffleIntoConv(OpRule):
     """
 
     # No pattern: any number of elementwise operators may stand between the convolution and the shuffle.
-    name = "fuse_channel_shuffle_into_conv"
     ops = ("Conv", "Reshape")
     opsets = "7-"
     numerics = Numerics.ROUNDING  # it adds up the channels in another order

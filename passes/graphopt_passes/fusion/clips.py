@@ -33,7 +33,6 @@ class JoinBounds(OpRule):
 class FuseConsecutiveClips(JoinBounds):
     """Join two `Clip` with constant bounds into one."""
 
-    name = "fuse_consecutive_clips"
     ops = ("Clip",)
     opsets = "6-"
     before: ClassVar[dict[str, tuple[str, ...]]] = {"Clip": ("Clip",)}
@@ -46,7 +45,6 @@ class FuseReluIntoClip(JoinBounds):
     A `Min` or `Max` with one constant number counts as a `Clip`.
     """
 
-    name = "fuse_relu_into_clip"
     ops = ("Clip", "Relu", "Min", "Max")
     opsets = "6-"
     before: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -61,7 +59,6 @@ class FuseReluIntoClip(JoinBounds):
 class FuseMinMaxIntoClip(JoinBounds):
     """Join `Min` and `Max` with one constant number each, in either order, into one `Clip`."""
 
-    name = "fuse_min_max_into_clip"
     ops = ("Min", "Max")
     opsets = "8-"
     before: ClassVar[dict[str, tuple[str, ...]]] = dict.fromkeys(ops, ops)

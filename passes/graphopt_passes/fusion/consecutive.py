@@ -50,7 +50,6 @@ class FuseConsecutiveSlices(Consecutive):
     The first one stays for its other readers, where it has any.
     """
 
-    name = "fuse_consecutive_slices"
     kinds = ("Slice",)
     view = Slice
     peers = {"onnxoptimizer": "fuse_consecutive_slices", "onnxslim": "EliminationSlice"}
@@ -62,7 +61,6 @@ class FuseConsecutiveSqueezes(Consecutive):
     The first one stays for its other readers, where it has any.
     """
 
-    name = "fuse_consecutive_squeezes"
     kinds = ("Squeeze",)
     view = Squeeze
     peers = {"onnxoptimizer": "fuse_consecutive_squeezes"}
@@ -74,7 +72,6 @@ class FuseConsecutiveUnsqueezes(Consecutive):
     The first one stays for its other readers, where it has any.
     """
 
-    name = "fuse_consecutive_unsqueezes"
     kinds = ("Unsqueeze",)
     view = Unsqueeze
     peers = {
@@ -91,7 +88,6 @@ class FuseConsecutiveTransposes(Consecutive):
     The first one stays for its other readers, where it has any.
     """
 
-    name = "fuse_consecutive_transposes"
     kinds = ("Transpose",)
     view = Transpose
     peers = {
@@ -109,7 +105,6 @@ class FuseConsecutiveReduce(Consecutive):
     Both keep their axes, or neither does; or the second drops all that the first kept.
     """
 
-    name = "fuse_consecutive_reduce"
     kinds = ("ReduceL1", "ReduceL2", "ReduceMean", "ReduceProd", "ReduceSum")
     numerics = Numerics.ROUNDING
     view, alone = Reduction, True
@@ -125,7 +120,6 @@ class FuseConsecutiveReduce(Consecutive):
 class FuseConsecutiveReduceUnsqueeze(PatternRule):
     """Let a reduction keep its axes instead of putting them back with `Unsqueeze`."""
 
-    name = "fuse_consecutive_reduce_unsqueeze"
     peers = {"onnxoptimizer": "fuse_consecutive_reduce_unsqueeze", "onnxslim": "FusionReduce"}
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
@@ -149,7 +143,6 @@ class FuseConsecutiveLogSoftmax(PatternRule):
     exact, but not the same, so it takes `numerics="fast"`.
     """
 
-    name = "fuse_consecutive_log_softmax"
     numerics = Numerics.FAST
     peers = {"onnxoptimizer": "fuse_consecutive_log_softmax"}
 
@@ -166,7 +159,6 @@ class FuseConsecutiveConcats(OpRule):
     """Let a `Concat` read the parts of a `Concat` along the same axis that only it reads."""
 
     # No pattern: whole trees of them are joined at once, whichever operands are joined in turn.
-    name = "fuse_consecutive_concats"
     ops = ("Concat",)
     opsets = "4-"
     peers = {"onnxoptimizer": "fuse_consecutive_concats", "onnxslim": "EliminationConcat"}
@@ -217,7 +209,6 @@ class FuseConsecutiveMinMax(OpRule):
     """Join `Min` of `Min`, or `Max` of `Max`, into one of all their operands, the constant ones made one."""
 
     # No pattern: whole trees of them are joined at once, whichever operands are one.
-    name = "fuse_consecutive_min_max"
     ops = ("Max", "Min")
     opsets = "8-"
     numerics = Numerics.ROUNDING  # of two zeros either may be found
@@ -306,7 +297,6 @@ class FuseConsecutiveCasts(PatternRule):
     Where that leads back to the first type both go. The first one stays for its other readers, where it has any.
     """
 
-    name = "fuse_consecutive_casts"
     opsets = "6-"
     peers = {"onnxruntime": "CastChainElimination", "onnxscript": "CastCast"}
 

@@ -36,7 +36,6 @@ class FuseConsecutiveMul(PatternRule):
     end. Integers are only multiplied.
     """
 
-    name = "fuse_consecutive_mul"
     opsets = "7-"
     numerics = Numerics.ROUNDING
     peers = {"onnxsim": "fuse_consecutive_mul"}
@@ -92,7 +91,6 @@ class FuseConsecutiveAdd(PatternRule):
     The two must not cancel each other, since what they round away in between would come back.
     """
 
-    name = "fuse_consecutive_add"
     opsets = "7-"
     numerics = Numerics.ROUNDING
 
@@ -124,7 +122,6 @@ class FuseDivMul(PatternRule):
     infinity, or NaN where the other factor is 0, and the quotient the number that exact arithmetic gives.
     """
 
-    name = "fuse_div_mul"
     opsets = "7-"
     numerics = Numerics.ROUNDING
     peers = {"onnxruntime": "DivMulFusion"}

@@ -22,7 +22,6 @@ class ReplaceEinsumWithMatmul(OpRule):
     """
 
     # No pattern: what there is to match stands in the equation.
-    name = "replace_einsum_with_matmul"
     ops = ("Einsum",)
     opsets = "12-"
     numerics = Numerics.ROUNDING

@@ -18,7 +18,6 @@ class MoveGatherBeforeNormalization(PatternRule):
     tokens of 192 numbers and 15 us after it, 104 and 11 us with 768 numbers.
     """
 
-    name = "move_gather_before_normalization"
     opsets = "17-"
 
     def pattern(self, op: OpBuilder, x: Pattern, index: Pattern) -> Pattern:

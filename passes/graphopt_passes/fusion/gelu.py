@@ -35,7 +35,6 @@ class FuseGelu(PatternRule):
     `0.5 * x * (1 + erf(x / sqrt(2)))` and `0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`, for float32.
     """
 
-    name = "fuse_gelu"
     opsets = "20-"
     numerics = Numerics.ROUNDING
     peers = {"onnxsim": "fuse_gelu", "onnxruntime": "GeluFusionL1"}

@@ -21,7 +21,6 @@ class FuseMatmulAddBiasIntoGemm(PatternRule):
     A constant that is subtracted counts as its opposite.
     """
 
-    name = "fuse_matmul_add_bias_into_gemm"
     opsets = "7-"
     numerics = Numerics.ROUNDING
     peers = {
@@ -76,7 +75,6 @@ class FuseTransposeIntoGemm(OpRule):
     """
 
     # No pattern: either operand or both may be transposed.
-    name = "fuse_transpose_into_gemm"
     ops = ("Gemm",)
     sources = ("Transpose",)
     numerics = Numerics.ROUNDING  # kernels add up in another order
@@ -111,7 +109,6 @@ class FuseSumIntoGemm(PatternRule):
     What is added need not be constant; its shape must be known to broadcast into that of the product.
     """
 
-    name = "fuse_sum_into_gemm"
     opsets = "11-"
     numerics = Numerics.ROUNDING
     peers = {"onnxruntime": "GemmSumFusion"}

@@ -25,7 +25,6 @@ class FuseMatmulAddBiasIntoGemmBatched(ForRuntime):
     not counting dimensions of unknown size, and up to 512 columns.
     """
 
-    name = "fuse_matmul_add_bias_into_gemm_batched"
     peers = {"onnxsim": "fuse_matmul_add_bias_into_gemm_batched", "onnxruntime": "MatMulAddFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern, weight: Pattern, bias: Pattern) -> Pattern:

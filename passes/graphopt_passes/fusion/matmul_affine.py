@@ -19,7 +19,6 @@ class FuseMulIntoMatmul(PatternRule):
     between is multiplied too. No weight may become so small that it loses digits.
     """
 
-    name = "fuse_mul_into_matmul"
     opsets = "7-"
     numerics = Numerics.ROUNDING
     peers = {"onnxslim": "FusionGemmMul"}

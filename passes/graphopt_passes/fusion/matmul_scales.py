@@ -24,7 +24,6 @@ class FuseScalesOfMatmul(PatternRule):
     1, so that nothing overflows that did not before.
     """
 
-    name = "fuse_scales_of_matmul"
     opsets = "7-"
     numerics = Numerics.ROUNDING
 

@@ -89,7 +89,6 @@ class FuseLayerNormalization(PatternRule):
     multiplies. For float32 and axes of known size.
     """
 
-    name = "fuse_layer_normalization"
     opsets = "17-"
     numerics = Numerics.ROUNDING
     peers = {"onnxsim": "fuse_layer_norm", "onnxruntime": ("LayerNormFusionL1", "LayerNormFusionL2")}
@@ -129,7 +128,6 @@ def with_scale(m: Match, op_type: str, rw: Rewriter) -> Value:
 class FuseRmsNormalization(PatternRule):
     """Recognize `RMSNormalization` over the last axes, then take the scale after it into it."""
 
-    name = "fuse_rms_normalization"
     opsets = "23-"
     numerics = Numerics.ROUNDING
     peers = {"onnxsim": "fuse_rms_norm", "onnxruntime": "SimplifiedLayerNormFusion"}

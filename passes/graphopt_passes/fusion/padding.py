@@ -59,7 +59,6 @@ class FusePadIntoConv(OpRule):
     The `Pad` stays for its other readers, where it has any.
     """
 
-    name = "fuse_pad_into_conv"
     ops = ("Conv",)
     peers = {
         "onnxoptimizer": "fuse_pad_into_conv",
@@ -87,7 +86,6 @@ class FusePadIntoPool(OpRule):
     them already. For `MaxPool` see `fuse_pad_into_max_pool`.
     """
 
-    name = "fuse_pad_into_pool"
     ops = ("AveragePool",)
     opsets = "7-"
     numerics = Numerics.ROUNDING
@@ -105,7 +103,6 @@ class FusePadIntoMaxPool(OpRule):
     lowest finite number for a window of nothing but minus infinities once it has pads.
     """
 
-    name = "fuse_pad_into_max_pool"
     ops = ("MaxPool",)
     opsets = "7-"
     numerics = Numerics.FAST

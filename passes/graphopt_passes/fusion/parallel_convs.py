@@ -32,7 +32,6 @@ class FuseParallelConvs(OpRule):
     negative. Where an infinite input gave NaN, as infinities of different branches cancelled, it may give an infinity.
     """
 
-    name = "fuse_parallel_convs"
     ops = ("Add", "Sub")
     opsets = "7-"
     numerics = Numerics.ROUNDING

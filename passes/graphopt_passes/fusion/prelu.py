@@ -17,7 +17,6 @@ class ReplacePreluWithLeakyRelu(PatternRule):
     ONNX Runtime computes the first element by element, the second in vectors and inside of convolutions. For float32.
     """
 
-    name = "replace_prelu_with_leaky_relu"
     opsets = "7-"
 
     def pattern(self, op: OpBuilder) -> Pattern:

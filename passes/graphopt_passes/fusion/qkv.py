@@ -26,7 +26,6 @@ class FuseQkv(OpRule):
     """
 
     # No pattern: the operators stand side by side, not in a row, and there may be any number of them.
-    name = "fuse_qkv"
     ops = ("MatMul", "Gemm")
     default = False
     opsets = "7-"

@@ -21,7 +21,6 @@ class FuseReshapeIntoTranspose(PatternRule):
     its other readers.
     """
 
-    name = "fuse_reshape_into_transpose"
     opsets = "5-"
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:

@@ -19,7 +19,6 @@ class FuseReshapesIntoMatmul(OpRule):
     """
 
     # No pattern: the operands may be reshaped in an outer graph.
-    name = "fuse_reshapes_into_matmul"
     ops = RESHAPES
     sources = ("MatMul",)
     numerics = Numerics.ROUNDING

@@ -22,7 +22,6 @@ class FuseConsecutiveReshapes(PatternRule):
     together only remove or insert dimensions of size 1. The first one stays for its other readers, where it has any.
     """
 
-    name = "fuse_consecutive_reshapes"
     opsets = "5-"
     peers = {
         "onnxoptimizer": "eliminate_consecutive_idempotent_ops",
@@ -84,7 +83,6 @@ class FuseConcatIntoReshape(PatternRule):
     which must be known not to be empty.
     """
 
-    name = "fuse_concat_into_reshape"
     opsets = "5-"
     peers = {
         "onnxoptimizer": "fuse_concat_into_reshape",

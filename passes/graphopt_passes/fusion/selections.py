@@ -76,7 +76,6 @@ class FuseSlicesIntoSplit(TakenApart):
     Other readers of the value, and slices along other axes, do not matter.
     """
 
-    name = "fuse_slices_into_split"
     ops = ("Slice",)
     peers = {"onnxruntime": "GatherSliceToSplitFusion", "onnxscript": "SlicesSplit"}
 
@@ -108,7 +107,6 @@ class FuseGathersIntoSplit(TakenApart):
     the axis is one of the first, or the runs are long, nothing would be gained, and the nodes stay.
     """
 
-    name = "fuse_gathers_into_split"
     ops = ("Gather",)
     peers = {"onnxruntime": "GatherSliceToSplitFusion"}
 
@@ -143,7 +141,6 @@ class ConvertGatherToSlice(OpRule):
     exist, which a `Slice` passes over.
     """
 
-    name = "convert_gather_to_slice"
     ops = ("Gather",)
     opsets = "10-"
     peers = {"onnxruntime": "GatherToSliceFusion"}
@@ -171,7 +168,6 @@ class FuseSplitGatherConcat(OpRule):
     little behind the axis that it would copy a few bytes at a time.
     """
 
-    name = "fuse_split_gather_concat"
     ops = ("Concat",)
     opsets = "10-"
     peers = {"onnxsim": "fuse_split_gather_concat"}

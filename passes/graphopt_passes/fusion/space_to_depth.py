@@ -26,7 +26,6 @@ class ConvertSlicesToSpaceToDepth(PatternRule):
     in order, which a convolution behind it takes in.
     """
 
-    name = "convert_slices_to_space_to_depth"
     opsets = "10-"
     peers = {"onnxruntime": "SliceConcatToSpaceToDepthFusion"}
 
@@ -104,7 +103,6 @@ class ConvertReshapesToDepthToSpace(PixelShuffle):
     Measured on one thread, it takes 0.2 to 0.5 of the time.
     """
 
-    name = "convert_reshapes_to_depth_to_space"
     blocks_first, channels_first = (0, 3, 4, 1, 5, 2), (0, 1, 4, 2, 5, 3)
     perms = frozenset({blocks_first, channels_first})
 
@@ -131,7 +129,6 @@ class ConvertReshapesToSpaceToDepth(PixelShuffle):
     of the time.
     """
 
-    name = "convert_reshapes_to_space_to_depth"
     blocks_first, channels_first = (0, 3, 5, 1, 2, 4), (0, 1, 3, 5, 2, 4)
     perms = frozenset({blocks_first, channels_first})
 

@@ -18,7 +18,6 @@ class ReplaceSplitToSequence(OpRule):
     constant position, a `SequenceLength` or a `ConcatFromSequence`.
     """
 
-    name = "replace_split_to_sequence"
     ops = ("SplitToSequence",)
     opsets = "11-"
     peers = {"onnxscript": "FoldConstantsPass"}

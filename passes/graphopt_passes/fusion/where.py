@@ -14,7 +14,6 @@ class RewriteWhere(PatternRule):
     the sign of zero in one of its two choices.
     """
 
-    name = "rewrite_where"
     numerics = Numerics.ROUNDING
     peers = {"onnxoptimizer": "rewrite_where", "onnxruntime": "NotWhereFusion"}
 

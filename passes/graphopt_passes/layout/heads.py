@@ -35,7 +35,6 @@ class ConvertGemmToConv(OpRule):
     activation between two such products moves before the `Flatten`, so that nothing is reordered in between.
     """
 
-    name = "convert_gemm_to_conv"
     ops = ("Gemm", "MatMul", _FUSED, *filter(None, _ACTIVATIONS))
     needs = (("Conv", "com.microsoft::FusedConv"),)
     level = Level.LAYOUT

@@ -28,7 +28,6 @@ class ConvertLayoutNchwc(GraphPass):
     and both prices.
     """
 
-    name = "convert_layout_nchwc"
     ops = ("Conv", "com.microsoft::FusedConv", "ConvTranspose")
     level = Level.LAYOUT
     numerics = Numerics.ROUNDING

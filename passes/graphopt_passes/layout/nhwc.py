@@ -22,7 +22,6 @@ class ConvertLayoutNhwc(GraphPass):
     the least time by the cost model. The numbers are the same.
     """
 
-    name = "convert_layout_nhwc"
     ops = ("MaxPool", "QLinearConv", "com.microsoft::QLinearAveragePool", "com.microsoft::QLinearConv")
     level = Level.ALL
     numerics = Numerics.EXACT

@@ -24,7 +24,6 @@ class ConvertLayerNormalizationAxis(PatternRule):
     part of the reorder that is there anyway.
     """
 
-    name = "convert_layer_normalization_axis"
     level = Level.LAYOUT
     numerics = Numerics.ROUNDING
     opsets = "17-"

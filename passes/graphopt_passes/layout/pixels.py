@@ -16,7 +16,6 @@ class EliminateNopReorder(OpRule):
     [N, C/b, 1, 1, b] has its numbers in the order of [N, C, 1, 1] where the channels fill their blocks.
     """
 
-    name = "eliminate_nop_reorder"
     ops = _REORDERS
     level = Level.ALL
     numerics = Numerics.EXACT

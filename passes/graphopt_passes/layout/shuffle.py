@@ -20,7 +20,6 @@ class ConvertChannelShuffleToGather(OpRule):
     `Gather` copies whole channels and needs no pass of its own for the `Split`.
     """
 
-    name = "convert_channel_shuffle_to_gather"
     ops = ("Reshape", "Split")
     level = Level.LAYOUT
     numerics = Numerics.EXACT

@@ -27,7 +27,6 @@ class ConvertSoftmaxAxis(OpRule):
     and `Div`, which work along rows of the image.
     """
 
-    name = "convert_softmax_axis"
     ops = ("Softmax", "LogSoftmax")
     level = Level.LAYOUT
     numerics = Numerics.ROUNDING

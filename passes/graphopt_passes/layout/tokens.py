@@ -18,7 +18,6 @@ class ConvertTokensToImage(PatternRule):
     part of the reorder that is there anyway.
     """
 
-    name = "convert_tokens_to_image"
     level = Level.LAYOUT
     numerics = Numerics.EXACT
     opsets = "7-"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 FAMILIES = ("elimination", "folding", "fusion", "layout", "algorithm")
 CUSTOM = "custom"
 """The family of a pass that names none; in pipelines, all families but `FAMILIES`."""
+
+
+_WORD = re.compile("[A-Z][^A-Z]*")
 
 
 class _Choice(IntEnum):
@@ -85,7 +89,8 @@ class Rule(ABC):
     """What every pass states about itself.
 
     Attributes:
-        name: the pass name, in onnxoptimizer's manner (`eliminate_…`, `fuse_A_into_B`, `fold_…`, `convert_…`).
+        name: the pass name, in onnxoptimizer's manner (`eliminate_…`, `fuse_A_into_B`, `fold_…`, `convert_…`); that of
+            the class in small letters, `FuseAIntoB` being `fuse_a_into_b`, unless it is stated.
         family: one of `FAMILIES`: the folder that its module is in, or what is given (any name) where that is none's.
         level: the lowest level that includes it.
         numerics: how exact it is.
@@ -107,6 +112,8 @@ class Rule(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            cls.name = "_".join(_WORD.findall(cls.__name__)).lower()
         folder = next((part for part in reversed(cls.__module__.split(".")) if part in FAMILIES), None)
         if folder is not None or "family" not in cls.__dict__:
             cls.family = folder or CUSTOM

@@ -9,7 +9,6 @@ class FuseNegIntoSub(PatternRule):
     The standard of floating point defines the difference that way, so it is bit-equal.
     """
 
-    name = "fuse_neg_into_sub"
     family = "arithmetic"
     level = Level.BASIC
     numerics = Numerics.EXACT

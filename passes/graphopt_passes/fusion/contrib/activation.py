@@ -24,7 +24,6 @@ def _parameters(node: Node) -> dict[str, float]:
 class FuseActivationIntoGemm(ForRuntime):
     """Let `FusedGemm` apply the activation after a `Gemm`."""
 
-    name = "fuse_activation_into_gemm"
     peers = {"onnxruntime": "GemmActivationFusion"}
 
     def pattern(self, op: OpBuilder, a: Pattern, b: Pattern) -> Pattern:
@@ -47,7 +46,6 @@ class FuseActivationIntoConv(ForRuntime):
     stay in NCHW; those that are converted to the blocked layout have their activations by then.
     """
 
-    name = "fuse_activation_into_conv"
     peers = {"onnxruntime": "ConvActivationFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern, w: Pattern) -> Pattern:
@@ -83,7 +81,6 @@ _ACTIVATIONS = (*_DEFAULTS, "Clip")
 class FuseAddIntoConv(ForRuntime):
     """Let `FusedConv` add what is added to the result of a convolution, of the same shape, before an activation."""
 
-    name = "fuse_add_into_conv"
     peers = {"onnxruntime": "ConvAddActivationFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern, w: Pattern, z: Pattern) -> Pattern:

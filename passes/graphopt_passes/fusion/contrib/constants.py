@@ -26,7 +26,6 @@ class FoldDequantizedParameters(OpRule):
     """
 
     # No pattern: all readers of the result count.
-    name = "fold_dequantized_parameters"
     ops = ("DequantizeLinear",)
     level = Level.EXTENDED
     opsets = f"10-{NEWEST}"

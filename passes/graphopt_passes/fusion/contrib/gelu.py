@@ -44,7 +44,6 @@ class FuseErfGelu(EarlyGelu):
     The form is that of `fuse_gelu`, which is for opset 20 and later; the factor 0.5 may be gone into weights.
     """
 
-    name = "fuse_erf_gelu"
     curve, op_type = gelu_by_erf, "Gelu"
     peers = {"onnxruntime": "GeluFusionL2"}
 
@@ -56,7 +55,6 @@ class FuseFastGelu(EarlyGelu):
     A model that has `Erf` never gets this one.
     """
 
-    name = "fuse_fast_gelu"
     curve, op_type = gelu_by_tanh, "FastGelu"
     peers = {"onnxruntime": "FastGeluFusion"}
 
@@ -67,7 +65,6 @@ class FuseAddBiasIntoGelu(ForRuntime):
     For a constant of the size of the last axis. A `Gelu` by `Erf` is left alone: its `BiasGelu` is as slow as both.
     """
 
-    name = "fuse_add_bias_into_gelu"
     peers = {"onnxruntime": "BiasGeluFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
@@ -88,7 +85,6 @@ class FuseAddBiasIntoGelu(ForRuntime):
 class FuseQuickGelu(ForRuntime):
     """Recognize `x * Sigmoid(alpha * x)`, and `Swish`, as `QuickGelu`; `alpha` is 1 where there is none."""
 
-    name = "fuse_quick_gelu"
     peers = {"onnxruntime": "QuickGeluFusion"}
 
     def pattern(self, op: OpBuilder) -> Pattern:

@@ -21,7 +21,6 @@ class FuseScaleIntoMatmulInteger(PatternRule):
     for each column.
     """
 
-    name = "fuse_scale_into_matmul_integer"
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
     opsets = f"10-{NEWEST}"
@@ -117,7 +116,6 @@ def _row(bias: Value, right: Value, product: Value, rw: Rewriter) -> Value:
 class FuseDynamicQuantizeIntoMatmul(PatternRule):
     """Let `DynamicQuantizeMatMul` quantize its left operand, where nothing else reads the quantized one."""
 
-    name = "fuse_dynamic_quantize_into_matmul"
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
     opsets = f"11-{NEWEST}"

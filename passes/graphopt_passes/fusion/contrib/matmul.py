@@ -42,7 +42,6 @@ def _check_matrices(product: Node) -> None:
 class FuseTransposeIntoMatmul(ForRuntime):
     """Let `FusedMatMul` read an operand transposed, where a `Transpose` swaps its last two axes."""
 
-    name = "fuse_transpose_into_matmul"
     peers = {"onnxruntime": "MatmulTransposeFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern, other: Pattern) -> Pattern:
@@ -70,7 +69,6 @@ class FuseTransposeIntoMatmul(ForRuntime):
 class FuseScaleIntoMatmul(ForRuntime):
     """Let `FusedMatMul` multiply with a constant that an operand or the product is multiplied with or divided by."""
 
-    name = "fuse_scale_into_matmul"
     peers = {"onnxruntime": "MatMulScaleFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern, other: Pattern) -> Pattern:

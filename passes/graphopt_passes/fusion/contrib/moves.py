@@ -95,7 +95,6 @@ class FuseQdqIntoSplit(OpRule):
     """Split quantized values instead of the floats that they stand for, where every part is quantized as they were."""
 
     # No pattern: any number of parts, each with any number of readers.
-    name = "fuse_qdq_into_split"
     ops = ("Split",)
     level = Level.EXTENDED
     opsets = f"10-{NEWEST}"

@@ -20,7 +20,6 @@ class FuseBranchwiseRmsNorm(PatternRule):
     of known size, and an ONNX Runtime that has the operator.
     """
 
-    name = "fuse_branchwise_rms_norm"
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
     opsets = "7-22"

@@ -49,7 +49,6 @@ class FuseQdqIntoOp(OpRule):
     """
 
     # No pattern: the operators between have any number of operands, and what becomes of each is in a table.
-    name = "fuse_qdq_into_op"
     ops = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING

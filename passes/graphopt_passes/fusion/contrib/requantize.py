@@ -80,7 +80,6 @@ class FuseRequantization(OpRule):
     """Bring quantized values to another scale by one operator, where they are dequantized and quantized again."""
 
     # No pattern: parameters have several forms.
-    name = "fuse_requantization"
     ops = ("QuantizeLinear",)
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING

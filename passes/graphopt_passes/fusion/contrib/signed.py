@@ -26,7 +26,6 @@ class ConvertInt8ToUint8(OpRule):
     """
 
     # No pattern: all readers of a value change with it, however many they are.
-    name = "convert_int8_to_uint8"
     ops = ("QuantizeLinear", "DequantizeLinear")
     level = Level.EXTENDED
     opsets = f"10-{NEWEST}"

@@ -16,8 +16,6 @@ class ReplaceSkipLayerNormalization(ForRuntime):
     `RMSNormalization` serves from opset 23 on, `BranchwiseRMSNorm` before.
     """
 
-    name = "replace_skip_layer_normalization"
-
     def pattern(self, op: OpBuilder, x: Pattern, skip: Pattern, gamma: Pattern) -> Pattern:
         """Both operators; of their statistics nothing is known."""
         contrib, bias = op.domain(DOMAIN), Opt(Var("bias"))

@@ -35,7 +35,6 @@ class ConvertQuantizedWeights(OpRule):
     """
 
     # No pattern: one operand of one operator, whose place is in a table.
-    name = "convert_quantized_weights"
     ops = (*_SIGNED, *_UNSIGNED)
     level = Level.EXTENDED
     opsets = f"10-{NEWEST}"

@@ -31,7 +31,6 @@ class MoveTransposes(GraphPass):
     they lay together.
     """
 
-    name = "move_transposes"
     ops = ("Transpose", "Reshape")
     opsets = "7-"
     late = True  # it looks far around, and others leave it less to look at
