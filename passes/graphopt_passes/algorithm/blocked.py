@@ -71,11 +71,7 @@ class BlockedLayer(Layer):
 
 
 def read_blocked(node: Node, block: int) -> BlockedLayer:
-    """The layer of a blocked `Conv`.
-
-    Raises:
-        Decline: without a reason when its kernel is another, with one when the algorithm cannot do the same.
-    """
+    """The layer of a blocked `Conv`; declines without a reason where there is no algorithm for the kernel."""
     x, weight = node.operand(0), node.operand(1)
     sides = weight.shape[2:] if weight.shape is not None and len(weight.shape) == 4 else None
     if sides not in TILES_OF:

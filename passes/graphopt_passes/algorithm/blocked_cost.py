@@ -171,11 +171,7 @@ class Size:
 
 
 def gains(layer: BlockedLayer, rates: BlockedRates) -> list[Choice]:
-    """The algorithms that are expected to be faster than the direct one, the fastest first.
-
-    Raises:
-        Decline: there is none.
-    """
+    """The algorithms that are expected to be faster than the direct one, the fastest first."""
     size = Size.of(layer)
     base = rates.direct_time(size)
     times = {tile: rates.winograd_time(size, tile) for tile in TILES_OF[size.kernel] if not size.strided}

@@ -41,11 +41,7 @@ class ConvertQuantizedConcat(Weighed, OpRule):
 
 
 def _number(value: Value) -> float:
-    """A scale or zero point.
-
-    Raises:
-        Decline: it is computed, no scalar, negative, or far from 1.
-    """
+    """A scale or zero point; declines where it is computed, no scalar, negative, or far from 1."""
     array = value.array()
     if array.shape != () or (array.dtype == np.float32 and not SANE[0] <= array.item() <= SANE[1]):
         raise Decline("{} is no scalar, or no ordinary scale", value.name)

@@ -47,11 +47,7 @@ class ByteConvolution:
 
     @classmethod
     def of(cls, node: Node) -> ByteConvolution:
-        """Read one.
-
-        Raises:
-            Decline: it has channels second, is none of images, or its weights are computed.
-        """
+        """Read one; declines where it has channels second, is none of images, or its weights are computed."""
         tensor = node.operand(3).constant_tensor
         if not node.attr("channels_last", 0) or tensor is None or len(tensor.dims) != len(_LAST) or 0 in tensor.dims:
             raise Decline
@@ -97,11 +93,7 @@ class ByteConvolution:
 
 
 def _with_zeros(x: Value, axis: int, channels: int, zero: Value, rw: Rewriter) -> Value:
-    """An image with so many channels more, of zero points; the kernel of Pad is several times slower than that.
-
-    Raises:
-        Decline: its sizes or its zero point are not known.
-    """
+    """An image with so many channels more, of zero points; the kernel of Pad is several times slower than that."""
     sizes = list(x.sizes())
     sizes[axis] = channels
     point = zero.array().reshape(())

@@ -64,9 +64,6 @@ def _added(x: Value) -> tuple[int, ...]:
     """The axes that make an image of rows.
 
     Only the batch of an image may be empty: what is not known of three axes becomes that, each of them an image.
-
-    Raises:
-        Decline: they are none, or sizes are not known.
     """
     sizes = x.dims()
     if not 2 <= len(sizes) <= _RANK:
@@ -80,11 +77,7 @@ def _added(x: Value) -> tuple[int, ...]:
 
 
 def _check_zeros(node: Node, zero: int) -> None:
-    """See whether everything is around one zero point, and the rows and the result are quantized as a whole.
-
-    Raises:
-        Decline: it is not.
-    """
+    """Decline unless everything is around one zero point, and the rows and the result are quantized as a whole."""
     if any(node.operand(at).sizes() not in _ONE for at in (1, 2, zero - 1, zero)):
         raise Decline("rows or results of {} have scales of their own", node.op)
     points = node.operand(5).array()
@@ -95,22 +88,14 @@ def _check_zeros(node: Node, zero: int) -> None:
 
 
 def _row(value: Value, outputs: int) -> Value:
-    """A scale or zero point of the matrix, which is a number or one for each column.
-
-    Raises:
-        Decline: it has another form.
-    """
+    """A scale or zero point of the matrix, which is a number or one for each column."""
     if value.sizes() not in (*_ONE, (outputs,)):
         raise Decline("{} is not one number for each column", value.name)
     return value
 
 
 def _bias(value: Value, outputs: int) -> np.ndarray:
-    """A bias as one number for each column.
-
-    Raises:
-        Decline: it is computed, or differs by rows.
-    """
+    """A constant bias as one number for each column."""
     array = value.array()
     if prod(array.shape[:-1]) != 1 or array.size not in (1, outputs):
         raise Decline("{} is not one number for each column", value.name)

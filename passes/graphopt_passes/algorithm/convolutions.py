@@ -158,11 +158,7 @@ class ConvertConvTransposeToProducts(_Transposed):
 
 
 def _of_each_channel(weight: np.ndarray, groups: int) -> np.ndarray:
-    """The weights that every channel has, of channels that are not mixed.
-
-    Raises:
-        Decline: they are mixed, or have other weights.
-    """
+    """The weights that every channel has; declines where channels are mixed, or have other weights."""
     channels, outputs = weight.shape[:2]
     if groups == channels and outputs == 1:
         own = weight[:, 0]
@@ -180,11 +176,7 @@ def _of_each_channel(weight: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _separated(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A column and a row whose product a window is, to the last bits.
-
-    Raises:
-        Decline: it is none.
-    """
+    """A column and a row whose product a window is, to the last bits; declines where it is none."""
     row, column = np.unravel_index(np.abs(window).argmax(), window.shape)
     largest = window[row, column]
     if not largest:

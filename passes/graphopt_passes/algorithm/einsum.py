@@ -93,11 +93,7 @@ def _work(node: Node, sizes: dict[str, Dim], terms: tuple[str, ...], groups: tup
 
 
 def _sizes(a: Value, b: Value, first: str, second: str) -> dict[str, Dim]:
-    """The size of each letter.
-
-    Raises:
-        Decline: an element type, a rank or a size is not what the product takes, or two sizes of a letter differ.
-    """
+    """The size of each letter; declines where the product does not take an element type, a rank or a size."""
     if a.dtype != TensorProto.FLOAT or b.dtype != TensorProto.FLOAT:
         raise Decline("the operands are not of float32, whose kernels were measured")
     if len(a.dims()) != len(first) or len(b.dims()) != len(second):

@@ -58,11 +58,7 @@ class ConvertRepeatedHeadsToRows(Weighed, OpRule):
 
 
 def _repeats(single: Value, stretched: Value, joined: Value) -> int:
-    """How often each head is repeated.
-
-    Raises:
-        Decline: something else is stretched or joined, or that is not known.
-    """
+    """How often each head is repeated; declines where something else is stretched or joined."""
     before, between, after = single.dims(), stretched.dims(), joined.dims()
     if len(before) != _RANK + 1 or len(between) != _RANK + 1 or len(after) != _RANK:
         raise Decline

@@ -51,11 +51,7 @@ class Layer:
 
     @property
     def bias(self) -> np.ndarray | None:
-        """Its bias, None where it has none.
-
-        Raises:
-            Decline: it is not constant.
-        """
+        """Its constant bias, None where it has none."""
         value = self.node.input(2)
         return None if value is None else value.array()
 
@@ -116,11 +112,7 @@ class PlainLayer(Layer):
 
 
 def read_plain(node: Node) -> PlainLayer:
-    """The layer that a `Conv` computes.
-
-    Raises:
-        Decline: without a reason when it is not 3x3, with one when the algorithm cannot do the same.
-    """
+    """The layer that a `Conv` computes; declines without a reason where it is not 3x3."""
     x, weight = node.operand(0), node.operand(1)
     if (weight.shape or ())[2:] != (KERNEL, KERNEL):
         raise Decline
@@ -138,11 +130,7 @@ def read_plain(node: Node) -> PlainLayer:
 
 
 def checked(layer: L) -> L:
-    """A layer whose bias is constant, and whose result has elements.
-
-    Raises:
-        Decline: it is none.
-    """
+    """A layer; declines where its bias is not constant, or its result is empty."""
     _ = layer.bias
     if min(layer.size) < 1:
         raise Decline("its result is empty")
@@ -150,11 +138,7 @@ def checked(layer: L) -> L:
 
 
 def pads_of(node: Node, kernel: tuple[int, int] = (KERNEL, KERNEL)) -> tuple[int, int, int, int]:
-    """Top, left, bottom and right pads of a convolution.
-
-    Raises:
-        Decline: the algorithm cannot compute it.
-    """
+    """Top, left, bottom and right pads of a convolution; declines where the algorithm cannot compute it."""
     window = Window.of(node, kernel)
     if window.dilations != (1, 1):
         raise Decline("its dilations are {}", window.dilations)
@@ -173,11 +157,7 @@ def strides_of(node: Node) -> tuple[int, int]:
 
 
 def extents(x: Value) -> tuple[int | None, tuple[int, int]]:
-    """Batch (None when it is not fixed), then height and width of an image.
-
-    Raises:
-        Decline: it is not known to be one, or is empty.
-    """
+    """Batch (None when it is not fixed), then height and width of an image that is not empty."""
     shape = x.dims()
     if len(shape) != 4:
         raise Decline("the shape of {} is not known", x.name)

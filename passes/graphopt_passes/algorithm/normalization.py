@@ -41,11 +41,7 @@ class FuseMulAddIntoBatchNormalization(Weighed, PatternRule):
 
 
 def _by_channel(value: Value, channels: int, rank: int) -> np.ndarray:
-    """The numbers of the channels.
-
-    Raises:
-        Decline: it does not have one for each.
-    """
+    """The numbers of the channels; declines where there is not one for each."""
     array = value.array()
     shape = (1,) * (rank - array.ndim) + array.shape
     if array.ndim > rank or shape not in ((1, channels, *(1,) * (rank - 2)), (1,) * rank):

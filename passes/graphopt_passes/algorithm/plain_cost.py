@@ -80,11 +80,7 @@ def winograd(layer: PlainLayer, tile: int, rates: PlainRates) -> float:
 
 
 def gains(layer: PlainLayer, machines: Sequence[PlainRates]) -> list[Choice]:
-    """The algorithms that are expected to be faster than the direct one on all machines, the fastest first.
-
-    Raises:
-        Decline: there is none.
-    """
+    """The algorithms that are expected to be faster than the direct one on all machines, the fastest first."""
     found = []
     for tile in TILES:
         pairs = [(direct(layer, rates), winograd(layer, tile, rates)) for rates in machines]

@@ -60,11 +60,7 @@ class ConvertArgMaxOfPairsToGreater(Weighed, OpRule):
 
 
 def _first_position(node: Node) -> tuple[Reduction, Value, int]:
-    """A node that finds the first of equal values of float32, what it reads, and the axis that it looks along.
-
-    Raises:
-        Decline: it is none.
-    """
+    """A node that finds the first of equal values of float32, what it reads, and the axis that it looks along."""
     view = Reduction.of(node)
     if view.x.dtype != TensorProto.FLOAT or node.attr("select_last_index", 0):
         raise Decline("{} takes the last of equal values, or not those of float32", node.result.name)

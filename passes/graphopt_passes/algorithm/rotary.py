@@ -73,11 +73,7 @@ class _Rotary(Weighed, OpRule):
 
     @abstractmethod
     def once(self, wave: Value, half: int, rw: Rewriter) -> Value:
-        """The numbers of a wave, which has each of them twice, once.
-
-        Raises:
-            Decline: it is not known to have them twice.
-        """
+        """The numbers of a wave, which has each of them twice, once; declines where that is not known."""
 
 
 def _other(product: Node, x: Value) -> Value | None:

@@ -192,11 +192,7 @@ class ConvertSoftmaxMeanToProduct(Weighed, OpRule):
 
 
 def _weighed_mean(node: Node) -> tuple[Node, np.ndarray]:
-    """The `Softmax` over channels that a convolution takes the mean by, and the numbers that it takes the mean of.
-
-    Raises:
-        Decline: it takes none.
-    """
+    """The `Softmax` over channels that a convolution takes the mean by, and the numbers that it takes the mean of."""
     softmax = node.operand(0).sole_source("Softmax", reader=node)
     x, weight = softmax.operand(0), node.operand(1)
     if len(x.dims()) != 4 or x.dtype != TensorProto.FLOAT or x.axis(softmax.attr("axis", -1)) != 1:
@@ -212,11 +208,7 @@ def _weighed_mean(node: Node) -> tuple[Node, np.ndarray]:
 
 
 def check_stands_alone(softmax: Node) -> None:
-    """See that a `Softmax` does not go away with the convolution that takes a mean by it.
-
-    Raises:
-        Decline: it does.
-    """
+    """Decline where a `Softmax` goes away with the convolution that takes a mean by it."""
     reader = next(iter(softmax.result.users), None)
     if reader is None or reader.op != "Conv" or reader.domain:
         return

@@ -146,11 +146,7 @@ def output_rows(tile: int, kernel: int) -> np.ndarray:
 
 
 def transformed_weight(weight: np.ndarray, tile: int) -> np.ndarray:
-    """G g G^T for every channel pair, computed in float64: [a*a, K, C].
-
-    Raises:
-        Decline: float32 cannot hold it.
-    """
+    """G g G^T for every channel pair, computed in float64: [a*a, K, C]; declines where float32 cannot hold it."""
     rows, columns = (np.array(_WEIGHT[tile, side] if side > 1 else ((1,),), np.float64) for side in weight.shape[2:])
     half = np.einsum("ai,kcij->akcj", rows, weight.astype(np.float64), optimize=True)
     full = np.einsum("akcj,bj->abkc", half, columns, optimize=True)

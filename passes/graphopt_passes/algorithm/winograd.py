@@ -132,11 +132,7 @@ class ConvertConvToWinograd(GraphPass):
 
 
 def _layer(node: Node, block: int) -> AnyLayer:
-    """What a convolution, blocked or not, computes.
-
-    Raises:
-        Decline: the algorithm cannot do the same there.
-    """
+    """What a convolution, blocked or not, computes; declines where the algorithm cannot do the same there."""
     layer: AnyLayer = read_blocked(node, block) if node.domain else read_plain(node)
     if node.graph.in_function:
         raise Decline("it is inside of a function")

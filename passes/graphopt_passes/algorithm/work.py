@@ -172,11 +172,7 @@ def count(dims: Iterable[Dim | None]) -> int:
 
 
 def size_of(value: Value) -> int:
-    """How many elements a value has.
-
-    Raises:
-        Decline: its rank is not known, or it has none.
-    """
+    """How many elements a value has; declines where its rank is not known, or it has none."""
     elements = count(value.dims())
     if not elements:
         raise Decline("{} is empty", value.name)
@@ -206,15 +202,12 @@ class Weighed(Rule):
     peers: ClassVar[dict[str, str]] = {}
 
     def weigh(self, rw: Rewriter, now: Work, then: Work) -> None:
-        """See that another form is faster.
+        """Decline unless another form is faster, by more than the model's error.
 
         Args:
             rw: the gate, for the settings of the run.
             now: the work of the operators as they are.
             then: the work of the other form.
-
-        Raises:
-            Decline: it is not, or by less than the model's error.
         """
         if rw.options.extra.get(self.name, {}).get("force"):
             return
@@ -225,15 +218,12 @@ class Weighed(Rule):
             raise Decline("the other form is expected to be {:.2f} times as fast: within the margin", before / after)
 
     def weigh_against(self, rw: Rewriter, other: Work, then: Work) -> None:
-        """See that a form is faster than another one that a rule of its own writes.
+        """Decline unless a form is faster than another one that a rule of its own writes.
 
         Args:
             rw: the gate, for the settings of the run.
             other: the work of that.
             then: the work of this one.
-
-        Raises:
-            Decline: it is not.
         """
         if rw.options.extra.get(self.name, {}).get("force"):
             return

@@ -35,11 +35,7 @@ class Carried:
 
     @classmethod
     def of(cls, node: Node) -> Carried:
-        """Read a `Loop` or `Scan`.
-
-        Raises:
-            Decline: its body has other inputs or outputs than it needs.
-        """
+        """Read a `Loop` or `Scan`; declines where its body has other inputs or outputs than it needs."""
         first_in, first_out = (2, 1) if node.op == "Loop" else (0, 0)
         states = len(node.inputs) - first_in - int(node.attr("num_scan_inputs", 0))
         body = node.subgraphs.get("body")

@@ -64,12 +64,7 @@ class LinearLayer:
 
     @classmethod
     def of(cls, node: Node) -> LinearLayer:
-        """Read one.
-
-        Raises:
-            Decline: it is none, its weight is not constant, or neither float nor double; it is a convolution of some
-                groups.
-        """
+        """Read one; declines where it is none, or one of some groups, or its weight is no constant of floats."""
         if node.op not in LAYERS:
             raise Decline
         weight = node.operand(1)
@@ -130,11 +125,7 @@ class LinearLayer:
         return self._zero_along(self.read)
 
     def bias(self) -> np.ndarray:
-        """What it adds to each channel that it makes, in float64.
-
-        Raises:
-            Decline: that is not one finite constant number for each.
-        """
+        """What it adds to each channel that it makes, in float64: a finite constant number for each."""
         shift = self.node.input(2)
         if shift is None:
             return np.zeros(self.channels)
@@ -191,11 +182,7 @@ class Space:
     readers: dict[Node, LinearLayer] = field(default_factory=dict)
 
     def explore(self, place: Place) -> None:
-        """Follow the channels of a value to all operators that make or read them.
-
-        Raises:
-            Decline: something else sees them.
-        """
+        """Follow the channels of a value to all that makes or reads them; declines where something else sees them."""
         todo = [place]
         while todo:
             at = todo.pop()

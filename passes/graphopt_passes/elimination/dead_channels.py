@@ -67,11 +67,7 @@ def _suspects(node: Node) -> Iterator[tuple[Place, int]]:
 
 
 def _eliminate(space: Space, place: Place, rw: Rewriter) -> set[Value]:
-    """Remove channels of a value. Returns the values with the same channels, which need not be looked at again.
-
-    Raises:
-        Decline: none may go.
-    """
+    """Remove channels of a value. Returns the values with the same channels, which need not be looked at again."""
     space.explore(place)
     numbers = _Numbers(space)
     kept = _kept(space, numbers)
@@ -147,11 +143,7 @@ def _finite(numbers: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _kept(space: Space, numbers: _Numbers) -> np.ndarray:
-    """The channels that stay, in order.
-
-    Raises:
-        Decline: all do.
-    """
+    """The channels that stay, in order; declines where all do."""
     channels = space.channels
     gone = np.full(channels, bool(space.readers))
     for layer in space.readers.values():

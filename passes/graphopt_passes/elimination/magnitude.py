@@ -69,9 +69,6 @@ def refuse_magnified_after(node: Node, lost: float, *, summed: bool) -> None:
         node: the operator.
         lost: by how much its output changes for activations of magnitude 1.
         summed: whether it is a change beside far larger terms, so that only what magnifies it can matter.
-
-    Raises:
-        Decline: it may.
     """
     ways = [_Way(value, 1.0, joined=False) for value in node.outputs if value is not None]
     seen: dict[Value, float] = {}
@@ -211,9 +208,6 @@ def refuse_magnified_before(node: Node, index: int) -> None:
     Args:
         node: the operator.
         index: the position of its weights.
-
-    Raises:
-        Decline: they may.
     """
     ways = [(node.operand(1 if index == 0 else 0), 1.0)]
     seen: set[Value] = set()

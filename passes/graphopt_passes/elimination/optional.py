@@ -37,11 +37,7 @@ class EliminateOptionalHasElement(OpRule):
 
 
 def _held(value: Value) -> Value | None:
-    """What an optional holds, which is itself where it is no optional; None where it is empty.
-
-    Raises:
-        Decline: that is not known.
-    """
+    """What an optional holds, which is itself where it is no optional; None where it is empty."""
     known = value.type
     if value.dtype is not None or (isinstance(known, onnx.TypeProto) and known.HasField("sequence_type")):
         return value

@@ -94,11 +94,7 @@ class EliminateClipBeforeQuantize(_BeforeQuantize):
 
 
 def _check_limits(node: Node, limits: Bounds, scale: Value, zero: Value | None) -> None:
-    """See whether limits cut off nothing that quantization would not.
-
-    Raises:
-        Decline: they may.
-    """
+    """Decline where limits may cut off what quantization would not."""
     ends = _RANGES.get(node.result.dtype or 0)
     if ends is None:
         raise Decline("the quantized type is no integer of 8 or 16 bits")

@@ -80,9 +80,6 @@ def read_rows(node: Node, index: int) -> Rows:
     Args:
         node: the operator.
         index: the position of the weights.
-
-    Raises:
-        Decline: they are not constant, or no rows.
     """
     return _READERS[node.op_type](node, index, node.operand(index).array())
 

@@ -101,11 +101,7 @@ class ReplaceConcatFromSequenceWithConcat(OpRule):
 
 
 def _check_sizes(parts: Sequence[Value], axis: int | None) -> None:
-    """See that elements may be equal beside an axis: a runtime may pass over one that is empty, where no model may.
-
-    Raises:
-        Decline: two are known to differ.
-    """
+    """Decline where two elements differ beside an axis: a runtime may pass over one that is empty, no model may."""
     known = [(part, part.shape) for part in parts if part.shape is not None]
     for (one, a), (other, b) in pairwise(known):
         joined = axis % len(a) if axis is not None and a else None

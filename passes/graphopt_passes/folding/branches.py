@@ -40,9 +40,6 @@ def known_condition(condition: Value, graph: Graph) -> bool:
     Args:
         condition: a boolean with one element.
         graph: where it is read: a branch knows the condition it was taken for.
-
-    Raises:
-        Decline: that is not known.
     """
     if condition.is_const:
         return bool(only_element(condition))
@@ -61,11 +58,7 @@ def known_condition(condition: Value, graph: Graph) -> bool:
 
 
 def only_element(value: Value) -> int | bool:
-    """The one element of a constant: a condition, or a number of rounds.
-
-    Raises:
-        Decline: it is not constant, or holds more.
-    """
+    """The one element of a constant: a condition, or a number of rounds."""
     array = value.array()
     if array.size != 1:
         raise Decline("{} holds {} elements", value.name, array.size)

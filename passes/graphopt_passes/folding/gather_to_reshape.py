@@ -164,11 +164,7 @@ def _same_order(data: Value) -> Iterator[Value]:
 
 
 def _reshaped(source: Value, after: Shape, analysis: ShapeAnalysis, rw: Rewriter) -> Value:
-    """A value in another shape.
-
-    Raises:
-        Decline: that cannot be told by a constant.
-    """
+    """A value in another shape; declines where that cannot be told by a constant."""
     before = analysis.dims(source)
     if before == after:
         return source

@@ -30,9 +30,6 @@ def reshape_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
 
     Returns:
         The constant, to be read with `allowzero` 0 when it replaces an expression by 0.
-
-    Raises:
-        Decline: the shape cannot be said without computing it, or nothing is known of it.
     """
     source, target = _known(node, 1, analysis)
     allow_zero = bool(node.attr("allowzero", 0))
@@ -115,9 +112,6 @@ def expand_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
     Args:
         node: the `Expand`.
         analysis: what is known of the model.
-
-    Raises:
-        Decline: there is none, or nothing is known of the shape.
     """
     source, target = _known(node, 1, analysis)
     offset = len(target) - len(source)
@@ -138,9 +132,6 @@ def slice_ends(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
     Args:
         node: the `Slice`, whose ends are an input.
         analysis: what is known of the model.
-
-    Raises:
-        Decline: there is none, or nothing is known of the ends.
     """
     source, ends = _known(node, 2, analysis)
     axes = _list(node, 3, analysis, list(range(len(ends))))

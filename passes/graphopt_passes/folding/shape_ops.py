@@ -82,11 +82,7 @@ class EliminateNopSize(OpRule):
 
 
 def _fixed(node: Node, dims: Iterable[Dim]) -> np.ndarray:
-    """The sizes that a node gives, all numbers.
-
-    Raises:
-        Decline: one is none.
-    """
+    """The sizes that a node gives; declines where one is no number."""
     sizes = list(dims)
     for dim in sizes:
         if not isinstance(dim, int):

@@ -19,15 +19,12 @@ _MOST_BYTES = 1 << 12
 
 
 def rounds_of(node: Node, body: Graph, most: int) -> int:
-    """The number of rounds.
+    """The number of rounds; declines where it is not known, or above `most`.
 
     Args:
         node: a `Loop` whose body fits it.
         body: its body.
         most: rounds that are of interest.
-
-    Raises:
-        Decline: it is not known, or above `most`.
     """
     limit, condition = node.input(0), node.input(1)
     if limit is not None and limit.is_const and only_element(limit) <= 0:

@@ -106,11 +106,7 @@ def _rewrite(
 
 
 def _kept(node: Node, operands: list[Array | None]) -> tuple[int, bool]:
-    """Which operand the result is equal to, if the shapes agree, and whether it is negated.
-
-    Raises:
-        Decline: it is none.
-    """
+    """Which operand the result is equal to, if the shapes agree, and whether it is negated."""
     if node.op == "Where" and operands[0] is not None:
         return (1 if bool(operands[0]) else 2), False
     unit, either_side = _UNITS.get(node.op, (None, False))
@@ -134,11 +130,7 @@ def _check_sign(node: Node, zero: Array) -> None:
 
 
 def _put_numbers(node: Node, operands: list[Array | None], fits: list[bool], declined: Decline, rw: Rewriter) -> None:
-    """Put a number in the place of every computed operand that holds it, where the shape comes from another one.
-
-    Raises:
-        Decline: `declined`, where no operand is one.
-    """
+    """Put a number in the place of each computed operand that holds it, where another one has the shape."""
     filled = {
         index: operand for index, operand in enumerate(operands)
         if operand is not None and _is_computed(node.operand(index))

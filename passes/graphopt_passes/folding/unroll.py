@@ -75,11 +75,7 @@ class Unrolling(GraphPass):
 
     @abstractmethod
     def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
-        """The rounds of a node.
-
-        Raises:
-            Decline: they are not known, or too many.
-        """
+        """The rounds of a node; declines where they are not known, or too many."""
 
 
 def body_of(node: Node) -> Graph:
@@ -127,9 +123,6 @@ def most_rounds(body: Graph, extra: int, limit: int) -> int:
         body: the body.
         extra: nodes that each round needs besides, to take elements and to stack results.
         limit: the most nodes to make.
-
-    Raises:
-        Decline: copies would not compute the same.
     """
     unknown = next((node for node in body if not is_deterministic(node)), None)
     if unknown is not None:
@@ -144,15 +137,12 @@ def most_rounds(body: Graph, extra: int, limit: int) -> int:
 
 
 def check_rounds(rounds: int, most: int, body: Graph) -> None:
-    """See that the rounds are not too many.
+    """Decline where the rounds are too many.
 
     Args:
         rounds: the number of rounds.
         most: what `most_rounds` allows.
         body: the body.
-
-    Raises:
-        Decline: they are.
     """
     inner = _loops_inside(body)
     if rounds > most and inner:
@@ -176,14 +166,11 @@ def _attribute_bytes(node: Node) -> int:
 
 
 def check_stackable(value: Value, rounds: int) -> None:
-    """See that operators can take a value apart by rounds, or stack what it is in each round.
+    """Decline where operators cannot take a value apart by rounds, or stack what it is in each round.
 
     Args:
         value: a value that is scanned, or an output of a body.
         rounds: how many rounds there are.
-
-    Raises:
-        Decline: they cannot.
     """
     if value.dtype not in _STACKED:
         raise Decline("{} of element type {} cannot be stacked", value.name, value.dtype)

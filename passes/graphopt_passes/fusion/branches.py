@@ -71,11 +71,7 @@ class Branch:
 
 
 def read_convolution_branch(node: Node) -> Branch:
-    """A `Conv` with constant weights as a branch.
-
-    Raises:
-        Decline: weight or bias are not constant, or the padding follows from the size of the input.
-    """
+    """A `Conv` with constant weights as a branch; declines where the padding follows from the size of the input."""
     conv = Convolution.of(node)
     kernel, bias = conv.kernel.array(), conv.bias()
     window = Window.of(node, kernel.shape[2:])
@@ -87,11 +83,7 @@ def read_convolution_branch(node: Node) -> Branch:
 
 
 def identity_branch(like: Branch, normalization: Node | None) -> Branch:
-    """What passes a value on, or only normalizes it, as a convolution of one channel each beside `like`.
-
-    Raises:
-        Decline: the channels are not as many, or the normalization has no constant statistics.
-    """
+    """What passes a value on, or only normalizes it, as a convolution of one channel each beside `like`."""
     inputs, outputs = like.channels
     axes = len(like.size)
     affine = Affine() if normalization is None else Affine.of_normalization(normalization)
@@ -104,11 +96,7 @@ def identity_branch(like: Branch, normalization: Node | None) -> Branch:
 
 
 def add_branches(a: Branch, b: Branch) -> Branch:
-    """One convolution that computes the sum of two of the same input.
-
-    Raises:
-        Decline: there is none, or none that costs no more.
-    """
+    """One convolution that computes the sum of two of the same input; declines where it would cost more."""
     if a.strides != b.strides:
         raise Decline("the branches have strides {} and {}", a.strides, b.strides)
     if a.channels != b.channels:

@@ -119,14 +119,11 @@ def _check_fixed(node: Node) -> None:
 
 
 def shuffled(value: Value, reader: Node) -> Gather:
-    """A shuffled image, as the channels of the image that stand at each place.
+    """A shuffled image, as the channels of the image at each place; declines without a reason for anything else.
 
     Args:
         value: what may be a shuffled image.
         reader: a node of the graph in which the shuffle is.
-
-    Raises:
-        Decline: without a reason when something else makes it; when it is not known to be a shuffle of channels alone.
     """
     last = value.source("Reshape", reader=reader)
     transpose = last.operand(0).source("Transpose", reader=last)

@@ -18,11 +18,7 @@ def _two_in_a_row(op: OpBuilder, x: Pattern, *ops: str) -> Pattern:
 
 
 def _constants(m: Match) -> tuple[np.ndarray, np.ndarray]:
-    """The two constants, one of which has the shape of both together.
-
-    Raises:
-        Decline: neither has, so that the result would be larger than they are.
-    """
+    """The two constants, one of which has the shape of both together; the result would be larger else."""
     one, two = m.one.array(), m.two.array()
     if np.broadcast_shapes(one.shape, two.shape) not in (one.shape, two.shape):
         raise Decline("the constants of shapes {} and {} would make a larger one", one.shape, two.shape)
@@ -66,11 +62,7 @@ class FuseConsecutiveMul(PatternRule):
 
 
 def _check_direction(factors: list[np.ndarray]) -> None:
-    """Both factors must make numbers larger, or both smaller.
-
-    Raises:
-        Decline: they do not.
-    """
+    """Decline unless both factors make numbers larger, or both smaller."""
     sizes = [np.abs(f) for f in factors]
     if not all(np.isfinite(s).all() for s in sizes):
         raise Decline("the constants give infinities or NaN")

@@ -51,11 +51,7 @@ def _turned(value: Value, rank: int, rw: Rewriter) -> Value:
 
 
 def _summed(first: str, second: str, out: str) -> str:
-    """The letter that is summed over in a product of the matrices that the last two letters of each operand are.
-
-    Raises:
-        Decline: `out` is no such product.
-    """
+    """The letter that is summed over in a product of the matrices that the last two letters of each operand are."""
     batch = out[:-2]
     letters = [set(term[-2:]) for term in (first, second, out)]
     shared = letters[0] & letters[1]
@@ -73,11 +69,7 @@ def _summed(first: str, second: str, out: str) -> str:
 
 
 def _check_sizes(a: Value, b: Value, first: str, second: str, inner: str) -> None:
-    """See whether `MatMul` computes the element type, and whether the sizes agree along the axis that is summed over.
-
-    Raises:
-        Decline: that is not known.
-    """
+    """Decline unless `MatMul` computes the element type, and the sizes agree along the axis that is summed over."""
     if a.dtype not in _TYPES or b.dtype != a.dtype:
         raise Decline("the element type is none that MatMul computes")
     if len(a.dims()) != len(first) or len(b.dims()) != len(second):

@@ -53,11 +53,7 @@ class FuseGelu(PatternRule):
 
 
 def with_any_scale(gelu: Value, m: Match, rw: Rewriter) -> Value:
-    """What a product is that has another factor than 0.5, which may have gone into weights.
-
-    Raises:
-        Decline: the product is multiplied further, so that the factor may still come.
-    """
+    """What a product is that has another factor than 0.5, which may have gone into weights."""
     if close(m.scale, 0.5):
         return gelu
     value = m.root.result

@@ -44,11 +44,7 @@ class FuseMatmulAddBiasIntoGemm(PatternRule):
 
 
 def _opposite(value: Value, rw: Rewriter) -> Value:
-    """A constant with the other sign.
-
-    Raises:
-        Decline: it is none, or a large one.
-    """
+    """A small constant with the other sign."""
     array = value.const(_MOST_BYTES)
     if array is None:
         raise Decline("{} is subtracted, and is no small constant", value.name)
@@ -56,11 +52,7 @@ def _opposite(value: Value, rw: Rewriter) -> Value:
 
 
 def _check_bias(bias: Value, size: tuple[Dim, ...]) -> None:
-    """See whether a bias broadcasts into a product of two dimensions.
-
-    Raises:
-        Decline: that is not known.
-    """
+    """Decline unless a bias is known to broadcast into a product of two dimensions."""
     shape = bias.dims()
     if len(shape) > 2:
         raise Decline("{} has rank {}", bias.name, len(shape))

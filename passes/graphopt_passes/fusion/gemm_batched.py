@@ -46,11 +46,7 @@ class FuseMatmulAddBiasIntoGemmBatched(ForRuntime):
 
 
 def _rows(x: Value, weight: Value) -> tuple[tuple[Dim, ...], int]:
-    """The sizes of the axes of rows and the number of columns of a product that is worth it.
-
-    Raises:
-        Decline: it is not one of many rows by one constant matrix of few columns.
-    """
+    """The sizes of the axes of rows, and the number of columns, of a product of many rows and few columns."""
     shape = x.dims()
     if len(shape) < 3:
         raise Decline("{} has rank {}", x.name, len(shape))
@@ -68,11 +64,7 @@ def _rows(x: Value, weight: Value) -> tuple[tuple[Dim, ...], int]:
 
 
 def _row(bias: Value, shape: list[int], rw: Rewriter) -> Value:
-    """A bias as one row, or one number, for all rows of a product of a shape.
-
-    Raises:
-        Decline: it differs from row to row, or may not broadcast into the product.
-    """
+    """A bias as one row, or one number, for all rows of a product of a shape; declines where it differs by rows."""
     dims = bias.dims()
     if len(dims) > len(shape):
         raise Decline("{} would add axes to the product", bias.name)

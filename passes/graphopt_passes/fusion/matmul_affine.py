@@ -51,11 +51,7 @@ class FuseMulIntoMatmul(PatternRule):
 
 
 def _kept(array: np.ndarray, row: np.ndarray | float, name: str) -> np.ndarray:
-    """An array with its last axis scaled.
-
-    Raises:
-        Decline: numbers leave the range in which they keep their digits.
-    """
+    """An array with its last axis scaled; declines where numbers leave the range in which they keep their digits."""
     with np.errstate(all="ignore"):
         wide = array.astype(np.float64) * row
     found = narrowed(wide, array.dtype, name)

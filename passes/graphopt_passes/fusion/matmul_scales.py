@@ -39,11 +39,7 @@ class FuseScalesOfMatmul(PatternRule):
 
 
 def _scale(factor: Value, x: Value) -> np.ndarray:
-    """A number that scales `x` and leaves its shape as it is.
-
-    Raises:
-        Decline: it is none, or multiplying by it at another place may overflow or lose digits.
-    """
+    """A number that scales `x`, leaves its shape as it is, and neither overflows nor loses digits at another place."""
     array = factor.array()
     if array.size != 1 or len(x.dims()) < max(array.ndim, 1):
         raise Decline("{} may stretch {}", factor.name, x.name)

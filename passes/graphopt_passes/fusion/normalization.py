@@ -29,11 +29,7 @@ def layer_normalization(op: OpBuilder, x: Pattern) -> Pattern:
 
 
 def normalized_axes(m: Match) -> tuple[int, ...]:
-    """The axes of the mean of squares, and of the mean that is subtracted where there is one.
-
-    Raises:
-        Decline: they are not known, or not the same.
-    """
+    """The axes of the mean of squares, which those of the mean that is subtracted must be, where there is one."""
     if not m.axes:
         raise Decline("an empty list of axes stands for all of them, or for none")
     axes = from_front(m.axes, len(m.x.dims()), m.x.name)
@@ -47,11 +43,7 @@ _MOST_SCALES = 1 << 16
 
 
 def last_sizes(m: Match) -> tuple[int, ...]:
-    """The sizes of the normalized axes, which are the last ones.
-
-    Raises:
-        Decline: they are not, or their sizes are not known, or one is empty, which runtimes refuse.
-    """
+    """The sizes of the normalized axes, which must be the last ones; runtimes refuse one that is empty."""
     axes, dims = normalized_axes(m), m.x.dims()
     if axes != tuple(range(len(dims) - len(axes), len(dims))):
         raise Decline("axes {} are not the last ones", m.axes)
@@ -70,9 +62,6 @@ def spread(constant: np.ndarray, shape: tuple[int, ...], rank: int | None) -> np
         constant: the constant.
         shape: the sizes of the normalized axes.
         rank: the rank of the value.
-
-    Raises:
-        Decline: it varies along other axes, or adds some.
     """
     lead = max(constant.ndim - len(shape), 0)
     own = tuple(constant.shape[lead:])
@@ -113,11 +102,7 @@ class FuseLayerNormalization(PatternRule):
 
 
 def with_scale(m: Match, op_type: str, rw: Rewriter) -> Value:
-    """A normalization whose scale is 1 with the constant that multiplies its result.
-
-    Raises:
-        Decline: it has a scale already, or the constant varies along other axes.
-    """
+    """A normalization whose scale is 1 with the constant that multiplies its result as its scale."""
     weights = m.weights.array()
     if not (weights == 1).all():
         raise Decline

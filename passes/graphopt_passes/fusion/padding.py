@@ -16,11 +16,7 @@ Pads = tuple[int, ...]
 
 
 def _padding(node: Node, kernel: Sequence[Dim], fill: float) -> tuple[Value, Pads, Pads]:
-    """What a `Pad` pads that a window operator reads, its pads, and those of the operator.
-
-    Raises:
-        Decline: without a reason where there is no `Pad`; it pads otherwise than windows do.
-    """
+    """What a `Pad` pads that a window operator reads, its pads, and those of the operator."""
     pad = Pad.of(node.operand(0).source("Pad", reader=node), len(kernel) + 2)
     if pad.mode != "constant":
         raise Decline("the padding mode is {}", pad.mode)
@@ -33,7 +29,7 @@ def _padding(node: Node, kernel: Sequence[Dim], fill: float) -> tuple[Value, Pad
 
 
 def _check_not_empty(x: Value, pads: Pads, kernel: Sequence[Dim], node: Node) -> None:
-    """See whether a window operator may read what is padded; where that is empty, runtimes refuse it.
+    """Decline where a window operator may read what is padded and empty; runtimes refuse that.
 
     Args:
         x: what is padded.
@@ -41,9 +37,6 @@ def _check_not_empty(x: Value, pads: Pads, kernel: Sequence[Dim], node: Node) ->
             which are not known are taken for more than 0.
         kernel: the size of the window.
         node: the operator.
-
-    Raises:
-        Decline: it may be empty.
     """
     axes = len(kernel)
     shape, dilations = x.shape or (None,) * (axes + 2), node.attr("dilations") or (1,) * axes
@@ -125,11 +118,7 @@ def _into_pool(node: Node, fill: float, rw: Rewriter) -> Outcome:
 
 
 def _check_pool(node: Node, own: Pads, pads: Pads, kernel: tuple[int, ...]) -> None:
-    """See whether a pool may have the pads.
-
-    Raises:
-        Decline: it would give something else with them, or runtimes would refuse it.
-    """
+    """Decline where a pool would give something else with the pads, or runtimes would refuse it."""
     if any(value is not None for value in node.outputs[1:]):
         raise Decline("the indices of the maxima are used")
     if node.attr("ceil_mode", 0):

@@ -84,11 +84,7 @@ def _without(path: Path, rw: Rewriter) -> Value:
 
 
 def _join(a: Value, b: Value, root: Node, rw: Rewriter) -> Value:
-    """One convolution for two summands.
-
-    Raises:
-        Decline: without a reason where they have nothing in common.
-    """
+    """One convolution for two summands; declines without a reason where they have nothing in common."""
     x = branch_input(a, root)
     nodes = [None if value is x else value.producer for value in (a, b)]
     convs = [node for node in nodes if node is not None and node.op == "Conv"]

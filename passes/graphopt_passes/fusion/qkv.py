@@ -69,11 +69,7 @@ class _Product:
 
     @classmethod
     def of(cls, node: Node) -> _Product:
-        """Read an operator.
-
-        Raises:
-            Decline: it is no such product.
-        """
+        """Read such a product."""
         x, weight, bias = node.operand(0), node.operand(1), node.input(2)
         if not weight.is_const or not weight.one_use or weight.rank != 2 or x.users[node] != 1:
             raise Decline("{} is not a constant matrix that nothing else reads", weight.name)

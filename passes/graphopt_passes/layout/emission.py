@@ -14,9 +14,6 @@ def emit(group: Group, emitter: Emitter, rule: str) -> None:
         group: the group; nodes before it have their final form.
         emitter: makes the operators.
         rule: name of the pass.
-
-    Raises:
-        Decline: it cannot be built as things are.
     """
     rw, node = emitter.rw, group.last
     rw.begin(rule, node)

@@ -96,11 +96,7 @@ class Emitter:
         return self._plain.get(value, value)
 
     def enter(self, value: Value, wanted: Layout | None = None) -> Blocked:
-        """The blocked form of a value, in a wanted layout.
-
-        Raises:
-            Decline: it has another, or its channels are not known.
-        """
+        """The blocked form of a value, in a wanted layout; declines where it has another."""
         found = self._blocked.get(value) or self._entered.get(value)
         if found is not None and (wanted is None or found.layout == wanted):
             return found

@@ -78,9 +78,6 @@ class Form(ABC):
 
         Returns:
             The blocked results with their layouts, or a plain result.
-
-        Raises:
-            Decline: it cannot be built as things are.
         """
 
     def price(self, costs: Costs) -> Price:

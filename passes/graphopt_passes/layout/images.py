@@ -95,11 +95,7 @@ def reorder(value: Value) -> float:
 
 
 def last_form(node: Node) -> LastForm:
-    """The form of a node.
-
-    Raises:
-        Decline: it has none.
-    """
+    """The form of a node; declines where it has none."""
     read = _FORMS.get(node.op)
     if read is None or any(value is None for value in node.outputs):
         raise Decline

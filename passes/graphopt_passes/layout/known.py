@@ -70,11 +70,7 @@ class Known:
         return (shape[1],) if shape[1] > 0 else None
 
     def image(self, node: Node) -> tuple[Value, Layout]:
-        """The first input of a node, and its layout once blocked.
-
-        Raises:
-            Decline: it is no float image with a known number of channels.
-        """
+        """The first input of a node, a float image with a known number of channels, and its layout once blocked."""
         x = node.operand(0)
         layout = self.layout(x)
         if layout is None:

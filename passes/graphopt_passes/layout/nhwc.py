@@ -98,11 +98,7 @@ class _ChannelsLast:
         """Values with channels last, by those with channels second that they stand for."""
 
     def convert(self, form: LastForm) -> None:
-        """Replace a node by its form with channels last, between transposes.
-
-        Raises:
-            Decline: the gate does not take it.
-        """
+        """Replace a node by its form with channels last, between transposes, unless the gate does not take it."""
         node, entered = form.node, dict[Value, Value]()
         if node.op == "Transpose":
             if form.gives:

@@ -98,11 +98,7 @@ class _Rows:
         self._entered: dict[Value, Value] = {}
 
     def convert(self, node: Node) -> None:
-        """Replace a node by its form on images.
-
-        Raises:
-            Decline: it has none.
-        """
+        """Replace a node by its form on images; declines where it has none."""
         if len(node.outputs) != 1 or node.result.rank != 3:
             raise Decline
         self._entered = {}
@@ -116,11 +112,7 @@ class _Rows:
         return self._images.get(value) if value is not None else None
 
     def image(self, node: Node) -> Value:
-        """The image that the first input stands for.
-
-        Raises:
-            Decline: it is none yet.
-        """
+        """The image that the first input stands for; declines where it is none yet."""
         image = self.known(node.operand(0))
         if image is None:
             raise Decline

@@ -45,11 +45,7 @@ class ConvertTokensToImage(PatternRule):
 
 
 def _compared(tokens: Value, image: Value) -> tuple[int, int, int, int]:
-    """The sizes of an image [N, C, H, W] of the same numbers as tokens [N, H*W, C]; 0 for a batch to be copied.
-
-    Raises:
-        Decline: they may be others.
-    """
+    """The sizes of an image [N, C, H, W] of the same numbers as tokens [N, H*W, C]; 0 for a batch to be copied."""
     rows, dims = tokens.dims(), image.dims()
     if len(rows) != 3 or len(dims) != 4:
         raise Decline("{} and {} are no tokens and their image", tokens.name, image.name)

@@ -48,11 +48,7 @@ class FuseScaleIntoMatmulInteger(PatternRule):
 
 
 def _check_sums(product: Node, result: Value) -> None:
-    """See whether there is something to add up, without which the kernel leaves the result unset.
-
-    Raises:
-        Decline: that is not known.
-    """
+    """Decline unless there is something to add up, without which the kernel leaves the result unset."""
     left, right = product.operand(0).shape, product.operand(1).shape
     sizes = [left[-1] if left else None, right[max(len(right) - 2, 0)] if right else None]
     if may_sum_nothing(sizes, product.result):
@@ -60,11 +56,7 @@ def _check_sums(product: Node, result: Value) -> None:
 
 
 def _scales(scale: Value, m: Match) -> tuple[Value, Value]:
-    """The scales of both operands, whose product is `scale`.
-
-    Raises:
-        Decline: they, or the zero points, do not have the forms that the kernel takes.
-    """
+    """The scales of both operands, whose product is `scale`, in the forms that the kernel takes."""
     both = scale.made_by("Mul")
     if both is None:
         raise Decline("{} is not the product of two scales", scale.name)
@@ -81,11 +73,7 @@ def _scales(scale: Value, m: Match) -> tuple[Value, Value]:
 
 
 def _check_zeros(left: Value | None, right: Value | None, scale: Value) -> None:
-    """See whether the zero points have the forms that the kernel takes beside the scale of the right operand.
-
-    Raises:
-        Decline: they do not.
-    """
+    """Decline unless zero points have the forms that the kernel takes beside the scale of the right operand."""
     if left is not None and left.shape not in _ONE:
         raise Decline("{} is not one number", left.name)
     if right is None:
@@ -98,11 +86,7 @@ def _check_zeros(left: Value | None, right: Value | None, scale: Value) -> None:
 
 
 def _row(bias: Value, right: Value, product: Value, rw: Rewriter) -> Value:
-    """A bias as one number for each column.
-
-    Raises:
-        Decline: it is something else.
-    """
+    """A bias as one number for each column; declines where it is something else."""
     dims = bias.sizes()
     if (right.rank or 0) < 2 or dims[-1:] != right.dims()[-1:]:
         raise Decline("{} has not one number for each column", bias.name)

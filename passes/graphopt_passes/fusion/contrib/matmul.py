@@ -29,11 +29,7 @@ def _fused(rw: Rewriter, product: Node, changes: Mapping[Value, Value], attrs: M
 
 
 def _check_matrices(product: Node) -> None:
-    """See whether both operands are matrices; vectors have meanings of their own.
-
-    Raises:
-        Decline: that is not known.
-    """
+    """Decline unless both operands are matrices; vectors have meanings of their own."""
     for value in (product.operand(0), product.operand(1)):
         if (value.rank or 0) < 2:
             raise Decline("{} is not known to be a matrix", value.name)
@@ -92,12 +88,9 @@ class FuseScaleIntoMatmul(ForRuntime):
 
 
 def _check_not_empty(product: Node, attrs: Mapping[str, Any]) -> None:
-    """See whether a product may transpose an operand: the kernel for batches does not take what may be empty.
+    """Decline where an operand may be empty that is transposed: the kernel for batches does not take it.
 
     It leaves the result unset where nothing is added up, and refuses an empty batch that the other operand has not.
-
-    Raises:
-        Decline: something may be.
     """
     left, right = product.operand(0), product.operand(1)
     a, b = left.dims(), right.dims()

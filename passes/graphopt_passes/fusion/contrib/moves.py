@@ -30,11 +30,7 @@ def moved(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) 
 
 
 def check_alike(op: Node, operands: list[Quantized], output: Quantized) -> None:
-    """See whether integers stand for the same floats before and after an operator.
-
-    Raises:
-        Decline: they do not.
-    """
+    """Decline unless integers stand for the same floats before and after an operator."""
     check_per_tensor(operands)
     if not all(operand.same_scale(output) for operand in operands):
         raise Decline("the scales before and after {} differ", op.op)
@@ -123,11 +119,7 @@ class FuseQdqIntoSplit(OpRule):
 
 
 def _check_quantizes(reader: Node, value: Value, whole: Quantized, node: Node) -> None:
-    """See whether a reader of a part quantizes it as the whole was.
-
-    Raises:
-        Decline: it does not.
-    """
+    """Decline unless a reader of a part quantizes it as the whole was."""
     if reader.op != "QuantizeLinear" or reader.graph is not node.graph or reader.operand(0) is not value:
         raise Decline("{} is read by {}", value.name, reader.op)
     if not quantization(reader, reader.result, int(reader.attr("output_dtype", 0)) or TensorProto.UINT8).same_scale(

@@ -29,11 +29,7 @@ class ForRuntime(PatternRule):
 
 
 def check_float(value: Value) -> None:
-    """See whether the kernels, which are for float32, take a value.
-
-    Raises:
-        Decline: it is none, or that is not known.
-    """
+    """Decline unless a value is of float32, which the kernels are for."""
     producer = value.producer
     dtype = value.dtype if producer is None else dtype_of_output(producer, value.index)
     if dtype != TensorProto.FLOAT:

@@ -106,11 +106,7 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
 
 
 def dequantized(value: Value) -> Quantized:
-    """What a float value was dequantized from.
-
-    Raises:
-        Decline: without a reason where it was not; its parameters are none that `quantization` reads.
-    """
+    """What a float value was dequantized from; declines without a reason where it was not."""
     node = value.made_by("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
     if node is None:
         raise Decline
@@ -119,11 +115,7 @@ def dequantized(value: Value) -> Quantized:
 
 
 def check_per_tensor(operands: list[Quantized]) -> None:
-    """See whether all operands are quantized as a whole, to one type.
-
-    Raises:
-        Decline: one is not.
-    """
+    """Decline unless all operands are quantized as a whole, to one type."""
     for operand in operands:
         if operand.axis is not None or operand.dtype != operands[0].dtype:
             raise Decline("{} is not quantized as a whole, or to another type", operand.value.name)

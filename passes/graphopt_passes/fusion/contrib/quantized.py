@@ -70,11 +70,7 @@ class FuseQdqIntoOp(OpRule):
 
 
 def _operands(op: Node) -> list[Quantized]:
-    """What the operands of an operator are dequantized from, those that are data.
-
-    Raises:
-        Decline: without a reason where none is; not all of them are.
-    """
+    """What the operands of an operator that are data are dequantized from; declines without a reason where none is."""
     values = [value for value in op.inputs[_OPERANDS.get(op.op, slice(None))] if value is not None]
     there = [value for value in values if value.made_by(*_DEQUANTIZE)]
     if not there:
@@ -86,11 +82,7 @@ def _operands(op: Node) -> list[Quantized]:
 
 
 def _check_weight(x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -> None:
-    """See whether kernels take a weight: bytes that vary along one axis at most, around one zero point.
-
-    Raises:
-        Decline: they do not.
-    """
+    """Decline unless kernels take a weight: bytes that vary along one axis at most, around one zero point."""
     if x.axis is not None:
         raise Decline("{} is not quantized as a whole", x.value.name)
     if weight.dtype not in BYTES or (x.dtype == TensorProto.INT8 and weight.dtype != TensorProto.INT8):
@@ -105,11 +97,7 @@ def _check_weight(x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -> N
 
 
 def _bias(op: Node, x: Quantized, weight: Quantized, output: Quantized, rw: Rewriter) -> Value | None:
-    """The bias of a product in units of its products, up to what does not show in the result; None for none.
-
-    Raises:
-        Decline: it is not in such units, or no vector of floats that could be.
-    """
+    """The bias of a product in units of its products, up to what does not show in the result; None for none."""
     given = op.input(2)
     if given is None:
         return None
@@ -128,11 +116,7 @@ def _bias(op: Node, x: Quantized, weight: Quantized, output: Quantized, rw: Rewr
 
 
 def _quantized_bias(bias: Value, units: np.ndarray, output: Quantized, rw: Rewriter) -> Value:
-    """A bias of floats as integers.
-
-    Raises:
-        Decline: it is no constant vector, or what is lost would show.
-    """
+    """A constant bias of floats as integers; declines where what is lost would show."""
     array = bias.array()
     if bias.dtype != TensorProto.FLOAT or array.ndim != 1 or units.size not in (1, array.size):
         raise Decline("{} is not one float for each channel", bias.name)
@@ -160,11 +144,7 @@ class _Axes:
 
 
 def _product(op: Node, operands: list[Quantized], output: Quantized, axes: _Axes, rw: Rewriter) -> Value | None:
-    """The bias of a sum of products of integers, None where it has none.
-
-    Raises:
-        Decline: it is no sum of integers.
-    """
+    """The bias of a sum of products of integers, None where it has none."""
     x, weight = operands
     _check_weight(x, weight, axes.scales, rw)
     bias = _bias(op, x, weight, output, rw)
@@ -179,11 +159,7 @@ def _product(op: Node, operands: list[Quantized], output: Quantized, axes: _Axes
 
 
 def _check_range(x: Quantized, weight: Quantized, bias: Value | None, added: tuple[int, ...]) -> None:
-    """See whether sums of products along some axes of the weight, and a bias, fit into 32 bits.
-
-    Raises:
-        Decline: they may not.
-    """
+    """Decline unless sums of products along some axes of the weight, and a bias, fit into 32 bits."""
     start = np.int64(0) if bias is None else np.abs(np.asarray(bias.const(), np.int64))
     most = int(_farthest(x)) * int(_farthest(weight))
     shape = weight.value.shape
@@ -253,11 +229,7 @@ def _reshape(value: Value, sizes: tuple[int, ...], rw: Rewriter) -> Value:
 
 
 def _side_by_side(op: Node, weight: Quantized) -> int:
-    """The side of the windows of a transposed convolution, which neither overlap nor leave anything out.
-
-    Raises:
-        Decline: they do, or are no squares.
-    """
+    """The side of the square windows of a transposed convolution, which neither overlap nor leave anything out."""
     kernel = weight.value.dims()[2:]
     window = Window.of(op, kernel)
     padded = window.same or any((*window.before, *window.after, *(op.attr("output_padding") or ())))

@@ -25,11 +25,7 @@ _NUDGES = (0.0, 2e-4, -2e-4, 4e-4, -4e-4, 6e-4, -6e-4, 1e-3, -1e-3, 2e-3, -2e-3)
 
 
 def scaled(x: Quantized, slope: float, shift: float, output: Quantized, rw: Rewriter) -> Value:
-    """`slope * x + shift`, quantized; halfway between two steps it is rounded as by the operators on floats.
-
-    Raises:
-        Decline: the scales are negative, or too far apart.
-    """
+    """`slope * x + shift`, quantized; halfway between two steps it is rounded as by the operators on floats."""
     step, dtype = float(x.scale.item()) * slope, BYTES[x.dtype]
     if not output.ordered or not all(SANE[0] <= number <= SANE[1] for number in (step, abs(shift) or 1.0)):
         raise Decline("a scale of {} or {} is negative, too small or too large", x.value.name, output.value.name)

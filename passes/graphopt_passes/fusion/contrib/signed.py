@@ -98,11 +98,7 @@ def _zero_of(reader: Node, value: Value, node: Node) -> np.ndarray | None:
 
 
 def _zero_point(node: Node) -> np.ndarray:
-    """The constant zero point of signed bytes.
-
-    Raises:
-        Decline: without a reason where there is none.
-    """
+    """The constant zero point of signed bytes; declines without a reason where there is none."""
     zero = node.input(2)
     array = zero.const() if zero is not None and zero.dtype == TensorProto.INT8 else None
     if array is None:

@@ -78,11 +78,7 @@ def _moved(array: np.ndarray, *, signed: bool) -> np.ndarray:
 
 
 def _moved_zero(node: Node, at: int, *, signed: bool, rw: Rewriter) -> Value:
-    """The zero point that goes with it; where none is given it is 0, in the shape of the weight's scale.
-
-    Raises:
-        Decline: it is computed, or the shape of the scale is not known.
-    """
+    """The zero point that goes with it; where none is given it is 0, in the shape of the weight's scale."""
     zero = node.input(at)
     if zero is not None:
         return rw.constant(_moved(zero.array(), signed=signed), like=zero)

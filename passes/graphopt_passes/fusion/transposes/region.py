@@ -25,11 +25,7 @@ _SCALES = 3
 
 
 def _perm_of(node: Node) -> Perm:
-    """The permutation of a `Transpose`, or of a `Reshape` that only moves axes of size 1.
-
-    Raises:
-        Decline: it is not known, or the `Reshape` does more.
-    """
+    """The permutation of a `Transpose`, or of a `Reshape` that only moves axes of size 1."""
     if node.op == "Transpose":
         return Transpose.of(node).perm
     before, after = node.operand(0).dims(), node.result.dims()

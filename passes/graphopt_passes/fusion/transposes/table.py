@@ -64,9 +64,6 @@ def permuted(node: Node, sources: Sources, perm: Perm) -> Permuted:
         node: one of `OPERATORS`.
         sources: those of its operands that are permuted, and from what; all that is not constant must be among them.
         perm: the permutation; axis `i` of the operand is axis `perm[i]` of the source.
-
-    Raises:
-        Decline: it would not give the same, or would be slower.
     """
     if node.op in _SEVERAL_OPERANDS:
         return _SEVERAL_OPERANDS[node.op](node, sources, perm)

@@ -236,11 +236,7 @@ def transposed_convolution(node: Node, known: Known) -> TransposedConvolution:
 
 
 def _axes(node: Node, kernel: Any) -> tuple[Axis, Axis]:
-    """Both axes.
-
-    Raises:
-        Decline: something of the node is not supported.
-    """
+    """Both axes, where all that the node says is supported."""
     if node.attr("group", 1) != 1:
         raise Decline("it has {} groups", node.attr("group"))
     dilations = tuple(node.attr("dilations") or (1, 1))

@@ -148,9 +148,6 @@ def image_and_kernel(node: Node, outputs: int) -> tuple[Value, Tensor]:
     Args:
         node: a `Conv` or `ConvTranspose`.
         outputs: the axis of the kernel that the bias is along.
-
-    Raises:
-        Decline: it works along another number of axes, or kernel or bias is not constant.
     """
     x, w, b = node.operand(0), node.operand(1), node.input(2)
     tensor = w.constant_tensor

@@ -93,11 +93,7 @@ def cropped(node: Node, known: Known) -> Cropped:
 
 
 def cut_axes(node: Node) -> list[int]:
-    """The axes along which a Slice cuts an image, counted from the first.
-
-    Raises:
-        Decline: they are not constant, or none of an image.
-    """
+    """The constant axes along which a Slice cuts an image, counted from the first."""
     axes = node.ints("axes")
     if axes is None:
         starts = node.input(1)
