@@ -6,6 +6,8 @@ is there byte for byte. `benchmarks.skeleton_make` writes them.
 
     from benchmarks.skeleton import load_skeleton, names, sample_inputs
     model = load_skeleton("ts/resnet18")
+
+Networks that `benchmarks.architectures` writes by code are had in the same way, as `made/NAME`.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
+from benchmarks.architectures import ARCHITECTURES, build
 from benchmarks.zoo import DRESSES, ZOO
 from graphopt.demo.skeletons import MARK, TYPES, draw, is_recipe, read_skeleton, refill, tensors
 
 __all__ = [
-    "KNOTS", "MARK", "as_array", "draw", "is_recipe", "load_skeleton", "names", "read_skeleton", "refill",
+    "KNOTS", "MADE", "MARK", "as_array", "draw", "is_recipe", "load_skeleton", "names", "read_skeleton", "refill",
     "refilled_bytes", "sample_inputs", "save_skeleton", "tensors",
 ]  # fmt: skip
 
@@ -29,8 +32,14 @@ FOLDER = Path(__file__).resolve().parent.parent / "tests" / "models" / "skeleton
 KNOTS = 17
 
 
+MADE = "made"
+"""The dress of networks that are written by code; `names` gives them only when it is asked for them."""
+
+
 def names(dress: str | None = None) -> list[str]:
     """The skeletons there are, as `dress/name`, in the order of the zoo; of one dress when it is given."""
+    if dress == MADE:
+        return [f"{MADE}/{name}" for name in ARCHITECTURES]
     return [
         f"{wanted}/{name}"
         for wanted in (DRESSES if dress is None else (dress,))
@@ -41,13 +50,17 @@ def names(dress: str | None = None) -> list[str]:
 
 def load_skeleton(key: str) -> ModelProto:
     """The model called `dress/name`, its weights refilled: the same bytes on every load."""
+    dress, _, name = key.partition("/")
+    if dress == MADE:
+        return build(name)[0]
     return refill(read_skeleton(FOLDER / f"{key}.onnx.gz"))
 
 
 def sample_inputs(key: str, model: ModelProto, batch: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
     """Inputs that the model called `dress/name` accepts; symbolic axes get `batch` and the zoo's own sizes."""
     random = np.random.default_rng(seed)
-    specs = {spec.name: spec for spec in ZOO[key.rpartition("/")[2]].inputs}
+    dress, _, name = key.rpartition("/")
+    specs = {spec.name: spec for spec in (build(name)[1] if dress == MADE else ZOO[name].inputs)}
     feed: dict[str, np.ndarray] = {}
     for value in model.graph.input:
         spec = specs[value.name]

@@ -3,6 +3,7 @@
 PASSES: dict[str, str] = {
     "inline_functions": "folding.functions:InlineFunctions",
     "fold_constants": "folding.constants:FoldConstants",
+    "fold_large_constants": "folding.constants:FoldLargeConstants",
     "fold_shapes": "folding.shapes:FoldShapes",
     "fold_uniform_operands": "folding.uniform:FoldUniformOperands",
     "replace_gather_with_reshape": "folding.gather_to_reshape:ReplaceGatherWithReshape",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from graphopt.analysis.budget import Allowance, constant_bytes
 from graphopt.analysis.evaluate import Policy, evaluate, plan
 from graphopt.ir import Graph, Model
-from graphopt.rewrite import GraphPass, Numerics, Rewriter
+from graphopt.rewrite import GraphPass, Level, Numerics, Options, Rewriter
 from graphopt_passes.folding.store import store
 
 GROWTH_KEY = "graphopt.folding"
@@ -34,15 +36,28 @@ class FoldConstants(GraphPass):
         "onnxscript": "FoldConstantsPass",
     }
 
+    growth_key: ClassVar[str] = GROWTH_KEY
+
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Fold every graph, inner ones first; together they may grow by so much and no more."""
-        spent, weights = _account(model, rw)
-        allowance = Allowance.of(weights, spent)
+        spent, weights = self._account(model, rw)
+        allowance = self.allowance(weights, spent, rw.options)
         for graph in self.entered(model, rw):
             self._fold(graph, rw, allowance)
-        now, _ = _account(model, rw)
-        if now > 0 and allowance.refuses_more_than(Allowance.of(constant_bytes(model.graphs()))):
-            rw.set_metadata(GROWTH_KEY, f"{now} added to {weights}")
+        now, _ = self._account(model, rw)
+        if now > 0 and allowance.refuses_more_than(self.allowance(constant_bytes(model.graphs()), 0, rw.options)):
+            rw.set_metadata(self.growth_key, f"{now} added to {weights}")
+
+    @staticmethod
+    def allowance(weights: int, spent: int, options: Options) -> Allowance:
+        """By how much a model may still grow.
+
+        Args:
+            weights: bytes of the constants that it came with.
+            spent: bytes by which it has grown.
+            options: the settings of the run.
+        """
+        return Allowance.of(weights, spent)
 
     def _fold(self, graph: Graph, rw: Rewriter, allowance: Allowance) -> None:
         """Fold one graph: all its constant regions at once."""
@@ -57,14 +72,34 @@ class FoldConstants(GraphPass):
                 with rw.attempt(node):
                     store(rw, node, [None if v is None else results[v] for v in node.outputs])
 
+    def _account(self, model: Model, rw: Rewriter) -> tuple[int, int]:
+        """Bytes added to a model, by earlier runs too, and those of the weights that it came with."""
+        events = rw.log.events
+        spent = sum(event.bytes for event in events if event.rule == self.name)
+        # What the model came with is in its proto: the metadata may have been written since by this very run.
+        stated = {prop.key: prop.value for prop in model.proto.metadata_props}.get(self.growth_key, "")
+        earlier, _, first = stated.partition(" added to ")
+        if earlier.isdecimal() and first.isdecimal():
+            return spent + int(earlier), int(first)
+        return spent, constant_bytes(model.graphs()) - sum(event.bytes for event in events)
 
-def _account(model: Model, rw: Rewriter) -> tuple[int, int]:
-    """Bytes that folding has added to a model, earlier runs included, and those of the weights that it came with."""
-    events = rw.log.events
-    spent = sum(event.bytes for event in events if event.rule == FoldConstants.name)
-    # What the model came with is in its proto: the metadata may have been written since by this very run.
-    stated = {prop.key: prop.value for prop in model.proto.metadata_props}.get(GROWTH_KEY, "")
-    earlier, _, first = stated.partition(" added to ")
-    if earlier.isdecimal() and first.isdecimal():
-        return spent + int(earlier), int(first)
-    return spent, constant_bytes(model.graphs()) - sum(event.bytes for event in events)
+
+class FoldLargeConstants(FoldConstants):
+    """Compute what depends on constants only even where that makes the file larger.
+
+    The level `all` is run with the runtime's optimizer off, which would compute these at load and keep the results: a
+    table of relative positions that every layer projects, or looks up for each pair of places. No result takes more
+    than `max_folded_bytes`, and no model grows by more; where that kept one from being stored, the model says so in its
+    metadata (`graphopt.folding.large`).
+    """
+
+    name = "fold_large_constants"
+    level = Level.ALL
+    peers: ClassVar[dict[str, str | tuple[str, ...]]] = {"onnxruntime": "ConstantFolding"}
+    growth_key = "graphopt.folding.large"
+
+    @staticmethod
+    def allowance(weights: int, spent: int, options: Options) -> Allowance:
+        """As much as a single result may take."""
+        limit = options.max_folded_bytes
+        return Allowance(limit, limit - max(spent, 0), limit)
