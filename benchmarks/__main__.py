@@ -74,6 +74,14 @@ def against(
 
 
 @app.command()
+def counts(places: str | None = None) -> None:
+    """What the code says more than once, or at length, beside the bounds; with `places`, where one of them is."""
+    from benchmarks.counts import show
+
+    show(places)
+
+
+@app.command()
 def outcomes(models: Models = None, file: Path = Path("outcomes.json"), against: Path | None = None) -> None:
     """What the passes do to every skeleton, kept in a file; with `against`, what differs from an earlier one."""
     from benchmarks.outcomes import run

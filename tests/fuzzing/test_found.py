@@ -10,11 +10,11 @@ import pytest
 from graphopt.fuzzing.building import Sample
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.embedding import numbers_for
-from graphopt.fuzzing.subjects import LEVELS, Graphopt
+from graphopt.fuzzing.subjects import LEVELS, OwnSubject
 from graphopt.fuzzing.verdicts import Judge
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.onnxtxt"))
-SUBJECTS = {level: Graphopt(level) for level in LEVELS}
+SUBJECTS = {level: OwnSubject(level) for level in LEVELS}
 
 
 @pytest.mark.parametrize("path", FOUND, ids=[path.stem for path in FOUND])

@@ -21,7 +21,7 @@ from graphopt.fuzzing.models import finish, sample
 from graphopt.fuzzing.shrinking import shrink
 from graphopt.fuzzing.templates import TEMPLATES, Writer
 from graphopt.fuzzing.verdicts import Judge, NotUsableError
-from graphopt.fuzzing.working import Settings, Worker
+from graphopt.fuzzing.working import FuzzSettings, Worker
 from graphopt.testing import models
 from graphopt.verify.runners import open_runner
 from graphopt.verify.source import Source
@@ -92,7 +92,7 @@ def test_equal_seeds_give_equal_models() -> None:
 
 
 def test_models_are_valid_and_most_of_them_say_something() -> None:
-    worker = Worker(Settings("valid", subjects=()))
+    worker = Worker(FuzzSettings("valid", subjects=()))
     usable = 0
     for number in range(24):
         drawn = worker.draw(number)
@@ -140,7 +140,7 @@ def commit() -> str:
 
 @pytest.mark.parametrize("seed", ["fixed", commit()], ids=["fixed", "commit"])
 def test_graphopt_has_no_fault(seed: str) -> None:
-    worker = Worker(Settings(seed, seconds=5.0))
+    worker = Worker(FuzzSettings(seed, seconds=5.0))
     tallies = [worker.work(number) for number in range(20)]
     assert sum(tally.made for tally in tallies) > 12
     findings = [found for tally in tallies for found in tally.findings if found["kind"] != "runtime"]

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import onnx
 import pytest
 
-from graphopt.audit.checking import Conditions, Finding, _slower
+from graphopt.audit.checking import CheckedItem, FailOn, _slower
 from graphopt.audit.record import Row
 from graphopt.audit.statistics import Spread
 from graphopt.errors import UsageError
@@ -58,11 +58,11 @@ def test_what_is_no_baseline(run: Run, model_file: Path, tmp_path: Path, text: s
 
 
 def test_conditions_are_read() -> None:
-    assert Conditions.parse("slower=5%, nodes,numerics") == Conditions(True, True, False, 5.0)
-    assert Conditions.parse("slower").slower == 3.0
+    assert FailOn.parse("slower=5%, nodes,numerics") == FailOn(True, True, False, 5.0)
+    assert FailOn.parse("slower").slower == 3.0
     for text in ("faster", "nodes=3", "slower=much"):
         with pytest.raises(UsageError, match="--fail-on"):
-            Conditions.parse(text)
+            FailOn.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -79,4 +79,4 @@ def test_only_what_is_surely_slower_fails(now: Spread, ok: bool) -> None:
     past: dict[str, Any] = {"speedup": {"1": {"median": 1.5, "low": 1.49, "high": 1.51}}}
     finding = _slower("m", row, past, 3.0)
     assert [each.ok for each in finding] == [ok]
-    assert isinstance(finding[0], Finding)
+    assert isinstance(finding[0], CheckedItem)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from graphopt.fuzzing.models import sample
-from graphopt.fuzzing.subjects import Graphopt
+from graphopt.fuzzing.subjects import OwnSubject
 from graphopt.fuzzing.verdicts import Judge, NotUsableError
 from graphopt.manager import PassManager
 from tests.property.settling import unsettled
 
 
-def problem(seed: int, subject: Graphopt) -> str | None:
+def problem(seed: int, subject: OwnSubject) -> str | None:
     """What is wrong with the result of one seed, None when nothing is."""
     drawn = sample(f"graphs/{seed}")
     if drawn is None:
@@ -26,7 +26,7 @@ def problem(seed: int, subject: Graphopt) -> str | None:
 
 @pytest.mark.parametrize("start", range(0, 200, 100))
 def test_results_stay_and_runs_are_idempotent(start: int) -> None:
-    subject = Graphopt("basic")
+    subject = OwnSubject("basic")
     subject.manager = PassManager("basic", check=True)
     problems = [found for seed in range(start, start + 100) if (found := problem(seed, subject))]
     assert not problems, "\n\n".join(problems)

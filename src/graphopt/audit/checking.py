@@ -28,7 +28,7 @@ KINDS = ("numerics", "nodes", "bytes", "slower")
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class FailOn:
     """What a check fails on.
 
     Attributes:
@@ -44,7 +44,7 @@ class Conditions:
     slower: float | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Conditions:
+    def parse(cls, text: str) -> FailOn:
         """Read text like `slower=3%,nodes,numerics`.
 
         Raises:
@@ -63,7 +63,7 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckedItem:
     """One thing that was looked at.
 
     Attributes:
@@ -89,7 +89,7 @@ class Check(Shown):
         notes: what could not be compared, and why.
     """
 
-    findings: list[Finding]
+    findings: list[CheckedItem]
     audits: dict[str, dict[str, Any]]
     notes: list[str]
 
@@ -143,7 +143,7 @@ class Check(Shown):
 
 
 def check(
-    models: Sequence[str], conditions: Conditions, *, level: str = "basic", baseline: Mapping[str, Any] | None = None,
+    models: Sequence[str], conditions: FailOn, *, level: str = "basic", baseline: Mapping[str, Any] | None = None,
     budget: float = 10.0, dims: Mapping[str, int] | None = None, progress: Progress = lambda what, part: None,
 ) -> Check:  # fmt: skip
     """Optimize models and see whether anything got worse.
@@ -178,15 +178,15 @@ def check(
 
 
 def _judge(
-    name: str, report: Audit, level: str, past: Mapping[str, Any] | None, conditions: Conditions
-) -> list[Finding]:
+    name: str, report: Audit, level: str, past: Mapping[str, Any] | None, conditions: FailOn
+) -> list[CheckedItem]:
     row = report.row(f"graphopt {level}")
     if row.contents is None:
-        return [Finding(name, "numerics", False, row.message or row.status)]
+        return [CheckedItem(name, "numerics", False, row.message or row.status)]
     findings = []
     if conditions.numerics:
         ok = row.ok and row.verification in {"equal", "close", "special"}
-        findings.append(Finding(name, "numerics", ok, row.message if not ok and row.message else row.verification))
+        findings.append(CheckedItem(name, "numerics", ok, row.message if not ok and row.message else row.verification))
     before = _past_row(past, row.name)
     if before is None:
         return findings
@@ -195,13 +195,13 @@ def _judge(
         ("bytes", conditions.size, row.contents.file_bytes, before["contents"]["file_bytes"]),
     ):
         if wanted:
-            findings.append(Finding(name, kind, now <= was, f"{was:,} -> {now:,}"))
+            findings.append(CheckedItem(name, kind, now <= was, f"{was:,} -> {now:,}"))
     if conditions.slower is not None:
         findings += _slower(name, row, before, conditions.slower)
     return findings
 
 
-def _slower(name: str, row: Row, before: Mapping[str, Any], percent: float) -> list[Finding]:
+def _slower(name: str, row: Row, before: Mapping[str, Any], percent: float) -> list[CheckedItem]:
     """Times of other days and machines say nothing; what was gained over the same model unoptimized does."""
     findings = []
     for threads, now in row.speedup.items():
@@ -211,7 +211,7 @@ def _slower(name: str, row: Row, before: Mapping[str, Any], percent: float) -> l
         # Slower only where even the upper end of what was measured is: noise must not fail a build.
         ok = now.high >= was["median"] * (1 - percent / 100) or now.median >= was["low"] * (1 - percent / 100)
         text = f"speed-up over the runtime alone {was['median']:.2f} -> {now.median:.2f}, {threads} thread(s)"
-        findings.append(Finding(name, "slower", ok, text))
+        findings.append(CheckedItem(name, "slower", ok, text))
     return findings
 
 

@@ -27,10 +27,10 @@ def check(
     as_markdown: Annotated[bool, Option("--markdown", help="Report as Markdown.")] = False,
 ) -> None:
     """See whether models are as good as they were, for a build or a commit hook. Exit code 1: something got worse."""
-    from graphopt.audit.checking import Conditions, read_baseline
+    from graphopt.audit.checking import FailOn, read_baseline
     from graphopt.audit.checking import check as judge
 
-    conditions = Conditions.parse(fail_on)
+    conditions = FailOn.parse(fail_on)
     for place in (save, junit):
         check_place(place)
     past = read_baseline(baseline) if baseline is not None else None

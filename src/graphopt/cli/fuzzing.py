@@ -14,7 +14,7 @@ from graphopt.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from graphopt.fuzzing import Report
+    from graphopt.fuzzing import SessionReport
 
 
 def fuzz(
@@ -69,7 +69,7 @@ def fuzz(
 
 
 @contextmanager
-def _live() -> Iterator[Callable[[Report], None]]:
+def _live() -> Iterator[Callable[[SessionReport], None]]:
     """A table of verdicts that follows the session, where standard error is a terminal."""
     from graphopt.fuzzing.views import verdict_table
     from graphopt.printable import console

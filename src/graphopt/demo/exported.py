@@ -42,7 +42,7 @@ def _quantize(source: Path, target: Path) -> None:
 
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
-    class Noise(CalibrationDataReader):
+    class NoiseImages(CalibrationDataReader):
         """Images of noise: the weights are drawn, too."""
 
         def __init__(self) -> None:
@@ -57,6 +57,6 @@ def _quantize(source: Path, target: Path) -> None:
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        quantize_static(source, target, Noise(), per_channel=True, weight_type=QuantType.QInt8)
+        quantize_static(source, target, NoiseImages(), per_channel=True, weight_type=QuantType.QInt8)
     finally:
         logging.disable(before)

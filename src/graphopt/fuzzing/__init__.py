@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.fuzzing.findings import Finding, Report
+from graphopt.fuzzing.findings import Finding, SessionReport
 from graphopt.fuzzing.session import fuzz
 
-__all__ = ["Finding", "Report", "fuzz"]
+__all__ = ["Finding", "SessionReport", "fuzz"]

@@ -39,7 +39,7 @@ class Scope:
         return Scope(list(self.values), list(self.conditions))
 
 
-class Writer:
+class ControlWriter:
     """Writes one model.
 
     Attributes:
@@ -267,7 +267,7 @@ def _scalar(name: str, dtype: int) -> onnx.ValueInfoProto:
 def random_control_model(seed: int, steps: int = 5) -> onnx.ModelProto:
     """A model that the checker accepts."""
     while True:
-        model = Writer(seed).model(steps)
+        model = ControlWriter(seed).model(steps)
         if model.graph.output:
             return model
         steps += 1

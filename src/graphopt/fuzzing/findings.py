@@ -19,7 +19,7 @@ from graphopt.system.files import write_text
 from graphopt.testing import canonical_text
 
 if TYPE_CHECKING:
-    from graphopt.fuzzing.working import Settings
+    from graphopt.fuzzing.working import FuzzSettings
 
 _PACKAGES = ("onnx", "onnxruntime", "numpy", "onnxoptimizer", "onnxsim", "onnxslim", "onnxscript")
 
@@ -104,7 +104,7 @@ class Finding:
         lines += [f"Repeat with `{self.command}`.", "", f"Versions: {versions}; Python {platform.python_version()}."]
         return "\n".join(lines) + "\n"
 
-    def write(self, folder: Path, settings: Settings) -> None:
+    def write(self, folder: Path, settings: FuzzSettings) -> None:
         """Write the reduced model, the golden case and the report below a folder."""
         assert self.model is not None
         name = re.sub(r"[^\w.-]+", "_", f"{self.subject}-{self.kind}-{self.cause}")[:100]
@@ -134,7 +134,7 @@ def versions_here() -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class Report:
+class SessionReport:
     """What a session found.
 
     Attributes:
@@ -166,7 +166,7 @@ class Report:
     versions: dict[str, str] = field(default_factory=versions_here)
 
     @classmethod
-    def empty(cls, settings: Settings) -> Report:
+    def empty(cls, settings: FuzzSettings) -> SessionReport:
         """The report of a session that has not begun."""
         return cls(settings.seed, settings.subjects, verdicts={name: Counter() for name in settings.subjects})
 
@@ -213,7 +213,7 @@ class Report:
         return data
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any], settings: Settings) -> Report:
+    def from_dict(cls, data: dict[str, Any], settings: FuzzSettings) -> SessionReport:
         """From what `to_dict` gave."""
         report = cls.empty(settings)
         report.models, report.seconds = data["models"], data["seconds"]

@@ -6,7 +6,7 @@ from graphopt.audit.bisection import first_bad
 from graphopt.audit.blame import blame
 from graphopt.errors import GraphoptError
 from graphopt.fuzzing.building import Sample
-from graphopt.fuzzing.subjects import Graphopt, PeerSubject, Subject
+from graphopt.fuzzing.subjects import OwnSubject, PeerSubject, Subject
 from graphopt.fuzzing.verdicts import Judge, NotUsableError, Verdict
 
 _BLAMED = "wrong"
@@ -23,7 +23,7 @@ def localize(sample: Sample, subject: Subject, verdict: Verdict) -> str:
         verdict: what is wrong.
     """
     try:
-        if isinstance(subject, Graphopt):
+        if isinstance(subject, OwnSubject):
             return _own(sample, subject, verdict)
         if isinstance(subject, PeerSubject) and verdict.kind == _BLAMED:
             fault = blame(sample.model, subject.peer.name, feed=sample.feeds[0], timeout=_BLAME_SECONDS)
@@ -33,7 +33,7 @@ def localize(sample: Sample, subject: Subject, verdict: Verdict) -> str:
     return ""
 
 
-def _own(sample: Sample, subject: Graphopt, verdict: Verdict) -> str:
+def _own(sample: Sample, subject: OwnSubject, verdict: Verdict) -> str:
     """The rewrite after which the fault is there; runs are deterministic, so the first n are always the same."""
     if verdict.kind == "unstable":
         return ", ".join(sorted(set(verdict.passes))) or "no pass"

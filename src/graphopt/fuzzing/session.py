@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from graphopt.errors import UsageError
-from graphopt.fuzzing.findings import Finding, Report
+from graphopt.fuzzing.findings import Finding, SessionReport
 from graphopt.fuzzing.subjects import DEFAULT
-from graphopt.fuzzing.working import Settings, serve
+from graphopt.fuzzing.working import FuzzSettings, serve
 from graphopt.peers import by_name
 from graphopt.system.files import write_text
 from graphopt.system.processes import Child, Limits
@@ -23,7 +23,7 @@ _START_SECONDS = 120.0
 _STATE = "session.json"
 _SAVE_EVERY = 20.0
 
-Progress = Callable[[Report], None]
+Progress = Callable[[SessionReport], None]
 
 
 def fuzz(
@@ -31,7 +31,7 @@ def fuzz(
     models: int | None = None, minutes: float | None = None, seed: str | int = 0, first: int = 0,
     corpus: str | Path | None = None, jobs: int = 1, reduce: bool = True, explain: bool = False,
     progress: Progress = lambda report: None,
-) -> Report:  # fmt: skip
+) -> SessionReport:  # fmt: skip
     """Put optimizers to the test on random models.
 
     Every number from `first` on gives one model, which depends on the seed alone. Each optimizer's result is checked,
@@ -64,7 +64,7 @@ def fuzz(
     for name in peers:
         if not by_name(name).available():
             raise UsageError(by_name(name).absent)
-    settings = Settings(str(seed), (*subjects, *peers), tuple(ops), alone, explain=explain, reduce=reduce)
+    settings = FuzzSettings(str(seed), (*subjects, *peers), tuple(ops), alone, explain=explain, reduce=reduce)
     if models is None and minutes is None:
         models = 1000
     folder = None if corpus is None else Path(corpus)
@@ -91,11 +91,11 @@ class _Session:
     """One session while it goes on."""
 
     def __init__(
-        self, settings: Settings, first: int, *, models: int | None, minutes: float | None, corpus: Path | None,
+        self, settings: FuzzSettings, first: int, *, models: int | None, minutes: float | None, corpus: Path | None,
         progress: Progress,
     ) -> None:  # fmt: skip
         self.settings, self.corpus, self.progress = settings, corpus, progress
-        self.report = Report.empty(settings)
+        self.report = SessionReport.empty(settings)
         self.finished: set[int] = set()
         self.lock = threading.Lock()
         self.children: set[Child] = set()
@@ -108,7 +108,7 @@ class _Session:
         self.first, self.earlier = first, self.report.seconds
         self.failure: BaseException | None = None
 
-    def run(self, jobs: int) -> Report:
+    def run(self, jobs: int) -> SessionReport:
         """Go through the numbers; Ctrl-C ends it with what there is."""
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(jobs)]
         for thread in threads:
@@ -238,7 +238,7 @@ class _Session:
             state = json.loads(path.read_text())
             same = state["settings"] == json.loads(json.dumps(asdict(self.settings)))
             if same:
-                self.report = Report.from_dict(state["report"], self.settings)
+                self.report = SessionReport.from_dict(state["report"], self.settings)
                 return int(state["next"])
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{path} cannot be read: {error}") from None

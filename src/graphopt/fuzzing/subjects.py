@@ -26,7 +26,7 @@ DEFAULT = (*LEVELS, ALONE)
 
 
 @dataclass(slots=True)
-class Outcome:
+class Optimized:
     """What a subject made of a model.
 
     Attributes:
@@ -64,7 +64,7 @@ class Subject(ABC):
         return True
 
     @abstractmethod
-    def optimize(self, model: onnx.ModelProto) -> Outcome:
+    def optimize(self, model: onnx.ModelProto) -> Optimized:
         """Optimize a model, which stays as it is; whatever goes wrong is in the outcome."""
 
     def close(self) -> None:  # noqa: B027  # most hold nothing
@@ -87,7 +87,7 @@ STEPWISE = frozenset({"fuse_qdq_into_op", "convert_quantized_weights", "fuse_qdq
 """Passes after which a number halfway between two integers may be rounded to the other."""
 
 
-class Graphopt(Subject):
+class OwnSubject(Subject):
     """graphopt, in this process.
 
     Args:
@@ -101,17 +101,17 @@ class Graphopt(Subject):
         numerics = Numerics.FAST if passes else Numerics.ROUNDING
         self.manager = PassManager(level, passes=passes, numerics=numerics, explain=explain)
 
-    def optimize(self, model: onnx.ModelProto) -> Outcome:
+    def optimize(self, model: onnx.ModelProto) -> Optimized:
         """Optimize; a pass that raises is a fault, although its work is undone."""
         try:
             result = self.manager.run(model)
             optimized = result.model
         except Exception as error:  # whatever escapes is the finding
-            return Outcome(None, "raised", f"{type(error).__name__}: {error}")
+            return Optimized(None, "raised", f"{type(error).__name__}: {error}")
         rules = [type(self.manager.plan.rule(name)) for name in result.hits]
         numerics = max((rule.numerics for rule in rules), default=Numerics.EXACT)
         blocked = any(rule.level >= Level.LAYOUT for rule in rules)
-        outcome = Outcome(optimized, numerics=str(numerics), hits=result.hits)
+        outcome = Optimized(optimized, numerics=str(numerics), hits=result.hits)
         outcome.finite = blocked or bool(FINITE & set(result.hits))
         outcome.ties = bool(TIES & set(result.hits))
         outcome.stepwise = bool(STEPWISE & set(result.hits))
@@ -122,7 +122,7 @@ class Graphopt(Subject):
         return outcome
 
 
-class Alone(Graphopt):
+class Alone(OwnSubject):
     """The passes whose golden cases a model begins with, by themselves: those of levels may leave nothing for them."""
 
     def __init__(self, *, explain: bool = False) -> None:
@@ -157,18 +157,18 @@ class PeerSubject(Subject):
         self._folder: Path = self._stack.enter_context(scratch())
         self._server = self._stack.enter_context(PassServer(self.peer))
 
-    def optimize(self, model: onnx.ModelProto) -> Outcome:
+    def optimize(self, model: onnx.ModelProto) -> Optimized:
         """Hand the model over as a file; a crash or a hang costs the process alone."""
         source, target = self._folder / "model.onnx", self._folder / "result.onnx"
         onnx.save(model, source)
         result = self._server.optimize(source, target, timeout=self.timeout)
         if not result.ok:
             fault = {"crashed": "crashed", "timeout": "hung"}.get(result.status, "raised")
-            return Outcome(None, fault, result.message)
+            return Optimized(None, fault, result.message)
         try:
-            return Outcome(onnx.load(target), keeps=False)
+            return Optimized(onnx.load(target), keeps=False)
         except Exception as error:  # a peer's file may be anything
-            return Outcome(None, "invalid", f"its output cannot be read: {error}")
+            return Optimized(None, "invalid", f"its output cannot be read: {error}")
 
     def close(self) -> None:
         """End its process."""
@@ -188,8 +188,8 @@ def subject_of(name: str, **settings: Any) -> Subject:
         if rest == ALONE:
             return Alone(**settings)
         if rest in LEVELS or rest == "layout":
-            return Graphopt(rest, **settings)
-        return Graphopt(passes=rest, **settings)
+            return OwnSubject(rest, **settings)
+        return OwnSubject(passes=rest, **settings)
     except GraphoptError as error:
         raise UsageError(str(error)) from None
 
@@ -199,8 +199,8 @@ __all__ = [
     "DEFAULT",
     "LEVELS",
     "Alone",
-    "Graphopt",
-    "Outcome",
+    "Optimized",
+    "OwnSubject",
     "PeerSubject",
     "Sample",
     "Subject",

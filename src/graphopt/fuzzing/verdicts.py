@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from graphopt.fuzzing.building import Sample, as_standard, evaluate, makeshift, stored
-from graphopt.fuzzing.subjects import Outcome, Subject
+from graphopt.fuzzing.subjects import Optimized, Subject
 from graphopt.verify import compare
 from graphopt.verify.interface import differences, interface_of
 from graphopt.verify.jitter import without_negative_zeros
@@ -81,7 +81,7 @@ class Judge:
             raise NotUsableError("mostly NaN")
         self._sound = {(_bytes(self.model), "exact")}
 
-    def of(self, subject: Subject, outcome: Outcome, *, again: bool = True, once_more: bool = True) -> Verdict | None:
+    def of(self, subject: Subject, outcome: Optimized, *, again: bool = True, once_more: bool = True) -> Verdict | None:
         """What is wrong with what a subject made of the sample's model; None when nothing is.
 
         Args:
@@ -102,7 +102,7 @@ class Judge:
             return found
         return _unsettled(subject, outcome.model, written) if again and written != _bytes(self.model) else None
 
-    def _once(self, outcome: Outcome, written: bytes) -> Verdict | None:
+    def _once(self, outcome: Optimized, written: bytes) -> Verdict | None:
         """What is wrong with a result itself. Subjects that make the same are judged once, by the strictest promise."""
         result = outcome.model
         assert result is not None
@@ -139,7 +139,7 @@ class Judge:
             return Verdict("invalid", one_line(error))
         return None
 
-    def _numbers(self, result: onnx.ModelProto, outcome: Outcome) -> Verdict | None:
+    def _numbers(self, result: onnx.ModelProto, outcome: Optimized) -> Verdict | None:
         try:
             runner = OrtRunner(Source(result, "result"))
         except CannotLoadError as error:
@@ -152,7 +152,7 @@ class Judge:
         return None
 
     def _difference(
-        self, runner: Runner, result: onnx.ModelProto, outcome: Outcome, feed: dict[str, Array], old: list[Any]
+        self, runner: Runner, result: onnx.ModelProto, outcome: Optimized, feed: dict[str, Array], old: list[Any]
     ) -> str | None:
         if outcome.numerics == "fast" and any(_odd(array) for array in feed.values()):
             return None
@@ -193,7 +193,7 @@ class Judge:
         return first_difference(old, new, numerics) is None
 
     def _by_reference(
-        self, result: onnx.ModelProto, outcome: Outcome, feed: dict[str, Array], wrong: Verdict
+        self, result: onnx.ModelProto, outcome: Optimized, feed: dict[str, Array], wrong: Verdict
     ) -> Verdict:
         """The verdict, or that it is the runtime's fault: onnx's own evaluator gives the same for both models."""
         taken = {info.name for info in result.graph.input}

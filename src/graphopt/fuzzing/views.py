@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
-from graphopt.fuzzing.findings import Finding, Report
+from graphopt.fuzzing.findings import Finding, SessionReport
 from graphopt.fuzzing.verdicts import KINDS
 from graphopt.terminal import Lines
 
@@ -15,7 +15,7 @@ table{border-collapse:collapse}td,th{padding:.2rem .7rem;border-bottom:1px solid
 td:first-child,th:first-child{text-align:left}pre{background:#8882;padding:.7rem;overflow-x:auto}"""
 
 
-def summary(report: Report) -> str:
+def summary(report: SessionReport) -> str:
     """One line: how many models, of what seed, how fast."""
     rate = report.models / report.seconds if report.seconds else 0.0
     left_out = sum(report.discarded.values())
@@ -24,7 +24,7 @@ def summary(report: Report) -> str:
     return text + (", interrupted" if report.interrupted else "")
 
 
-def verdict_table(report: Report) -> Any:
+def verdict_table(report: SessionReport) -> Any:
     """Faults by optimizer and kind, of the kinds that were met."""
     from rich.table import Table
 
@@ -39,7 +39,7 @@ def verdict_table(report: Report) -> Any:
     return table
 
 
-def tables(report: Report) -> Iterator[Any]:
+def tables(report: SessionReport) -> Iterator[Any]:
     """What the terminal shows at the end."""
     yield verdict_table(report)
     lines = [line for finding in report.findings for line in finding_lines(finding)]
@@ -56,7 +56,7 @@ def finding_lines(finding: Finding) -> Iterator[str]:
     yield from (f"    {line}" for line in finding.text.splitlines())
 
 
-def page(report: Report) -> str:
+def page(report: SessionReport) -> str:
     """A page that stands alone."""
     head = "".join(f"<th>{escape(kind)}</th>" for kind in KINDS)
     rows = "".join(

@@ -14,7 +14,7 @@ from graphopt.fuzzing.localizing import localize
 from graphopt.fuzzing.models import Wishes, sample
 from graphopt.fuzzing.seedlings import Nursery, golden
 from graphopt.fuzzing.shrinking import shrink
-from graphopt.fuzzing.subjects import DEFAULT, Graphopt, Subject, subject_of
+from graphopt.fuzzing.subjects import DEFAULT, OwnSubject, Subject, subject_of
 from graphopt.fuzzing.verdicts import Judge, NotUsableError, Verdict
 from graphopt.system.child import requests, tell
 
@@ -27,7 +27,7 @@ _MOST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class FuzzSettings:
     """What to run; equal settings give equal models and verdicts.
 
     Attributes:
@@ -80,7 +80,7 @@ class Worker:
         at: told what is about to be done, for reports of a crash.
     """
 
-    def __init__(self, settings: Settings, at: Callable[[str, str], None] = lambda stage, subject: None) -> None:
+    def __init__(self, settings: FuzzSettings, at: Callable[[str, str], None] = lambda stage, subject: None) -> None:
         self.settings, self.at = settings, at
         self.subjects: list[Subject] = []
         for name in settings.subjects:
@@ -134,7 +134,7 @@ class Worker:
         for name, reason in outcome.reasons:
             tally.declined.setdefault(name, {})[reason] = 1
         self.at("judging", subject.name)
-        own = isinstance(subject, Graphopt)
+        own = isinstance(subject, OwnSubject)
         verdict = judge.of(subject, outcome, again=own, once_more=own and index % _ONCE_MORE == 0)
         if verdict is not None:
             tally.findings.append(self._found(index, drawn, subject, verdict))
@@ -147,11 +147,11 @@ class Worker:
         }  # fmt: skip
         alone = Sample(drawn.model, [feed], rules=drawn.rules)
         likeness = subject.name, verdict.kind, signature(verdict)
-        if likeness not in self.causes or isinstance(subject, Graphopt):
+        if likeness not in self.causes or isinstance(subject, OwnSubject):
             self.at("localizing", subject.name)
             self.causes[likeness] = localize(alone, subject, verdict) or signature(verdict)
         cause = finding["cause"] = self.causes[likeness]
-        tool = "graphopt" if isinstance(subject, Graphopt) else subject.name  # its levels share most passes
+        tool = "graphopt" if isinstance(subject, OwnSubject) else subject.name  # its levels share most passes
         self.seen[tool, verdict.kind, cause] += 1
         few = self.seen[tool, verdict.kind, cause] <= (_ENOUGH if tool == "graphopt" else 1)
         if self.settings.reduce and few and verdict.kind not in ("hung", "nondeterministic"):
@@ -187,7 +187,7 @@ def signature(verdict: Verdict) -> str:
     return " ".join(words)[:80]
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: FuzzSettings) -> None:
     """Work on what is asked for, as a child process."""
     worker = Worker(settings, lambda stage, subject: tell(stage=stage, subject=subject))
     tell(ready=True)

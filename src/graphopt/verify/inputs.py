@@ -140,7 +140,9 @@ class Generator:
             raise CannotGenerateError(f"input {name!r}: {spec}")
         shape = self._shape(spec, name, plan)
         uses = self._roles.get(name, ())
-        suited = roles.limited(rng, uses, dtype, shape, roles.Scene(lambda v: self._shape_of(v, plan), self._constants))
+        suited = roles.limited(
+            rng, uses, dtype, shape, roles.Surroundings(lambda v: self._shape_of(v, plan), self._constants)
+        )
         if plan.policy != "derived" and dtype.kind in "iu":
             return _harmless(rng, plan.policy, dtype, shape)
         if plan.policy != "derived" and dtype.kind in "OSU":

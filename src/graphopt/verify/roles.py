@@ -122,7 +122,7 @@ def _body_input(node: onnx.NodeProto, slot: int) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Surroundings:
     """What is known about the values around an operand.
 
     Attributes:
@@ -135,7 +135,7 @@ class Scene:
 
 
 def limited(
-    rng: np.random.Generator, uses: tuple[Use, ...], dtype: np.dtype[Any], shape: tuple[int, ...], scene: Scene
+    rng: np.random.Generator, uses: tuple[Use, ...], dtype: np.dtype[Any], shape: tuple[int, ...], scene: Surroundings
 ) -> Array | None:
     """Values that suit the most limiting use; None when the uses allow anything of this type."""
     for role in _BY_STRICTNESS:
@@ -161,13 +161,13 @@ _FLOAT_RANGES = {"zero": (0.0, 0.0), "one": (1.0, 1.0), "positive": (0.1, 2.0), 
 # fmt: on
 
 
-def _draw_floats(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Scene) -> Array | None:
+def _draw_floats(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Surroundings) -> Array | None:
     if use.role in _FLOAT_RANGES:
         return np.asarray(rng.uniform(*_FLOAT_RANGES[use.role], shape))
     return _draw_integers(rng, use, shape, scene) if use.role in {"count", "scale"} else None
 
 
-def _draw_integers(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Scene) -> Array | None:
+def _draw_integers(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Surroundings) -> Array | None:
     if use.role in _RANGES:
         drawn = np.asarray(rng.integers(*_RANGES[use.role], shape, endpoint=True))
         if use.role == "scale" and shape and shape[0] > _FIRST_SPATIAL:
@@ -193,7 +193,7 @@ def _draw_integers(rng: np.random.Generator, use: Use, shape: tuple[int, ...], s
     return None
 
 
-def _index_limit(use: Use, data: tuple[int | None, ...] | None, shape: tuple[int, ...], scene: Scene) -> int:
+def _index_limit(use: Use, data: tuple[int | None, ...] | None, shape: tuple[int, ...], scene: Surroundings) -> int:
     if use.role == "class_of_depth":
         depth = scene.constants.get(use.node.input[1])
         return 3 if depth is None else int(np.asarray(depth).reshape(-1)[0])

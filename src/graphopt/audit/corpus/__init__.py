@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graphopt.audit.corpus.record import CorpusSettings, Record, Reference
-from graphopt.audit.corpus.running import Outcome, run_corpus
+from graphopt.audit.corpus.running import CorpusOutcome, run_corpus
 from graphopt.audit.corpus.store import Store
 from graphopt.audit.corpus.task import audit_one
 
-__all__ = ["CorpusSettings", "Outcome", "Record", "Reference", "Store", "audit_one", "run_corpus"]
+__all__ = ["CorpusOutcome", "CorpusSettings", "Record", "Reference", "Store", "audit_one", "run_corpus"]

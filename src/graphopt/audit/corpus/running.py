@@ -58,7 +58,7 @@ class _Task:
 
 
 @dataclass(slots=True)
-class Outcome:
+class CorpusOutcome:
     """What a run did.
 
     Attributes:
@@ -100,7 +100,7 @@ def run_corpus(
     sources: Iterable[str], store: str | Path, settings: CorpusSettings | None = None, *, jobs: int = 1,
     engine: Callable[[], Engine] | None = None, release: str = "", shard: Shard = (1, 1),
     disk: int | None = None, progress: Progress = lambda what, part: None,
-) -> Outcome:  # fmt: skip
+) -> CorpusOutcome:  # fmt: skip
     """Audit every model that is not in the store yet with these settings and versions.
 
     Args:
@@ -162,7 +162,7 @@ class _Run:
     ) -> None:
         self.store, self.campaign, self.settings, self.progress = store, campaign, settings, progress
         self.disk = disk
-        self.outcome = Outcome(campaign.release)
+        self.outcome = CorpusOutcome(campaign.release)
         self.began = time.perf_counter()
         self.versions = digest_of(campaign.versions)
         self.stop = threading.Event()

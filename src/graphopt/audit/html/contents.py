@@ -21,7 +21,7 @@ _MOST_TEXT = 400
 _NODE, _INPUT, _OUTPUT = 0, 1, 2
 
 
-class Contents:
+class ModelContents:
     """What one model holds, numbered.
 
     Nodes are numbered through all graphs, those of one graph side by side, so that a number is enough to find one.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.analysis.types import infer_types
 from graphopt.audit.columns import size
-from graphopt.audit.html.contents import Contents
+from graphopt.audit.html.contents import ModelContents
 from graphopt.audit.profile.provenance import Provenance
 from graphopt.ir import Model, Source
 from graphopt.pipeline import registry
@@ -31,7 +31,7 @@ def alone(source: Source) -> dict[str, Any] | None:
     """
     model = Model.load(source)
     infer_types(model)
-    return {"before": Contents(model).data()} if _drawable(model) else None
+    return {"before": ModelContents(model).data()} if _drawable(model) else None
 
 
 def side_by_side(before: Model, after: Model, steps: Sequence[Step]) -> dict[str, Any] | None:
@@ -47,7 +47,7 @@ def side_by_side(before: Model, after: Model, steps: Sequence[Step]) -> dict[str
     """
     if not (_drawable(before) and _drawable(after)):
         return None
-    left, right = Contents(before), Contents(after)
+    left, right = ModelContents(before), ModelContents(after)
     origins, hidden = _origins(left, right, Provenance(before, after))
     survivors = {
         i for node, group in zip(right.drawn, origins, strict=True) if len(group) == 1
@@ -68,12 +68,12 @@ def _drawable(model: Model) -> bool:
     return sum(1 for _ in model.nodes()) <= MOST_NODES
 
 
-def _op(contents: Contents, number: int) -> str | None:
+def _op(contents: ModelContents, number: int) -> str | None:
     node = contents.drawn[number]
     return node.op if node is not None else None
 
 
-def _origins(left: Contents, right: Contents, provenance: Provenance) -> tuple[list[list[int]], list[int]]:
+def _origins(left: ModelContents, right: ModelContents, provenance: Provenance) -> tuple[list[list[int]], list[int]]:
     """The numbers that each node of the second model stands for, and the nodes that stand for none."""
     ends, computed = left.ends(), left.outputs()
     origins: list[list[int]] = [[] for _ in right.drawn]
@@ -91,7 +91,7 @@ def _origins(left: Contents, right: Contents, provenance: Provenance) -> tuple[l
     return origins, hidden
 
 
-def _places(steps: Sequence[Step], left: Contents, right: Contents) -> list[dict[str, Any]]:
+def _places(steps: Sequence[Step], left: ModelContents, right: ModelContents) -> list[dict[str, Any]]:
     """Rewrites with the numbers of the nodes that they concern, as far as those are in one of the two models."""
     before, after = left.outputs(), right.outputs()
 

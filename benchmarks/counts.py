@@ -1,0 +1,143 @@
+"""Counts of what the code says more than once, or at length, each with a bound: what is lower is kept lower.
+
+`python -m benchmarks counts` prints them; `--places guards` says where one is. A test holds them to their bounds.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LONG_FUNCTION, LONG_FILE = 40, 500
+Places = list[str]
+
+
+class Sources:
+    """The files of the engine and of the pass library, by their paths below the root.
+
+    Attributes:
+        texts: what is in them.
+        trees: the same, parsed.
+    """
+
+    def __init__(self, root: Path = ROOT) -> None:
+        files = sorted(file for base in ("src", "passes") for file in (root / base).rglob("*.py"))
+        self.texts = {file.relative_to(root).as_posix(): file.read_text(encoding="utf-8") for file in files}
+        self.trees = {name: ast.parse(text) for name, text in self.texts.items()}
+
+    def nodes(self, *kinds: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+        """All nodes of some kinds, with the file of each."""
+        for name, tree in self.trees.items():
+            yield from ((name, node) for node in ast.walk(tree) if isinstance(node, kinds))
+
+    def calls(self, *names: str) -> Places:
+        """Where functions are called, by how they are written there."""
+        found = ((file, node) for file, node in self.nodes(ast.Call) if isinstance(node, ast.Call))
+        return [f"{file}:{node.lineno}" for file, node in found if ast.unparse(node.func) in names]
+
+
+def _guards(sources: Sources) -> Places:
+    return [
+        f"{file}:{node.lineno}"
+        for file, node in sources.nodes(ast.Compare)
+        if file.startswith("passes/") and isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is)
+        and ast.unparse(node.comparators[0]) == "None"
+    ]  # fmt: skip
+
+
+def _mismatches(sources: Sources) -> Places:
+    return [place for place in sources.calls("isinstance") if "Mismatch" in sources.texts[place.partition(":")[0]]]
+
+
+def _long_functions(sources: Sources) -> Places:
+    return [
+        f"{file}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1} lines"
+        for file, node in sources.nodes(ast.FunctionDef, ast.AsyncFunctionDef)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None and node.end_lineno - node.lineno >= LONG_FUNCTION
+    ]  # fmt: skip
+
+
+def _long_files(sources: Sources) -> Places:
+    return [name for name, text in sources.texts.items() if text.count("\n") > LONG_FILE]
+
+
+def _alike(sources: Sources) -> Places:
+    """Public classes of one name in several modules."""
+    places: dict[str, Places] = defaultdict(list)
+    for name, tree in sources.trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(name)
+    return [f"{name}: {', '.join(files)}" for name, files in places.items() if len(files) > 1]
+
+
+def _vague_modules(sources: Sources) -> Places:
+    return [name for name in sources.texts if Path(name).stem in ("facts", "utils", "helpers", "misc")]
+
+
+def _circles(sources: Sources) -> Places:
+    """The first circle of imports that are made when a module is imported."""
+    modules = {name.partition("/")[2].removesuffix(".py").removesuffix("/__init__").replace("/", "."): tree
+               for name, tree in sources.trees.items()}  # fmt: skip
+    needs: dict[str, set[str]] = {}
+    for module, tree in modules.items():
+        found = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+        full = [(node.module or "", alias.name) for node in found for alias in node.names]
+        named = {f"{origin}.{name}" if f"{origin}.{name}" in modules else origin for origin, name in full}
+        needs[module] = (named & set(modules)) - {module}
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as circle:
+        return [" -> ".join(circle.args[1])]
+    return []
+
+
+def _unpatterned(_: Sources) -> Places:
+    """The rules of the library that are no pattern."""
+    from graphopt.pipeline import registry
+    from graphopt.rewrite import PatternRule
+
+    own = [rule for rule in registry().rules() if rule.__module__.startswith("graphopt_passes.")]
+    return [rule.name for rule in own if not issubclass(rule, PatternRule)]
+
+
+COUNTS: dict[str, tuple[str, int, Callable[[Sources], Places]]] = {
+    "lines": (
+        "lines of the pass library", 20_400,
+        lambda s: [name for name, text in s.texts.items() if name.startswith("passes/") for _ in text.splitlines()],
+    ),
+    "guards": ("`is None` in the pass library", 315, _guards),
+    "mismatches": ("refusals that are handed on", 0, _mismatches),
+    "unpatterned": ("rules that are no pattern", 154, _unpatterned),
+    "functions": (f"functions of more than {LONG_FUNCTION} lines", 20, _long_functions),
+    "files": (f"files of more than {LONG_FILE} lines", 0, _long_files),
+    "alike": ("classes of one name in several modules", 1, _alike),
+    "vague": ("modules called facts, utils, helpers or misc", 0, _vague_modules),
+    "circles": ("circles of imports", 0, _circles),
+    "launchers": (
+        "places that start a process", 2,
+        lambda s: s.calls("subprocess.Popen", "subprocess.run", "subprocess.check_output", "os.fork"),
+    ),
+    "sessions": ("places that make a session of the runtime", 1, lambda s: s.calls("ort.InferenceSession")),
+    "writes": ("places that put a file in the place of another", 1, lambda s: s.calls("os.replace", "os.rename")),
+}  # fmt: skip
+"""What is counted, what it is, how many there may be, and where they are."""
+
+
+def show(places: str | None = None) -> None:
+    """Print all counts with their bounds, or where one is found."""
+    sources = Sources()
+    if places is not None:
+        print("\n".join(COUNTS[places][2](sources)))
+        return
+    for key, (what, most, find) in COUNTS.items():
+        found = find(sources)
+        print(f"{key:12} {len(found):6,} of {most:6,}  {what}")
+        if key == "lines":
+            families = Counter(name.split("/")[2] for name in found if name.count("/") > 2)
+            print("             " + ", ".join(f"{family} {number:,}" for family, number in sorted(families.items())))
