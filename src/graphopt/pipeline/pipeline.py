@@ -3,7 +3,8 @@
     repeat({elimination/*,folding/*,fusion/*}),layout/*@layout
 
 A name is one pass; `family/*` all default passes of a family at level basic, `family/*@extended` those at another
-level, `custom/*` those of all families that third parties name; braces put rules into one worklist; `repeat(...)` runs
+level, `custom/*` those of all families that third parties name; `family/NAME@extended` is one of those passes, where
+they are not left out; braces put rules into one worklist; `repeat(...)` runs
 its contents until nothing changes.
 """
 
@@ -23,11 +24,15 @@ _FUSED = "elimination/*@extended,folding/*@extended,fusion/*@extended,custom/*@e
 _FASTER = f"repeat({{algorithm/*@extended}},{{{_FUSED}}},{{{_CLEAN}}})"
 """Other forms for slow kernels come last: fusions know few of them, but those have to come to rest with them."""
 
+_WHOLE = "fusion/fuse_erf_gelu@extended,fusion/fuse_fast_gelu@extended,fusion/fuse_quick_gelu@extended"
+"""Fusions of several elementwise operators to one come before the layout, whose plan would price each of them."""
+
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
     Level.EXTENDED: f"repeat({{{_CLEAN}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
     Level.ALL: (
-        f"repeat({{{_CLEAN}}},folding/*@all),layout/*@layout,custom/*@layout,algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
+        f"repeat({{{_CLEAN}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),layout/*@layout,custom/*@layout,"
+        f"algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
         f"layout/*@all,custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}"
     ),
 }
@@ -40,20 +45,20 @@ INLINE = "inline_functions"
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A pass by name, or the default passes of a family at a level."""
+    """A pass by name, or the default passes of a family at a level, all or one of them."""
 
     text: str
 
     @property
-    def family(self) -> tuple[str, Level] | None:
-        """Family and level of a glob, None for a plain name."""
-        match = re.fullmatch(r"(\w+)/\*(?:@(\w+))?", self.text)
+    def family(self) -> tuple[str, str, Level] | None:
+        """Family, name (`*` for all) and level of a glob, None for a plain name."""
+        match = re.fullmatch(r"(\w+)/(\*|\w+)(?:@(\w+))?", self.text)
         if match is None:
             return None
-        level = (match[2] or "basic").upper()
+        level = (match[3] or "basic").upper()
         if level not in Level.__members__:
-            raise UsageError(f"unknown level {match[2]!r}; expected one of {', '.join(map(str, Level))}")
-        return match[1], Level[level]
+            raise UsageError(f"unknown level {match[3]!r}; expected one of {', '.join(map(str, Level))}")
+        return match[1], match[2], Level[level]
 
     def __str__(self) -> str:
         return self.text

@@ -67,12 +67,14 @@ class Plan:
         glob = selection.family
         if glob is None:
             return [] if selection.text in self.skip else [self._pass(selection.text)]
-        family, level = glob
+        family, name, level = glob
         cards = list(self.registry.cards())
         if family not in (*FAMILIES, CUSTOM) and not any(card.family == family for card in cards):
             raise UsageError(f"unknown pass family {family!r}; expected one of {', '.join((*FAMILIES, CUSTOM))}")
         return [
-            self._pass(card.name) for card in cards if card.name not in self.skip and self._fits(card, family, level)
+            self._pass(card.name)
+            for card in cards
+            if name in ("*", card.name) and card.name not in self.skip and self._fits(card, family, level)
         ]
 
     def _fits(self, card: Card, family: str, level: int) -> bool:

@@ -132,7 +132,13 @@ def _conv(analysis: ShapeAnalysis, node: Node) -> Shape:
 
 
 def _quantized_conv(analysis: ShapeAnalysis, node: Node) -> Shape:
-    return _conv_shape(analysis, node, analysis.need(node, 0), analysis.need(node, 3))
+    x, w = analysis.need(node, 0), analysis.need(node, 3)
+    if not node.domain or not node.attr("channels_last", 0):
+        return _conv_shape(analysis, node, x, w)
+    if len(x) < 3:
+        raise Unsupported("the rank of the data")
+    batch, channels, *image = _conv_shape(analysis, node, (x[0], x[-1], *x[1:-1]), w)
+    return batch, *image, channels
 
 
 def _pool(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
