@@ -26,6 +26,7 @@ PASSES: dict[str, str] = {
     "convert_global_average_pool_to_reduce_mean": "algorithm.pooling:ConvertGlobalAveragePoolToReduceMean",
     "convert_global_max_pool_to_reduce_max": "algorithm.pooling:ConvertGlobalMaxPoolToReduceMax",
     "convert_resize_to_products": "algorithm.resize:ConvertResizeToProducts",
+    "convert_constant_resize_to_products": "algorithm.resize:ConvertConstantResizeToProducts",
     "convert_cubic_resize_to_channels_last": "algorithm.resize:ConvertCubicResizeToChannelsLast",
     "fuse_mul_add_into_batch_normalization": "algorithm.normalization:FuseMulAddIntoBatchNormalization",
     "convert_channel_normalization_to_last": "algorithm.normalization:ConvertChannelNormalizationToLast",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 from onnx import TensorProto
@@ -15,8 +16,8 @@ from graphopt_passes.algorithm.work import Weighed, count, size_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN
 
 _RANK = 4
-_SHAPE = 3
-"""Kernels that compute a shape where sizes are not known."""
+_SHAPE = 0.5
+"""What computing a shape where sizes are not known takes, in kernels: three of them, on four numbers."""
 
 
 class ConvertRepeatedHeadsToRows(Weighed, OpRule):
@@ -44,17 +45,23 @@ class ConvertRepeatedHeadsToRows(Weighed, OpRule):
             raise Decline("{} is not of float32 with {} axes, which was measured", queries.name, _RANK)
         if dims[0] is None or dims[:2] != others[:2]:
             raise Decline("the heads of {} and {} are not known to be as many", queries.name, joined.name)
-        known = all(isinstance(dim, int) for dim in (*dims, *others))
         size_of(queries)
         size, products = count(others), count((*dims, others[-2 if node.attr("transB", 0) else -1]))
         copied = size if joined.one_use and expand.result.one_use else 0
-        now = {"kernel": 2, "element": copied, "read": size, "product": products}
-        then = {"kernel": 3 if known else 3 + 2 * _SHAPE, "read": size / times, "product": products}
-        self.weigh(rw, now, then)
-        rows = _regrouped(queries, (dims[0], heads, times * queries.size(2), dims[3]) if known else (), 1, times, rw)
+        rows = (dims[0], heads, times * dims[2] if isinstance(dims[2], int) else None, dims[3])
+        shapes = sum(not _is_stated(each) for each in (rows, node.result.dims()))
+        again = not single.one_use or single.is_const
+        now = {"kernel": 2 if again else 3, "element": copied, "read": size, "product": products}
+        kernels = (3 if again else 2) + _SHAPE * shapes
+        self.weigh(rw, now, {"kernel": kernels, "read": size / times, "product": products})
         once = rw.op("Squeeze", single, axes=(2,))
-        product = rw.op(node.op_type, rows, once, domain=node.domain, **node.attrs)
-        return rw.replace(node, [_regrouped(product, node.result.dims() if known else (), 2, times, rw)])
+        product = rw.op(node.op_type, _regrouped(queries, rows, 1, times, rw), once, domain=node.domain, **node.attrs)
+        return rw.replace(node, [_regrouped(product, node.result.dims(), 2, times, rw)])
+
+
+def _is_stated(dims: Sequence[Dim]) -> bool:
+    """Whether a constant can state a shape whose third size may be left over, also where there are no elements."""
+    return isinstance(dims[2], int) or all(isinstance(dim, int) for at, dim in enumerate(dims) if at != 2)
 
 
 def _repeats(single: Value, stretched: Value, joined: Value) -> int:
@@ -80,13 +87,14 @@ def _regrouped(value: Value, shape: Sequence[Dim], axis: int, times: int, rw: Re
 
     Args:
         value: four axes.
-        shape: the result's sizes; none where they are to be computed.
+        shape: the result's sizes.
         axis: the axis.
         times: how often.
         rw: the gate.
     """
-    if shape:
-        return Reshape.to(value, shape).write(rw)
+    if _is_stated(shape):
+        with suppress(Decline):
+            return Reshape.to(value, shape).write(rw)
     less, more = np.ones(_RANK, np.int64), np.ones(_RANK, np.int64)
     less[axis] = more[3 - axis] = times
     sizes = rw.op("Div", rw.op("Mul", rw.op("Shape", value), more), less)

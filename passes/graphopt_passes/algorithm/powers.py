@@ -20,7 +20,9 @@ def _fourth(rw: Rewriter, x: Value) -> Value:
     return rw.op("Mul", square, square)
 
 
+_SQUARE = 2.0
 _WRITTEN: dict[float, tuple[_Made, int]] = {
+    _SQUARE: (lambda rw, x: rw.op("Mul", x, x), 1),
     4.0: (_fourth, 2),
     -1.0: (lambda rw, x: rw.op("Reciprocal", x), 1),
     -2.0: (lambda rw, x: rw.op("Reciprocal", rw.op("Mul", x, x)), 2),
@@ -32,10 +34,11 @@ _WRITTEN: dict[float, tuple[_Made, int]] = {
 
 
 class ConvertPowToProducts(Weighed, OpRule):
-    """Compute a power with a constant exponent of 4, -1 or -2, or of 1/2, 3/2 or -1/2, by `Mul`, `Sqrt`, `Reciprocal`.
+    """Compute a power with an exponent of 2, 4, -1, -2, 1/2, 3/2 or -1/2 by `Mul`, `Sqrt` and `Reciprocal`.
 
-    ONNX Runtime calls the general function for each element unless the exponent is 2 or 3. For halves the operand must
-    be one that is never negative: a root of minus infinity is no number, but a power of it is.
+    ONNX Runtime calls the general function for each element unless the exponent is 2 or 3, and its loop for squares is
+    slower than `Mul`. For halves the operand must be one that is never negative: a root of minus infinity is no number,
+    but a power of it is.
     """
 
     ops = ("Pow",)
@@ -56,7 +59,8 @@ class ConvertPowToProducts(Weighed, OpRule):
             raise Decline("{} may be negative", x.name)
         write, passes = _WRITTEN[power]
         size = size_of(x)
-        self.weigh(rw, {"kernel": 1, "power": size}, {"kernel": passes, "element": passes * size})
+        kind = "square" if power == _SQUARE else "power"
+        self.weigh(rw, {"kernel": 1, kind: size}, {"kernel": passes, "element": passes * size})
         return rw.replace(node, [write(rw, x)])
 
 

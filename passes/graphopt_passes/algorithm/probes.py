@@ -103,6 +103,7 @@ PROBES: tuple[Probe | ByteProbe, ...] = (
     _reduction("reduce logarithms", "ReduceLogSumExp", _ROWS, "2"),
     Probe("log", _IMAGE, "a = Abs (x) y = Log (a)"),
     Probe("power", _IMAGE, "a = Abs (x) y = Pow (a, e)", constants="float e = {0.5}"),
+    Probe("square", _IMAGE, "y = Pow (x, e)", constants="float e = {2}"),
     Probe("softplus", _IMAGE, "y = Softplus (x)"),
     Probe("elu", _IMAGE, "y = Elu (x)"),
     Probe("celu", _IMAGE, "y = Celu (x)"),

@@ -179,6 +179,82 @@ def _weights(node: Node, view: Resize, axis: int, rw: Rewriter) -> Value:
     return rw.op("Reshape", made, np.array((before, after) if axis == 3 else (after, before), np.int64))
 
 
+class ConvertConstantResizeToProducts(Weighed, OpRule):
+    """Resize a constant, as a table of embeddings of positions, to a size that is not known by two matrix products.
+
+    The weights are what the operator makes of unit vectors while the model runs, one axis at a time, which is a small
+    part of its work. The constant is finite, so that products with zeros are zeros.
+    """
+
+    name = "convert_constant_resize_to_products"
+    ops = ("Resize",)
+    opsets = "11-"
+    numerics = Numerics.ROUNDING
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Columns first: they lie one behind the other."""
+        x = node.operand(0)
+        if not x.is_const:
+            raise Decline("{} is not constant", x.name)
+        mode, dims = str(node.attr("mode", "nearest")), x.dims()
+        if mode == "nearest" or node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+            raise Decline("{} takes the nearest pixels, or a region", node.result.name)
+        if node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise Decline("{} keeps the aspect ratio", node.result.name)
+        if x.dtype != TensorProto.FLOAT or len(dims) != 4 or not size_of(x):
+            raise Decline("{} is no image of float32 with its channels first", x.name)
+        if dims[:2] != node.result.dims()[:2] and not _begins_with_ones(node.input(2)):
+            raise Decline("more than height and width of {} may change", x.name)
+        if count(dims[:2]) == 1:
+            raise Decline("{} is one image: its weights would take as long", x.name)
+        height, width = x.size(2), x.size(3)
+        rows, columns = (count(node.result.dims()[axis : axis + 1]) for axis in (2, 3))
+        images, outputs = count(dims[:2]), count(node.result.dims())
+        filtered = bool(node.attr("antialias", 0))
+        kind = "resize filtered" if filtered else f"resize {mode}"
+        whole = outputs + filtered * count(dims)
+        units = height * (rows + filtered * height) + width * (columns + filtered * width)
+        work = images * (height * width * columns + height * columns * rows)
+        then = {"kernel": 10, kind: units, "product": work, "read": outputs}
+        self.weigh(rw, {"kernel": 1, kind: whole}, then)
+        if not np.isfinite(x.array()).all():
+            raise Decline("{} is not finite", x.name)
+        made = rw.op("MatMul", x, _unit_weights(node, 3, rw))
+        return rw.replace(node, [rw.op("MatMul", _unit_weights(node, 2, rw), made)])
+
+
+def _begins_with_ones(factors: Value | None) -> bool:
+    """Whether the factors of the first two axes are known to be 1."""
+    node = None if factors is None else factors.producer
+    first = None if node is None or node.op != "Concat" else node.operand(0).const()
+    return first is not None and first.size > 1 and bool((first[:2] == 1).all())
+
+
+def _unit_weights(node: Node, axis: int, rw: Rewriter) -> Value:
+    """What resizing one axis makes of unit vectors, from sizes or factors that are not constant.
+
+    Raises:
+        Decline: there are none for this axis.
+    """
+    x = node.operand(0)
+    by_sizes = len(node.inputs) > 3 and node.input(3) is not None
+    given = node.operand(3 if by_sizes else 2)
+    axes = node.attr("axes")
+    places = [x.axis(each) for each in (range(4) if axes is None else axes)]
+    if given.is_const or axis not in places:
+        raise Decline("{} is constant, or not for axis {}", given.name, axis)
+    before, at = x.size(axis), places.index(axis)
+    own = rw.op("Slice", given, starts=(at,), ends=(at + 1,), axes=(0,))
+    kind = np.int64 if by_sizes else np.float32
+    kept = [np.array([before if by_sizes else 1], kind) if each == 5 - axis else own for each in (2, 3)]
+    numbers = rw.op("Concat", np.ones(2, kind), *kept, axis=0)
+    absent = np.zeros(0, np.float32) if rw.graph.opset() < _ABSENT_SINCE else None
+    attrs = {name: value for name, value in node.attrs.items() if name != "axes"}
+    unit = np.eye(before, dtype=np.float32)[None, None]
+    factors = (absent, numbers) if by_sizes else (numbers, None)
+    return rw.op("Squeeze", rw.op("Resize", unit, absent, *factors, **attrs), axes=(0, 1))
+
+
 class ConvertNearestResizeToFloor(Weighed, OpRule):
     """Double images by the rounding for which the runtime has a kernel: down, from coordinates that are not centered.
 

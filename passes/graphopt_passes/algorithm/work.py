@@ -34,6 +34,7 @@ RATES: dict[str, float] = {
     "reduce logarithms": 3.4,
     "log": 1.4,
     "power": 3.0,
+    "square": 0.24,
     "softplus": 9.5,
     "elu": 1.4,
     "celu": 1.7,
@@ -110,7 +111,8 @@ RATES: dict[str, float] = {
 - `reduce leading`: the same where only axes of size 1 come first and others follow.
 - `reduce powers`: `ReduceL1`, `ReduceL2`, `ReduceSumSquare` and `ReduceLogSum` along any axes.
 - `reduce logarithms`: `ReduceLogSumExp`.
-- `log`, `power`, `softplus`, `elu`, `celu`: `Log`, `Pow` by its general function, `Softplus`, `Elu`, `Celu`.
+- `log`, `power`, `square`: `Log`, `Pow` by its general function, and of 2.
+- `softplus`, `elu`, `celu`: `Softplus`, `Elu`, `Celu`.
 - `column`: of a matrix that is multiplied by a constant column.
 - `product`: a multiply-add of a product of matrices.
 - `einsum`: what `Einsum` does to an element of its operands and its result beside multiplying.
