@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -97,47 +98,74 @@ def _circles(sources: Sources) -> Places:
     return []
 
 
-def _unpatterned(_: Sources) -> Places:
-    """The rules of the library that are no pattern."""
+def _own() -> list[type]:
     from graphopt.pipeline import registry
+
+    return [rule for rule in registry().rules() if rule.__module__.startswith("graphopt_passes.")]
+
+
+def _patterns(_: Sources) -> Places:
     from graphopt.rewrite import PatternRule
 
-    own = [rule for rule in registry().rules() if rule.__module__.startswith("graphopt_passes.")]
-    return [rule.name for rule in own if not issubclass(rule, PatternRule)]
+    return [rule.__name__ for rule in _own() if issubclass(rule, PatternRule)]
 
 
-COUNTS: dict[str, tuple[str, int, Callable[[Sources], Places]]] = {
-    "lines": (
-        "lines of the pass library", 20_400,
-        lambda s: [name for name, text in s.texts.items() if name.startswith("passes/") for _ in text.splitlines()],
+def _lines(sources: Sources) -> Places:
+    """Every so many-th line of the library, for as many lines as its average pass has."""
+    lines = [name for name, text in sources.texts.items() if name.startswith("passes/") for _ in text.splitlines()]
+    return lines[:: len(_own())]
+
+
+@dataclass(frozen=True)
+class Count:
+    """Something that is counted.
+
+    Attributes:
+        what: what it is.
+        find: where they are.
+        most: how many there may be.
+        least: how many there have to be.
+    """
+
+    what: str
+    find: Callable[[Sources], Places]
+    most: int = 0
+    least: int = 0
+
+
+COUNTS = {
+    "lines": Count("lines of the pass library for each pass", _lines, 92),
+    "patterns": Count("rules that are a pattern", _patterns, 999, 66),
+    "guards": Count("`is None` in the pass library", _guards, 315),
+    "mismatches": Count("refusals that are handed on", _mismatches),
+    "functions": Count(f"functions of more than {LONG_FUNCTION} lines", _long_functions, 20),
+    "files": Count(f"files of more than {LONG_FILE} lines", _long_files),
+    "alike": Count("public classes of one name in several modules", _alike, 1),
+    "vague": Count("modules called facts, utils, helpers or misc", _vague_modules),
+    "circles": Count("circles of imports", _circles),
+    "launchers": Count(
+        "places that start a process",
+        lambda s: s.calls("subprocess.Popen", "subprocess.run", "subprocess.check_output", "os.fork"), 2,
     ),
-    "guards": ("`is None` in the pass library", 315, _guards),
-    "mismatches": ("refusals that are handed on", 0, _mismatches),
-    "unpatterned": ("rules that are no pattern", 154, _unpatterned),
-    "functions": (f"functions of more than {LONG_FUNCTION} lines", 20, _long_functions),
-    "files": (f"files of more than {LONG_FILE} lines", 0, _long_files),
-    "alike": ("classes of one name in several modules", 1, _alike),
-    "vague": ("modules called facts, utils, helpers or misc", 0, _vague_modules),
-    "circles": ("circles of imports", 0, _circles),
-    "launchers": (
-        "places that start a process", 2,
-        lambda s: s.calls("subprocess.Popen", "subprocess.run", "subprocess.check_output", "os.fork"),
-    ),
-    "sessions": ("places that make a session of the runtime", 1, lambda s: s.calls("ort.InferenceSession")),
-    "writes": ("places that put a file in the place of another", 1, lambda s: s.calls("os.replace", "os.rename")),
+    "sessions": Count("places that make a session of the runtime", lambda s: s.calls("ort.InferenceSession"), 1),
+    "writes": Count("places that put a file in another's place", lambda s: s.calls("os.replace", "os.rename"), 1),
 }  # fmt: skip
-"""What is counted, what it is, how many there may be, and where they are."""
+"""What is counted."""
 
 
 def show(places: str | None = None) -> None:
-    """Print all counts with their bounds, or where one is found."""
+    """Print all counts with their bounds, the lines by family, or where one is found."""
     sources = Sources()
     if places is not None:
-        print("\n".join(COUNTS[places][2](sources)))
+        print("\n".join(COUNTS[places].find(sources)))
         return
-    for key, (what, most, find) in COUNTS.items():
-        found = find(sources)
-        print(f"{key:12} {len(found):6,} of {most:6,}  {what}")
-        if key == "lines":
-            families = Counter(name.split("/")[2] for name in found if name.count("/") > 2)
-            print("             " + ", ".join(f"{family} {number:,}" for family, number in sorted(families.items())))
+    for key, count in COUNTS.items():
+        bound = f"at least {count.least}" if count.least else f"at most {count.most}"
+        print(f"{key:12} {len(count.find(sources)):5}  {bound:13}  {count.what}")
+    families: Counter[str] = Counter()
+    for name, text in sources.texts.items():
+        if name.startswith("passes/"):
+            families[name.split("/")[2]] += len(text.splitlines())
+    print(
+        ", ".join(f"{family} {number:,}" for family, number in families.most_common()), f"in all {families.total():,}"
+    )

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.match import Either, Match, OpBuilder, Pattern, Product, Var
 from graphopt.match.factors import close
-from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, size_of
 
 _FLAT = 20.0
@@ -52,7 +50,6 @@ class ConvertSoftplusToLog(Weighed, OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Eleven passes in place of one."""
         x, result = node.operand(0), node.result
         if x.dtype != TensorProto.FLOAT:
             raise Decline("{} is not of float32, whose kernels were measured", x.name)
@@ -78,7 +75,6 @@ class ConvertEluToExp(Weighed, OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Four passes, or five with a factor."""
         x, alpha = node.operand(0), float(node.attr("alpha", 1.0))
         if x.dtype != TensorProto.FLOAT:
             raise Decline("{} is not of float32, whose kernels were measured", x.name)
@@ -101,7 +97,6 @@ class ConvertSeluToExp(Weighed, OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Seven passes."""
         x, alpha, gamma = node.operand(0), float(node.attr("alpha", 1.67326319)), float(node.attr("gamma", 1.05070102))
         if x.dtype != TensorProto.FLOAT:
             raise Decline("{} is not of float32, whose kernels were measured", x.name)
@@ -126,7 +121,6 @@ class ConvertShrinkToClip(Weighed, OpRule):
     numerics = Numerics.FAST
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Two passes."""
         x, bias, bound = node.operand(0), float(node.attr("bias", 0.0)), float(node.attr("lambd", 0.5))
         if x.dtype != TensorProto.FLOAT:
             raise Decline("{} is not of float32, whose kernels were measured", x.name)
@@ -150,7 +144,6 @@ class FuseClipIntoHardSigmoid(Weighed, PatternRule):
         return Product(x, op.Clip(op.Add(x, 3.0), 0.0, 6.0), scale="scale")
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Two passes in place of four."""
         if not close(m.scale, 1 / 6):
             raise Decline
         size = size_of(m.x)

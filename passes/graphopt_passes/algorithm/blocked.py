@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, TensorType, Value
-from graphopt.rewrite import Fired, Rewriter
+from graphopt.rewrite import Decline, Fired, Rewriter
 from graphopt_passes.algorithm.layer import Layer, checked, extents, pads_of, strides_of
 from graphopt_passes.algorithm.transforms import TILES_OF, Filtering, input_rows, output_rows, transformed_weight
 from graphopt_passes.layout.weights import grouped_blocked

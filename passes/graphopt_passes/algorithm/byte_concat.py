@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, size_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 from graphopt_passes.fusion.contrib.parameters import BYTES, SANE

@@ -12,9 +12,7 @@ from math import prod
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import Weighed, Work, count, price, rates_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, X86
@@ -107,7 +105,6 @@ class _OfBytes(Weighed, OpRule):
     opsets = f"11-{NEWEST}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """See whether it is one, and whether the other form is faster."""
         convolution = ByteConvolution.of(node)
         if (rw.options.target or host()).name not in X86:
             raise Decline("other machines have other kernels")

@@ -7,9 +7,7 @@ from math import prod
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import Weighed, count, size_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, X86
@@ -31,7 +29,6 @@ class ConvertByteProductToConvolution(Weighed, OpRule):
     opsets = f"11-{NEWEST}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """See whether the kernel takes the operands, and whether it is faster."""
         if (rw.options.target or host()).name not in X86:
             raise Decline("other machines have other kernels")
         x, matrix = node.operand(0), node.operand(3)

@@ -8,11 +8,9 @@ from math import prod
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.operators import Reshape, Transpose
 from graphopt.operators.window import Window
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
 
 
@@ -58,7 +56,6 @@ class _Transposed(Weighed, OpRule):
     opsets = "7-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """See whether it is one."""
         x, weight = node.operand(0), node.operand(1)
         if x.dtype != TensorProto.FLOAT:
             raise Decline("{} is not of float32, for which the kernels were measured", x.name)

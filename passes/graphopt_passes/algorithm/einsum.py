@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Dim, Node, Value
 from graphopt.operators import Reshape, Transpose
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
 
 _EQUATION = re.compile(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]*)")

@@ -8,10 +8,8 @@ from contextlib import suppress
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Dim, Node, Value
 from graphopt.operators import Reshape
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN
 

@@ -7,9 +7,7 @@ from abc import abstractmethod
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, size_of
 
 _LIMITS = np.finfo(np.float32)
@@ -26,7 +24,6 @@ class _Masked(Weighed, OpRule):
     numerics = Numerics.FAST
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """See whether one of the operands is a number."""
         if node.result.dtype != TensorProto.FLOAT:
             raise Decline("{} is not of float32, for which the kernels were measured", node.result.name)
         condition, *operands = (node.operand(at) for at in range(3))

@@ -7,10 +7,8 @@ from typing import ClassVar
 import numpy as np
 from onnx import TensorProto as T
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.operators import Reshape, Transpose
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, size_of
 
 

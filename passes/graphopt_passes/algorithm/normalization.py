@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.match import Const, Match, OpBuilder, Pattern, Var
 from graphopt.operators import Reshape
-from graphopt.rewrite import Level, Numerics, OpRule, Outcome, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
 from graphopt_passes.layout.norms import ConvertLayerNormalizationAxis
 
@@ -63,7 +61,6 @@ class ConvertChannelNormalizationToLast(Weighed, ConvertLayerNormalizationAxis):
     level = Level.EXTENDED
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The same, where it is faster."""
         if m.norm is None:
             size = size_of(m.x)
             then = {"kernel": 3, "move": 2 * size, "normalize": size}

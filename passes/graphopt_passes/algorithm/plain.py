@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from graphopt.ir import Graph, Value
-from graphopt.rewrite import Fired, Rewriter
+from graphopt.rewrite import Fired, Graph, Rewriter, Value
 from graphopt_passes.algorithm.layer import PlainLayer
 from graphopt_passes.algorithm.transforms import input_filters, output_matrix, transformed_weight
 

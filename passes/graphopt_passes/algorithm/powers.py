@@ -7,9 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, size_of
 
 _Made = Callable[[Rewriter, Value], Value]
@@ -45,7 +43,6 @@ class ConvertPowToProducts(Weighed, OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look the exponent up."""
         x, exponent = node.operand(0), node.operand(1)
         array = exponent.array()
         if array.size != 1 or array.ndim > len(x.dims()):

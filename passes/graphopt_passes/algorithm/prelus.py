@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.algorithm.work import Weighed, size_of
 
 _SMALLEST = 1 << 14
@@ -26,7 +24,6 @@ class ConvertPreluToMin(Weighed, OpRule):
     opsets = "8-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Replace one node."""
         x, slope = node.operand(0), node.operand(1)
         if x.dtype != TensorProto.FLOAT:
             raise Decline

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
 from graphopt.operators import Reshape
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.algorithm.work import Weighed, count
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 

@@ -10,10 +10,8 @@ from typing import ClassVar
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.operators import Reduction, Reshape
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
 
 
@@ -24,7 +22,6 @@ class LeadingReduction(Weighed, OpRule):
     """
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """See whether it is one."""
         view = Reduction.of(node)
         x, axes = view.x, view.axes
         dims = x.dims()
@@ -128,7 +125,6 @@ class _Spelled(Weighed, OpRule):
     passes: ClassVar[int] = 1
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """See what is reduced, and whether the other form is faster."""
         view = Reduction.of(node)
         x = view.x
         if x.dtype != TensorProto.FLOAT:
@@ -155,7 +151,6 @@ class ConvertL1ToSum(_Spelled):
     ops = ("ReduceL1",)
 
     def write(self, view: Reduction, rw: Rewriter) -> Value:
-        """One pass before the sum."""
         return _sum(view, rw.op("Abs", view.x), rw)
 
 
@@ -165,7 +160,6 @@ class ConvertSquaresToSum(_Spelled):
     ops = ("ReduceSumSquare", "ReduceL2")
 
     def write(self, view: Reduction, rw: Rewriter) -> Value:
-        """One pass before the sum, and a root behind it."""
         total = _sum(view, rw.op("Mul", view.x, view.x), rw)
         return rw.op("Sqrt", total) if view.op == "ReduceL2" else total
 

@@ -7,11 +7,9 @@ from abc import abstractmethod
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.operators import Transpose
 from graphopt.operators.resize import Resize
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
 
 Numbers = np.ndarray | None
@@ -26,7 +24,6 @@ class _Interpolated(Weighed, OpRule):
     opsets = "11-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """See whether it is one."""
         view = Resize.of(node)
         x = view.x
         if x.is_const:

@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.operators import Reshape, Slice, Split
 from graphopt.operators.slice import Cut
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, size_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 

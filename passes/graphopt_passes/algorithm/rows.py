@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Dim, Node, Value
 from graphopt.operators import Reshape, Slice, Split, Transpose
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Dim, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
 
 _TYPES = frozenset({TensorProto.FLOAT, TensorProto.INT32})

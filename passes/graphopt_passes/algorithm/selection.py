@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from onnx import TensorProto as T
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
 from graphopt.operators import Reshape, Transpose
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
 from graphopt_passes.algorithm.movement import last_to_front
 from graphopt_passes.algorithm.work import Weighed, count, size_of
 

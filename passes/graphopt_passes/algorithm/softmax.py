@@ -8,10 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Dim, Node, Value
 from graphopt.operators import Reshape, Transpose
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
 
 _PAIR = 2
@@ -26,7 +24,6 @@ class InnerSoftmax(Weighed, OpRule):
     opsets = "13-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """See whether it is one, and whether the other form is faster."""
         x = node.operand(0)
         dims, axis = x.dims(), x.axis(node.attr("axis", -1))
         if x.dtype != TensorProto.FLOAT:

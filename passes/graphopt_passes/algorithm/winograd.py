@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from graphopt.errors import Decline, UsageError
-from graphopt.ir import Model, Node
-from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
+from graphopt.rewrite import GraphPass, Level, Model, Node, Numerics, Rewriter
 from graphopt.system.machine import METADATA_KEY as METADATA
 from graphopt.system.machine import Target, host
 from graphopt_passes.algorithm import blocked_cost

@@ -14,9 +14,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import ClassVar
 
-from graphopt.errors import Decline
-from graphopt.ir import Dim, Value
-from graphopt.rewrite import Level, Rewriter, Rule
+from graphopt.rewrite import Decline, Dim, Level, Rewriter, Rule, Value
 from graphopt.system.machine import Target, host
 from graphopt.system.tuned import figures
 

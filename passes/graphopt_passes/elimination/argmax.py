@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from graphopt.errors import Decline
 from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Softmax
-from graphopt.rewrite import Fired, Numerics, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Fired, Numerics, PatternRule, Rewriter
 
 _SATURATING = ("Exp", "Log", "Sqrt", "Sigmoid", "Tanh", "Relu")
 
@@ -26,7 +25,6 @@ class EliminateNopMonotoneArgmax(PatternRule):
         return op.ArgMax(op.AnyOf("Softmax", "LogSoftmax", *_SATURATING)(x, ..., _shared=True, _bind="first"), ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
-        """Compare the axes."""
         if m.first.op in _SATURATING:
             raise Decline("{} makes different elements equal", m.first.op)
         axis, axes = m.first.result.axis(m.root.attr("axis", 0)), Softmax.of(m.first).axes

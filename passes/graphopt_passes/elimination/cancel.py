@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
 from graphopt.match import Either, Match, OpBuilder, Pattern
 from graphopt.operators import Squeeze, Unsqueeze
-from graphopt.rewrite import Fired, OpRule, Outcome, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Fired, Node, OpRule, Outcome, PatternRule, Rewriter
 
 
 class EliminateDoubleNegation(PatternRule):
@@ -17,7 +15,6 @@ class EliminateDoubleNegation(PatternRule):
         return Either(*(negate(negate(x, _shared=True)) for negate in (op.Neg, op.Not, op.BitwiseNot)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
-        """Neither."""
         return rw.pass_on(m.root, m.x)
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from graphopt.analysis.purity import is_removable
-from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Value, captured_values
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, OpRule, Outcome, Rewriter
 from graphopt.rewrite.inline import Operand, Trim, replace_by, trimmed
 
 T = TypeVar("T")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
 
 
 class EliminateNopCast(OpRule):
@@ -16,7 +14,6 @@ class EliminateNopCast(OpRule):
     peers = {"onnxoptimizer": "eliminate_nop_cast", "onnxruntime": "CastElimination", "onnxscript": "CastIdentity"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Compare the element types."""
         x = node.operand(0)
         target = node.operand(1).dtype if node.op == "CastLike" else node.attr("to")
         if isinstance(target, str):  # opset 1 names the type

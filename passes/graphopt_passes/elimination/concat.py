@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.operators import Concat, Gather, Selection, Slice, Split
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
 
 class EliminateEmptyConcatInputs(OpRule):
@@ -18,7 +16,6 @@ class EliminateEmptyConcatInputs(OpRule):
     peers = {"onnxoptimizer": "eliminate_nop_with_unit"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look at the sizes along the axis."""
         axis = node.attr("axis", 1)
         left = [value for value in node.inputs if value is not None and not _is_empty(value, axis)]
         if len(left) == len(node.inputs):
@@ -46,7 +43,6 @@ class EliminatePartOfConcat(OpRule):
     peers = {"onnxsim": "rewrite_gather_over_concat"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Find the input that the part lies in."""
         concat = Concat.of(node.operand(0).source("Concat", reader=node))
         if len(concat.parts) < 2:
             raise Decline

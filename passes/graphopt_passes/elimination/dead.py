@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from graphopt.analysis.calls import called_function
 from graphopt.analysis.purity import is_removable
-from graphopt.errors import Decline
-from graphopt.ir import Graph, Model
-from graphopt.rewrite import GraphPass, Rewriter
+from graphopt.rewrite import Decline, Graph, GraphPass, Model, Rewriter
 
 
 class EliminateDeadend(GraphPass):

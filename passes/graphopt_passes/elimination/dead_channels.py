@@ -9,10 +9,9 @@ from math import gcd
 import numpy as np
 
 from graphopt.analysis.runtime import run
-from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, REMOVED_KEY, Graph, Node, Tensor, Value
 from graphopt.operators.linear import narrowed
-from graphopt.rewrite import GraphPass, Numerics, Rewriter
+from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
 from graphopt_passes.elimination.channels import LAYERS, POINTWISE, LinearLayer, Place, Space
 from graphopt_passes.elimination.rows import SAMPLED
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.errors import Decline
 from graphopt.ir import Node, Tensor
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, OpRule, Outcome, Rewriter
 
 
 class EliminateNopDropout(OpRule):
@@ -24,7 +23,6 @@ class EliminateNopDropout(OpRule):
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Let the input stand for the output."""
         if _may_train(node) and node.number("ratio") != 0:
             raise Decline("it may train")
         x, mask = node.operand(0), node.output(1)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from graphopt.errors import Decline
-from graphopt.ir import Graph, Model, Value
-from graphopt.rewrite import GraphPass, Rewriter
+from graphopt.rewrite import Decline, Graph, GraphPass, Model, Rewriter, Value
 from graphopt.rewrite.legality import is_visible
 
 Layout = tuple[int, tuple[int, ...]]

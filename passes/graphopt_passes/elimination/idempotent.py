@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
 from graphopt.operators import Reshape
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
 
 _ROUNDING = ("Ceil", "Floor", "Round")
 
@@ -31,7 +29,6 @@ class EliminateConsecutiveIdempotentOps(OpRule):
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look at what computes the operand."""
         x = node.operand(0)
         if node.op != "Reshape":
             if x.made_by(*LEAVES[node.op]) is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.ir import Node
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Node, OpRule, Outcome, Rewriter
 
 
 class EliminateIdentity(OpRule):
@@ -20,5 +19,4 @@ class EliminateIdentity(OpRule):
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Let the input stand for the output."""
         return rw.replace(node, [node.operand(0)])

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 
 
 @dataclass(frozen=True, slots=True)

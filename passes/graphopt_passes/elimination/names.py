@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.ir import Graph
-from graphopt.rewrite import GraphPass, Rewriter
+from graphopt.rewrite import Graph, GraphPass, Rewriter
 
 
 class SetUniqueNameForNodes(GraphPass):

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import Decline
 from graphopt.ir import ZEROED_KEY, Graph, Node
-from graphopt.rewrite import GraphPass, Numerics, Rewriter
+from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
 from graphopt_passes.elimination.channels import LAYERS, LinearLayer
 from graphopt_passes.elimination.magnitude import refuse_magnified_after, refuse_magnified_before
 from graphopt_passes.elimination.rows import SAMPLED, WEIGHED, Rows, has_negligible, read_rows, threshold

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Numerics, OpRule, Outcome, Rewriter
 
 _EITHER, _RIGHT = True, False
 

@@ -6,10 +6,8 @@ from abc import abstractmethod
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
 from graphopt.operators import Cut, Reduction, Reshape, Selection, Transpose
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
 
 
 class ChangesNothing(OpRule):
@@ -20,7 +18,6 @@ class ChangesNothing(OpRule):
         """Decline, unless the result is known to be the first operand."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Let the operand stand for the result."""
         self.check(node)
         return rw.replace(node, [node.operand(0)])
 
@@ -36,7 +33,6 @@ class EliminateNopSlice(ChangesNothing):
     peers = {"onnxruntime": "EliminateSlice", "onnxscript": ("collapse_slice_rule", "collapse_slice2_rule")}
 
     def check(self, node: Node) -> None:
-        """Compare each cut with its axis."""
         x = node.operand(0)
         if any(step != 1 for step in node.ints("steps") or ()):
             raise Decline
@@ -56,7 +52,6 @@ class EliminateNopGather(ChangesNothing):
     ops = ("Gather",)
 
     def check(self, node: Node) -> None:
-        """Compare the indices with 0, 1, 2, ... up to the size."""
         indices = node.operand(1)
         if not indices.is_const or indices.rank != 1 or not (count := indices.size(0)):
             raise Decline
@@ -80,7 +75,6 @@ class EliminateNopSplit(ChangesNothing):
     peers = {"onnxoptimizer": "eliminate_nop_split"}
 
     def check(self, node: Node) -> None:
-        """Compare the one size, where it is given, with that of the axis."""
         if len(node.outputs) != 1:
             raise Decline
         x, sizes, axis = node.operand(0), node.ints("split"), node.attr("axis", 0)
@@ -95,7 +89,6 @@ class EliminateNopConcat(ChangesNothing):
     peers = {"onnxoptimizer": "eliminate_nop_concat"}
 
     def check(self, node: Node) -> None:
-        """Count the inputs."""
         if len(node.inputs) != 1:
             raise Decline
 
@@ -124,7 +117,6 @@ class EliminateNopReshape(ChangesNothing):
     peers = {"onnxoptimizer": "eliminate_nop_reshape"}
 
     def check(self, node: Node) -> None:
-        """Compare the shapes before and after."""
         x = node.operand(0)
         if x.has_shape_of(node.result):
             return
@@ -169,7 +161,6 @@ class EliminateNopTranspose(ChangesNothing):
     peers = {"onnxoptimizer": "eliminate_nop_transpose", "onnxscript": "TransposeIdentity"}
 
     def check(self, node: Node) -> None:
-        """Compare each axis with the one that takes its place."""
         transpose = Transpose.of(node)
         shape = transpose.x.shape
         if all(at == axis or (shape and shape[at] == shape[axis] == 1) for at, axis in enumerate(transpose.perm)):
@@ -227,7 +218,6 @@ class EliminateNopResize(ChangesNothing):
     ops = ("Resize", "Upsample")
 
     def check(self, node: Node) -> None:
-        """Read the scales, or compare the shapes where a size is given."""
         x, y = node.operand(0), node.result
         if node.attr("coordinate_transformation_mode", "") == "tf_crop_and_resize":
             raise Decline("it crops")
@@ -262,7 +252,6 @@ class EliminateNopReduce(ChangesNothing):
     peers = {"onnxsim": "eliminate_nop_reduce"}
 
     def check(self, node: Node) -> None:
-        """Look at the sizes of the axes."""
         reduction = Reduction.of(node)
         if not reduction.axes:
             return

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
 
 class EliminateOptionalGetElement(OpRule):
@@ -17,7 +15,6 @@ class EliminateOptionalGetElement(OpRule):
     peers = {"onnxsim": "eliminate_optional_get_element"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """What it holds."""
         held = _held(node.operand(0))
         if held is None:
             raise Decline("the optional is empty")

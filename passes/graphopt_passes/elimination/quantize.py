@@ -7,11 +7,9 @@ from abc import abstractmethod
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.match import Attr, Match, OpBuilder, Opt, Pattern, Var
 from graphopt.operators import Bounds
-from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 
 _RANGES: dict[int, tuple[int, int]] = {
     TensorProto.UINT8: (0, 255), TensorProto.INT8: (-128, 127),
@@ -29,7 +27,6 @@ class EliminateDoubleQdq(OpRule):
     peers = {"onnxruntime": "DoubleQDQPairsRemover"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look one step up and compare the parameters."""
         value, y, scale = node.operand(0), node.result, node.operand(1)
         first = value.source("DequantizeLinear", reader=node)
         q = first.operand(0)
@@ -79,7 +76,6 @@ class EliminateReluBeforeQuantize(_BeforeQuantize):
     peers = {"onnxruntime": "ReluQuantRewrite"}
 
     def limited(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """Zero from below."""
         return op.Relu(x, _bind="limit")
 
 
@@ -89,7 +85,6 @@ class EliminateClipBeforeQuantize(_BeforeQuantize):
     peers = {"onnxruntime": "ClipQuantRewrite"}
 
     def limited(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """Two constants."""
         return op.Clip(x, min=Attr(), max=Attr(), _bind="limit")
 
 

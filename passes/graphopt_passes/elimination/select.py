@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 
 _ADDING_UP = ("Mean", "Sum")
 
@@ -17,7 +15,6 @@ class EliminateNopVariadic(OpRule):
     ops = ("And", "BitwiseAnd", "BitwiseOr", "Max", "Min", "Or", *_ADDING_UP)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Count the different operands."""
         if len(set(node.inputs)) != 1 or (len(node.inputs) > 1 and node.op in _ADDING_UP):
             raise Decline
         return rw.replace(node, [node.operand(0)])
@@ -34,7 +31,6 @@ class EliminateNopWhere(OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Find what is always chosen, then compare the shapes."""
         operands = condition, x, other = node.operand(0), node.operand(1), node.operand(2)
         chosen = _chosen(condition, x, other)
         if not chosen.has_shape_of(node.result):
@@ -60,7 +56,6 @@ class EliminateNopScatter(OpRule):
     peers = {"onnxscript": ("ScatterAllStatic", "ScatterAllDynamic")}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Compare the indices with 0, 1, 2, ... up to the size."""
         data, indices, updates = node.operand(0), node.operand(1), node.operand(2)
         count, depth = indices.sizes() if indices.rank == 2 else (0, 0)
         if depth != 1:

@@ -8,10 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.operators import Elements
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
 _MOST_COPIED = 32
 """A longer list of elements is not written a second time for another reader."""
@@ -24,7 +22,6 @@ class EliminateSequenceAtConstruct(OpRule):
     peers = {"onnxsim": "eliminate_sequence_at_construct"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """The element at the position."""
         return rw.replace(node, [Elements.of(node.operand(0)).at(node.operand(1).integer())])
 
 
@@ -35,7 +32,6 @@ class EliminateSequenceLengthConstruct(OpRule):
     peers = {"onnxsim": "eliminate_sequence_length_construct"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Count them."""
         count = len(Elements.of(node.operand(0)).values)
         return rw.replace(node, [rw.constant(np.array(count, np.int64))])
 
@@ -44,7 +40,6 @@ class ChangedSequence(OpRule):
     """Make one `SequenceConstruct` of a sequence whose elements are known and a change of it."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """The elements after the change."""
         sequence = node.operand(0)
         elements = Elements.of(sequence)
         if len(elements.values) > _MOST_COPIED and not sequence.one_use:
@@ -63,7 +58,6 @@ class FuseSequenceInsertIntoConstruct(ChangedSequence):
     peers = {"onnxscript": "FoldConstantsPass"}
 
     def change(self, elements: Elements, node: Node) -> Elements:
-        """One more."""
         position = node.input(2)
         return elements.inserting(node.operand(1), None if position is None else position.integer())
 

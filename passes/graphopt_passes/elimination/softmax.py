@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
 from graphopt.ir import Node, Tensor
 from graphopt.operators import Softmax
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Numerics, OpRule, Outcome, Rewriter
 
 _DTYPES: dict[int | None, Any] = {
     TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16,
@@ -29,7 +28,6 @@ class EliminateNopSoftmax(OpRule):
     peers = {"onnxsim": "eliminate_nop_softmax"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look at the sizes of what is normalized together."""
         x = node.operand(0)
         if any(x.dims()[axis] != 1 for axis in Softmax.of(node).axes):
             raise Decline

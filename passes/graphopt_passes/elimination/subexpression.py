@@ -9,9 +9,8 @@ from typing import Any
 import onnx
 
 from graphopt.analysis.purity import is_deterministic
-from graphopt.errors import Decline
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, Value
-from graphopt.rewrite import GraphPass, Rewriter
+from graphopt.rewrite import Decline, GraphPass, Rewriter
 
 _SWAPPABLE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 """Operators whose two inputs may trade places bit for bit. Max and Min may not: the sign of zero tells them apart."""

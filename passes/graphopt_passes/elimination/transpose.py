@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
 from graphopt.operators import Reshape, Transpose
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
 
 
 class ConvertTransposeToReshape(OpRule):
@@ -19,7 +17,6 @@ class ConvertTransposeToReshape(OpRule):
     peers = {"onnxslim": "EliminationTransposeAsReshape"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look at the order of the longer axes."""
         x, y = node.operand(0), node.result
         if x.shape is None:
             raise Decline

@@ -6,11 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Transpose
-from graphopt.rewrite import Fired, OpRule, Outcome, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Fired, Node, OpRule, Outcome, PatternRule, Rewriter, Value
 
 _MEASURES = ("Shape", "Size")
 
@@ -52,7 +50,6 @@ class EliminateCastBeforeShape(Measured):
     peers = {"onnxruntime": "PreShapeNodeElimination"}
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
-        """The shape is the same."""
         self.check(m.first.result)
         return rw.set_input(m.root, 0, m.x)
 
@@ -68,7 +65,6 @@ class EliminateTransposeBeforeShape(Measured):
     peers = {"onnxruntime": "TransposeOptimizer"}
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value | Fired:
-        """Read the permutation."""
         self.check(m.first.result)
         if m.root.op == "Size":
             return rw.set_input(m.root, 0, m.x)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 
 _BIAS = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2, "QLinearConv": 8}
 _STATES = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6)}
@@ -50,7 +48,6 @@ class EliminateZeroInitialState(OpRule):
     opsets = "7-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look where each state comes from."""
         given = {index: state for index in _STATES[node.op] if (state := node.input(index)) is not None}
         zero = [index for index, state in given.items() if _is_zero(state)]
         if not given:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.errors import Decline
-from graphopt.ir import Graph, Node, Value
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Graph, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.rewrite.inline import adopt, check_effects, replace_by
 
 
@@ -25,7 +23,6 @@ class EliminateIfWithConstCond(OpRule):
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Copy the branch."""
         taken = known_condition(node.operand(0), node.graph)
         branch = node.subgraphs.get("then_branch" if taken else "else_branch")
         if branch is None or len(branch.outputs) != len(node.outputs):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
 
 _FLOAT8 = (
     TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ,
@@ -31,7 +29,6 @@ class FoldCastLike(OpRule):
     peers = {"onnxscript": "FoldConstantsPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Write the type down."""
         like = node.operand(1)
         if like.dtype is None:
             raise Decline("the element type of {} is not known", like.name)

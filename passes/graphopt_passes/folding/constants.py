@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from graphopt.analysis.budget import Allowance, constant_bytes
 from graphopt.analysis.evaluate import Policy, evaluate, plan
-from graphopt.ir import Graph, Model
-from graphopt.rewrite import GraphPass, Level, Numerics, Options, Rewriter
+from graphopt.rewrite import Graph, GraphPass, Level, Model, Numerics, Options, Rewriter
 from graphopt_passes.folding.store import store
 
 GROWTH_KEY = "graphopt.folding"

@@ -7,11 +7,9 @@ from typing import Any
 import onnx
 
 from graphopt.analysis.calls import ENDLESS, CallSizes, called_function
-from graphopt.errors import Decline
-from graphopt.ir import Graph, Model, Node, Value
 from graphopt.ir.attributes import decode_attribute
 from graphopt.ir.schema import op_schema
-from graphopt.rewrite import Event, GraphPass, Rewriter
+from graphopt.rewrite import Decline, Event, Graph, GraphPass, Model, Node, Rewriter, Value
 from graphopt.rewrite.inline import adopt, check_effects, inner_graphs, replace_by
 
 _GROWTH = 100

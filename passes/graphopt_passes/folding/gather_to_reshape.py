@@ -8,11 +8,9 @@ from contextlib import suppress
 
 from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size
 from graphopt.analysis.shapes.positions import PositionAnalysis, Positions, of_numbers, wide
-from graphopt.errors import Decline
-from graphopt.ir import Graph, Model, Node, Value
 from graphopt.operators import Reshape
 from graphopt.operators.axes import from_front, of_ones
-from graphopt.rewrite import GraphPass, Rewriter
+from graphopt.rewrite import Decline, Graph, GraphPass, Model, Node, Rewriter, Value
 from graphopt_passes.fusion.reshapes import RESHAPES
 
 _COUNTS = frozenset({"Range", "Slice"})

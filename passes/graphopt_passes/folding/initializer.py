@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
 
 
 class ExtractConstantToInitializer(OpRule):

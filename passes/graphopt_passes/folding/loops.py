@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.errors import Decline
-from graphopt.ir import Graph, Node
-from graphopt.rewrite import Rewriter
+from graphopt.rewrite import Decline, Graph, Node, Rewriter
 from graphopt_passes.folding.trip_count import rounds_of, scalar_or_vector
 from graphopt_passes.folding.unroll import Rounds, Unrolling, check_stackable, most_rounds, stack, used_results
 

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Graph, Node, Value
-from graphopt.rewrite import Rewriter
+from graphopt.rewrite import Decline, Graph, Node, Rewriter, Value
 from graphopt_passes.folding.unroll import (
     Rounds,
     Unrolling,

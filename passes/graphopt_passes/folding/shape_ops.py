@@ -7,10 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Dim, Node
 from graphopt.operators import Gather, Shape, Slice
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Dim, Node, OpRule, Outcome, Rewriter
 from graphopt_passes.folding.store import store
 
 
@@ -24,7 +22,6 @@ class EliminateShapeOp(OpRule):
     peers = {"onnxoptimizer": "eliminate_shape_op"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Read the sizes off the type of the input."""
         return store(rw, node, [_fixed(node, Shape.of(node).dims())])
 
 
@@ -38,7 +35,6 @@ class EliminateShapeGather(OpRule):
     peers = {"onnxoptimizer": "eliminate_shape_gather"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Pick the sizes that the constant indices name."""
         dims = Shape.giving(node.operand(0)).dims()
         positions = Gather.of(node).positions
         for index in positions.flat:
@@ -57,7 +53,6 @@ class EliminateSliceAfterShape(OpRule):
     peers = {"onnxoptimizer": "eliminate_slice_after_shape"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Cut out the sizes between the constant bounds."""
         dims = Shape.giving(node.operand(0)).dims()
         cut = Slice.of(node).along(0)
         return store(rw, node, [_fixed(node, (dims[position] for position in cut.positions(len(dims))))])

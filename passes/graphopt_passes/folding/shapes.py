@@ -10,10 +10,9 @@ from onnx import TensorProto
 from graphopt.analysis.purity import is_removable
 from graphopt.analysis.shapes import ShapeAnalysis, Size
 from graphopt.analysis.shapes.engine import DATA_RULES
-from graphopt.errors import Decline
 from graphopt.ir import Dim, Graph, Model, Node, Tensor, TensorType, Value
 from graphopt.operators import Shape
-from graphopt.rewrite import GraphPass, Rewriter
+from graphopt.rewrite import Decline, GraphPass, Rewriter
 from graphopt_passes.folding.shape_operands import expand_target, never_empty, reshape_target, slice_ends
 from graphopt_passes.folding.store import store
 

@@ -11,9 +11,8 @@ from graphopt.analysis.kernels import Array
 from graphopt.analysis.purity import is_removable
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.shapes.uniform import UniformAnalysis
-from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Graph, Model, Node, Value
-from graphopt.rewrite import GraphPass, Numerics, Rewriter
+from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
 from graphopt_passes.folding.store import store
 
 _UNITS: dict[str, tuple[float | bool, bool]] = {

@@ -12,9 +12,8 @@ from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.analysis.purity import is_deterministic
-from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Tensor, Value
-from graphopt.rewrite import GraphPass, Rewriter
+from graphopt.rewrite import Decline, GraphPass, Rewriter
 from graphopt.rewrite.inline import Operand, adopt, constants_of, inner_graphs, replace_by
 
 _MOST_BYTES = 1 << 20

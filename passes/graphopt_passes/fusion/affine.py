@@ -6,12 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.affine import Affine
 from graphopt.operators.linear import Convolution, Linear, MatrixProduct
-from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 
 _NORMALIZATION = ("BatchNormalization",)
 
@@ -31,7 +29,6 @@ class Absorb(PatternRule):
     into_ops: ClassVar[tuple[str, ...]]
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """Either operand of arithmetic may be the one that is scaled or shifted."""
         linear = op.AnyOf(*self.into_ops)(Var(), ..., _bind="linear")
         affine = op.AnyOf(*self.affine)
         if self.affine == _NORMALIZATION:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from graphopt.errors import Decline
-from graphopt.ir import Value
 from graphopt.match import Const, Match, OpBuilder, Pattern
 from graphopt.operators.affine import Affine
 from graphopt.operators.linear import Convolution, narrowed
-from graphopt.rewrite import Numerics, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.gelu import completes_gelu
 
 
@@ -68,7 +66,6 @@ class FusePrecedingAddIntoConv(AbsorbBefore):
     affine = ("Add", "Sub")
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Convolve the constant."""
         conv, shift = Convolution.of(m.conv), self.change(m).shift
         if conv.pads:
             raise Decline("the convolution pads")

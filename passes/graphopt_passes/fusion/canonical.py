@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Value
 from graphopt.match import Const, Match, OpBuilder, Pattern, Rest
-from graphopt.rewrite import PatternRule, Rewriter
+from graphopt.rewrite import Decline, PatternRule, Rewriter, Value
 
 
 class AdjustAdd(PatternRule):
@@ -24,7 +22,6 @@ class AdjustAdd(PatternRule):
         return op.Add(Const("constant", silent=True), x, _ordered=True, _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Swap the operands."""
         if m.x.is_const:
             raise Decline
         if not rw.graph.broadcasts("Add"):

@@ -6,11 +6,10 @@ import numpy as np
 from onnx import TensorProto as T
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from graphopt.errors import Decline
 from graphopt.ir import Tensor, Value
 from graphopt.ir.types import type_name
 from graphopt.match import Attr, Match, OpBuilder, Pattern
-from graphopt.rewrite import PatternRule, Rewriter
+from graphopt.rewrite import Decline, PatternRule, Rewriter
 
 
 class FuseCastIntoConstantOfShape(PatternRule):
@@ -28,7 +27,6 @@ class FuseCastIntoConstantOfShape(PatternRule):
         return op.Cast(fill, to=Attr("to"), _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Convert the number."""
         array = np.zeros(1, np.float32) if m.value is None else m.value.array()
         if array.dtype.kind not in "fiub" or m.to not in _NUMBERS:
             raise Decline("type {} holds no plain numbers", type_name(m.to))

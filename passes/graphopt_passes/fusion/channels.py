@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Gather
 from graphopt.operators.linear import Convolution
-from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.transposes.table import UNARY
 
 _MOST_CHANNELS = 1 << 16
@@ -50,7 +48,6 @@ class FuseGatherIntoConv(PatternRule):
         return op.Conv(op.Gather(x, ..., _bind="gather"), ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Put the weights in that order."""
         gather = Gather.of(m.gather)
         if gather.axis != 1 or gather.positions.ndim != 1:
             raise Decline("{} is not an order of channels", m.gather.result.name)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
 from graphopt.operators import Bounds
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
 
 
 class JoinBounds(OpRule):
@@ -21,7 +19,6 @@ class JoinBounds(OpRule):
     before: ClassVar[dict[str, tuple[str, ...]]]
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Read the bounds of both."""
         before = self.before[node.op]
         if all(value is None or value.made_by(*before) is None for value in node.inputs):
             raise Decline

@@ -7,13 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 from onnx import TensorProto as T
 
-from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.ir.types import type_name
 from graphopt.match import Attr, Either, Match, OpBuilder, Pattern
 from graphopt.operators import Reduction, Slice, Squeeze, Transpose, Unsqueeze
 from graphopt.operators.reduce import POSITIONS, REDUCTIONS
-from graphopt.rewrite import Fired, Numerics, OpRule, Outcome, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Fired, Numerics, OpRule, Outcome, PatternRule, Rewriter
 
 
 class Consecutive(PatternRule):
@@ -35,11 +34,9 @@ class Consecutive(PatternRule):
         return Either(*(kind(kind(x, ..., _shared=not self.alone, _bind="first"), ...) for kind in kinds))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
-        """Read both, and write what they are together."""
         return rw.pass_on(m.root, self.join(self.view.of(m.first), self.view.of(m.root)).write(rw))
 
     def join(self, first: Any, second: Any) -> Any:
-        """What both do."""
         return first.then(second)
 
 
@@ -127,7 +124,6 @@ class FuseConsecutiveReduceUnsqueeze(PatternRule):
         return op.Unsqueeze(op.AnyOf(*sorted(REDUCTIONS | POSITIONS))(x, ..., _bind="reduction"), ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Compare the axes that go with those that come."""
         reduction, added = Reduction.of(m.reduction), Unsqueeze.of(m.root)
         if reduction.keepdims:
             raise Decline
@@ -151,7 +147,6 @@ class FuseConsecutiveLogSoftmax(PatternRule):
         return op.Log(op.Softmax(x, _bind="softmax", _other_attrs=True))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Keep the attributes of the softmax."""
         return rw.op("LogSoftmax", m.x, **m.softmax.attrs)
 
 
@@ -306,7 +301,6 @@ class FuseConsecutiveCasts(PatternRule):
         return op.Cast(first, to=Attr("last"), _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
-        """Cast what the first one reads."""
         x, middle, last = m.x, m.middle, m.last
         if x.dtype is None:
             raise Decline("the element type that {} is converted from is not known", m.root.operand(0).name)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Value
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Scalar, Var
 from graphopt.operators.linear import narrowed
-from graphopt.rewrite import Numerics, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter
 
 
 def _two_in_a_row(op: OpBuilder, x: Pattern, *ops: str) -> Pattern:
@@ -41,7 +40,6 @@ class FuseConsecutiveMul(PatternRule):
         return _two_in_a_row(op, x, "Mul", "Div")
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Multiply the constants."""
         one, two = _constants(m)
         divides = m.first.op == "Div", m.root.op == "Div"
         if one.dtype.kind in "iu":
@@ -91,7 +89,6 @@ class FuseConsecutiveAdd(PatternRule):
         return _two_in_a_row(op, x, "Add", "Sub")
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Add the constants."""
         one, two = _constants(m)
         minus = m.first.op == "Sub", m.root.op == "Sub"
         if one.dtype.kind in "iu":

@@ -6,9 +6,7 @@ import re
 
 from onnx import TensorProto as T
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 
 _EQUATION = re.compile(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)")
 _TYPES = frozenset({T.FLOAT, T.DOUBLE, T.FLOAT16, T.INT32, T.INT64, T.UINT32, T.UINT64})
@@ -28,7 +26,6 @@ class ReplaceEinsumWithMatmul(OpRule):
     peers = {"onnxoptimizer": "replace_einsum_with_matmul"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Read the equation."""
         equation = str(node.attr("equation")).replace(" ", "")
         found = _EQUATION.fullmatch(equation)
         if len(node.inputs) != 2 or found is None:

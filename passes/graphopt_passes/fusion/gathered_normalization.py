@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from graphopt.errors import Decline
-from graphopt.ir import Value
 from graphopt.match import Attr, Match, OpBuilder, Pattern
-from graphopt.rewrite import PatternRule, Rewriter
+from graphopt.rewrite import Decline, PatternRule, Rewriter, Value
 
 
 class MoveGatherBeforeNormalization(PatternRule):

@@ -7,11 +7,9 @@ import math
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.match import Either, Match, OpBuilder, Pattern, Product, Var
 from graphopt.match.factors import close, factors_of, number
-from graphopt.rewrite import Numerics, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, PatternRule, Rewriter, Value
 
 
 def gelu_by_erf(op: OpBuilder, x: Pattern) -> Pattern:
@@ -40,7 +38,6 @@ class FuseGelu(PatternRule):
     peers = {"onnxsim": "fuse_gelu", "onnxruntime": "GeluFusionL1"}
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """Both curves."""
         x = Var("x", dtype=TensorProto.FLOAT)
         return Either(gelu_by_erf(op, x), gelu_by_tanh(op, x))
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Dim, Node, Value
 from graphopt.match import Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators import Transpose
-from graphopt.rewrite import Numerics, OpRule, Outcome, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Numerics, OpRule, Outcome, PatternRule, Rewriter
 
 _MOST_BYTES = 1 << 20
 """A larger bias is not written a second time with the other sign."""
@@ -111,7 +110,6 @@ class FuseSumIntoGemm(PatternRule):
         return Either(op.Add(gemm, addend), op.Sum(gemm, addend), op.Sum(addend, gemm))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The addend as bias."""
         _check_bias(m.addend, m.gemm.result.dims())
         attrs = {key: given for key, given in m.gemm.attrs.items() if key != "beta"}
         return rw.op("Gemm", m.a, m.b, m.addend, **attrs)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-from graphopt.errors import Decline
-from graphopt.ir import Dim, Value
 from graphopt.match import Match, OpBuilder, Pattern
-from graphopt.rewrite import Rewriter
+from graphopt.rewrite import Decline, Dim, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import ForRuntime, check_float
 from graphopt_passes.fusion.reshapes import RESHAPES
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Value
 from graphopt.match import Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.affine import Affine
 from graphopt.operators.linear import PLAIN_FLOATS, narrowed
-from graphopt.rewrite import Numerics, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
 
 class FuseMulIntoMatmul(PatternRule):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Value
 from graphopt.match import Const, Match, OpBuilder, Pattern
-from graphopt.rewrite import Numerics, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
 _SMALLEST = 2.0**-20
 """A product of scales below this is left: numbers that are small already would lose digits."""

@@ -7,11 +7,9 @@ import math
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Value
 from graphopt.match import Attr, Const, Either, Match, OpBuilder, Pattern, Scalar, Var
 from graphopt.operators.axes import from_front
-from graphopt.rewrite import Numerics, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
 
 def over_root_mean_square(op: OpBuilder, v: Pattern) -> Pattern:

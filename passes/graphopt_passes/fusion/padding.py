@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.errors import Decline
-from graphopt.ir import Dim, Node, Value
 from graphopt.operators import Pad, Window
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 
 # No patterns: the view of `Pad` reads its forms, which have their parameters at different places.
 
@@ -61,7 +59,6 @@ class FusePadIntoConv(OpRule):
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Add the pads to the attribute."""
         if node.operand(0).made_by("Pad") is None:
             raise Decline
         kernel = node.operand(1).dims()[2:]
@@ -85,7 +82,6 @@ class FusePadIntoPool(OpRule):
     peers = {"onnxoptimizer": "fuse_pad_into_pool", "onnxruntime": "Pad_Fusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Add the pads to the attribute."""
         return _into_pool(node, 0.0, rw)
 
 
@@ -102,7 +98,6 @@ class FusePadIntoMaxPool(OpRule):
     peers = {"onnxoptimizer": "fuse_pad_into_pool", "onnxruntime": "Pad_Fusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Add the pads to the attribute."""
         return _into_pool(node, -float("inf"), rw)
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.operators.linear import narrowed
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.branches import (
     Branch,
     add_branches,

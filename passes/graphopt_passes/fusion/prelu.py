@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Value
 from graphopt.match import Const, Match, OpBuilder, Pattern, Var
-from graphopt.rewrite import PatternRule, Rewriter
+from graphopt.rewrite import Decline, PatternRule, Rewriter, Value
 
 
 class ReplacePreluWithLeakyRelu(PatternRule):

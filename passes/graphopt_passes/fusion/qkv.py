@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 
 _MOST_READERS = 64
 """A value with more readers than this is not looked at: the search is quadratic in them."""

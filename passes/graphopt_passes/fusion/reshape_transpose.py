@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.errors import Decline
-from graphopt.ir import Dim, Value
 from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Reshape, Transpose
-from graphopt.rewrite import PatternRule, Rewriter
+from graphopt.rewrite import Decline, Dim, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.reshapes import RESHAPES
 
 

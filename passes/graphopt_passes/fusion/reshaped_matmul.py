@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.errors import Decline
-from graphopt.ir import Dim, Node, Value
-from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.reshapes import RESHAPES
 
 Shape = tuple[Dim, ...]
@@ -25,7 +23,6 @@ class FuseReshapesIntoMatmul(OpRule):
     peers = {"onnxscript": ("two_reshapes_matmul_reshape_rule", "one_reshape_matmul_reshape_rule")}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Compare the shapes before, between and behind."""
         product = node.operand(0)
         matmul = product.made_by("MatMul")
         if matmul is None or matmul.operand(0).made_by(*RESHAPES) is None:

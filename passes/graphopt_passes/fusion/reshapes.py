@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.match import Attr, Match, OpBuilder, Pattern, Rest
 from graphopt.operators import Reshape
 from graphopt.operators.axes import of_ones
-from graphopt.rewrite import Fired, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Fired, Node, PatternRule, Rewriter, Value
 
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 

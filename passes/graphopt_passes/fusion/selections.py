@@ -8,11 +8,9 @@ from contextlib import suppress
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.ir.types import element_bits
 from graphopt.operators import Concat, Gather, Selection, Split, Squeeze
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
 _MOST_READERS = 256
 """A value with more readers than this is not looked at."""
@@ -146,7 +144,6 @@ class ConvertGatherToSlice(OpRule):
     peers = {"onnxruntime": "GatherToSliceFusion"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Compare the indices with a range."""
         x, indices = node.operand(0), node.operand(1)
         if x.is_const or not indices.is_const or indices.rank != 1 or indices.size(0) < 2:
             raise Decline

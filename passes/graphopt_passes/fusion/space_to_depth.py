@@ -8,11 +8,9 @@ from typing import ClassVar
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Value
 from graphopt.match import Attr, Match, OpBuilder, Pattern
 from graphopt.operators import Gather, Slice
-from graphopt.rewrite import PatternRule, Rewriter
+from graphopt.rewrite import Decline, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.channels import check_count
 
 _TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
@@ -35,7 +33,6 @@ class ConvertSlicesToSpaceToDepth(PatternRule):
         return op.Concat(*parts, axis=Attr(among=(1, -3)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Find which rows and columns each part takes."""
         x = m.x
         if x.rank != 4 or x.dtype not in _TYPES:
             raise Decline("{} is not known to be an image of floats", x.name)
@@ -107,7 +104,6 @@ class ConvertReshapesToDepthToSpace(PixelShuffle):
     perms = frozenset({blocks_first, channels_first})
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Compare the sizes with those of a square block of channels."""
         (_, height, width), between, after = self.sizes(m)
         if m.perm == self.blocks_first:
             mode, size, channels = "DCR", between[0], between[2]
@@ -133,7 +129,6 @@ class ConvertReshapesToSpaceToDepth(PixelShuffle):
     perms = frozenset({blocks_first, channels_first})
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Compare the sizes with those of a square block of pixels."""
         (channels, height, width), between, after = self.sizes(m)
         size = between[2]
         if between != (channels, height // size, size, width // size, size):

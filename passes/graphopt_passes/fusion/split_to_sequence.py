@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
 from graphopt.operators import Split, Squeeze
-from graphopt.rewrite import OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
 
 _MOST_PARTS = 256
 """No sequence of more parts is replaced."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.ir import Value
 from graphopt.match import Match, OpBuilder, Pattern
-from graphopt.rewrite import Numerics, PatternRule, Rewriter
+from graphopt.rewrite import Numerics, PatternRule, Rewriter, Value
 
 
 class RewriteWhere(PatternRule):

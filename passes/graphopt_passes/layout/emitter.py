@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphopt.errors import Decline
 from graphopt.ir import TensorType, Value
-from graphopt.rewrite import Rewriter
+from graphopt.rewrite import Decline, Rewriter
 from graphopt_passes.layout import weights
 from graphopt_passes.layout.known import FLOAT
 from graphopt_passes.layout.lanes import ZERO, Lanes

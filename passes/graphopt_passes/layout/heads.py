@@ -8,9 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.layout.nchwc import would_block
 
@@ -46,7 +44,6 @@ class ConvertGemmToConv(OpRule):
         """Whether the model of a run is blocked: planning it anew for each product would be quadratic."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Replace one product."""
         if node.op in _ACTIVATIONS:
             return _before_flatten(node, rw)
         x, weight = node.operand(0), node.operand(1)

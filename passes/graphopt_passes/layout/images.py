@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Rewriter
+from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.layout.activations import ELEMENTWISE
 from graphopt_passes.layout.cost import Price
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from graphopt.ir import Graph
-from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
+from graphopt.rewrite import Graph, GraphPass, Level, Numerics, Rewriter
 from graphopt.system.machine import METADATA_KEY, Target, host
 from graphopt_passes.layout.emission import emit
 from graphopt_passes.layout.emitter import DOMAIN, Emitter

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, TensorType, Value
-from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
+from graphopt.rewrite import Decline, GraphPass, Level, Numerics, Rewriter
 from graphopt_passes.layout.images import FIRST, LAST, LastForm, gains, last_form, reorder
 from graphopt_passes.layout.mincut import INFINITE, MinimumCut
 

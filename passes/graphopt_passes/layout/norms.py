@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Value
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
-from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.normalization import layer_normalization, normalized_axes, spread
 
 _FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
-from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter
 from graphopt.system.machine import host
 
 _REORDERS = ("com.microsoft.nchwc::ReorderInput", "com.microsoft.nchwc::ReorderOutput")
@@ -22,7 +20,6 @@ class EliminateNopReorder(OpRule):
     opsets = "7-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Let the input stand for the output."""
         x = node.operand(0)
         dims, block = x.dims(), (rw.options.target or host()).block
         if len(dims) != 4 or dims[2:] != (1, 1):

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Graph, Node, Value
 from graphopt.operators import Pad, Reduction
-from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
+from graphopt.rewrite import Decline, Graph, GraphPass, Level, Node, Numerics, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.activations import ELEMENTWISE

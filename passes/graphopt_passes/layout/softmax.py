@@ -6,10 +6,8 @@ from math import prod
 
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.operators import Transpose
-from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.softmax import check_stands_alone
 
 _SMALLEST = 1 << 13
@@ -33,7 +31,6 @@ class ConvertSoftmaxAxis(OpRule):
     opsets = "13-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Replace one node."""
         x = node.operand(0)
         dims, axis = x.dims(), x.axis(node.attr("axis", -1))
         if x.dtype != TensorProto.FLOAT or axis == len(dims) - 1:

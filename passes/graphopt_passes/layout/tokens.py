@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.errors import Decline
-from graphopt.ir import Value
 from graphopt.match import Either, Match, OpBuilder, Pattern, Var
-from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter, Value
 
 _FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 

@@ -1,6 +1,10 @@
-"""Rewriting: the forms of a pass, the gate that changes graphs, the log of events, and the worklist driver."""
+"""Rewriting: the forms of a pass, the gate that changes graphs, the log of events, and the worklist driver.
+
+What every pass is written with comes from here, what it reads (`Node`, `Value`) and `Decline` included.
+"""
 
 from graphopt.errors import Decline
+from graphopt.ir import Dim, Graph, Model, Node, Value
 from graphopt.rewrite.driver import Driver, RewriteLoopError
 from graphopt.rewrite.events import Event, Failure, Log, NearMiss, NodeNote, RuleStats
 from graphopt.rewrite.options import Options
@@ -21,7 +25,7 @@ from graphopt.rewrite.rule import (
 from graphopt.system.machine import Target
 
 __all__ = [
-    "CUSTOM", "FAMILIES", "FIRED", "Decline", "Driver", "Event", "Failure", "Fired", "GraphPass", "Level", "Log",
-    "NearMiss", "NodeNote", "Numerics", "OpRule", "Options", "Outcome", "PatternRule", "RewriteLoopError", "Rewriter",
-    "Rule", "RuleStats", "Target",
+    "CUSTOM", "FAMILIES", "FIRED", "Decline", "Dim", "Driver", "Event", "Failure", "Fired", "Graph", "GraphPass",
+    "Level", "Log", "Model", "NearMiss", "Node", "NodeNote", "Numerics", "OpRule", "Options", "Outcome", "PatternRule",
+    "RewriteLoopError", "Rewriter", "Rule", "RuleStats", "Target", "Value",
 ]  # fmt: skip

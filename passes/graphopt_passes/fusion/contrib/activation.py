@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.match import Attr, Either, Match, OpBuilder, Opt, Pattern, Var
 from graphopt.operators import Bounds
-from graphopt.rewrite import Rewriter
+from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float
 
 _DEFAULTS: dict[str, dict[str, float]] = {
@@ -32,7 +30,6 @@ class FuseActivationIntoGemm(ForRuntime):
         return op.AnyOf(*_DEFAULTS)(gemm, _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The kernel with the activation's name and parameters."""
         check_float(m.gemm.result)
         parameters = {f"activation_{name}": value for name, value in _parameters(m.root).items()}
         attrs = {**m.gemm.attrs, "activation": m.root.op_type, **parameters}
@@ -61,7 +58,6 @@ class FuseActivationIntoConv(ForRuntime):
         )
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The kernel with the activation's name and parameters."""
         conv, node = m.conv, m.root
         if conv.attr("activation", ""):
             raise Decline("{} has an activation already", conv.result.name)

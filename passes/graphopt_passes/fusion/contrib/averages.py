@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.operators import Pool, Reduction
-from graphopt.rewrite import Rewriter
+from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.fusion.contrib.moves import Maker
 from graphopt_passes.fusion.contrib.operands import DOMAIN
 from graphopt_passes.fusion.contrib.parameters import Quantized, check_per_tensor

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node
-from graphopt.rewrite import Level, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter
 from graphopt_passes.fusion.contrib.operands import NEWEST
 from graphopt_passes.fusion.contrib.parameters import Quantized, dequantized
 

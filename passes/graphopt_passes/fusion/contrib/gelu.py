@@ -7,10 +7,8 @@ from typing import ClassVar
 
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Value
 from graphopt.match import Attr, Const, Either, Match, OpBuilder, Pattern, Product, Var
-from graphopt.rewrite import Rewriter
+from graphopt.rewrite import Decline, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float
 from graphopt_passes.fusion.gelu import gelu_by_erf, gelu_by_tanh, with_any_scale
 
@@ -30,11 +28,9 @@ class EarlyGelu(ForRuntime):
     op_type: ClassVar[str]
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """For float32."""
         return type(self).curve(op, Var("x", dtype=TensorProto.FLOAT))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The operator of the runtime."""
         return with_any_scale(rw.op(self.op_type, m.x, domain=DOMAIN), m, rw)
 
 
@@ -93,5 +89,4 @@ class FuseQuickGelu(ForRuntime):
         return Either(op.Mul(x, op.Sigmoid(Either(x, Product(x, scale="alpha")))), op.Swish(x, alpha=Attr("alpha")))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """`QuickGelu` of the runtime."""
         return rw.op("QuickGelu", m.x, domain=DOMAIN, alpha=1.0 if m.alpha is None else m.alpha)

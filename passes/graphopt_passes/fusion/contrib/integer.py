@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.match import Const, Either, Match, OpBuilder, Opt, Pattern, Var
-from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Level, Node, Numerics, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, may_sum_nothing
 
 _ONE = ((), (1,))
@@ -37,7 +35,6 @@ class FuseScaleIntoMatmulInteger(PatternRule):
         return Either(scaled, op.Add(fused, Const("bias")))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The operator with its scales, or with its bias."""
         inputs: tuple[Value | None, ...]
         if m.fused is not None:
             inputs = (*(m.fused.input(index) for index in range(6)), _row(m.bias, m.right, m.fused.result, rw))

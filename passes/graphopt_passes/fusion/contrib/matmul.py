@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.match import Either, Match, OpBuilder, Pattern, Scalar
 from graphopt.operators import Transpose
-from graphopt.rewrite import Rewriter
+from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float
 
 _LARGEST = 2.0**40

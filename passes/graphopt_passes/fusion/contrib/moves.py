@@ -9,10 +9,8 @@ from typing import TypeAlias
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.operators import Pad, Resize
-from graphopt.rewrite import Level, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import NEWEST
 from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, check_per_tensor, dequantized, quantization
 

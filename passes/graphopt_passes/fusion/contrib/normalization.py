@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Value
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
-from graphopt.rewrite import Level, Numerics, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, in_runtime
 from graphopt_passes.fusion.normalization import last_sizes, over_root_mean_square, spread
 
@@ -32,7 +30,6 @@ class FuseBranchwiseRmsNorm(PatternRule):
         return Either(written, op.Mul(norm, Const("scale", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """One operator of one branch."""
         if m.norm is not None:
             shape = m.y.shape
             if m.norm.attr("num_branches", 0) != 1 or not shape or not isinstance(shape[-1], int):

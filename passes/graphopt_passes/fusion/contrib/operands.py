@@ -10,9 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.analysis.nodes import dtype_of_output
-from graphopt.errors import Decline
-from graphopt.ir import Dim, Value
-from graphopt.rewrite import Level, Numerics, PatternRule
+from graphopt.rewrite import Decline, Dim, Level, Numerics, PatternRule, Value
 from graphopt.system.machine import Target, host
 
 DOMAIN = "com.microsoft"

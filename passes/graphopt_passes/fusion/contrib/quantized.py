@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
 from graphopt.operators.window import Window
-from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.fusion.contrib.averages import AVERAGES
 from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
@@ -56,7 +54,6 @@ class FuseQdqIntoOp(OpRule):
     peers = {"onnxruntime": "QDQSelectorActionTransformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look for an operator whose inputs are dequantized."""
         value = node.operand(0)
         op = value.made_by(*_MAKERS)
         if op is None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 from graphopt_passes.fusion.contrib.parameters import (
     BYTES,
@@ -83,7 +81,6 @@ class FuseRequantization(OpRule):
     peers = {}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look one step up."""
         value = node.operand(0)
         value.source("DequantizeLinear", reader=node)
         x = dequantized(value)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Level, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.fusion.contrib.operands import NEWEST, X86
 

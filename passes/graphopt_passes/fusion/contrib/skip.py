@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.errors import Decline
-from graphopt.ir import Value
 from graphopt.match import Either, Match, OpBuilder, Opt, Pattern, Var
-from graphopt.rewrite import Rewriter
+from graphopt.rewrite import Decline, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float, in_runtime
 
 

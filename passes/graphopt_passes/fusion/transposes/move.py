@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from graphopt.errors import Decline
-from graphopt.ir import Graph, Node, Value
 from graphopt.operators import Transpose
-from graphopt.rewrite import GraphPass, Numerics, Rewriter
+from graphopt.rewrite import Decline, Graph, GraphPass, Node, Numerics, Rewriter, Value
 from graphopt_passes.fusion.transposes.permuted import Perm, inverse, is_identity
 from graphopt_passes.fusion.transposes.plan import choose
 from graphopt_passes.fusion.transposes.region import MOST_NODES, Region, grow, permutes

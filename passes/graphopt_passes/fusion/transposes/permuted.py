@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.rewrite import Rewriter
+from graphopt.rewrite import Decline, Node, Rewriter, Value
 
 _MOST_BYTES = 1 << 20
 """A constant that is larger is not written a second time in another order."""

@@ -48,7 +48,6 @@ class _Convolution(Convolving):
         return weights.block_diagonal(array, self.group, self.merge) if self.merge > 1 else array
 
     def biased(self, emit: Emitter, group: Group, inputs: list[Value], layout: Layout, *, count: int = 1) -> Built:
-        """The convolution with the node's bias."""
         attrs = {name: self.node.attrs.get(name) for name in _KEPT}
         bias = self.node.input(2)
         if bias is not None:

@@ -33,7 +33,6 @@ class Elementwise(Form):
         self.is_sum = self.node.op in ("Add", "Sum") and len(self.operands) == len(self.node.inputs) == 2
 
     def price(self, costs: Costs) -> Price:
-        """As much in either form, but for the padding and for what a convolution takes in."""
         plain, blocked = super().price(costs)
         if self.fused == "activation":
             # Convolutions in NCHW take in the common activations too, in a second pass over what they just wrote.
@@ -104,7 +103,6 @@ class Silu(Form):
         return self.sigmoid
 
     def build(self, emit: Emitter, group: Group) -> Built:
-        """One operator."""
         source, layout, _ = emit.enter(self.operands[0])
         return [(emit.rw.op("QuickGelu", source, domain="com.microsoft", alpha=1.0), layout)]
 

@@ -94,7 +94,6 @@ class GlobalPooled(Form):
         return costs.passes(elements, elements * costs.waste(costs.layout(self.operands[0])), 2)
 
     def build(self, emit: Emitter, group: Group) -> Built:
-        """The operator, or that of a ReduceMean."""
         source, layout, _ = emit.enter(self.operands[0])
         op = "GlobalMaxPool" if self.node.op == "GlobalMaxPool" else "GlobalAveragePool"
         return [(emit.op(op, source), layout)]

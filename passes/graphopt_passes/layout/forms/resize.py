@@ -48,7 +48,6 @@ class Resized(Form):
         return elements * plain + start, elements * costs.waste(self.gives[0]) * blocked + start
 
     def build(self, emit: Emitter, group: Group) -> Built:
-        """One operator."""
         source, layout, _ = emit.enter(self.operands[0])
         attrs = {"mode": self.mode, "coordinate_transformation_mode": self.coordinates}
         return [(emit.op("Upsample", source, scales=(1, 1, *self.factors), **attrs), layout)]
