@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from graphopt.audit.comparison import audit
-from graphopt.audit.feeds import Shapes
 from graphopt.audit.inspecting import inspect
+from graphopt.errors import UsageError
 from graphopt.ir import Source
 from graphopt.manager import PassManager, RunSettings, optimize, optimize_file
 from graphopt.rewrite import Level, Numerics
 from graphopt.verify import Feed
+from graphopt.verify.interface import Shapes
 
 if TYPE_CHECKING:
     from graphopt.audit.bisection import Fault
@@ -34,7 +35,7 @@ def _ignore(what: str, part: float) -> None:
 
 def verify(
     original: Source, result: Source, *, numerics: str | Numerics = Numerics.ROUNDING, seed: int = 0,
-    sets: Sequence[str] | None = None, inputs: Feed | Sequence[Feed] | None = None,
+    sets: Sequence[str] | None = None, inputs: Feed | Sequence[Feed] | None = None, shapes: Shapes | None = None,
     dims: Mapping[str, int] | None = None, timeout: float | None = None,
 ) -> Report:  # fmt: skip
     """Run two models on inputs that expose errors, the runtime's optimizations off, and compare.
@@ -46,6 +47,7 @@ def verify(
         seed: seed of the generated inputs.
         sets: kinds of inputs; all that make sense when None. See `graphopt.verify.SETS`.
         inputs: inputs of your own, one feed or several; generated ones are then run only where `sets` names them.
+        shapes: shapes of inputs, by name.
         dims: sizes of symbolic dimensions, by name.
         timeout: seconds after which to give up.
 
@@ -56,8 +58,8 @@ def verify(
     from graphopt.verify import compare
 
     return compare(
-        original, result, numerics=str(Numerics.of(numerics)), seed=seed, sets=sets, inputs=inputs, dims=dims,
-        timeout=timeout,
+        original, result, numerics=str(Numerics.of(numerics)), seed=seed, sets=sets, inputs=inputs, shapes=shapes,
+        dims=dims, timeout=timeout,
     )  # fmt: skip
 
 
@@ -81,7 +83,7 @@ def explain(source: Source, level: str | Level = Level.BASIC, **settings: Unpack
 
 def bisect(
     source: Source, level: str | Level = Level.BASIC, *, seed: int = 0, inputs: Feed | None = None,
-    progress: Progress = _ignore, **settings: Unpack[RunSettings],
+    timeout: float | None = None, progress: Progress = _ignore, **settings: Unpack[RunSettings],
 ) -> Fault | None:  # fmt: skip
     """Find the one rewrite that makes a model's result differ, and the smallest model that shows it.
 
@@ -90,6 +92,7 @@ def bisect(
         level: `basic`, `extended`, `layout` or `all`.
         seed: seed of the generated inputs.
         inputs: inputs of your own on which the difference shows.
+        timeout: seconds for each comparison.
         progress: told how far things are.
         **settings: see `PassManager`; `numerics` is also how close results must be.
 
@@ -103,8 +106,10 @@ def bisect(
     from graphopt.audit.bisection import bisect as search
 
     manager = PassManager(level, **settings)
+    if manager.opaque_weights is not None:
+        raise UsageError("bisect runs the model: it needs all weights")
     return search(
-        manager.prepared(source), manager, numerics=str(manager.numerics), seed=seed, dims=manager.dims, feed=inputs,
+        manager.prepared(source), manager, numerics=str(manager.numerics), seed=seed, feed=inputs, timeout=timeout,
         progress=progress,
     )  # fmt: skip
 

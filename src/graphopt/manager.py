@@ -16,6 +16,7 @@ import onnx
 from graphopt.errors import ModelError, UsageError, VerificationError
 from graphopt.ir import ExternalData, Model, Source, paused_gc
 from graphopt.ir.collector import make_room, weigh
+from graphopt.ir.external import check_opaque, place_of
 from graphopt.ir.foreign import as_ir_model, is_program
 from graphopt.ir.foreign import write as write_foreign
 from graphopt.ir.interface import fix_shapes
@@ -60,6 +61,32 @@ class Census:
         return cls(sum(ops.values()), ops, len(tensors), sum(t.nbytes for t in tensors))
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Weights that were left as references to files, as `opaque_weights` asks for.
+
+    Attributes:
+        tensors: how many.
+        bytes: how large they are.
+        files: the files that hold them, as the model names them: relative to its folder.
+    """
+
+    tensors: int
+    bytes: int
+    files: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model: Model) -> Unread:
+        """Those of a model."""
+        tensors = model.unread()
+        names = {place_of(tensor.original) for tensor in tensors if tensor.original is not None}
+        return cls(len(tensors), sum(tensor.nbytes for tensor in tensors), tuple(sorted(names)))
+
+    def __str__(self) -> str:
+        files = ", ".join(self.files)
+        return f"{self.tensors} weights ({self.bytes:,} bytes) left unread, expected beside the result in {files}"
+
+
 class Result(Shown):
     """What a run gives.
 
@@ -70,6 +97,7 @@ class Result(Shown):
         after: the model in numbers, as it is now.
         seconds: time of the whole run, loading included, writing not.
         pipeline: the pipeline that ran, as text.
+        unread: weights that were left as references.
         verification: the oracle's report, when it was asked for.
     """
 
@@ -80,6 +108,7 @@ class Result(Shown):
         self.after = Census.of(view)
         self.seconds = seconds
         self.pipeline = pipeline
+        self.unread = Unread.of(view)
         self.verification: Report | None = None
 
     @cached_property
@@ -132,6 +161,7 @@ class Result(Shown):
             "after": asdict(self.after),
             "passes": self.hits,
             "zeroed": self.zeroed,
+            "unread": asdict(self.unread),
             "events": [asdict(event) for event in self.events],
             "failures": [{"pass": f.rule, "node": str(f.node), "error": str(f.error)} for f in self.failures],
             "verification": self.verification.to_dict() if self.verification is not None else None,
@@ -174,6 +204,7 @@ class RunSettings(TypedDict, total=False):
     dims: Mapping[str, int] | None
     inline_functions: bool
     opset: int | None
+    opaque_weights: str | None
 
 
 class PassManager:
@@ -197,6 +228,8 @@ class PassManager:
         dims: fixed sizes for symbolic dimensions, by name.
         inline_functions: replace calls of model-local functions by their bodies, before anything else.
         opset: bring the model to this version of the standard's operators first; see `graphopt.convert`.
+        opaque_weights: leave weights in files beside the model unread, and refer to them as before: `missing` those
+            whose file is not there, `all` any. Passes that need their bytes decline.
         options: further settings for passes; its `target` is replaced when `target` is given.
 
     Raises:
@@ -209,6 +242,7 @@ class PassManager:
         verify: bool = False, strict: bool = False, explain: bool = False, profile: bool = False, check: bool = False,
         limit: int | None = None, options: Options | None = None, shapes: Mapping[str, Sequence[int]] | None = None,
         dims: Mapping[str, int] | None = None, inline_functions: bool = False, opset: int | None = None,
+        opaque_weights: str | None = None,
     ) -> None:  # fmt: skip
         _check_kinds(target=target, limit=limit, options=options, shapes=shapes, dims=dims, skip=skip)
         self.level = Level.of(level)
@@ -217,6 +251,7 @@ class PassManager:
         self.verify, self.strict, self.explain = verify, strict, explain
         self.profile, self.check, self.limit, self.opset = profile, check, limit, opset
         self.shapes, self.dims = dict(shapes or {}), dict(dims or {})
+        self.opaque_weights = check_opaque(opaque_weights)
         self.options = _with_target(options or Options(), self.target)
         pipeline = Pipeline.of_level(self.level) if passes is None else pipeline_of(passes)
         if inline_functions or self.options.inline_functions:
@@ -272,6 +307,8 @@ class PassManager:
             _LOGGER.warning("passes were still changing the model after as many rounds as are allowed")
         if result.log.full:
             _LOGGER.warning("stopped after %d rewrites, as was asked for: there may be more to do", len(result.events))
+        if result.unread.tensors:
+            _LOGGER.warning("%s", result.unread)
         if not result.changed:
             _LOGGER.info("nothing to do: the model is left as it was")
         else:
@@ -282,12 +319,12 @@ class PassManager:
 
     def _load(self, source: Source, *, inplace: bool) -> Model:
         if not (self.shapes or self.dims):
-            return Model.load(source, inplace=inplace)
+            return Model.load(source, inplace=inplace, opaque=self.opaque_weights)
         if isinstance(source, onnx.ModelProto) and not inplace:
             copy = onnx.ModelProto()
             copy.CopyFrom(source)
             source, inplace = copy, True
-        model = Model.load(source, inplace=inplace)
+        model = Model.load(source, inplace=inplace, opaque=self.opaque_weights)
         fix_shapes(model, self.shapes, self.dims)
         return model
 
@@ -297,7 +334,8 @@ class PassManager:
         Args:
             source: a path, serialized bytes, or a `ModelProto`, which is not changed.
         """
-        return self._load(source, inplace=False).flush() if self.shapes or self.dims else source
+        as_given = not (self.shapes or self.dims or self.opaque_weights)
+        return source if as_given else self._load(source, inplace=False).flush()
 
     def prepared(self, source: Source) -> Source:
         """What the passes begin with: the model with the shapes and at the opset that were given.
@@ -313,7 +351,7 @@ class PassManager:
             return before
         from graphopt.opsets import convert_view
 
-        model = Model.load(before)
+        model = Model.load(before, opaque=self.opaque_weights)
         convert_view(model, self.opset)
         return model.flush()
 
@@ -331,28 +369,35 @@ class PassManager:
             raise VerificationError(report.summary())
         result.verification = report
 
-    def verification(self, source: Source, result: Result) -> Report:
+    def verification(self, source: Source, result: Result, *, timeout: float | None = None) -> Report:
         """Run a result and what it was made of on generated inputs, and compare as the passes that fired ask for.
 
         Args:
             source: what was optimized: a path, serialized bytes, or a `ModelProto`.
             result: the result of this manager's run.
+            timeout: seconds after which to give up.
 
         Returns:
             The report. Where all passes are exact but bits differ, it is that for `rounding`: what they uncover as a
-            constant, such as a weight behind an `Identity`, the runtime multiplies with another kernel.
+            constant, such as a weight behind an `Identity`, the runtime multiplies with another kernel. Where weights
+            were left unread, both sides are run with the same random ones: no pass has relied on any.
         """
         from graphopt.verify import compare
 
-        before = self.as_optimized(source)
+        before: Source = self.as_optimized(source)
+        after = result.model
+        if result.unread.tensors:
+            from graphopt.verify.filling import both_filled
+
+            before, after = both_filled(before, result.view)
         # ONNX Runtime's blocked max pools treat NaN and infinities differently from its plain ones.
         blocked = any(self.plan.rule(name).level >= Level.LAYOUT for name in result.hits)
         sets = ("ordinary", "extreme", "overrides") if blocked else None
         numerics = self._numerics_used(result)
-        report = compare(before, result.model, numerics=numerics, sets=sets)
+        report = compare(before, after, numerics=numerics, sets=sets, timeout=timeout)
         if report.ok or numerics is not Numerics.EXACT:
             return report
-        return compare(before, result.model, numerics=Numerics.ROUNDING, sets=sets)
+        return compare(before, after, numerics=Numerics.ROUNDING, sets=sets, timeout=timeout)
 
     def _numerics_used(self, result: Result) -> Numerics:
         """The loosest numerics among the passes that fired."""

@@ -117,3 +117,51 @@ def test_bash_completes(run: Run, line: str, expected: str) -> None:
     ask = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _graphopt; echo ${{COMPREPLY[@]}}"
     done = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, timeout=30, check=True)
     assert expected in done.stdout.split()
+
+
+SHARED = (
+    "--shape",
+    "--dim",
+    "--opset",
+    "--target",
+    "--numerics",
+    "--data",
+    "--seed",
+    "--threads",
+    "--timeout",
+    "--json",
+)
+OWN = {("convert", "--opset"), ("profile", "--threads"), ("fuzz", "--seed")}
+"""Where a name stands for what only that command has: the version to convert to, one number of threads, a text."""
+WITH_SIZES = ("optimize", "check", "explain", "bisect", "verify", "audit", "audit-passes", "profile", "layout")
+
+
+@pytest.mark.parametrize("option", SHARED)
+def test_an_option_means_the_same_in_every_command(option: str) -> None:
+    meanings = {
+        (parameter.kind, parameter.many, parameter.stated.help.replace("optimizer or comparison", "comparison"))
+        for name, command in COMMANDS.items()
+        for parameter in command.parameters
+        if option in parameter.names and (name, option) not in OWN
+    }
+    assert len(meanings) == 1
+
+
+@pytest.mark.parametrize("name", WITH_SIZES)
+def test_commands_that_run_models_take_sizes(name: str) -> None:
+    assert {"--shape", "--dim"} <= set(COMMANDS[name].options)
+
+
+@pytest.mark.parametrize("name", ["check", "bisect", "explain", "audit"])
+def test_commands_that_run_passes_take_what_optimize_takes(name: str) -> None:
+    assert {"--opset", "--target", "--numerics", "--level"} <= set(COMMANDS[name].options)
+
+
+@pytest.mark.parametrize("words", [("bisect", "--timeout", "60"), ("check", "--threads", "1", "--fail-on", "numerics")])
+def test_sizes_and_versions_carry_over(run: Run, model_file: Path, words: tuple[str, ...]) -> None:
+    name, *more = words
+    done = run(name, model_file, "--shape", "x=2,4", "--opset", "18", "--numerics", "rounding", *more)
+    assert done.exit_code == 0, done.output
+    wrong = run(name, model_file, "--shape", "nothing=2,4")
+    assert wrong.exit_code == 2
+    assert "nothing" in wrong.stderr

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -304,10 +305,10 @@ def test_what_another_run_takes_for_abandoned_is_made_again(
             else:
                 path.rmdir()
 
-    def opening(path: Path, *more: int) -> int:
+    def opening(path: Path, *more: int, **named: Any) -> int:
         if when == "made":
             remove_first(path)
-        handle = open_file(path, *more)
+        handle = open_file(path, *more, **named)
         if when != "made":
             remove_first(path)
         return handle

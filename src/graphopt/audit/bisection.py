@@ -119,7 +119,7 @@ def first_bad(count: int, bad: Callable[[int], bool]) -> int:
 
 def bisect(
     source: Source, manager: Manager | Settings | None = None, *, numerics: str = "rounding",
-    seed: int = 0, dims: Mapping[str, int] | None = None, feed: Feed | None = None,
+    seed: int = 0, dims: Mapping[str, int] | None = None, feed: Feed | None = None, timeout: float | None = None,
     progress: Progress = lambda what, part: None,
 ) -> Fault | None:  # fmt: skip
     """Find the rewrite of graphopt's that makes a model's result differ.
@@ -134,6 +134,7 @@ def bisect(
         seed: seed of the generated inputs.
         dims: sizes of symbolic dimensions.
         feed: inputs of the user's own, on which the difference shows.
+        timeout: seconds for each comparison; None for as long as it takes.
         progress: told how far things are.
 
     Returns:
@@ -143,7 +144,7 @@ def bisect(
         ModelError: the model cannot be read.
     """
     settings = manager if isinstance(manager, Settings) else Settings() if manager is None else Settings.of(manager)
-    oracle = Oracle(numerics, seed, dict(dims or {}), feed)
+    oracle = Oracle(numerics, seed, dict(dims or {}), feed, timeout)
     original = Model.load(source).flush()
     result, log = settings.run(original)
     count = len(log.events)

@@ -11,7 +11,7 @@ from graphopt.audit.bisection import Fault, Oracle, Progress, compared, first_ba
 from graphopt.audit.difference import Diff, diff
 from graphopt.audit.passes.conduct import OTHER_PURPOSE, changed
 from graphopt.errors import ModelError
-from graphopt.ir import Model
+from graphopt.ir import Model, Source
 from graphopt.peers import NOTHING, by_name
 from graphopt.peers.serving import PassServer
 from graphopt.system.files import scratch
@@ -22,7 +22,7 @@ _ROUNDS = 2
 
 
 def blame(
-    source: onnx.ModelProto | bytes | str, peer: str, *, only: Sequence[str] = (), numerics: str = "rounding",
+    source: Source, peer: str, *, only: Sequence[str] = (), numerics: str = "rounding",
     seed: int = 0, dims: Mapping[str, int] | None = None, feed: Feed | None = None, timeout: float = 120.0,
     progress: Progress = lambda what, part: None,
 ) -> Fault | None:  # fmt: skip

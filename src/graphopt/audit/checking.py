@@ -14,11 +14,14 @@ from graphopt.audit.timing import Progress
 from graphopt.errors import ModelError, UsageError
 from graphopt.printable import markdown, printable
 from graphopt.showing import Shown
+from graphopt.system.processes import Limits
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from graphopt.audit.record import Audit, Row
+    from graphopt.audit.settings import Manager
+    from graphopt.verify.interface import Shapes
 
 SCHEMA = 1
 _TIE = 3.0
@@ -143,18 +146,24 @@ class Check(Shown):
 
 
 def check(
-    models: Sequence[str], conditions: FailOn, *, level: str = "basic", baseline: Mapping[str, Any] | None = None,
-    budget: float = 10.0, dims: Mapping[str, int] | None = None, progress: Progress = lambda what, part: None,
+    models: Sequence[str], conditions: FailOn, manager: Manager, *, baseline: Mapping[str, Any] | None = None,
+    threads: Sequence[int] = (1,), rounds: int | None = None, budget: float = 10.0, shapes: Shapes | None = None,
+    dims: Mapping[str, int] | None = None, timeout: float = 300.0,
+    progress: Progress = lambda what, part: None,
 ) -> Check:  # fmt: skip
     """Optimize models and see whether anything got worse.
 
     Args:
         models: the files.
         conditions: what counts as worse.
-        level: graphopt's level.
+        manager: the passes.
         baseline: what `read_baseline` gave; without one only numerics can be judged.
-        budget: seconds of timing for each model, where times matter.
+        threads: thread counts to time at, where times matter.
+        rounds: rounds of timing; as many as fit into `budget` when None.
+        budget: seconds of timing for each model.
+        shapes: shapes of inputs.
         dims: sizes of symbolic dimensions.
+        timeout: seconds that one run of the optimizer or the oracle may take.
         progress: told how far things are.
 
     Raises:
@@ -166,14 +175,15 @@ def check(
         progress(f"checking {path}", number / len(models))
         name = Path(path).as_posix()
         report = audit(
-            path, levels=(level,), against=[], budget=budget if timed else 0.01, rounds=None if timed else 1,
-            verify=True, dims=dims,
+            manager.prepared(path), {str(manager.level): manager}, against=[], threads=threads if timed else (1,),
+            budget=budget if timed else 0.01, rounds=rounds if timed else 1, verify=True, shapes=shapes, dims=dims,
+            limits=Limits(timeout),
         )  # fmt: skip
         found.audits[name] = report.to_dict()
         past = (baseline or {}).get(name)
         if past is None and (conditions.nodes or conditions.size or timed):
             found.notes.append(f"{name} is not in the baseline: only numerics are judged")
-        found.findings += _judge(name, report, level, past, conditions)
+        found.findings += _judge(name, report, str(manager.level), past, conditions)
     return found
 
 

@@ -23,6 +23,7 @@ from graphopt.system.extras import require
 from graphopt.system.files import scratch
 from graphopt.system.processes import Limits
 from graphopt.verify import ModelLike, compare
+from graphopt.verify.interface import Shapes, sizes_from_shapes
 from graphopt.verify.source import Source
 
 LEVELS = ("basic", "extended", "all")
@@ -69,7 +70,7 @@ class Conditions:
 def audit(
     source: ModelLike, managers: Mapping[str, Manager] | None = None, levels: Sequence[str] = LEVELS,
     against: Sequence[str] | None = None, *, threads: Sequence[int] = (1,), rounds: int | None = None,
-    budget: float = 10.0, starts: int = 7, shapes: feeds.Shapes | None = None, dims: Mapping[str, int] | None = None,
+    budget: float = 10.0, starts: int = 7, shapes: Shapes | None = None, dims: Mapping[str, int] | None = None,
     data: str | Path | Mapping[str, Any] | None = None, metric: str | Callable[..., float] | None = None,
     verify: bool = True, seed: int = 0, limits: Limits | None = None, keep: str | Path | None = None,
     timed: bool = True, isolate: bool = True, progress: Progress = lambda what, part: None,
@@ -142,7 +143,7 @@ class _Run:
     def choose_inputs(self, shapes: dict[str, Any], dims: dict[str, int], metric: Metric | None) -> None:
         """Fix what the model is run on."""
         self.metric = metric
-        fixed = {**feeds.sizes_from_shapes(self.proto, shapes), **dims}
+        fixed = {**sizes_from_shapes(self.proto, shapes), **dims}
         if metric is not None:
             self.feed = metric.first_batch(self.proto)
         else:

@@ -163,8 +163,8 @@ def explain_with_graphs(
     from graphopt.audit.html.drawing import side_by_side
 
     found, model = _explain(source, manager)
-    after = Model.load(model.flush())
-    before = Model.load(source)
+    after = Model.load(model.flush(), opaque=model.opaque)
+    before = Model.load(source, opaque=model.opaque)
     infer_types(before)
     infer_types(after)
     return found, side_by_side(before, after, found.steps)
@@ -173,7 +173,7 @@ def explain_with_graphs(
 def _explain(source: Source, manager: Manager | Settings | None) -> tuple[Explanation, Model]:
     settings = manager if isinstance(manager, Settings) else Settings() if manager is None else Settings.of(manager)
     plan = settings.plan()
-    model = Model.load(source)
+    model = Model.load(source, opaque=settings.opaque)
     infer_types(model)
     sizes = _sizes(model)
     before = [NodeNote.of(node) for node in model.nodes()]
@@ -183,7 +183,7 @@ def _explain(source: Source, manager: Manager | Settings | None) -> tuple[Explan
     after = [NodeNote.of(node) for node in model.nodes()]
     steps = [Step(event, _traffic(event, sizes)) for event in log.events]
     # What a pass said on the way may no longer hold at the end: the reasons that stand are those of a second look.
-    _, again = settings.run(Model.load(model.flush()), explain=True, plan=plan)
+    _, again = settings.run(Model.load(model.flush(), opaque=model.opaque), explain=True, plan=plan)
     # Passes that choose a layout decide once, so for them it is what they said of nodes that are left.
     standing = {key: miss for key, miss in again.near_misses.items() if not _of_layout(miss, plan)}
     standing |= _decided(log, plan, after)

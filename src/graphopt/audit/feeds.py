@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -15,31 +15,6 @@ from graphopt.verify import Feed, sample_inputs
 from graphopt.verify.interface import Spec, interface_of
 
 _IMAGE, _SEQUENCE, _VIDEO = 224, 128, 32
-Shapes = Mapping[str, Sequence[int]]
-
-
-def sizes_from_shapes(model: onnx.ModelProto, shapes: Shapes) -> dict[str, int]:
-    """The sizes of symbolic dimensions that the wanted input shapes imply; unnamed ones are `input[axis]`.
-
-    Raises:
-        UsageError: there is no such input, or its dimensions are fixed at other sizes.
-    """
-    specs = {spec.name: spec for spec in interface_of(model).inputs}
-    sizes: dict[str, int] = {}
-    for name, shape in shapes.items():
-        spec = specs.get(name)
-        if spec is None:
-            raise UsageError(f"the model has no input {name!r}; it has {', '.join(specs)}")
-        if spec.shape is None or len(spec.shape) != len(shape):
-            raise UsageError(f"input {name!r} is {spec}, found shape {list(shape)}")
-        for axis, (dim, size) in enumerate(zip(spec.shape, shape, strict=True)):
-            if isinstance(dim, int) and dim != size:
-                raise UsageError(f"input {name!r} has {dim} at axis {axis}, found shape {list(shape)}")
-            if not isinstance(dim, int):
-                key = dim or f"{name}[{axis}]"
-                if sizes.setdefault(key, size) != size:
-                    raise UsageError(f"dimension {key!r} would be both {sizes[key]} and {size}")
-    return sizes
 
 
 def timing_sizes(model: onnx.ModelProto) -> Iterator[dict[str, int]]:

@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from graphopt.analysis import infer_types
 from graphopt.audit.columns import size
-from graphopt.ir import Graph, Model, Source, TensorType, Value
+from graphopt.ir import Graph, Model, Source, Tensor, TensorType, Value
 from graphopt.showing import Shown
 from graphopt.system.machine import METADATA_KEY
 
@@ -113,7 +113,7 @@ def inspect(source: Source) -> Inspection:
     Raises:
         ModelError: it cannot be read.
     """
-    model = Model.load(source)
+    model = Model.load(source, opaque="missing")
     infer_types(model)
     proto, graph = model.proto, model.graph
     given = [value for value in graph.inputs if value.tensor is None]
@@ -138,7 +138,7 @@ def inspect(source: Source) -> Inspection:
         parameters=sum(tensor.numel for tensor in tensors),
         weights=dict(weights.most_common()),
         outside=sum(tensor.nbytes for tensor in tensors if _is_outside(tensor.original)),
-        denormals=sum(_denormals(tensor.array()) for tensor in tensors if tensor.dtype == TensorProto.FLOAT),
+        denormals=sum(_denormals(tensor.array()) for tensor in tensors if _is_read(tensor)),
         peak=_peak(graph),
         needs=_needs(model),
         metadata=dict(model.metadata),
@@ -163,6 +163,10 @@ def _stated(value: Value) -> str:
 
 def _is_outside(original: TensorProto | None) -> bool:
     return original is not None and original.data_location == TensorProto.EXTERNAL
+
+
+def _is_read(tensor: Tensor) -> bool:
+    return tensor.dtype == TensorProto.FLOAT and not tensor.is_opaque
 
 
 def _denormals(array: np.ndarray[Any, Any]) -> int:

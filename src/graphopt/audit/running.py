@@ -44,6 +44,8 @@ def render_run(result: Result, report: Report | None, *, events: bool = False) -
             f"{result.zeroed:,} weights too small to matter set to zero: no operator's "
             f"output changes by more than {bound:.1e} times its largest input"
         )
+    if result.unread.tensors:
+        yield Text(str(result.unread), "yellow")
     for f in result.failures:
         yield Text(f"pass {f.rule} failed at {f.node} and was undone: {f.error}", "yellow")
     if report is not None:

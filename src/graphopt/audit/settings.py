@@ -43,6 +43,15 @@ class Manager(Protocol):
         """The most rewrites."""
         ...
 
+    @property
+    def opaque_weights(self) -> str | None:
+        """Weights that are left unread."""
+        ...
+
+    def prepared(self, source: Source) -> Source:
+        """What the passes begin with."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -55,6 +64,7 @@ class Settings:
         numerics: the ceiling.
         options: settings of passes.
         limit: stop after that many rewrites.
+        opaque: weights that are left unread, see `graphopt.PassManager`.
     """
 
     level: Level = Level.BASIC
@@ -63,13 +73,17 @@ class Settings:
     numerics: Numerics = Numerics.ROUNDING
     options: Options = field(default_factory=Options)
     limit: int | None = None
+    opaque: str | None = None
 
     @classmethod
     def of(cls, manager: Manager) -> Settings:
         """The settings of a manager."""
         plan = manager.plan
         skip = tuple(sorted(plan.skip))
-        return cls(manager.level, str(plan.pipeline), skip, manager.numerics, manager.options, manager.limit)
+        return cls(
+            manager.level, str(plan.pipeline), skip, manager.numerics, manager.options, manager.limit,
+            manager.opaque_weights,
+        )  # fmt: skip
 
     @property
     def complete(self) -> bool:
@@ -97,7 +111,7 @@ class Settings:
             explain: collect near misses.
             plan: the passes, when they are at hand already.
         """
-        model = source if isinstance(source, Model) else Model.load(source)
+        model = source if isinstance(source, Model) else Model.load(source, opaque=self.opaque)
         log = Log(listen=explain, limit=self.limit)
         execute(plan or self.plan(), model, log, strict=False, check=False, options=self.options)
         return model, log

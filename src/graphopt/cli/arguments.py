@@ -1,8 +1,8 @@
 """Commands from the signatures of functions: their options, help, values from a file, and what a shell completes.
 
 A parameter is annotated with `Argument` or `Option`; its type says how many values it takes and of which kind, its
-default what holds when it is left out. The standard library parses: a third party's parser takes longer to import than
-most models take to optimize.
+default what holds when it is left out. What several commands take is a `Group`, stated once. The standard library
+parses: a third party's parser takes longer to import than most models take to optimize.
 """
 
 from __future__ import annotations
@@ -68,6 +68,10 @@ class Option:
             object.__setattr__(self, name, value)
 
 
+class Group:
+    """Options that go together: a dataclass of annotated fields, which a command takes as one parameter."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter of a command.
@@ -79,6 +83,7 @@ class Parameter:
         many: whether it may be given several times.
         default: its value when it is left out.
         required: whether it may not be.
+        group: the parameter of the function that it is a field of; its own when "".
     """
 
     name: str
@@ -87,10 +92,11 @@ class Parameter:
     many: bool = False
     default: Any = None
     required: bool = False
+    group: str = ""
 
     @classmethod
-    def of(cls, name: str, hint: Any, default: Any) -> Parameter:
-        """Read an annotated parameter."""
+    def of(cls, name: str, hint: Any, default: Any, group: str = "") -> Parameter:
+        """Read an annotated parameter, or field of a group."""
         annotated = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Argument | Option)]
         if not annotated:
             raise TypeError(f"parameter {name!r} of a command needs an Argument or an Option, found {hint}")
@@ -101,7 +107,7 @@ class Parameter:
         many = typing.get_origin(plain) is list
         kind = typing.get_args(plain)[0] if many else plain
         required = default is inspect.Parameter.empty
-        return cls(name, annotated[0], kind, many, None if required else default, required)
+        return cls(name, annotated[0], kind, many, None if required else default, required, group)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -181,10 +187,21 @@ class Command:
 
     @cached_property
     def parameters(self) -> list[Parameter]:
-        """What it takes, in order."""
-        hints = typing.get_type_hints(self.function, include_extras=True)
-        own = inspect.signature(self.function).parameters.values()
-        return [Parameter.of(each.name, hints[each.name], each.default) for each in own] + list(COMMON)
+        """What it takes, in order, groups taken apart."""
+        found = []
+        for name, (hint, default) in _stated(self.function).items():
+            if name in self.groups:
+                fields = _stated(self.groups[name]).items()
+                found += [Parameter.of(field, *stated, name) for field, stated in fields]
+            else:
+                found.append(Parameter.of(name, hint, default))
+        return found + list(COMMON)
+
+    @cached_property
+    def groups(self) -> dict[str, type[Group]]:
+        """Its parameters that are groups."""
+        stated = _stated(self.function).items()
+        return {name: hint for name, (hint, _) in stated if isinstance(hint, type) and issubclass(hint, Group)}
 
     @property
     def options(self) -> list[str]:
@@ -220,6 +237,9 @@ class Command:
         values = dict(vars(given))
         for parameter in self.parameters:
             parameter.check(values[parameter.name])
+        for name, group in self.groups.items():
+            fields = [parameter.name for parameter in self.parameters if parameter.group == name]
+            values[name] = group(**{field: values.pop(field) for field in fields})
         return values
 
     def _refuse(self, word: str) -> NoReturn:
@@ -245,6 +265,12 @@ class Command:
         for key, value in (shared | own).items():
             found[options[key].name] = options[key].from_file(value, f"{path}: {key}")
         return found
+
+
+def _stated(called: Any) -> dict[str, tuple[Any, Any]]:
+    """The annotation and the default of each parameter of a function or a dataclass."""
+    hints = typing.get_type_hints(called, include_extras=True)
+    return {name: (hints[name], each.default) for name, each in inspect.signature(called).parameters.items()}
 
 
 COMMON = (

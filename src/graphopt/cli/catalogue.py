@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from graphopt.cli.arguments import Argument, Option
 from graphopt.cli.console import show, show_json
+from graphopt.cli.options import Json, Markdown
 from graphopt.errors import UsageError
 from graphopt.system.files import write_text
 
@@ -20,8 +21,8 @@ def passes(
     peers: Annotated[bool, Option("--peers", help="Every pass of the other optimizers, and graphopt's.")] = False,
     write: Annotated[str | None, Option(help="Write a page for each pass into this folder.")] = None,
     index: Annotated[str | None, Option(help="Write what the passes of this package need into its index.")] = None,
-    as_json: Annotated[bool, Option("--json", help="As JSON.")] = False,
-    as_markdown: Annotated[bool, Option("--markdown", help="As Markdown.")] = False,
+    as_json: Json = False,
+    as_markdown: Markdown = False,
 ) -> None:
     """List the passes there are, or show everything about one."""
     from graphopt.cli.reference import Page, record

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from graphopt.cli.arguments import Argument, Exit, Option
+from graphopt.cli.arguments import Argument, Exit
 from graphopt.cli.console import plain_table, progress, read_source, show, show_json
-from graphopt.cli.sizes import parse_dims
+from graphopt.cli.options import Data, Json, Numerics, Patience, Seed, Sizes, feed
 
 if TYPE_CHECKING:
     from graphopt.audit.difference import Diff
 
 First = Annotated[str, Argument(metavar="A", help="The original; `-` reads standard input.")]
 Second = Annotated[str, Argument(metavar="B", help="The model to judge.")]
-Json = Annotated[bool, Option("--json", help="Report as JSON.")]
 _LISTED = 20
 
 
@@ -21,24 +20,21 @@ def verify(
     original: First,
     result: Second,
     *,
-    numerics: Annotated[str, Option(help="exact, rounding or fast.")] = "rounding",
-    dim: Annotated[list[str] | None, Option(help="Size of a symbolic dimension, like batch=1.")] = None,
-    data: Annotated[str | None, Option(help="An .npz file with inputs, by name, besides generated ones.")] = None,
-    seed: Annotated[int, Option(help="Seed of the generated inputs.")] = 0,
-    timeout: Annotated[float | None, Option(help="Give up after that many seconds.", min=0)] = None,
+    numerics: Numerics = "rounding",
+    sizes: Sizes,
+    data: Data = None,
+    seed: Seed = 0,
+    timeout: Patience = None,
     as_json: Json = False,
 ) -> None:
     """Run two models on inputs that expose errors, all optimizations of the runtime off. Exit code 1: they differ."""
-    from pathlib import Path
-
-    from graphopt.audit.feeds import load_data
     from graphopt.verify import SETS, compare
 
-    given = load_data(Path(data)) if data is not None else None
+    given = feed(data)
     with progress(f"comparing {original} and {result}"):
         report = compare(
-            read_source(original), result, numerics=numerics, seed=seed, dims=parse_dims(dim or []), timeout=timeout,
-            inputs=given, sets=None if given is None else SETS,
+            read_source(original), result, numerics=numerics, seed=seed, shapes=sizes.shapes, dims=sizes.dims,
+            timeout=timeout, inputs=given, sets=None if given is None else SETS,
         )  # fmt: skip
     if as_json:
         show_json(report.to_dict())

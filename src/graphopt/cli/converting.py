@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from graphopt.cli.arguments import Argument, Exit, Option
 from graphopt.cli.console import progress, read_source, show, show_json
-from graphopt.cli.optimizing import check_output, external, write
+from graphopt.cli.optimizing import check_output, say_unwritten, write
+from graphopt.cli.options import Json, Opaque, Outside, Patience
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,54 +25,43 @@ def convert(
         str | None, Option("--for", help="What it is for: tensorrt, coreml, openvino, ncnn or tract.")
     ] = None,
     ml_opset: Annotated[int | None, Option(help="The version of ai.onnx.ml; default: as it is.")] = None,
+    opaque_weights: Opaque = None,
     verify: Annotated[bool, Option("--verify", help="Compare with the original; write nothing that differs.")] = False,
-    external_data: Annotated[
-        str | None, Option(help="Put weights into this file beside OUT (`auto` names it OUT.data).")
-    ] = None,
-    external_threshold: Annotated[
-        int | None, Option(help="With --external-data: only tensors of at least this many bytes; default 16384.")
-    ] = None,
-    external_alignment: Annotated[
-        int | None, Option(help="With --external-data: start tensors at multiples of this; default 64.")
-    ] = None,
-    as_json: Annotated[bool, Option("--json", help="Report as JSON on standard output.")] = False,
+    timeout: Patience = None,
+    outside: Outside,
+    as_json: Json = False,
 ) -> None:
     """Bring a model to another opset, with the same results. OUT is written at the end, at once, or not at all."""
     from graphopt.opsets import convert_source
 
-    check_output(target, as_json=as_json, external_data=external_data)
-    outside = external(external_data, external_threshold, external_alignment)
+    check_output(target, outside, as_json=as_json)
+    layout = outside.layout()
     if opset is None and ml_opset is None and runtime is None:
         raise UsageError("expected --opset with a version, or --for with a runtime")
     given = read_source(source)
     with progress(f"converting {source}") as told:
-        conversion = convert_source(given, opset, ml_opset=ml_opset, runtime=runtime)
-        model = conversion.model
+        conversion = convert_source(given, opset, ml_opset=ml_opset, runtime=runtime, opaque_weights=opaque_weights)
         if verify:
             told("verifying", 0.5)
-            _verify(given, model, target)
+            _verify(given, conversion.model, target, timeout)
         told("writing", 0.9)
-        write(model, target, outside)
+        write(conversion.model, target, layout)
     if as_json:
-        show_json(
-            {
-                "schema": 1,
-                "before": conversion.before,
-                "after": conversion.described(),
-                "written_out": conversion.written_out,
-            }
-        )
+        known = {"before": conversion.before, "after": conversion.described(), "written_out": conversion.written_out}
+        show_json({"schema": 1, **known})
     else:
         show(_line(conversion), stderr=target == "-")
 
 
-def _verify(given: str | bytes, model: Model, target: str) -> None:
+def _verify(given: str | bytes, model: Model, target: str, timeout: float | None) -> None:
     from graphopt.verify import compare
+    from graphopt.verify.filling import both_filled
 
-    report = compare(given, model.flush(), numerics="rounding")
+    before, after = both_filled(given, model) if model.unread() else (given, model.flush())
+    report = compare(before, after, numerics="rounding", timeout=timeout)
     if not report.ok:
-        why = "the result differs" if report.status == "mismatch" else "nothing can be said of the result"
-        sys.stderr.write(f"{report.summary()}\ngraphopt: {target} is not written: {why}\n")
+        sys.stderr.write(f"{report.summary()}\n")
+        say_unwritten(target, report)
         raise Exit(1)
 
 

@@ -9,24 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from graphopt.cli.arguments import Argument, Exit, Option
-from graphopt.cli.auditing import (
-    Against,
-    AsJson,
-    AsMarkdown,
-    Budget,
-    Dim,
-    Levels,
-    NoVerify,
-    Rounds,
-    Shape,
-    Threads,
-    Timeout,
-    peers,
-    report,
-    thread_counts,
-)
+from graphopt.cli.auditing import LEVELS, Levels
 from graphopt.cli.console import check_place, progress, quiet, show, show_json, write_page
-from graphopt.cli.sizes import parse_dims, parse_shapes
+from graphopt.cli.options import Against, Form, Html, Json, Measured, NoVerify, Sizes, Timeout, peers
 from graphopt.errors import UsageError
 from graphopt.system.extras import version_of
 
@@ -67,11 +52,8 @@ def run(
     release: Annotated[str, Option(help="What reports call this run. Default: graphopt's version.")] = "",
     level: Levels = None,
     against: Against = None,
-    threads: Threads = "1",
-    rounds: Rounds = None,
-    budget: Budget = 10.0,
-    shape: Shape = None,
-    dim: Dim = None,
+    measured: Measured,
+    sizes: Sizes,
     no_verify: NoVerify = False,
     timeout: Timeout = 300.0,
     memory: Annotated[
@@ -91,10 +73,10 @@ def run(
 
     given = peers(against)
     settings = CorpusSettings(
-        levels=tuple(level or ("basic", "extended", "all")), against=tuple(installed() if given is None else given),
-        timed=not no_latency, threads=thread_counts(threads), rounds=rounds, budget=budget,
-        shapes=parse_shapes(shape or []), dims=parse_dims(dim or []), verify=not no_verify, seconds=timeout,
-        memory=_bytes(memory), largest=_bytes(largest),
+        levels=tuple(level or LEVELS), against=tuple(installed() if given is None else given), timed=not no_latency,
+        threads=measured.thread_counts, rounds=measured.rounds, budget=measured.budget, shapes=sizes.shapes,
+        dims=sizes.dims, verify=not no_verify, seconds=timeout, memory=_bytes(memory),
+        largest=_bytes(largest),
     )  # fmt: skip
     with progress("reading models") as told:
         found = run_corpus(
@@ -117,10 +99,9 @@ def show_report(
     releases: Annotated[
         bool, Option("--releases", help="Say what each contestant did in each release of STORE.")
     ] = False,
-    html: Annotated[str | None, Option(help="Write a self-contained HTML report to this file, too.")] = None,
+    html: Html = None,
     table: Annotated[str | None, Option(help="Write all records to this .parquet or .csv file, too.")] = None,
-    as_json: AsJson = False,
-    as_markdown: AsMarkdown = False,
+    form: Form,
 ) -> None:
     """What a store says of one release: by optimizer, pass and operator, and what changed. Exit code 1: it is wrong."""
     from graphopt.audit.corpus import Store
@@ -141,9 +122,7 @@ def show_report(
             write_table(table, rows(opened.records(campaign), campaign.release))
         if html is not None:
             write_page(html, corpus_html(found, opened.records(campaign)))
-    report(found, as_json=as_json, as_markdown=as_markdown)
-    if not found.ok:
-        raise Exit(1)
+    form.show(found, ok=found.ok)
 
 
 def gate(
@@ -154,7 +133,7 @@ def gate(
     against_release: OldRelease = None,
     margin: Margin = MARGIN,
     repeat: Annotated[int, Option(help="How often to measure again what seems slower.", min=0)] = 2,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Whether a release may go out. Exit code 1: a model is wrong, fails, or is slower by more than the margin."""
     from graphopt.audit.corpus import Store

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from graphopt.cli.arguments import Argument, Option
-from graphopt.cli.auditing import report
 from graphopt.cli.console import plain_table, progress, show, show_json
+from graphopt.cli.options import Json
 from graphopt.errors import UsageError
 from graphopt.system.files import scratch
 
@@ -34,7 +34,7 @@ def demo(
     budget: Annotated[float, Option(help="Seconds of timing for each network.", min=0)] = 6.0,
     write: Annotated[str | None, Option(help="Only write the model NAME to this file.")] = None,
     long: Annotated[bool, Option("--long", help="Show the whole audit of each network, too.")] = False,
-    as_json: Annotated[bool, Option("--json", help="Report as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare every installed optimizer on three networks, or one: what each leaves, and how fast that runs."""
     if name is not None and name not in _MODELS:
@@ -51,7 +51,7 @@ def demo(
         return
     if long or name is not None:
         for found in audits.values():
-            report(found, as_json=False, as_markdown=False)
+            show(found)
     if name is None:
         show(_table(audits), "", *_sentences(audits))
 

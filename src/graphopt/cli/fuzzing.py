@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 from graphopt.cli.arguments import Exit, Option
-from graphopt.cli.auditing import peers
 from graphopt.cli.console import check_place, quiet, show, show_json, write_page
+from graphopt.cli.options import Html, Json, peers
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def fuzz(
     jobs: Annotated[int, Option(help="Processes at once.", min=1)] = 1,
     keep_whole: Annotated[bool, Option("--keep-whole", help="Do not reduce failing models.")] = False,
     reasons: Annotated[bool, Option("--reasons", help="Count why passes declined, too.")] = False,
-    as_json: Annotated[bool, Option("--json", help="Report as JSON.")] = False,
-    html: Annotated[str | None, Option(help="Write an HTML report to this file, too.")] = None,
+    as_json: Json = False,
+    html: Html = None,
 ) -> None:
     """Find what optimizers get wrong on random models, reduce it and name the pass. Exit code 1: graphopt was wrong."""
     from graphopt.fuzzing import fuzz as run

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from graphopt.cli.arguments import Argument, Option
 from graphopt.cli.console import check_place, read_source, show, show_json, write_page
+from graphopt.cli.options import Json
 from graphopt.errors import UsageError
 
 
@@ -16,7 +17,7 @@ def inspect(
     html: Annotated[
         str | None, Option(help="Write a page to this file: the graphs to walk through, weights and attributes.")
     ] = None,
-    as_json: Annotated[bool, Option("--json", help="Report as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say what a model is: interface, operators, weights, memory, and what it takes to run it."""
     from graphopt.audit.inspecting import inspect as look

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from graphopt.cli.arguments import Argument, Option
 from graphopt.cli.console import read_source, show, show_json
+from graphopt.cli.options import Json, Model, Opset, Sizes, Target
 
 _PASS = "convert_layout_nchwc"
 _TITLES = ("node", "operator", "becomes", "NCHW us", "blocked us")
 
 
 def layout(
-    model: Annotated[str, Argument(metavar="MODEL", help="The model; `-` reads standard input.")],
+    model: Model,
     *,
-    target: Annotated[str | None, Option(help="The machine to plan for; default: host.")] = None,
-    as_json: Annotated[bool, Option("--json", help="Report as JSON.")] = False,
+    target: Target = None,
+    opset: Opset = None,
+    sizes: Sizes,
+    as_json: Json = False,
 ) -> None:
     """Show what would be computed in blocked layout, what not and why, with the estimated times of both forms."""
     from rich.text import Text
 
     from graphopt.manager import PassManager
 
-    clean = PassManager("basic", strict=True).run(read_source(model)).model
+    first = PassManager("basic", strict=True, opset=opset, shapes=sizes.shapes, dims=sizes.dims)
+    clean = first.run(read_source(model)).model
     result = PassManager(passes=f"convert_gemm_to_conv,{_PASS}", target=target, explain=True).run(clean)
     plan = result.log.findings.get(_PASS, [])
     if as_json:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from graphopt.cli.arguments import Argument, Option
-from graphopt.cli.auditing import thread_counts
 from graphopt.cli.console import progress, read_source, show, show_json
-from graphopt.cli.sizes import parse_dims, parse_shapes
+from graphopt.cli.options import Data, Json, Seed, Sizes, feed
+from graphopt.cli.sizes import parse_threads
 
 if TYPE_CHECKING:
     from graphopt.audit.profile import Profile
@@ -23,33 +22,28 @@ def profile(
     top: Annotated[int, Option(help="How many operators to time alone.", min=0)] = 12,
     rounds: Annotated[int, Option(help="Interleaved rounds under the profiler.", min=2)] = 15,
     budget: Annotated[float, Option(help="Seconds of each further measurement.", min=0)] = 6.0,
-    shape: Annotated[list[str] | None, Option(help="Shape of an input, like input=1,3,224,224.")] = None,
-    dim: Annotated[list[str] | None, Option(help="Size of a symbolic dimension, like batch=1.")] = None,
-    data: Annotated[str | None, Option(help="An .npz file with inputs.")] = None,
+    sizes: Sizes,
+    data: Data = None,
+    seed: Seed = 0,
     no_graphopt: Annotated[bool, Option("--no-graphopt", help="Only ONNX Runtime's levels.")] = False,
-    as_json: Annotated[bool, Option("--json", help="Report as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show where a model's time goes: each operator at each level, alone and inside, threads, denormal numbers."""
-    from graphopt.audit.feeds import load_data
     from graphopt.audit.profile import PARTS
     from graphopt.audit.profile import profile as measured
 
-    settings: dict[str, Any] = {
-        "parts": tuple(only) if only else PARTS,
-        "threads": threads,
-        "thread_counts": thread_counts(counts) if counts is not None else None,
-        "graphopt": not no_graphopt,
-        "top": top,
-        "rounds": rounds,
-        "budget": budget,
-        "shapes": parse_shapes(shape or []),
-        "dims": parse_dims(dim or []),
-        "data": load_data(Path(data)) if data is not None else None,
-    }
+    thread_counts = parse_threads(counts) if counts is not None else None
+    given, shapes, dims = feed(data), sizes.shapes, sizes.dims
     found = []
     for model in models:
         with progress(f"profiling {model}") as told:
-            found.append(measured(read_source(model), progress=told, **settings))
+            found.append(
+                measured(
+                    read_source(model), parts=tuple(only) if only else PARTS, threads=threads,
+                    thread_counts=thread_counts, graphopt=not no_graphopt, top=top, rounds=rounds, budget=budget,
+                    shapes=shapes, dims=dims, data=given, seed=seed, progress=told,
+                )
+            )  # fmt: skip
     if as_json:
         show_json([each.to_dict() for each in found] if len(found) > 1 else found[0].to_dict())
         return

@@ -1,4 +1,4 @@
-"""Sizes as the command line states them."""
+"""Sizes and counts as the command line states them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,21 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         if not equals or not name:
             raise UsageError(f"shape {text!r}: expected something like input=1,3,224,224")
     return found
+
+
+def parse_threads(text: str) -> tuple[int, ...]:
+    """Thread counts from text like `1,2`.
+
+    Raises:
+        UsageError: it is malformed.
+    """
+    try:
+        counts = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        counts = ()
+    if not counts or min(counts) < 1:
+        raise UsageError(f"threads {text!r}: expected counts like 1,2")
+    return counts
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, int]:

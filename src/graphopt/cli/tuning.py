@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from graphopt.cli.arguments import Argument, Option
 from graphopt.cli.console import plain_table, progress, show, show_json
+from graphopt.cli.options import Json
 from graphopt.errors import UsageError
 
 
@@ -17,7 +18,7 @@ def tune(
     layout: Annotated[bool, Option("--layout", help="The same as convert_layout_nchwc.")] = False,
     shown: Annotated[bool, Option("--show", help="Show the figures in use; measure nothing.")] = False,
     reset: Annotated[bool, Option("--reset", help="Forget what was measured here.")] = False,
-    as_json: Annotated[bool, Option("--json", help="Report as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure this machine for the passes that choose by cost; they use the figures from then on."""
     from graphopt.pipeline.tuning import tuner, tuners

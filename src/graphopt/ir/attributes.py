@@ -37,7 +37,8 @@ def decode_attribute(proto: AttributeProto) -> Any:
     if kind == _A.STRINGS:
         return tuple(_text(s) for s in proto.strings)
     if kind == _A.TENSOR:
-        return Tensor(proto.t.data_type, tuple(proto.t.dims), proto=proto.t)
+        opaque = proto.t.data_location == onnx.TensorProto.EXTERNAL
+        return Tensor(proto.t.data_type, tuple(proto.t.dims), proto=proto.t, is_opaque=opaque)
     return read_only(proto)
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Literal, get_args
 
 import onnx
 from onnx import AttributeProto, TensorProto
 
-from graphopt.errors import ModelError
+from graphopt.errors import ModelError, UsageError
 from graphopt.ir.contents import check_dims
 from graphopt.ir.tensor import FileSlice, Tensor
 from graphopt.ir.types import tensor_nbytes
 
 Folders = tuple[Path, ...]
 """Where external data may be: beside the model's path as given, and beside the file that a link leads to."""
+
+Opaque = Literal["missing", "all"]
+"""Which external data is not read, so that its tensors stay references: what is missing, or all of it."""
 
 KEY = b"location"
 """Part of every reference to external data, as it is in the file."""
@@ -25,7 +29,18 @@ def folders_of(path: Path) -> Folders:
     return tuple(dict.fromkeys((path.absolute().parent, path.resolve().parent)))
 
 
-def tensor_from_proto(proto: TensorProto, folders: Folders) -> Tensor:
+def check_opaque(wanted: str | None) -> Opaque | None:
+    """Which external data is not to be read, from what a caller says.
+
+    Raises:
+        UsageError: it is none of the choices.
+    """
+    if wanted is not None and wanted not in get_args(Opaque):
+        raise UsageError(f"opaque weights: expected {' or '.join(get_args(Opaque))}, found {wanted!r}")
+    return wanted  # type: ignore[return-value]  # it was just compared
+
+
+def tensor_from_proto(proto: TensorProto, folders: Folders, opaque: Opaque | None = None) -> Tensor:
     """The tensor of a proto whose dimensions were checked.
 
     External data is located, checked to stay inside of the folders, and not read.
@@ -33,13 +48,34 @@ def tensor_from_proto(proto: TensorProto, folders: Folders) -> Tensor:
     Raises:
         ModelError: an external tensor without a folder to look in, or that points outside of it.
     """
+    if _stays_opaque(proto, folders, opaque):
+        return Tensor(proto.data_type, tuple(proto.dims), proto=proto, is_opaque=True)
     tensor = Tensor(proto.data_type, tuple(proto.dims), proto=proto)
     if proto.data_location == TensorProto.EXTERNAL:
         tensor.source = _slice(proto, tensor, folders)
     return tensor
 
 
-def bring_in(model: onnx.ModelProto, data: bytes, folders: Folders) -> bool:
+def _stays_opaque(proto: TensorProto, folders: Folders, opaque: Opaque | None) -> bool:
+    if opaque is None or proto.data_location != TensorProto.EXTERNAL:
+        return False
+    location = place_of(proto)
+    return opaque == "all" or not any(_is_file(folder / location) for folder in folders)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # no file can have that name
+        return False
+
+
+def place_of(proto: TensorProto) -> str:
+    """The name of the file that a tensor's data is in, as it is written in the model."""
+    return next((entry.value for entry in proto.external_data if entry.key == "location"), "")
+
+
+def bring_in(model: onnx.ModelProto, data: bytes, folders: Folders, opaque: Opaque | None = None) -> bool:
     """Read the external data of every tensor that is no initializer of the main graph into the model itself.
 
     Initializers of the main graph are streamed from file to file; those of bodies, and constants in attributes,
@@ -49,6 +85,7 @@ def bring_in(model: onnx.ModelProto, data: bytes, folders: Folders) -> bool:
         model: a model that its reader owns.
         data: the bytes it was parsed from; they tell soon that there is nothing to do.
         folders: where the files are.
+        opaque: which data is not read.
 
     Returns:
         Whether there was any.
@@ -62,7 +99,7 @@ def bring_in(model: onnx.ModelProto, data: bytes, folders: Folders) -> bool:
     nodes = [model.graph.node, *(function.node for function in model.functions)]
     inner = [t for sparse in model.graph.sparse_initializer for t in (sparse.values, sparse.indices)]
     for tensor in (*inner, *(t for each in nodes for t in _in_nodes(each))):
-        if tensor.data_location == TensorProto.EXTERNAL:
+        if tensor.data_location == TensorProto.EXTERNAL and not _stays_opaque(tensor, folders, opaque):
             check_dims(tuple(tensor.dims), f"tensor {tensor.name!r}")
             held = tensor_from_proto(tensor, folders)
             held.hold()
@@ -74,14 +111,13 @@ def bring_in(model: onnx.ModelProto, data: bytes, folders: Folders) -> bool:
 
 def locations(model: onnx.ModelProto) -> set[str]:
     """The names of all files that a model refers to, as they are written in it."""
+    return {place_of(tensor) for tensor in external_tensors(model)} - {""}
+
+
+def external_tensors(model: onnx.ModelProto) -> list[TensorProto]:
+    """Every tensor of a model that refers to a file."""
     tensors = [*_in_graph(model.graph), *(t for function in model.functions for t in _in_nodes(function.node))]
-    return {
-        entry.value
-        for tensor in tensors
-        if tensor.data_location == TensorProto.EXTERNAL
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
+    return [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
 
 
 def _in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
@@ -154,4 +190,7 @@ def _file(name: str, location: str, folders: Folders) -> Path:
                 raise ModelError(f"tensor {name!r}: external data {location[:80]!r} is no file: {error}") from error
     if not inside:
         raise ModelError(f"tensor {name!r}: external data {location!r} is outside the model's folder")
-    raise ModelError(f"tensor {name!r}: external data file {location!r} not found in {folders[0]}")
+    raise ModelError(
+        f"tensor {name!r}: external data file {location!r} not found in {folders[0]}; "
+        "opaque weights (--opaque-weights missing) do without it"
+    )

@@ -10,7 +10,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from graphopt.errors import ModelError, UsageError
-from graphopt.ir.external import bring_in, folders_of
+from graphopt.ir.external import bring_in, check_opaque, folders_of
 from graphopt.ir.foreign import as_ir_model
 from graphopt.ir.foreign import read as read_foreign
 from graphopt.ir.load import build
@@ -50,23 +50,24 @@ class ExternalData:
             )
 
 
-def read(source: Source, *, inplace: bool = False) -> Model:
+def read(source: Source, *, inplace: bool = False, opaque: str | None = None) -> Model:
     """Load a model; see `Model.load`."""
+    unread = check_opaque(opaque)
     if isinstance(source, onnx.ModelProto):
-        model = build(_checked(source, "the given ModelProto"), (), {})
+        model = build(_checked(source, "the given ModelProto"), (), {}, unread)
         model.inplace = inplace
         return model
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return build(parse(bytes(source), "the given bytes"), (), {})
+        return build(parse(bytes(source), "the given bytes"), (), {}, unread)
     foreign = as_ir_model(source)
     if foreign is not None:
-        return read_foreign(foreign)
+        return read_foreign(foreign, unread)
     path = as_path(source, "a path, serialized bytes, a ModelProto, an onnx_ir.Model or an ONNXProgram")
     lifted = _lift(path)
     data, slices = lifted if lifted is not None else (read_bytes(path), {})
     proto, folders = parse(data, str(path)), folders_of(path)
-    brought_in = bring_in(proto, data, folders)
-    model = build(proto, folders, slices)
+    brought_in = bring_in(proto, data, folders, unread)
+    model = build(proto, folders, slices, unread)
     model.path = path
     model.lifted = bool(slices) or has_external(model)
     model.graph.changed = brought_in
@@ -143,11 +144,11 @@ def _checked(proto: onnx.ModelProto, what: str) -> onnx.ModelProto:
 
 
 def has_external(model: Model) -> bool:
-    """Whether the model has initializers whose data is in a file of its own."""
+    """Whether the model has initializers whose data was found in a file of its own."""
     return any(is_external(v.tensor) for v in model.graph.initializers)
 
 
 def is_external(tensor: Tensor | None) -> bool:
-    """Whether a tensor's data was in a file of its own."""
-    original = tensor.original if tensor is not None else None
+    """Whether a tensor's data was found in a file of its own."""
+    original = tensor.original if tensor is not None and not tensor.is_opaque else None
     return original is not None and original.data_location == onnx.TensorProto.EXTERNAL

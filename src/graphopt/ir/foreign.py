@@ -7,6 +7,7 @@ the model that they came from, in both directions: they pass through no bytes.
 from __future__ import annotations
 
 import copy
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import onnx
 
+from graphopt.ir.external import Opaque
 from graphopt.ir.flush import without_initializers
 from graphopt.ir.load import build
 from graphopt.ir.model import IrModel, Model, Program
@@ -47,12 +49,19 @@ def to_proto(source: IrModel) -> onnx.ModelProto:
     return require("onnx_ir").to_proto(source)  # type: ignore[no-any-return]  # an extra
 
 
-def read(source: IrModel) -> Model:
-    """The view over a model of onnx-ir, whose large weights stay where they are."""
+def read(source: IrModel, opaque: Opaque | None = None) -> Model:
+    """The view over a model of onnx-ir, whose large weights stay where they are.
+
+    Args:
+        source: the model.
+        opaque: which weights that are in files stay references, unread.
+    """
     held = {
         name: value.const_value
         for name, value in source.graph.initializers.items()
-        if value.const_value is not None and _is_large(value.const_value)
+        if value.const_value is not None
+        and (_is_file(value.const_value) or _is_large(value.const_value))
+        and not _stays_opaque(value.const_value, opaque)
     }
     with _set_aside(source, held):
         proto = require("onnx_ir").to_proto(source)
@@ -64,7 +73,7 @@ def read(source: IrModel) -> Model:
             array = held[tensor.name].numpy().view()
             array.flags.writeable = False
             contents[number] = array
-    view = build(proto, (), contents)
+    view = build(proto, (), contents, opaque)
     view.graph.changed = bool(contents)  # the proto is not the whole model
     return view
 
@@ -80,7 +89,10 @@ def write(view: Model, like: object) -> Any:
     weights = {
         v.name: v.tensor
         for v in view.graph.initializers
-        if v.tensor is not None and v.tensor.nbytes >= _LARGE and element_bits(v.tensor.dtype) is not None
+        if v.tensor is not None
+        and not v.tensor.is_opaque
+        and v.tensor.nbytes >= _LARGE
+        and element_bits(v.tensor.dtype) is not None
     }
     proto = without_initializers(view, set(weights))
     for name, tensor in weights.items():
@@ -89,6 +101,12 @@ def write(view: Model, like: object) -> Any:
         stub.external_data.add(key="location", value=name)
         proto.graph.initializer.append(stub)
     model = ir.from_proto(proto)
+    given = as_ir_model(like)
+    references = given.graph.initializers if given is not None and view.opaque is not None else {}
+    for value in view.graph.initializers:
+        if value.tensor is not None and value.tensor.is_opaque and value.name in references:
+            # the given reference knows its folder
+            model.graph.initializers[value.name].const_value = references[value.name].const_value
     for name, tensor in weights.items():
         dtype, shape = ir.DataType(tensor.dtype), ir.Shape(tensor.dims)
         model.graph.initializers[name].const_value = ir.Tensor(tensor.array(), dtype=dtype, shape=shape, name=name)
@@ -97,6 +115,14 @@ def write(view: Model, like: object) -> Any:
     program = copy.copy(like)
     program.model = model
     return program
+
+
+def _is_file(tensor: Any) -> bool:
+    return type(tensor).__name__ == "ExternalTensor"
+
+
+def _stays_opaque(tensor: Any, opaque: Opaque | None) -> bool:
+    return opaque is not None and _is_file(tensor) and (opaque == "all" or not os.path.isfile(tensor.path))
 
 
 def _is_large(tensor: Any) -> bool:

@@ -13,7 +13,7 @@ import onnx
 from graphopt.errors import ModelError
 from graphopt.ir.collector import paused_gc
 from graphopt.ir.contents import HOLDING_TENSORS, check_attribute, check_sparse, check_tensor
-from graphopt.ir.external import Folders, tensor_from_proto
+from graphopt.ir.external import Folders, Opaque, tensor_from_proto
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
 from graphopt.ir.order import append, renumber
@@ -30,13 +30,14 @@ Elsewhere = Mapping[int, FileSlice | np.ndarray[Any, Any]]
 """Contents of initializers that are not in their protos, by the number of the initializer."""
 
 
-def build(proto: onnx.ModelProto, folders: Folders, elsewhere: Elsewhere) -> Model:
+def build(proto: onnx.ModelProto, folders: Folders, elsewhere: Elsewhere, opaque: Opaque | None = None) -> Model:
     """The view over a model.
 
     Args:
         proto: the model; it is kept and must not be changed by others.
         folders: where external data may be; none for a model that came from no file.
         elsewhere: for initializers of the main graph whose data is not in the proto, where it is.
+        opaque: which external data is not looked for: its tensors stay references.
 
     Raises:
         ModelError: the model breaks a rule that nothing could be done without: an undefined name, a name defined
@@ -44,7 +45,8 @@ def build(proto: onnx.ModelProto, folders: Folders, elsewhere: Elsewhere) -> Mod
     """
     model = Model(proto, folders[0] if folders else None)
     with paused_gc():
-        _Loader(model, folders).load(elsewhere)
+        model.opaque = opaque
+        _Loader(model, folders, opaque).load(elsewhere)
         for graph in (model.graph, *model.functions):
             seal_graph(graph)
     model._undo.clear()
@@ -52,9 +54,10 @@ def build(proto: onnx.ModelProto, folders: Folders, elsewhere: Elsewhere) -> Mod
 
 
 class _Loader:
-    def __init__(self, model: Model, folders: Folders) -> None:
+    def __init__(self, model: Model, folders: Folders, opaque: Opaque | None) -> None:
         self.model = model
         self.folders = folders
+        self.opaque = opaque
         self.local = {(_text(f.domain), _text(f.name)) for f in model._proto.functions}
         self.schemas: dict[tuple[str, int], OpInfo | None] = {}
 
@@ -122,7 +125,7 @@ class _Loader:
                 continue
             raw = check_tensor(tensor, f"tensor {name!r}", None if source is None else source.length)
             if source is None:
-                value.tensor = tensor_from_proto(tensor, self.folders)
+                value.tensor = tensor_from_proto(tensor, self.folders, self.opaque)
                 if raw is not None:
                     value.tensor.glance(raw)
             else:

@@ -11,6 +11,7 @@ import onnx
 
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.seal import SealedDict, SealedList, check_unsealed, shown, write
+from graphopt.ir.tensor import Tensor
 
 if TYPE_CHECKING:
     from graphopt.ir.files import ExternalData
@@ -62,6 +63,7 @@ class Model:
         path: the file it came from, or None.
         inplace: whether `flush` may write into `proto`.
         lifted: whether weights are still in files.
+        opaque: which external data was left unread, `missing` or `all`; None where all was looked for.
     """
 
     def __init__(self, proto: onnx.ModelProto, base: Path | None = None) -> None:
@@ -73,6 +75,7 @@ class Model:
         self.path: Path | None = None
         self.inplace = False
         self.lifted = False
+        self.opaque: str | None = None
         self.graph: Graph
         self.functions: list[Graph] = SealedList()
         self.metadata: dict[str, str] = SealedDict((p.key, p.value) for p in proto.metadata_props)
@@ -82,20 +85,22 @@ class Model:
         self._counters: dict[str, int] = {}
 
     @classmethod
-    def load(cls, source: Source, *, inplace: bool = False) -> Model:
+    def load(cls, source: Source, *, inplace: bool = False, opaque: str | None = None) -> Model:
         """Read a model.
 
         Args:
             source: a path (external data is found beside it), serialized bytes, a `ModelProto`, an `onnx_ir.Model` or
                 an `ONNXProgram`.
             inplace: for a `ModelProto`, let `flush` change it instead of making a new one.
+            opaque: `missing` lets external data that is not there stay a reference, `all` any external data: no pass
+                looks at its bytes then.
 
         Raises:
             ModelError: the file cannot be read, is no ONNX model, or its graph is broken.
         """
         from graphopt.ir.files import read
 
-        return read(source, inplace=inplace)
+        return read(source, inplace=inplace, opaque=opaque)
 
     def __setattr__(self, name: str, value: object) -> None:
         check_unsealed(f"{name} of a model")
@@ -208,6 +213,14 @@ class Model:
     def text(self) -> str:
         """The model in ONNX text form."""
         return onnx.printer.to_text(self.flush())
+
+    def unread(self) -> list[Tensor]:
+        """The tensors of which only references are at hand, since that was asked for."""
+        if self.opaque is None:
+            return []
+        held = [v.tensor for graph in self.graphs() for v in graph.initializers]
+        held += [value for node in self.nodes() for value in node.attrs.values() if isinstance(value, Tensor)]
+        return [tensor for tensor in held if tensor is not None and tensor.is_opaque]
 
     def nodes(self) -> Iterator[Node]:
         """All nodes of all graphs."""

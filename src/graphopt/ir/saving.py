@@ -16,6 +16,7 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from graphopt.errors import ModelError, UsageError
+from graphopt.ir.external import place_of
 from graphopt.ir.files import ExternalData, has_external, is_external
 from graphopt.ir.flush import flush, without_initializers
 from graphopt.ir.messages import delimited
@@ -56,7 +57,13 @@ def write(model: Model, path: Path, external: ExternalData | None) -> None:
 
 
 def _weight_bytes(model: Model) -> int:
-    return sum(v.tensor.nbytes for v in model.graph.initializers if v.tensor is not None)
+    return sum(v.tensor.nbytes for v in model.graph.initializers if v.tensor is not None and not v.tensor.is_opaque)
+
+
+def _unread_files(model: Model, folder: Path) -> set[Path]:
+    """Files that the model goes on to refer to, without having read them."""
+    names = {place_of(tensor.original) for tensor in model.unread() if tensor.original is not None}
+    return {destination(folder / name) for name in names if name and not Path(name).is_absolute()}
 
 
 # -- everything in one file
@@ -79,7 +86,10 @@ def _write_streamed(model: Model, draft: Draft, sources: _Sources) -> list[tuple
     streamed = {
         v.name: v.tensor
         for v in model.graph.initializers
-        if v.tensor is not None and v.tensor.nbytes >= 1024 and element_bits(v.tensor.dtype) is not None
+        if v.tensor is not None
+        and not v.tensor.is_opaque
+        and v.tensor.nbytes >= 1024
+        and element_bits(v.tensor.dtype) is not None
     }
     proto = without_initializers(model, set(streamed))
     heads = []
@@ -124,6 +134,7 @@ def _write_external(model: Model, target: Path, external: ExternalData) -> None:
         v.name: v.tensor
         for v in model.graph.initializers
         if v.tensor is not None
+        and not v.tensor.is_opaque
         and (v.tensor.nbytes >= max(external.threshold, 1) or is_external(v.tensor))
         and element_bits(v.tensor.dtype) is not None
     }
@@ -164,6 +175,8 @@ def _place_of(model: Model, target: Path, location: str) -> Path:
     place = destination(path)
     if place == target:
         raise ModelError(f"external data cannot go into the model file {target} itself")
+    if place in _unread_files(model, target.parent):
+        raise ModelError(f"external data {path} would replace weights that were left unread; choose another name")
     if model.path is not None and (source := model.path.resolve()) != target:
         read = {v.tensor.source.path for v in model.graph.initializers if v.tensor is not None and v.tensor.source}
         if place in read | {source}:
@@ -214,7 +227,7 @@ def _publish(
         steps, durable = steps_now(), target.exists()
         for draft, _ in steps:
             draft.file.flush()
-        kept = {place for _, place in steps[-2:]}
+        kept = {place for _, place in steps[-2:]} | _unread_files(model, target.parent)
         left = [place for _, place in steps if place not in kept]
         left += _outdated(target, kept) if sure else []
         gone = {*left, *(place for _, place in steps)}

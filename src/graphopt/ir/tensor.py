@@ -141,14 +141,21 @@ class Tensor:
 
     The bytes live in a `TensorProto`, in a slice of a file, or in a NumPy array. `array()` gives them
     as NumPy; nothing is read before it is called.
+
+    Attributes:
+        dtype: the element type.
+        dims: the dimensions.
+        source: where in a file the bytes are.
+        is_opaque: whether only a reference to the bytes is at hand, which is written back as it stands.
     """
 
-    __slots__ = ("_array", "_figures", "_key", "_nbytes", "_proto", "_sample", "dims", "dtype", "source")
+    __slots__ = ("_array", "_figures", "_key", "_nbytes", "_proto", "_sample", "dims", "dtype", "is_opaque", "source")
 
     def __init__(
         self, dtype: int, dims: tuple[int, ...], *, proto: TensorProto | None = None,
-        source: FileSlice | None = None, array: np.ndarray | None = None,
+        source: FileSlice | None = None, array: np.ndarray | None = None, is_opaque: bool = False,
     ) -> None:  # fmt: skip
+        self.is_opaque = is_opaque
         self.dtype = dtype
         self.dims = dims
         self.source = source
@@ -190,8 +197,8 @@ class Tensor:
 
     @property
     def is_known(self) -> bool:
-        """Whether its element type is one that this version knows."""
-        return self.dtype in KNOWN_TYPES
+        """Whether its contents are at hand, and of an element type that this version knows."""
+        return self.dtype in KNOWN_TYPES and not self.is_opaque
 
     @property
     def nbytes(self) -> int:
@@ -244,6 +251,8 @@ class Tensor:
             raw = np.frombuffer(self._proto.raw_data, np.uint8)
         else:
             assert self._proto is not None
+            if self.is_opaque:
+                raise ModelError(f"tensor {self._proto.name!r} is in a file beside the model, which was not read")
             if self._proto.data_location == TensorProto.EXTERNAL:
                 raise ModelError(f"tensor {self._proto.name!r} has its data in a file: load the model from its path")
             try:
@@ -266,7 +275,8 @@ class Tensor:
 
     def _digest(self) -> bytes:
         if not self.is_known and self._proto is not None:
-            return self.header("").SerializeToString() + self._proto.raw_data
+            places = b"".join(entry.SerializeToString() for entry in self._proto.external_data)
+            return bytes(self.header("").SerializeToString() + places + self._proto.raw_data)
         if self.dtype == TensorProto.STRING:
             parts = [s if isinstance(s, bytes) else str(s).encode() for s in self.array().ravel()]
             return b"".join(len(p).to_bytes(8, "little") + p for p in parts)
@@ -292,6 +302,8 @@ class Tensor:
             write(self, "_sample", _sampled(raw))
 
     def _take_sample(self) -> bytes:
+        if self.is_opaque:
+            return b""
         if self.source is not None and self.dtype in _DIRECT:
             length = min(_SAMPLE, self.source.length)
             try:

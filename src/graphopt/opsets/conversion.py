@@ -393,17 +393,25 @@ def convert(
 
 def convert_source(
     source: Source, opset: int | None = None, *, ml_opset: int | None = None, runtime: str | None = None,
-    inplace: bool = False,
+    inplace: bool = False, opaque_weights: str | None = None,
 ) -> Conversion:  # fmt: skip
     """Read a model and bring it to another opset; see `convert`.
 
     Nothing is known of types inside of model-local functions. Where that, or an attribute that refers to one of the
     call, stands in the way, calls are replaced by the bodies first.
 
+    Args:
+        source: see `convert`, as all the others but the last.
+        opset: the version.
+        ml_opset: that of `ai.onnx.ml`.
+        runtime: what it is for.
+        inplace: whether the given proto may change.
+        opaque_weights: weights that are left unread, see `graphopt.PassManager`.
+
     Returns:
         What was done, with the model.
     """
-    model = Model.load(source, inplace=inplace)
+    model = Model.load(source, inplace=inplace, opaque=opaque_weights)
     wanted = opset_for(model, opset, runtime)
     try:
         return convert_view(model, wanted, ml_opset=ml_opset)

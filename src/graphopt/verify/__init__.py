@@ -13,6 +13,7 @@ from typing import Any
 
 from graphopt.errors import ModelError, VerificationError
 from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator
+from graphopt.verify.interface import Shapes
 from graphopt.verify.isolation import run_isolated
 from graphopt.verify.numerics import LEVELS, level_name
 from graphopt.verify.oracle import Request, run_comparison
@@ -44,6 +45,7 @@ def compare(
     seed: int = 0,
     sets: Sequence[str] | None = None,
     inputs: Feed | Sequence[Feed] | None = None,
+    shapes: Shapes | None = None,
     dims: Mapping[str, int] | None = None,
     timeout: float | None = None,
     isolate: bool | None = None,
@@ -60,6 +62,7 @@ def compare(
             values for initializers that are inputs too). Default: all that make sense; `fast` leaves `special` out, and
             a result whose metadata says that negligible weights were set to zero has no infinities in it.
         inputs: Inputs of the caller's own, one feed or several; generated sets are then run only if `sets` names them.
+        shapes: Shapes of inputs, by name.
         dims: Sizes for symbolic dimensions, by name; `input[axis]` names one without a name.
         timeout: Seconds after which the comparison is given up; implies `isolate`.
         isolate: Run in a subprocess, where a crash of the runtime is reported and not suffered.
@@ -72,7 +75,8 @@ def compare(
         UsageError: An unknown numerics level or input set.
     """
     feeds = () if inputs is None else (dict(inputs),) if isinstance(inputs, Mapping) else tuple(inputs)
-    request = Request(level_name(numerics), seed, None if sets is None else tuple(sets), feeds, dict(dims or {}))
+    chosen = None if sets is None else tuple(sets)
+    request = Request(level_name(numerics), seed, chosen, feeds, dict(dims or {}), dict(shapes or {}))
     if isolate if isolate is not None else timeout is not None:
         return run_isolated(original, result, request, timeout)
     return run_comparison(original, result, request)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import onnx
 
+from graphopt.errors import UsageError
 from graphopt.ir.types import type_name
 from graphopt.verify.report import Difference
 
 Dim = int | str | None
+Shapes = Mapping[str, Sequence[int]]
 _FIRST_OVERRIDABLE_IR = 4  # before, every initializer had to be listed as an input, and none could be overridden
 Kind = Literal["tensor", "sequence", "optional", "map", "sparse", "unknown"]
 
@@ -145,3 +147,27 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None
     return dim.dim_param or None
+
+
+def sizes_from_shapes(model: onnx.ModelProto, shapes: Shapes) -> dict[str, int]:
+    """The sizes of symbolic dimensions that the wanted input shapes imply; unnamed ones are `input[axis]`.
+
+    Raises:
+        UsageError: there is no such input, or its dimensions are fixed at other sizes.
+    """
+    specs = {spec.name: spec for spec in interface_of(model).inputs}
+    sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        spec = specs.get(name)
+        if spec is None:
+            raise UsageError(f"the model has no input {name!r}; it has {', '.join(specs)}")
+        if spec.shape is None or len(spec.shape) != len(shape):
+            raise UsageError(f"input {name!r} is {spec}, found shape {list(shape)}")
+        for axis, (dim, size) in enumerate(zip(spec.shape, shape, strict=True)):
+            if isinstance(dim, int) and dim != size:
+                raise UsageError(f"input {name!r} has {dim} at axis {axis}, found shape {list(shape)}")
+            if not isinstance(dim, int):
+                key = dim or f"{name}[{axis}]"
+                if sizes.setdefault(key, size) != size:
+                    raise UsageError(f"dimension {key!r} would be both {sizes[key]} and {size}")
+    return sizes

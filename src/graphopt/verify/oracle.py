@@ -14,7 +14,7 @@ from graphopt.ir import REMOVED_KEY, ZEROED_KEY
 from graphopt.verify import numerics as levels
 from graphopt.verify.determinism import random_outputs
 from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator, InputPlan
-from graphopt.verify.interface import differences, interface_of
+from graphopt.verify.interface import Shapes, differences, interface_of, sizes_from_shapes
 from graphopt.verify.jitter import compares, jittered, jittered_model
 from graphopt.verify.report import CaseReport, OutputReport, Report, Status, worst
 from graphopt.verify.runners import CannotLoadError, RunError, Runner, open_runner
@@ -44,6 +44,7 @@ class Request:
     sets: tuple[str, ...] | None = None
     inputs: tuple[Feed, ...] = ()
     dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: Shapes = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = [s for s in self.sets or () if s not in SETS]
@@ -140,7 +141,8 @@ class _Comparison:
             yield self._attempt(runner, GIVEN, {}, feed)
         if self.request.inputs and self.request.sets is None:
             return
-        generator = Generator(self.before.proto, self.request.seed, self.request.dims, infinite=self.infinite)
+        sizes = {**sizes_from_shapes(self.before.proto, self.request.shapes), **self.request.dims}
+        generator = Generator(self.before.proto, self.request.seed, sizes, infinite=self.infinite)
         sensible = generator.sets()
         sets = self.request.sets or tuple(s for s in sensible if s != "special" or self.request.numerics != "fast")
         accepted, failure = self._find_plans(runner, generator)

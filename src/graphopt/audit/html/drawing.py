@@ -29,7 +29,7 @@ def alone(source: Source) -> dict[str, Any] | None:
     Raises:
         ModelError: it cannot be read.
     """
-    model = Model.load(source)
+    model = Model.load(source, opaque="missing")
     infer_types(model)
     return {"before": ModelContents(model).data()} if _drawable(model) else None
 

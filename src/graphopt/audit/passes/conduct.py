@@ -23,6 +23,7 @@ from graphopt.peers.serving import PassServer
 from graphopt.rewrite import Level, Log
 from graphopt.system.files import scratch
 from graphopt.verify import ModelLike, compare
+from graphopt.verify.interface import Shapes
 from graphopt.verify.source import Source
 
 PEERS = ("onnxoptimizer", "ort-all")
@@ -49,6 +50,7 @@ class PassConditions:
         peers: which peers.
         only: names of passes, the peer's or ours; all when empty.
         level: graphopt's level that stands in where there is no counterpart.
+        shapes: shapes of inputs for the oracle.
         dims: sizes of symbolic dimensions for the oracle.
         timeout: seconds for one run of a peer or the oracle.
         verify: ask the oracle about each result.
@@ -57,6 +59,7 @@ class PassConditions:
     peers: tuple[str, ...] = PEERS
     only: tuple[str, ...] = ()
     level: Level = Level.EXTENDED
+    shapes: Shapes | None = None
     dims: Mapping[str, int] | None = None
     timeout: float = 120.0
     verify: bool = True
@@ -229,7 +232,10 @@ class _Run:
         with file.open("rb") as stream:
             key = hashlib.file_digest(stream, "sha256").hexdigest()
         if key not in self.judged:
-            report = compare(self.base, file, dims=self.conditions.dims, timeout=self.conditions.timeout)
+            report = compare(
+                self.base, file, shapes=self.conditions.shapes, dims=self.conditions.dims,
+                timeout=self.conditions.timeout,
+            )  # fmt: skip
             status = oracle_status(report)
             wrong = next(iter(report.summary().splitlines()[1:]), "differs") if status == "mismatch" else ""
             self.judged[key] = status, wrong

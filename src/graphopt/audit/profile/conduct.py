@@ -24,6 +24,7 @@ from graphopt.rewrite import Level
 from graphopt.system.files import scratch
 from graphopt.system.processes import call
 from graphopt.verify import ModelLike
+from graphopt.verify.interface import Shapes, sizes_from_shapes
 from graphopt.verify.source import Source
 
 PARTS = ("levels", "alone", "denormals", "threads")
@@ -32,7 +33,7 @@ PARTS = ("levels", "alone", "denormals", "threads")
 
 def profile(
     source: ModelLike, *, parts: Sequence[str] = PARTS, threads: int = 1, thread_counts: Sequence[int] | None = None,
-    graphopt: bool = True, top: int = 12, rounds: int = 15, budget: float = 6.0, shapes: feeds.Shapes | None = None,
+    graphopt: bool = True, top: int = 12, rounds: int = 15, budget: float = 6.0, shapes: Shapes | None = None,
     dims: Mapping[str, int] | None = None, data: Mapping[str, Any] | None = None, seed: int = 0,
     progress: Progress = lambda what, part: None,
 ) -> Profile:  # fmt: skip
@@ -64,7 +65,7 @@ def profile(
     try:
         path = given.path()
         proto = light_proto(path)
-        fixed = {**feeds.sizes_from_shapes(proto, dict(shapes or {})), **dict(dims or {})}
+        fixed = {**sizes_from_shapes(proto, dict(shapes or {})), **dict(dims or {})}
         feed = dict(data) if data is not None else feeds.timing_feed(path, proto, fixed, seed)
         found = Profile(Path(given.label).name, feeds.shapes_of(feed), Machine.here(), threads)
         with scratch() as folder:

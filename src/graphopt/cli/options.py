@@ -1,0 +1,181 @@
+"""Options that several commands take, each stated once: it has one name, one meaning and one help everywhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+from graphopt.cli.arguments import Argument, Exit, Group, Option
+from graphopt.cli.console import show, show_json
+from graphopt.cli.sizes import parse_dims, parse_shapes, parse_threads
+from graphopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphopt.ir import ExternalData
+    from graphopt.manager import PassManager
+    from graphopt.verify import Feed
+
+Models = Annotated[list[str], Argument(metavar="MODEL...", help="Models, or folders of models.")]
+Model = Annotated[str, Argument(metavar="MODEL", help="The model; `-` reads standard input.")]
+Json = Annotated[bool, Option("--json", help="Report as JSON on standard output.")]
+Markdown = Annotated[bool, Option("--markdown", help="Report as Markdown on standard output.")]
+Html = Annotated[str | None, Option("--html", help="Write a self-contained HTML report to this file, too.")]
+Numerics = Annotated[str, Option("--numerics", help="exact, rounding or fast: for passes, and for what agrees.")]
+Target = Annotated[str | None, Option("--target", help="The machine for layout passes; default: host.")]
+Opset = Annotated[int | None, Option("--opset", help="Bring the model to this opset first.")]
+Timeout = Annotated[float, Option("--timeout", help="Seconds that one optimizer or comparison may take.", min=0)]
+Patience = Annotated[float | None, Option("--timeout", help="Seconds that one comparison may take.", min=0)]
+Budget = Annotated[float, Option("--budget", help="Seconds of timing for each model and thread count.", min=0)]
+Seed = Annotated[int, Option("--seed", help="Seed of generated inputs.")]
+Data = Annotated[str | None, Option("--data", help="An .npz file with inputs of your own, by name.")]
+NoVerify = Annotated[bool, Option("--no-verify", help="Do not compare results.")]
+Against = Annotated[
+    list[str] | None,
+    Option("--against", help="A peer to compare with; may be repeated; `none` for none."),
+]
+Opaque = Annotated[
+    str | None,
+    Option("--opaque-weights", help="Leave weights in files unread: `missing` those not there, `all` any."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes(Group):
+    """Sizes of inputs and of symbolic dimensions: what is written has them, what is run gets inputs of them."""
+
+    shape: Annotated[list[str] | None, Option(help="Shape of an input, like input=1,3,224,224; may be repeated.")] = (
+        None
+    )
+    dim: Annotated[list[str] | None, Option(help="Size of a symbolic dimension, like batch=1; may be repeated.")] = None
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of inputs, by name."""
+        return parse_shapes(self.shape or [])
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """Sizes of symbolic dimensions, by name."""
+        return parse_dims(self.dim or [])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Group):
+    """On how many threads, how often and how long to measure."""
+
+    threads: Annotated[str, Option(help="Thread counts, like 1,2.")] = "1"
+    rounds: Annotated[int | None, Option(help="Rounds of timing; by the budget when not given.", min=1)] = None
+    budget: Budget = 10.0
+
+    @property
+    def thread_counts(self) -> tuple[int, ...]:
+        """The thread counts."""
+        return parse_threads(self.threads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passes(Group):
+    """Which passes run."""
+
+    level: Annotated[str, Option(help="basic, extended, layout or all.")] = "basic"
+    passes: Annotated[str | None, Option(help="A pipeline, or pass names, in place of the level's.")] = None
+    skip: Annotated[list[str] | None, Option(help="A pass to leave out; may be repeated.")] = None
+    numerics: Numerics = "rounding"
+    machine: Target = None
+    opset: Opset = None
+
+    def manager(self, sizes: Sizes | None = None, **more: Any) -> PassManager:
+        """What runs them.
+
+        Args:
+            sizes: the sizes that models get; None leaves them as they are.
+            **more: further settings of a `PassManager`.
+        """
+        from graphopt.manager import PassManager
+
+        return PassManager(
+            self.level, passes=self.passes, skip=self.skip or [], numerics=self.numerics, target=self.machine,
+            opset=self.opset, shapes=sizes.shapes if sizes else None, dims=sizes.dims if sizes else None, **more,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outside(Group):
+    """How weights are laid out in a file of their own."""
+
+    external_data: Annotated[
+        str | None, Option(help="Put weights into this file beside OUT (`auto` names it OUT.data).")
+    ] = None
+    external_threshold: Annotated[
+        int | None, Option(help="With --external-data: only tensors of at least this many bytes; default 16384.")
+    ] = None
+    external_alignment: Annotated[
+        int | None, Option(help="With --external-data: start tensors at multiples of this; default 64.")
+    ] = None
+
+    def layout(self) -> ExternalData | None:
+        """The layout that was asked for; None where weights stay as they are.
+
+        Raises:
+            UsageError: the options do not go together.
+        """
+        threshold, alignment = self.external_threshold, self.external_alignment
+        if self.external_data is None:
+            if threshold is not None or alignment is not None:
+                raise UsageError("--external-threshold and --external-alignment need --external-data")
+            return None
+        if (threshold or 0) < 0 or (alignment if alignment is not None else 1) < 1:
+            raise UsageError(f"a threshold >= 0 and an alignment >= 1 expected, found {threshold} and {alignment}")
+        from graphopt.ir import ExternalData
+
+        layout = ExternalData(None if self.external_data == "auto" else self.external_data)
+        return replace(
+            layout,
+            threshold=layout.threshold if threshold is None else threshold,
+            alignment=layout.alignment if alignment is None else alignment,
+        )
+
+
+class _Report(Protocol):
+    def to_dict(self) -> dict[str, Any]: ...
+
+    def to_markdown(self) -> str: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form(Group):
+    """The form of a report."""
+
+    as_json: Json = False
+    as_markdown: Markdown = False
+
+    def show(self, found: _Report, *, ok: bool = True) -> None:
+        """Print a report in the form wanted, and end with exit code 1 where it says that something is wrong."""
+        if self.as_json:
+            show_json(found.to_dict())
+        elif self.as_markdown:
+            sys.stdout.write(found.to_markdown())
+        else:
+            show(found)
+        if not ok:
+            raise Exit(1)
+
+
+def feed(path: str | None) -> Feed | None:
+    """The inputs that a file holds, where one is given."""
+    if path is None:
+        return None
+    from graphopt.audit.feeds import load_data
+
+    return load_data(Path(path))
+
+
+def peers(names: Sequence[str] | None) -> list[str] | None:
+    """Peer names as given, separated by commas too; None for all, `none` for none."""
+    if names is None:
+        return None
+    found = [part for name in names for part in name.split(",") if part]
+    return [] if found == ["none"] else found
