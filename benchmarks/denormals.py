@@ -18,7 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.results import machine
 from graphopt import demo
-from graphopt.manager import PassManager, Result
+from graphopt.manager import PassManager
+from graphopt.results import Result
 from graphopt.verify import compare
 
 DEAD, WEIGHTS = "eliminate_dead_channels", "eliminate_negligible_weights"

@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from graphopt.errors import EngineError, GraphoptError, ModelError, PassError, UsageError, VerificationError
     from graphopt.fuzzing import fuzz
     from graphopt.ir import ExternalData, Model
-    from graphopt.manager import PassManager, Result, optimize, optimize_file
+    from graphopt.manager import PassManager, optimize, optimize_file
     from graphopt.opsets import ConversionError, convert
     from graphopt.pipeline import Pipeline
+    from graphopt.results import Result
     from graphopt.rewrite import Level, Numerics, Options, Target
 
 __version__ = "0.1.0"
 
 _PLACES = {
     "optimize": "graphopt.manager", "optimize_file": "graphopt.manager", "PassManager": "graphopt.manager",
-    "Result": "graphopt.manager", "Model": "graphopt.ir", "ExternalData": "graphopt.ir",
+    "Result": "graphopt.results", "Model": "graphopt.ir", "ExternalData": "graphopt.ir",
     "Pipeline": "graphopt.pipeline", "Level": "graphopt.rewrite", "Numerics": "graphopt.rewrite",
     "Options": "graphopt.rewrite", "Target": "graphopt.rewrite", "GraphoptError": "graphopt.errors",
     "ModelError": "graphopt.errors", "UsageError": "graphopt.errors", "PassError": "graphopt.errors",

@@ -33,7 +33,8 @@ import onnx
 
 from graphopt.errors import GraphoptError, ModelError, UsageError
 from graphopt.ir import Model
-from graphopt.manager import PassManager, Result
+from graphopt.manager import PassManager
+from graphopt.results import Result
 from graphopt.rewrite import Rule
 from graphopt.system.files import write_text
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.growth import FAMILIES, MOST, build
 from graphopt import PassManager
-from graphopt.manager import Result
+from graphopt.results import Result
 from graphopt.rewrite.journal import Journal
 
 SIZE = 150

@@ -10,7 +10,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import Options, PassManager
-from graphopt.manager import Result
+from graphopt.results import Result
 
 PASS = "convert_layout_nchwc"
 

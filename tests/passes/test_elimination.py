@@ -9,7 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt.manager import PassManager, Result
+from graphopt.manager import PassManager
+from graphopt.results import Result
 
 
 def run(model: onnx.ModelProto, passes: str) -> Result:

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import Options, PassManager
 from graphopt.errors import PassError
-from graphopt.manager import Result
+from graphopt.results import Result
 
 PASS = "convert_conv_to_winograd"
 TILES = (4, 2)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import Options, PassManager
 from graphopt.errors import PassError
-from graphopt.manager import Result
+from graphopt.results import Result
 from graphopt.system.machine import Target, host
 from graphopt_passes.algorithm.blocked import unblocked
 from graphopt_passes.algorithm.blocked_cost import BUILT_IN, BlockedRates, Size

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from graphopt.manager import Result
+from graphopt.results import Result
 from graphopt.system.machine import host
 from graphopt.verify import compare
 from tests.passes import test_winograd as plain

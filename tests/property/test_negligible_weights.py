@@ -7,7 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt.manager import PassManager, Result
+from graphopt.manager import PassManager
+from graphopt.results import Result
 from graphopt.verify import assert_equivalent, sample_inputs
 from tests.property.random_weights import linear_model, network
 

@@ -12,8 +12,9 @@ import onnx
 import pytest
 
 from graphopt.fuzzing.variants import KINDS, variant
-from graphopt.manager import PassManager, Result
+from graphopt.manager import PassManager
 from graphopt.pipeline import registry
+from graphopt.results import Result
 from graphopt.testing import Case, cases
 from graphopt.verify import compare
 from graphopt.verify.numerics import compare_arrays

@@ -12,7 +12,7 @@ from graphopt.audit.columns import size
 from graphopt.terminal import Lines
 
 if TYPE_CHECKING:
-    from graphopt.manager import Result
+    from graphopt.results import Result
     from graphopt.verify import Report
 
 

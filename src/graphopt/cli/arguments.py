@@ -1,7 +1,7 @@
 """Commands from the signatures of functions: their options, help, values from a file, and what a shell completes.
 
 A parameter is annotated with `Argument` or `Option`; its type says how many values it takes and of which kind, its
-default what holds when it is left out. What several commands take is a `Group`, stated once. The standard library
+default what holds when it is left out. What several commands take is a `OptionGroup`, stated once. The standard library
 parses: a third party's parser takes longer to import than most models take to optimize.
 """
 
@@ -68,7 +68,7 @@ class Option:
             object.__setattr__(self, name, value)
 
 
-class Group:
+class OptionGroup:
     """Options that go together: a dataclass of annotated fields, which a command takes as one parameter."""
 
 
@@ -198,10 +198,10 @@ class Command:
         return found + list(COMMON)
 
     @cached_property
-    def groups(self) -> dict[str, type[Group]]:
+    def groups(self) -> dict[str, type[OptionGroup]]:
         """Its parameters that are groups."""
         stated = _stated(self.function).items()
-        return {name: hint for name, (hint, _) in stated if isinstance(hint, type) and issubclass(hint, Group)}
+        return {name: hint for name, (hint, _) in stated if isinstance(hint, type) and issubclass(hint, OptionGroup)}
 
     @property
     def options(self) -> list[str]:

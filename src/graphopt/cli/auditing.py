@@ -10,16 +10,16 @@ from graphopt.cli.console import check_place, progress, read_source, write_page
 from graphopt.cli.options import (
     Against,
     Data,
-    Form,
     Html,
-    Measured,
     NoVerify,
     Numerics,
     Opset,
+    ReportForm,
     Seed,
     Sizes,
     Target,
     Timeout,
+    TimingOptions,
     peers,
 )
 from graphopt.errors import UsageError
@@ -46,12 +46,12 @@ def audit(
     data: Data = None,
     metric: Annotated[str | None, Option(help="module:function of (outputs, data) that gives a number.")] = None,
     seed: Seed = 0,
-    measured: Measured,
+    measured: TimingOptions,
     no_verify: NoVerify = False,
     timeout: Timeout = 300.0,
     keep: Annotated[str | None, Option(help="A folder for the optimized models.")] = None,
     html: Html = None,
-    form: Form,
+    form: ReportForm,
 ) -> None:
     """Compare optimizers on a model: what each does to it, what that costs, and what it is worth."""
     from graphopt.audit import Limits

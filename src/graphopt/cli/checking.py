@@ -7,7 +7,7 @@ from typing import Annotated
 from graphopt.cli.arguments import Option
 from graphopt.cli.console import check_place, progress, write_page
 from graphopt.cli.models import model_files
-from graphopt.cli.options import Form, Measured, Models, Passes, Sizes, Timeout
+from graphopt.cli.options import Models, Passes, ReportForm, Sizes, Timeout, TimingOptions
 
 
 def check(
@@ -20,10 +20,10 @@ def check(
     save: Annotated[str | None, Option(help="Write what was found to this file: the next baseline.")] = None,
     chosen: Passes,
     sizes: Sizes,
-    measured: Measured,
+    measured: TimingOptions,
     timeout: Timeout = 300.0,
     junit: Annotated[str | None, Option(help="Write a JUnit report to this file.")] = None,
-    form: Form,
+    form: ReportForm,
 ) -> None:
     """See whether models are as good as they were, for a build or a commit hook. Exit code 1: something got worse."""
     from graphopt.audit.checking import FailOn, read_baseline

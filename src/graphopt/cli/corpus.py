@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from graphopt.cli.arguments import Argument, Exit, Option
 from graphopt.cli.auditing import LEVELS, Levels
 from graphopt.cli.console import check_place, progress, quiet, show, show_json, write_page
-from graphopt.cli.options import Against, Form, Html, Json, Measured, NoVerify, Sizes, Timeout, peers
+from graphopt.cli.options import Against, Html, Json, NoVerify, ReportForm, Sizes, Timeout, TimingOptions, peers
 from graphopt.errors import UsageError
 from graphopt.system.extras import version_of
 
@@ -52,7 +52,7 @@ def run(
     release: Annotated[str, Option(help="What reports call this run. Default: graphopt's version.")] = "",
     level: Levels = None,
     against: Against = None,
-    measured: Measured,
+    measured: TimingOptions,
     sizes: Sizes,
     no_verify: NoVerify = False,
     timeout: Timeout = 300.0,
@@ -101,7 +101,7 @@ def show_report(
     ] = False,
     html: Html = None,
     table: Annotated[str | None, Option(help="Write all records to this .parquet or .csv file, too.")] = None,
-    form: Form,
+    form: ReportForm,
 ) -> None:
     """What a store says of one release: by optimizer, pass and operator, and what changed. Exit code 1: it is wrong."""
     from graphopt.audit.corpus import Store

@@ -13,7 +13,8 @@ from graphopt.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from graphopt.ir import ExternalData, Model
-    from graphopt.manager import PassManager, Result
+    from graphopt.manager import PassManager
+    from graphopt.results import Result
     from graphopt.verify import Report
 
 

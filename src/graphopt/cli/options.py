@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from graphopt.cli.arguments import Argument, Exit, Group, Option
+from graphopt.cli.arguments import Argument, Exit, Option, OptionGroup
 from graphopt.cli.console import show, show_json
 from graphopt.cli.sizes import parse_dims, parse_shapes, parse_threads
 from graphopt.errors import UsageError
@@ -43,7 +43,7 @@ Opaque = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes(Group):
+class Sizes(OptionGroup):
     """Sizes of inputs and of symbolic dimensions: what is written has them, what is run gets inputs of them."""
 
     shape: Annotated[list[str] | None, Option(help="Shape of an input, like input=1,3,224,224; may be repeated.")] = (
@@ -63,7 +63,7 @@ class Sizes(Group):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured(Group):
+class TimingOptions(OptionGroup):
     """On how many threads, how often and how long to measure."""
 
     threads: Annotated[str, Option(help="Thread counts, like 1,2.")] = "1"
@@ -77,7 +77,7 @@ class Measured(Group):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Passes(Group):
+class Passes(OptionGroup):
     """Which passes run."""
 
     level: Annotated[str, Option(help="basic, extended, layout or all.")] = "basic"
@@ -103,7 +103,7 @@ class Passes(Group):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outside(Group):
+class Outside(OptionGroup):
     """How weights are laid out in a file of their own."""
 
     external_data: Annotated[
@@ -146,7 +146,7 @@ class _Report(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form(Group):
+class ReportForm(OptionGroup):
     """The form of a report."""
 
     as_json: Json = False

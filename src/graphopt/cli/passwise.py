@@ -7,7 +7,7 @@ from typing import Annotated
 from graphopt.cli.arguments import Option
 from graphopt.cli.console import progress
 from graphopt.cli.models import model_files
-from graphopt.cli.options import Against, Form, Models, NoVerify, Sizes, Timeout, peers
+from graphopt.cli.options import Against, Models, NoVerify, ReportForm, Sizes, Timeout, peers
 
 
 def audit_passes(
@@ -18,7 +18,7 @@ def audit_passes(
     sizes: Sizes,
     no_verify: NoVerify = False,
     timeout: Timeout = 120.0,
-    form: Form,
+    form: ReportForm,
 ) -> None:
     """Compare each pass of a peer with its counterpart here, alone, on the same graph. Exit code 1: ours is wrong."""
     from graphopt.audit.passes import PEERS, PassConditions, audit_many, audit_passes
