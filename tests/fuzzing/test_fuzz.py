@@ -145,3 +145,23 @@ def test_graphopt_has_no_fault(seed: str) -> None:
     assert sum(tally.made for tally in tallies) > 12
     findings = [found for tally in tallies for found in tally.findings if found["kind"] != "runtime"]
     assert not findings
+
+
+def test_cases_are_chosen_by_what_passes_lack() -> None:
+    chosen = {"levels": ("alone",), "passes": ("fuse_gelu", "eliminate_nop_pad"), "until": 4, "seed": "lack"}
+    report = graphopt.fuzz(models=60, **chosen)
+    assert report.ok
+    assert min(report.fired[name] for name in chosen["passes"]) >= 4
+    assert report.models < 60  # it ends when nothing lacks
+    assert min(n for reasons in report.declined.values() for n in reasons.values()) >= 1
+
+
+def test_what_was_sown_gives_the_model_again() -> None:
+    worker = Worker(FuzzSettings("sown", subjects=()))
+    cases = ["eliminate_nop_pad/fires_zero", "eliminate_nop_reshape/keeps_unknown", "fuse_div_mul/fires_plain"]
+    known = [case for case in cases if case in worker.wishes.sown]
+    one, other = (worker.draw(3, known) for _ in range(2))
+    assert one is not None
+    assert other is not None
+    assert one.model.SerializeToString(deterministic=True) == other.model.SerializeToString(deterministic=True)
+    assert set(one.rules) <= {case.partition("/")[0] for case in known}

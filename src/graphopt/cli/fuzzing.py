@@ -39,6 +39,12 @@ def fuzz(
     jobs: Annotated[int, Option(help="Processes at once.", min=1)] = 1,
     keep_whole: Annotated[bool, Option("--keep-whole", help="Do not reduce failing models.")] = False,
     reasons: Annotated[bool, Option("--reasons", help="Count why passes declined, too.")] = False,
+    passes_until: Annotated[
+        int,
+        Option(help="Choose golden cases by what passes lack, until each fired so often, and a tenth for each reason."),
+    ] = 0,
+    thin: Annotated[int, Option(help="Judge levels and peers on one model of so many only.", min=1)] = 1,
+    sow: Annotated[str, Option(help="Golden cases that models begin with, like fuse_gelu/fires_erf.")] = "",
     as_json: Json = False,
     html: Html = None,
 ) -> None:
@@ -56,7 +62,7 @@ def fuzz(
         found = run(
             levels=levels, peers=others, passes=only or (), ops=[op for op in ops.split(",") if op], minutes=minutes,
             models=models, seed=seed, first=first, corpus=corpus, jobs=jobs, reduce=not keep_whole, explain=reasons,
-            progress=told,
+            until=passes_until, thin=thin, sow=[case for case in sow.split(",") if case], progress=told,
         )  # fmt: skip
     if html is not None:
         write_page(html, page(found))

@@ -18,7 +18,9 @@ _TRIES = 3
 """Variants of a model that are tried, since many are not valid, before it is taken as it is."""
 
 
-def embed(b: Builder, model: onnx.ModelProto, *, surrounded: bool, varied: bool = True) -> bool:
+def embed(
+    b: Builder, model: onnx.ModelProto, *, surrounded: bool, varied: bool = True, often: float = 0.7
+) -> bool:  # fmt: skip
     """Set a model, or a variant of it, into another; one that is empty still takes over its opset.
 
     Args:
@@ -26,9 +28,10 @@ def embed(b: Builder, model: onnx.ModelProto, *, surrounded: bool, varied: bool 
         model: what to set in.
         surrounded: whether some of its inputs may be computed.
         varied: whether something may be changed.
+        often: in what part of the cases it is tried.
     """
     draw = b.draw
-    for _ in range(_TRIES if varied and draw.chance(0.7) else 0):
+    for _ in range(_TRIES if varied and draw.chance(often) else 0):
         changed = variant(model, draw.rng.randrange(1 << 30))
         if changed is not None and draw.chance(0.3):
             changed = variant(changed[1], draw.rng.randrange(1 << 30)) or changed

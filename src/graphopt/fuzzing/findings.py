@@ -42,6 +42,7 @@ class Finding:
         feed: the inputs that show it.
         count: how often it was met.
         seconds: how long it took to reduce.
+        sown: the golden cases that its model was told to begin with.
     """
 
     subject: str
@@ -57,6 +58,7 @@ class Finding:
     feed: dict[str, Any] = field(default_factory=dict)
     count: int = 1
     seconds: float = 0.0
+    sown: str = ""
 
     @classmethod
     def of(cls, told: dict[str, Any], seed: str) -> Finding:
@@ -65,7 +67,7 @@ class Finding:
         return cls(
             told["subject"], told["kind"], told["cause"] or told["message"][:80], told["message"], told["index"], seed,
             told.get("from", ""), told.get("nodes", 0), told.get("reduced_nodes", 0), model, told.get("feed", {}),
-            seconds=told.get("seconds", 0.0),
+            seconds=told.get("seconds", 0.0), sown=told.get("sown", ""),
         )  # fmt: skip
 
     @property
@@ -78,7 +80,8 @@ class Finding:
         """The command that repeats it."""
         tool, _, rest = self.subject.partition(" ")
         which = f"--level {rest}" if tool == "graphopt" else f"--level none --peer {tool}"
-        return f"graphopt fuzz --seed {self.seed} --first {self.index} --models 1 {which}"
+        sown = f" --sow {self.sown}" if self.sown else ""
+        return f"graphopt fuzz --seed {self.seed} --first {self.index} --models 1 {which}{sown}"
 
     @property
     def text(self) -> str:
@@ -133,6 +136,9 @@ def versions_here() -> dict[str, str]:
     return found
 
 
+_COUNTERS = ("judged", "discarded", "ops", "fired")
+
+
 @dataclass(slots=True)
 class SessionReport:
     """What a session found.
@@ -141,6 +147,7 @@ class SessionReport:
         seed: the session's seed.
         subjects: the optimizers.
         models: models that were judged.
+        judged: how many of them each optimizer was tried on.
         discarded: what was drawn and says nothing, by reason.
         verdicts: faults by optimizer and kind.
         ops: in how many models each operator was.
@@ -155,6 +162,7 @@ class SessionReport:
     seed: str
     subjects: tuple[str, ...]
     models: int = 0
+    judged: Counter[str] = field(default_factory=Counter)
     discarded: Counter[str] = field(default_factory=Counter)
     verdicts: dict[str, Counter[str]] = field(default_factory=dict)
     ops: Counter[str] = field(default_factory=Counter)
@@ -181,6 +189,7 @@ class SessionReport:
         if told.get("discarded"):
             self.discarded[told["discarded"]] += 1
         self.models += bool(told.get("made"))
+        self.judged.update(told.get("judged", ()))
         self.ops.update(told.get("ops", ()))
         self.fired.update(told.get("fired", {}))
         for name, reasons in told.get("declined", {}).items():
@@ -206,7 +215,7 @@ class SessionReport:
         """As plain data."""
         data = {name: getattr(self, name) for name in ("seed", "models", "seconds", "interrupted", "versions")}
         data["subjects"] = list(self.subjects)
-        data["discarded"], data["ops"], data["fired"] = dict(self.discarded), dict(self.ops), dict(self.fired)
+        data.update({name: dict(getattr(self, name)) for name in _COUNTERS})
         data["verdicts"] = {name: dict(counts) for name, counts in self.verdicts.items()}
         data["declined"] = {name: dict(counts) for name, counts in self.declined.items()}
         data["findings"] = [finding.to_dict() for finding in self.findings]
@@ -217,8 +226,8 @@ class SessionReport:
         """From what `to_dict` gave."""
         report = cls.empty(settings)
         report.models, report.seconds = data["models"], data["seconds"]
-        for name in ("discarded", "ops", "fired"):
-            getattr(report, name).update(data[name])
+        for name in _COUNTERS:
+            getattr(report, name).update(data.get(name, {}))
         report.verdicts.update({name: Counter(counts) for name, counts in data["verdicts"].items()})
         report.declined.update({name: Counter(counts) for name, counts in data["declined"].items()})
         for each in data["findings"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.embedding import embed
 from graphopt.fuzzing.networks import channels_network
 from graphopt.fuzzing.operators import FREQUENT, OPSETS, grow, operators
-from graphopt.fuzzing.seedlings import Nursery
+from graphopt.fuzzing.seedlings import Nursery, Seedling
 from graphopt.fuzzing.templates import TEMPLATES, plant
 from graphopt.verify.values import Array, is_float
 
@@ -36,31 +36,34 @@ class Wishes:
         seedlings: models that rules are known to fire on, or to decline.
         passes: whether only these rules are wanted, so that real structures say nothing.
         steps: the most nodes that are drawn for one model.
+        sown: the golden cases that models can be told to begin with, by name.
     """
 
     ops: tuple[str, ...] = ()
     seedlings: Nursery = field(default_factory=Nursery)
     passes: bool = False
     steps: int = 10
+    sown: Mapping[str, Seedling] = field(default_factory=dict)
 
 
 @np.errstate(all="ignore")  # numbers that overflow are among those looked for
-def sample(seed: object, wishes: Wishes = Wishes()) -> Sample | None:
+def sample(seed: object, wishes: Wishes = Wishes(), sow: Sequence[str] = ()) -> Sample | None:
     """A model and inputs for it.
 
     Args:
         seed: equal seeds give equal models.
         wishes: what to make it of.
+        sow: golden cases to begin with.
 
     Returns:
         The sample; None where nothing came of this seed.
     """
     draw = Draw(seed)
     b = Builder(draw, draw.one(OPSETS))
-    kind = _begun(b, wishes)
+    kind = _sown_with(b, wishes, sow) if sow else _begun(b, wishes)
     if kind is None:
         return None
-    for _ in range(draw.between(0, 4) if kind else draw.between(2, wishes.steps)):
+    for _ in range(draw.one((0, 0, 1, 2, 4)) if kind else draw.between(2, wishes.steps)):
         grow(b, _operator(b, wishes))
     if not b.nodes or all(node.op_type == "Constant" for node in b.nodes):
         return None
@@ -98,6 +101,27 @@ def _sown(b: Builder, seedlings: Nursery) -> str | None:
         if seedling is not None and embed(b, seedling.model(), surrounded=draw.chance(0.5)):
             names.append(f"{seedling.rule}/{seedling.case}")
             b.rules.append(seedling.rule)
+    return ", ".join(names) or None
+
+
+_ELSEWHERE = 0.12
+"""Part of the models whose golden cases are all taken to another opset."""
+
+
+def _sown_with(b: Builder, wishes: Wishes, sow: Sequence[str]) -> str | None:
+    """Begin with certain golden cases, in one opset."""
+    draw, names = b.draw, []
+    opset = b.opset if draw.chance(_ELSEWHERE) else wishes.sown[sow[0]].opset or b.opset
+    for name in sow:
+        seedling = wishes.sown[name]
+        model = seedling.model()
+        for entry in model.opset_import:
+            if not entry.domain:
+                entry.version = opset
+        if embed(b, model, surrounded=draw.chance(0.3), often=0.7 if seedling.fires else 0.4):
+            names.append(name)
+            b.rules.append(seedling.rule)
+            opset = b.opset
     return ", ".join(names) or None
 
 

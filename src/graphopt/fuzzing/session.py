@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from graphopt.errors import UsageError
 from graphopt.fuzzing.findings import Finding, SessionReport
+from graphopt.fuzzing.seedlings import golden
 from graphopt.fuzzing.subjects import DEFAULT
+from graphopt.fuzzing.targets import Targets
 from graphopt.fuzzing.working import FuzzSettings, serve
 from graphopt.peers import by_name
 from graphopt.system.files import write_text
@@ -29,7 +31,8 @@ Progress = Callable[[SessionReport], None]
 def fuzz(
     *, levels: Iterable[str] = DEFAULT, peers: Iterable[str] = (), passes: Iterable[str] = (), ops: Iterable[str] = (),
     models: int | None = None, minutes: float | None = None, seed: str | int = 0, first: int = 0,
-    corpus: str | Path | None = None, jobs: int = 1, reduce: bool = True, explain: bool = False,
+    corpus: str | Path | None = None, jobs: int = 1, reduce: bool = True, explain: bool = False, until: int = 0,
+    thin: int = 1, sow: Iterable[str] = (),
     progress: Progress = lambda report: None,
 ) -> SessionReport:  # fmt: skip
     """Put optimizers to the test on random models.
@@ -50,6 +53,10 @@ def fuzz(
         jobs: processes at once.
         reduce: whether to reduce failing models.
         explain: count why passes declined as well.
+        until: begin models with golden cases of those passes that lack most, until each fired in so many models and
+            declined in a tenth as many for each reason; implies `explain`.
+        thin: levels and peers judge one model of so many, `alone` all.
+        sow: golden cases, as `pass/case`, that every model begins with.
         progress: told after every model how things are.
 
     Returns:
@@ -64,11 +71,19 @@ def fuzz(
     for name in peers:
         if not by_name(name).available():
             raise UsageError(by_name(name).absent)
-    settings = FuzzSettings(str(seed), (*subjects, *peers), tuple(ops), alone, explain=explain, reduce=reduce)
+    settings = FuzzSettings(
+        str(seed), (*subjects, *peers), tuple(ops), alone, explain=explain or until > 0, reduce=reduce, until=until,
+        thin=thin,
+    )  # fmt: skip
+    cases = tuple(sow)
+    if cases:
+        unknown = set(cases) - {f"{each.rule}/{each.case}" for each in golden(alone)}
+        if unknown:
+            raise UsageError(f"no golden case {min(unknown)!r}")
     if models is None and minutes is None:
         models = 1000
     folder = None if corpus is None else Path(corpus)
-    session = _Session(settings, first, models=models, minutes=minutes, corpus=folder, progress=progress)
+    session = _Session(settings, first, models=models, minutes=minutes, corpus=folder, progress=progress, sow=cases)
     return session.run(jobs)
 
 
@@ -92,9 +107,9 @@ class _Session:
 
     def __init__(
         self, settings: FuzzSettings, first: int, *, models: int | None, minutes: float | None, corpus: Path | None,
-        progress: Progress,
+        progress: Progress, sow: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self.settings, self.corpus, self.progress = settings, corpus, progress
+        self.settings, self.corpus, self.progress, self.sow = settings, corpus, progress, sow
         self.report = SessionReport.empty(settings)
         self.finished: set[int] = set()
         self.lock = threading.Lock()
@@ -103,6 +118,10 @@ class _Session:
         if corpus is not None:
             corpus.mkdir(parents=True, exist_ok=True)
             first = max(first, self._resume(corpus / _STATE))
+        self.targets: Targets | None = None
+        if settings.until:
+            self.targets = Targets(golden(settings.passes), settings.until)
+            self.targets.restore(self.report.fired, self.report.declined)
         end = float("inf") if models is None else first + models
         self.left = _Range(first, end, float("inf") if minutes is None else self.began + 60 * minutes)
         self.first, self.earlier = first, self.report.seconds
@@ -169,7 +188,9 @@ class _Session:
         """Have one number worked on; where it was when the process ended, None when it did not."""
         child.restrict(Limits(_SECONDS))
         stage = "drawing", ""
-        message = child.ask(index=index, skip=list(skip))
+        with self.lock:
+            sow = list(self.sow) if self.targets is None else self.targets.draw(f"{self.settings.seed}/{index}")
+        message = child.ask(index=index, skip=list(skip), sow=sow)
         while message is not None and "done" not in message:
             stage = message["stage"], message["subject"]
             message = child.hear()
@@ -180,6 +201,10 @@ class _Session:
             self.report.add(message)
             for found in message["findings"]:
                 self._keep(Finding.of(found, self.settings.seed))
+            if self.targets is not None:
+                self.targets.learn(sow, message["fired"], message["declined"])
+                if self.targets.done:
+                    self.left.end = 0
             self._tell()
         return None
 

@@ -15,7 +15,7 @@ from graphopt.fuzzing.building import Sample
 from graphopt.manager import PassManager
 from graphopt.peers import by_name
 from graphopt.peers.serving import PassServer
-from graphopt.rewrite import Level, Numerics
+from graphopt.rewrite import Level, Numerics, Rule
 from graphopt.system.files import scratch
 
 LEVELS = ("basic", "extended", "all")
@@ -85,6 +85,12 @@ cannot be the judge; tests/passes compare them with the true spectrum."""
 
 STEPWISE = frozenset({"fuse_qdq_into_op", "convert_quantized_weights", "fuse_qdq_into_split"})
 """Passes after which a number halfway between two integers may be rounded to the other."""
+
+
+def kin(rule: type[Rule]) -> tuple[Any, ...]:
+    """What the results of a pass are judged by; passes of which it is equal do not weaken each other's judgement."""
+    special = tuple(rule.name in names for names in (FINITE, TIES, STEPWISE))
+    return rule.numerics, rule.level >= Level.LAYOUT, *special
 
 
 class OwnSubject(Subject):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from graphopt.fuzzing.localizing import localize
 from graphopt.fuzzing.models import Wishes, sample
 from graphopt.fuzzing.seedlings import Nursery, golden
 from graphopt.fuzzing.shrinking import shrink
-from graphopt.fuzzing.subjects import DEFAULT, OwnSubject, Subject, subject_of
+from graphopt.fuzzing.subjects import DEFAULT, Alone, OwnSubject, Subject, subject_of
 from graphopt.fuzzing.verdicts import Judge, NotUsableError, Verdict
 from graphopt.system.child import requests, tell
 
@@ -39,6 +39,9 @@ class FuzzSettings:
         explain: count why our passes declined.
         seconds: for reducing one model.
         reduce: whether to reduce and localize.
+        until: in how many models each pass is to fire, so that golden cases are chosen by what passes lack; 0 where
+            they are not.
+        thin: levels and peers judge one number of so many, single passes all.
     """
 
     seed: str = "0"
@@ -49,6 +52,8 @@ class FuzzSettings:
     explain: bool = False
     seconds: float = 15.0
     reduce: bool = True
+    until: int = 0
+    thin: int = 1
 
 
 @dataclass(slots=True)
@@ -57,6 +62,7 @@ class Tally:
 
     Attributes:
         made: whether a model came of it that says something.
+        judged: the subjects that were put to the test.
         discarded: why not.
         ops: operators in the model.
         fired: passes that fired, for any subject of ours.
@@ -65,6 +71,7 @@ class Tally:
     """
 
     made: bool = False
+    judged: list[str] = field(default_factory=list)
     discarded: str = ""
     ops: tuple[str, ...] = ()
     fired: dict[str, int] = field(default_factory=dict)
@@ -86,7 +93,9 @@ class Worker:
         for name in settings.subjects:
             more = {"explain": True} if settings.explain and name.startswith("graphopt ") else {}
             self.subjects.append(subject_of(name, **more))
-        self.wishes = Wishes(settings.ops, Nursery(golden(settings.passes)), bool(settings.passes), settings.steps)
+        cases = list(golden(settings.passes))
+        named = {f"{each.rule}/{each.case}": each for each in cases}
+        self.wishes = Wishes(settings.ops, Nursery(cases), bool(settings.passes), settings.steps, named)
         self.seen: Counter[tuple[str, str, str]] = Counter()
         self.causes: dict[tuple[str, str, str], str] = {}
 
@@ -95,20 +104,21 @@ class Worker:
         for subject in self.subjects:
             subject.close()
 
-    def draw(self, index: int) -> Sample | None:
-        """The sample of a number."""
-        return sample(f"{self.settings.seed}/{index}", self.wishes)
+    def draw(self, index: int, sow: Sequence[str] = ()) -> Sample | None:
+        """The sample of a number, of certain golden cases where some are named."""
+        return sample(f"{self.settings.seed}/{index}", self.wishes, sow)
 
-    def work(self, index: int, skip: tuple[str, ...] = ()) -> Tally:
+    def work(self, index: int, skip: tuple[str, ...] = (), sow: Sequence[str] = ()) -> Tally:
         """Draw the model of a number and judge what each subject makes of it.
 
         Args:
             index: the number.
             skip: subjects that crash on it.
+            sow: golden cases that the model begins with.
         """
         tally = Tally()
         self.at("drawing", "")
-        drawn = self.draw(index)
+        drawn = self.draw(index, sow)
         if drawn is None:
             tally.discarded = "nothing drawn"
             return tally
@@ -123,8 +133,12 @@ class Worker:
             sorted({f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in drawn.model.graph.node})
         )
         for subject in self.subjects:
-            if subject.name not in skip and subject.takes(drawn):
+            due = isinstance(subject, Alone) or index % self.settings.thin == 0
+            if due and subject.name not in skip and subject.takes(drawn):
                 self._judge(index, drawn, judge, subject, tally)
+                tally.judged.append(subject.name)
+        for found in tally.findings:
+            found["sown"] = ",".join(sow)
         return tally
 
     def _judge(self, index: int, drawn: Sample, judge: Judge, subject: Subject, tally: Tally) -> None:
@@ -193,10 +207,10 @@ def serve(settings: FuzzSettings) -> None:
     tell(ready=True)
     try:
         for job in requests():
-            tally = worker.work(job["index"], tuple(job.get("skip", ())))
+            tally = worker.work(job["index"], tuple(job.get("skip", ())), job.get("sow", ()))
             tell(
-                done=True, made=tally.made, discarded=tally.discarded, ops=list(tally.ops), fired=tally.fired,
-                declined=tally.declined, findings=tally.findings,
+                done=True, made=tally.made, judged=tally.judged, discarded=tally.discarded, ops=list(tally.ops),
+                fired=tally.fired, declined=tally.declined, findings=tally.findings,
             )  # fmt: skip
     finally:
         worker.close()
