@@ -1,0 +1,129 @@
+"""Convolutions of volumes, written as those of their slices, which the blocked layout has kernels for."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators import Pad, Reshape, Transpose
+from graphopt.operators.window import Window
+from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
+from graphopt.system.machine import host
+from graphopt_passes.layout import timing
+
+_SWAPPED = (0, 2, 1, 3, 4)
+_MARGIN = 0.85
+"""The part of the time that the other form may be expected to take: the model is no better than that."""
+
+
+class ConvertConv3dTo2d(OpRule):
+    """Compute a convolution of volumes as the sum of 2-D ones over their slices, one for each depth of the kernel.
+
+    The blocked layout, which follows, has kernels for images only. Slices lie behind one another as a batch, between
+    two `Transpose`; those that are above or below by the depth of the kernel are the same, moved on by a `Pad`. A
+    kernel of one column through the slices needs none of it: the pixels of a slice are one row.
+
+    `Options(extra={"convert_conv_3d_to_2d": {"force": True}})` converts whatever it costs.
+    """
+
+    name = "convert_conv_3d_to_2d"
+    ops = ("Conv",)
+    level = Level.LAYOUT
+    numerics = Numerics.ROUNDING
+    opsets = "7-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look for a constant kernel that moves through volumes of known size."""
+        x, tensor = node.operand(0), node.operand(1).constant_tensor
+        if len(x.dims()) != 5:
+            raise Decline
+        if tensor is None:
+            raise Decline("{} is not constant", node.operand(1).name)
+        if x.dtype != TensorProto.FLOAT or (rw.options.target or host()).block not in (8, 16):
+            raise Decline("there is no blocked layout for {}", x.name)
+        dims, kernel = (*x.dims()[:2], *(x.size(axis) for axis in (2, 3, 4))), tuple(tensor.dims)
+        if len(kernel) != 5 or not prod(kernel) or 0 in dims:
+            raise Decline("{} or its kernel is empty", x.name)
+        window = Window.of(node, kernel[2:])
+        before, after = window.padding()
+        column = kernel[3:] == (1, 1) and not any((*before[1:], *after[1:])) and window.strides[1:] == (1, 1)
+        if prod(kernel[2:]) == 1:
+            raise Decline("{} multiplies each pixel alone: as fast in NCHW", node.result.name)
+        if window.strides[0] != 1 and not column:
+            raise Decline("{} leaves slices out", node.result.name)
+        self._weigh(node, window, column, rw)
+        form = _as_rows if column else _as_slices
+        return rw.replace(node, [form(node, window, (before, after), rw)])
+
+    def _weigh(self, node: Node, window: Window, column: bool, rw: Rewriter) -> None:
+        """See that the other form is faster.
+
+        Raises:
+            Decline: it is not, or by less than the model's error.
+        """
+        if rw.options.extra.get(self.name, {}).get("force"):
+            return
+        target, group = rw.options.target or host(), int(node.attr("group", 1))
+        x, result = node.operand(0), node.result
+        batch, inputs, outputs = x.dims()[0], x.size(1), result.size(1)
+        images = batch if isinstance(batch, int) and batch else 1
+        before, after = (images * value.size(2) * value.size(3) * value.size(4) for value in (x, result))
+        slices, size = images * result.size(2), (result.size(3), result.size(4))
+        deep, high, wide = (side for side in window.kernel if isinstance(side, int))
+        plain, _ = timing.convolution(
+            inputs, outputs, (deep * high, wide), size, target, batch=slices, stride=max(window.strides), group=group
+        )
+        taps, kernel = (1, (deep, 1)) if column else (deep, (high, wide))
+        _, blocked = timing.convolution(
+            inputs, outputs, kernel, size, target, batch=slices, stride=max(window.strides), group=group
+        )
+        moved = timing.reorder(outputs, after, target) + taps * timing.reorder(inputs, before, target)
+        then = taps * blocked + moved * (1 if column else 2)
+        if then > _MARGIN * plain:
+            raise Decline("slices are expected to take {:.0f} us in blocks, volumes {:.0f} us", then, plain)
+
+
+_Padding = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _as_rows(node: Node, window: Window, padding: _Padding, rw: Rewriter) -> Value:
+    """A kernel of one column: the pixels of a slice as one row of an image that is as high as the volume is deep."""
+    x, array = node.operand(0), node.operand(1).array()
+    depth, height, width = (x.size(axis) for axis in (2, 3, 4))
+    rows = Reshape.to(x, (x.dims()[0], x.size(1), depth, height * width)).write(rw)
+    made = rw.op(
+        "Conv", rows, array.reshape(*array.shape[:3], 1), node.input(2), group=node.attr("group"),
+        strides=(window.strides[0], 1), dilations=(window.dilations[0], 1),
+        pads=(padding[0][0], 0, padding[1][0], 0),
+    )  # fmt: skip
+    return Reshape.to(made, node.result.dims()).write(rw)
+
+
+def _as_slices(node: Node, window: Window, padding: _Padding, rw: Rewriter) -> Value:
+    """A convolution of all slices for each depth of the kernel, and their sum."""
+    (before, after), x, array = padding, node.operand(0), node.operand(1).array()
+    dims, result = x.dims(), node.result.dims()
+    depth, channels, after_depth = x.size(2), x.size(1), node.result.size(2)
+    slices = Transpose(x, _SWAPPED).write(rw)
+    batch = dims[0] * after_depth if isinstance(dims[0], int) else None
+    total: Value | None = None
+    for at in range(array.shape[2]):
+        start = at * window.dilations[0] - before[0]
+        moved = slices
+        if start or after_depth != depth:
+            ends = (0, -start, 0, 0, 0), (0, start + after_depth - depth, 0, 0, 0)
+            moved = Pad(slices, *ends).write(rw)
+        images = Reshape.to(moved, (batch, channels, *dims[3:])).write(rw)
+        bias = None if total is not None else node.input(2)
+        made = rw.op(
+            "Conv", images, np.ascontiguousarray(array[:, :, at]), bias, group=node.attr("group"),
+            strides=window.strides[1:], dilations=window.dilations[1:], pads=(*before[1:], *after[1:]),
+        )  # fmt: skip
+        total = made if total is None else rw.op("Add", total, made)
+    assert total is not None
+    parted = Reshape.to(total, (dims[0], after_depth, result[1], *result[3:])).write(rw)
+    return Transpose(parted, _SWAPPED).write(rw)
