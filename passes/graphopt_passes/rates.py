@@ -16,8 +16,11 @@ class MachineRates:
 
     def measured(self, name: str, target: Target) -> Self:
         """What was measured for a pass on machines of a target; these rates where nothing was."""
-        kept = figures(name, target)
-        return (self.read(kept.get("rates", {})) if kept is not None else None) or self
+        return self.stated_by(figures(name, target)) or self
+
+    def stated_by(self, kept: Mapping[str, Any] | None) -> Self | None:
+        """The rates that figures of a machine hold; None where they hold none of this form."""
+        return self.read(kept.get("rates", {})) if kept is not None else None
 
     def read(self, stated: Mapping[str, Any]) -> Self | None:
         """Rates of the same form, as JSON holds them; None where anything is missing or not positive."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from graphopt.cli.app import run
 from graphopt.errors import ModelError, UsageError
 from graphopt.pipeline.tuning import tuner, tuners
 from graphopt.system import tuned
-from graphopt.system.machine import Target, host
-from graphopt_passes.layout import timing
+from graphopt.system.machine import Target, cache_bytes, host
+from graphopt_passes.layout import calibration, timing
 from graphopt_passes.layout.tuning import CASES, ConvolutionTimes, LayoutTuner, Timed, fit
 
 NAME = "convert_layout_nchwc"
@@ -72,17 +73,18 @@ def test_the_command_measures_keeps_shows_and_forgets(tables: Path, capsys: Any,
     assert Path(shown["file"]).parent == tables
     stated = tuned.figures(NAME, host())
     assert stated == shown["passes"][NAME]
-    assert timing.rates_of(host()) == timing.RATES[host().block].read(stated["rates"])
+    assert timing.rates_of(host()) == timing.built_in(host()).read(stated["rates"])
     assert run(["tune", NAME, "--show"]) == 0
     assert "measured here" in capsys.readouterr().out
     assert run(["tune", NAME, "--reset"]) == 0
     assert "built in" in capsys.readouterr().out
-    assert timing.rates_of(host()) == timing.RATES[host().block]
+    monkeypatch.setenv(tuned.VARIABLE, "off")
+    assert timing.rates_of(host()) == timing.built_in(host())
 
 
 def test_the_pass_chooses_by_what_was_measured(tables: Path) -> None:
     model = demo.conv_maxpool()
-    slow = dataclasses.replace(timing.RATES[16], blocked=(1.0, 1.0, 1.0))
+    slow = dataclasses.replace(timing.built_in(ZEN), blocked=(1.0, 1.0, 1.0))
     assert blocked(PassManager(passes=NAME, target="avx512").run(model).model)
     stated = PassManager(passes=NAME, target="avx512", options=Options(extra={NAME: {"rates": slow}}))
     assert not blocked(stated.run(model).model)
@@ -109,18 +111,88 @@ def test_the_plan_tells_what_becomes_of_each_node(tmp_path: Path, capsys: Any) -
 
 
 def test_a_fit_finds_the_rates_behind_the_times() -> None:
-    truth = timing.LayoutRates((30e3, 50e3, 60e3), 40e3, 30e3, 9e3, 20e3, 40e3, 20e3, (3e3, 1.5e3), 0.4, 15e3, 1.5)
+    truth = timing.LayoutRates((30e3, 50e3, 60e3), 40e3, 30e3, 9e3, 20e3, 40e3, 20e3, (3e3, 1.5e3), 0.4, 15e3, 1.5, 0.1)
     taken = []
     for case in CASES:
         shape = case.shape(16)
         leave = 4 * shape.lanes_out * shape.positions / truth.reorder + truth.start
         taken.append(ConvolutionTimes(timing.plain(shape, truth), timing.blocked(shape, 16, truth), 0.0, leave))
-    found = fit(CASES, taken, 16)
-    for case, time in zip(CASES, taken, strict=True):
+    found = fit(CASES, taken, 16, timing.ZEN4)
+    for case, times in zip(CASES, taken, strict=True):
         shape = case.shape(16)
-        assert timing.plain(shape, found) == pytest.approx(time.plain, rel=0.05)
-        assert timing.blocked(shape, 16, found) == pytest.approx(time.blocked, rel=0.05)
+        assert timing.plain(shape, found) == pytest.approx(times.plain, rel=0.05)
+        assert timing.blocked(shape, 16, found) == pytest.approx(times.blocked, rel=0.05)
     assert found.reorder == pytest.approx(truth.reorder)
+
+
+@pytest.mark.skipif(host().block == 1, reason="this machine's runtime has no blocked kernels to measure")
+def test_the_first_use_calibrates_once_and_keeps_what_it_found(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = time.perf_counter()
+    first = timing.rates_of(host())
+    assert time.perf_counter() - start < 2
+    path = tuned.calibrated_place(host())
+    assert path is not None
+    stated = json.loads(path.read_text())["passes"][NAME]["rates"]
+    assert timing.built_in(host()).read(stated) == first
+    path.write_text(path.read_text().replace(f'"error": {first.error}', '"error": 0.375'))
+    tuned._calibrate.cache_clear()
+    assert timing.rates_of(host()).error == 0.375, "what is kept is measured anew"
+    tuned.keep(NAME, host(), {"rates": dataclasses.replace(first, error=0.25).stated()})
+    assert timing.rates_of(host()).error == 0.25, "what `graphopt tune` measured goes first"
+    tuned.forget([NAME], host())
+    assert NAME not in json.loads(path.read_text())["passes"]
+
+
+def test_without_a_place_to_keep_it_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "file" / "folder"))
+    monkeypatch.setattr(calibration, "calibrate", lambda target: pytest.fail("measured"))
+    monkeypatch.setattr(tuned.os, "access", lambda *given: False)
+    assert timing.rates_of(host()) == timing.built_in(host())
+
+
+def test_a_runtime_that_fails_leaves_the_built_in_rates(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(target: Target) -> None:
+        raise RuntimeError("no kernels")
+
+    monkeypatch.setattr(calibration, "calibrate", fail)
+    assert timing.rates_of(host()) == timing.built_in(host())
+    assert not any(tables.iterdir())
+
+
+def test_rates_within_the_error_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = timing.ZEN4
+    for factor, same in ((1.05, True), (1.4, False)):
+        truth = dataclasses.replace(given, plain=given.plain * factor)
+        monkeypatch.setattr(calibration, "time_cases", lambda cases, *rest, truth=truth: _times(cases, truth))
+        found = calibration.calibrate(Target("avx512", 16, "zen4"))["rates"]
+        assert (found["plain"] == given.plain) is same
+        assert found["depthwise"] == given.depthwise
+
+
+def _times(cases: tuple[Timed, ...], truth: timing.LayoutRates) -> list[ConvolutionTimes]:
+    shapes = [case.shape(16) for case in cases]
+    leave = [4 * shape.lanes_out * shape.positions / truth.reorder + truth.start for shape in shapes]
+    pairs = [(timing.plain(shape, truth), timing.blocked(shape, 16, truth)) for shape in shapes]
+    return [ConvolutionTimes(*pair, 0.0, time) for pair, time in zip(pairs, leave, strict=True)]
+
+
+@pytest.mark.parametrize("name", ["avx2", "avx512", "avx512-xeon", "avx512-zen4", "avx512-zen5", "neon", "sse2", "lsx"])
+def test_every_target_has_rates(name: str) -> None:
+    rates = timing.rates_of(Target.parse(name))
+    assert rates.error > 0
+    shape = Timed(64, 64, 3, 28).shape(16)
+    assert 0.5 < timing.plain(shape, rates) / timing.blocked(shape, 16, rates) < 3
+
+
+def test_caches_are_read_where_the_system_states_them(tmp_path: Path) -> None:
+    for at, (level, size, cores) in enumerate(((1, "48K", "0"), (2, "1024K", "0"), (3, "32M", "0-1"))):
+        place = tmp_path / f"index{at}"
+        place.mkdir()
+        for name, text in (("level", str(level)), ("size", size), ("shared_cpu_list", cores)):
+            (place / name).write_text(f"{text}\n")
+    assert cache_bytes(tmp_path) == (1 << 20) + (32 << 20) // 8
+    assert cache_bytes(tmp_path / "none") is None
 
 
 def test_only_this_machine_can_be_measured() -> None:

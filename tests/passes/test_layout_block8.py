@@ -1,4 +1,4 @@
-"""Models for machines with blocks of 8 channels, run by an emulation of the blocked operators."""
+"""Models for machines with blocks of 8 and 4 channels, run by an emulation of the blocked operators."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ STEPS = tuple(step for step in steps.STEPS if step not in (steps._resize, steps.
 QUICK = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.parametrize("target", ["avx2", "neon/nchwc8", "neon/nchwc4"])
 @QUICK
 @given(steps.graphs(STEPS))
-def test_block_8_gives_the_same_numbers(drawn: tuple[onnx.ModelProto, dict[str, np.ndarray]]) -> None:
+def test_smaller_blocks_give_the_same_numbers(
+    target: str, drawn: tuple[onnx.ModelProto, dict[str, np.ndarray]]
+) -> None:
     model, feeds = drawn
     expected = models.run_if_finite(model, feeds)
     assume(expected is not None)
     assert expected is not None
-    result = models.convert(model, "avx2")
+    result = models.convert(model, target)
     assert models.blocked_ops(result.model)
-    models.assert_close(expected, emulate(result.model, 8, feeds))
+    models.assert_close(expected, emulate(result.model, Target.parse(target).block, feeds))
 
 
 @pytest.mark.skipif(host().block == 1, reason="no blocked kernels on this machine")
@@ -48,11 +51,17 @@ def _depthwise() -> onnx.ModelProto:
     return b.model([b.image(name, 8, 14, 14)], 1, dynamic=False)
 
 
-@pytest.mark.parametrize(("target", "block"), [("avx2", 8), ("avx512", 16)])
-def test_model_names_its_target(target: str, block: int) -> None:
+@pytest.mark.parametrize(
+    ("target", "name", "block"),
+    [
+        ("avx2", "avx2", 8), ("avx512", "avx512", 16), ("avx512-xeon", "avx512", 16), ("neon", "neon", 16),
+        ("neon/nchwc4", "neon", 4),
+    ],
+)  # fmt: skip
+def test_model_names_its_target(target: str, name: str, block: int) -> None:
     result = models.convert(_depthwise(), target)
-    assert {p.key: p.value for p in result.model.metadata_props}[METADATA_KEY] == f"{target}/nchwc{block}"
-    assert next(i for i in result.model.graph.initializer).dims[0] == block
+    assert {p.key: p.value for p in result.model.metadata_props}[METADATA_KEY] == f"{name}/nchwc{block}"
+    assert next(i for i in result.model.graph.initializer).dims[0] == max(block, 8)
 
 
 def test_model_for_another_target_is_refused() -> None:

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt.errors import UsageError
 from graphopt.pipeline.tuning import Progress
 from graphopt.system.files import scratch
-from graphopt.system.machine import Target, host
+from graphopt.system.machine import BLOCKS, Target, host
 from graphopt.system.sessions import kernel_events, open_session
 from graphopt_passes.algorithm.blocked_cost import BUILT_IN, PASS, BlockedRates, Size
 from graphopt_passes.algorithm.transforms import TILES
@@ -52,7 +52,7 @@ class WinogradTuner:
         Raises:
             UsageError: the target is not this machine, or has no blocked kernels.
         """
-        if target != host() or target.block not in (8, 16):
+        if target != host() or target.block not in BLOCKS:
             raise UsageError(f"{target} cannot be measured here: this machine is {host()}")
         taken = time_cases(CASES, target, progress)
         rates = fit(CASES, taken)

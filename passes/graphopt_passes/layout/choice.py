@@ -10,8 +10,8 @@ from graphopt_passes.layout.form import Form
 from graphopt_passes.layout.mincut import INFINITE, MinimumCut
 
 
-def choose(forms: Mapping[Node, Form], prices: Mapping[Node, Price], costs: Costs) -> set[Node]:
-    """The nodes whose blocked form makes the whole cheapest.
+def choose(forms: Mapping[Node, Form], prices: Mapping[Node, Price], costs: Costs) -> tuple[set[Node], float]:
+    """The nodes whose blocked form makes the whole cheapest, and what the whole costs then.
 
     Args:
         forms: what can be blocked.
@@ -19,7 +19,7 @@ def choose(forms: Mapping[Node, Form], prices: Mapping[Node, Price], costs: Cost
         costs: tells the prices of reorders.
     """
     choice = _Choice(forms, prices, costs)
-    return choice.solve()
+    return choice.solve(), choice.cost
 
 
 class _Choice:
@@ -44,6 +44,11 @@ class _Choice:
         """The nodes on the source side."""
         side = self._cut.solve()
         return {node for node, place in self._place.items() if place in side}
+
+    @property
+    def cost(self) -> float:
+        """The microseconds of the solution, reorders included."""
+        return self._cut.cost
 
     def _price(self, value: Value, source: int, readers: list[Form]) -> None:
         """The price of a value in two forms: a reorder for each direction in which somebody wants it."""

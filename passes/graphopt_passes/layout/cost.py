@@ -14,8 +14,9 @@ from math import prod
 from graphopt.analysis import Size
 from graphopt.analysis.shapes.dim import Atom
 from graphopt.ir import Value
+from graphopt.system.machine import host
 from graphopt_passes.layout.known import Known, Sizes
-from graphopt_passes.layout.timing import RATES, LayoutRates
+from graphopt_passes.layout.timing import LayoutRates, built_in
 from graphopt_passes.layout.weights import Layout, lanes
 
 Price = tuple[float, float]
@@ -40,7 +41,7 @@ class Costs:
     def __init__(self, known: Known, rates: LayoutRates | None = None) -> None:
         self.known = known
         self.block = known.block
-        self.rates = rates or RATES[known.block]
+        self.rates = rates or built_in(host())
 
     def passes(self, plain: float, blocked: float, times: float) -> Price:
         """Time of passing so often over so many elements."""

@@ -32,7 +32,8 @@ class Form(ABC):
         sizes: batch, height and width of the outputs.
         lanes: what padding lanes of the outputs hold, when those of the operands hold what is known of them.
         plain: whether the first operand may stay in NCHW at no cost.
-        by_plain: whether the first operand is read by way of NCHW, since its padding lanes may hold anything.
+        by_plain: whether the first operand is read by way of NCHW, since its padding lanes may hold anything, or take
+            longer than the reorder.
         fused: whether a convolution would take it in: as an `activation`, or as a `residual` sum.
         residual: what it adds to its result by itself.
         activation: what the node is as an activation that a blocked convolution can take in.
@@ -62,6 +63,11 @@ class Form(ABC):
     def title(self) -> str:
         """What is said of it in plans and events."""
         return self.label
+
+    @property
+    def usual(self) -> bool | None:
+        """Whether the runtime's own optimizer blocks it, whatever it costs; None where that does not matter."""
+        return None
 
     @property
     def companion(self) -> Node | None:

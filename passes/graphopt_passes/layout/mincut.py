@@ -43,6 +43,11 @@ class MinimumCut:
                 return {node for node, steps in enumerate(depth) if steps >= 0}
             self._push(depth)
 
+    @property
+    def cost(self) -> float:
+        """The price of the division that `solve` found."""
+        return sum(self._room[edge ^ 1] for edge in self._edges[self.SOURCE])
+
     def _push_straight(self) -> None:
         """Push what goes from the source over one thing to the sink, which is most of it."""
         to, room = self._to, self._room

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from graphopt.rewrite import Graph, GraphPass, Level, Numerics, Rewriter
-from graphopt.system.machine import METADATA_KEY, Target, host
+from graphopt.system.machine import BLOCKS, METADATA_KEY, Target, host
 from graphopt_passes.layout.emission import emit
 from graphopt_passes.layout.emitter import DOMAIN, Emitter
 from graphopt_passes.layout.plan import LayoutPlan, blocks_something, make_plan
@@ -42,7 +42,7 @@ class ConvertLayoutNchwc(GraphPass):
         target = rw.options.target or host()
         if not any(node.op in self.ops for node in graph):
             return
-        if target.block not in (8, 16):
+        if target.block not in BLOCKS:
             rw.decline("target {} has no blocked kernels", target.name, node=first)
             return
         if any(node.domain == DOMAIN for node in graph):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter
-from graphopt.system.machine import host
+from graphopt.system.machine import BLOCKS, host
 
 _REORDERS = ("com.microsoft.nchwc::ReorderInput", "com.microsoft.nchwc::ReorderOutput")
 
@@ -25,7 +25,7 @@ class EliminateNopReorder(OpRule):
         if len(dims) != 4 or dims[2:] != (1, 1):
             raise Decline
         channels = dims[1]
-        if block not in (8, 16) or not isinstance(channels, int) or channels % block:
+        if block not in BLOCKS or not isinstance(channels, int) or channels % block:
             raise Decline("the {} channels of {} do not fill blocks", channels, x.name)
         if node.op == _REORDERS[1] and node.attr("channels") != channels:
             raise Decline("{} of the {} channels of {} are meant", node.attr("channels"), channels, x.name)

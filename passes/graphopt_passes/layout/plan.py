@@ -46,24 +46,86 @@ def make_plan(graph: Graph, block: int, *, force: bool = False, rates: LayoutRat
         force: block all that can be, whatever it costs.
         rates: the machine's speed; the built-in figures of the block size when None.
     """
-    known, forms, declined = Known(block), {}, {}
-    for node, found in _each_form(graph, known):
-        if isinstance(found, Form):
-            forms[node] = found
-        else:
-            declined[node] = found
-    if not any(form.convolves for form in forms.values()):
-        return LayoutPlan(declined=declined)
-    for companion in [form.companion for form in forms.values() if form.companion is not None]:
-        forms.pop(companion, None)  # it goes with the form that computes it, and costs nothing of its own
-    mark(forms)
-    costs = Costs(known, rates)
-    prices = {node: form.total_price(costs) for node, form in forms.items()}
-    chosen = choose(forms, {node: (_FORCED, b) for node, (_, b) in prices.items()} if force else prices, costs)
-    if not any(forms[node].convolves for node in chosen):
-        chosen = type(chosen)()  # as without convolutions: what else is in the graph decides nothing for pools
-    groups = grouped({node: form for node, form in forms.items() if node in chosen}, prices)
-    return LayoutPlan(groups, prices, {node: prices[node] for node in forms if node not in chosen}, declined)
+    first = _Draft(graph, block, force=force, rates=rates)
+    if not force and any(first.spreads(node) for node in first.chosen):
+        # Pieces that end inside a block can be packed again in NCHW, for convolutions that read fewer lanes then.
+        packed = _Draft(graph, block, rates=rates, packed=True)
+        if packed.cost + first.cost_beside(packed) < first.cost:
+            first = packed
+    return first.plan()
+
+
+class _Draft:
+    """A way to block a graph, with what it costs.
+
+    Args:
+        graph: the graph.
+        block: channels per block.
+        force: block all that can be, whatever it costs.
+        rates: the machine's speed.
+        packed: let channels be joined in blocks only where each piece but the last is whole blocks.
+    """
+
+    def __init__(
+        self, graph: Graph, block: int, *, force: bool = False, rates: LayoutRates | None = None, packed: bool = False
+    ) -> None:
+        self._known, self._forms, self._declined = Known(block), dict[Node, Form](), dict[Node, Decline]()
+        self.chosen: set[Node] = set()
+        self.cost = 0.0
+        self._prices: dict[Node, Price] = {}
+        for node, found in _each_form(graph, self._known, packed=packed):
+            if isinstance(found, Form):
+                self._forms[node] = found
+            else:
+                self._declined[node] = found
+        if not any(form.convolves for form in self._forms.values()):
+            self._forms = {}
+            return
+        for companion in [form.companion for form in self._forms.values() if form.companion is not None]:
+            self._forms.pop(companion, None)  # it goes with the form that computes it, and costs nothing of its own
+        mark(self._forms)
+        self._choose(Costs(self._known, rates), force=force)
+
+    def _choose(self, costs: Costs, *, force: bool) -> None:
+        for form in self._forms.values():
+            late = form.plain and form.extra_for_blocks(costs) > costs.reorder(form.operands[0])
+            form.by_plain = form.by_plain or late
+        self._prices = {node: form.total_price(costs) for node, form in self._forms.items()}
+        weighed = {
+            node: (_FORCED, price[1]) if force else with_margin(self._forms[node], price, costs)
+            for node, price in self._prices.items()
+        }
+        self.chosen, self.cost = choose(self._forms, weighed, costs)
+        if not any(self._forms[node].convolves for node in self.chosen):
+            self.chosen = set()  # as without convolutions: what else is in the graph decides nothing for pools
+
+    def spreads(self, node: Node) -> bool:
+        """Whether a node joins channels such that lanes stay empty in between."""
+        return node.op == "Concat" and not _is_packed(self._forms[node], self._known)
+
+    def cost_beside(self, other: _Draft) -> float:
+        """What nodes take in NCHW that have no form in another draft, and so no part in what it costs."""
+        return sum(plain for node, (plain, _) in self._prices.items() if node not in other._forms)
+
+    def plan(self) -> LayoutPlan:
+        """What becomes of the graph."""
+        forms, prices = self._forms, self._prices
+        groups = grouped({node: form for node, form in forms.items() if node in self.chosen}, prices)
+        kept = {node: prices[node] for node in forms if node not in self.chosen}
+        return LayoutPlan(groups, prices, kept, self._declined)
+
+
+def with_margin(form: Form, price: Price, costs: Costs) -> Price:
+    """The price of a form that has to pay beyond the model's error to be other than the runtime's own choice.
+
+    The runtime blocks convolutions whatever they cost, where it can, and pads nothing else. What the model says gains
+    less than its error stays as it would be there. Most of what a ConvTranspose gains are reorders, which are certain.
+    """
+    plain, blocked = price
+    if form.usual is None:
+        return price
+    more = 1 + costs.rates.error
+    return (more * plain, blocked) if form.usual else (plain, more * blocked)
 
 
 def blocks_something(graph: Graph, block: int, *, force: bool = False, rates: LayoutRates | None = None) -> bool:
@@ -82,7 +144,7 @@ def blocks_something(graph: Graph, block: int, *, force: bool = False, rates: La
 
 
 def _gains_alone(form: Form, costs: Costs) -> bool:
-    plain, blocked = form.total_price(costs)
+    plain, blocked = with_margin(form, form.total_price(costs), costs)
     if plain <= blocked:
         return False
     reorders = sum(2 * costs.reorder(value) for value in form.operands)
@@ -90,7 +152,12 @@ def _gains_alone(form: Form, costs: Costs) -> bool:
     return plain - blocked > reorders
 
 
-def _each_form(graph: Graph, known: Known) -> Iterator[tuple[Node, Form | Decline]]:
+def _is_packed(form: Form, known: Known) -> bool:
+    """Whether channels lie in a form's first result without empty lanes in between."""
+    return len(form.gives[0]) == 1 or known.aligned(form.gives[0][:-1])
+
+
+def _each_form(graph: Graph, known: Known, *, packed: bool = False) -> Iterator[tuple[Node, Form | Decline]]:
     """Nodes that have a blocked form, or the reason why not, while `known` follows the graph."""
     for node in graph:
         if not node.inputs or node.output(0) is None:
@@ -104,6 +171,9 @@ def _each_form(graph: Graph, known: Known) -> Iterator[tuple[Node, Form | Declin
         except Decline as reason:
             if reason.args:
                 yield node, reason
+            continue
+        if packed and node.op == "Concat" and not _is_packed(form, known):
+            yield node, Decline("its readers take less time where its channels lie close together")
             continue
         form.by_plain = form.mixes and not known.lanes(form.operands[0]).bounded
         known.learn(node, form.gives, form.sizes, form.lanes)

@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from graphopt.operators import Pad, Reduction
 from graphopt.rewrite import Decline, Graph, GraphPass, Level, Node, Numerics, Rewriter, Value
-from graphopt.system.machine import host
+from graphopt.system.machine import BLOCKS, host
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.activations import ELEMENTWISE
 from graphopt_passes.layout.known import is_number
@@ -45,7 +45,7 @@ class ConvertConv1dTo2d(GraphPass):
         """Convert the operators of one graph in order."""
         target = rw.options.target or host()
         convs = [node for node in graph if node.op == "Conv" and _is_row_wise(node)]
-        if not convs or graph.in_function or target.block not in (8, 16):
+        if not convs or graph.in_function or target.block not in BLOCKS:
             return
         gain = sum(_gain(node, target) for node in convs)
         if gain <= 0 and not rw.options.extra.get(self.name, {}).get("force"):

@@ -1,15 +1,16 @@
 """How long kernels take in NCHW and in blocks, from sizes alone: the formulas of the cost model, and their figures.
 
-Everything is in microseconds on one thread. `rates_of` gives what was measured on this machine, if `graphopt tune` has
-been run, and the built-in figures otherwise. Other passes that weigh a convolution against something else ask
-`convolution` and `reorder`.
+Everything is in microseconds on one thread. `rates_of` gives what was measured on this machine, by `graphopt tune` or
+by the short calibration at first use, and otherwise the built-in figures of its instruction set and core. Other passes
+that weigh a convolution against something else ask `convolution` and `reorder`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from graphopt.system.machine import Target
+from graphopt.system import tuned
+from graphopt.system.machine import Target, host
 from graphopt_passes.rates import MachineRates
 
 PASS = "convert_layout_nchwc"
@@ -31,6 +32,7 @@ class LayoutRates(MachineRates):
         per_group: microseconds that each of its groups takes at least.
         reorder: bytes through a reorder.
         start: microseconds that any kernel takes at least.
+        error: by which part the model is off, typically, in what it says of one form against the other.
     """
 
     blocked: tuple[float, float, float]
@@ -44,23 +46,46 @@ class LayoutRates(MachineRates):
     per_group: float
     reorder: float
     start: float
+    error: float
 
 
-_ZEN4 = LayoutRates((61e3, 56e3, 59e3), 53e3, 52e3, 14.6e3, 48e3, 45e3, 31e3, (4.3e3, 1.85e3), 0.21, 13e3, 1.5)
-RATES = {16: _ZEN4, 8: _ZEN4}
-"""By block size, as `graphopt tune` measured them on one thread of a Zen 4 core with AVX-512 and onnxruntime 1.31.1.
+ZEN4 = LayoutRates((61e3, 56e3, 59e3), 53e3, 52e3, 14.6e3, 48e3, 45e3, 31e3, (4.3e3, 1.85e3), 0.21, 13e3, 1.5, 0.1)
+"""Measured by `graphopt tune` on one thread of a Zen 4 core with AVX512 and onnxruntime 1.31.1."""
 
-None were measured for block 8. A core with AVX2 multiplies and adds as much per cycle as the one that was measured,
-whose registers of 512 bits are worked on in two halves, so the same figures stand for both.
+ZEN5 = LayoutRates((102e3, 121e3, 124e3), 126e3, 109e3, 19.6e3, 61e3, 120e3, 52e3, (6.2e3, 3e3), 0.13, 22.7e3, 1.5, 0.1)
+"""The same of a Zen 5 core, whose registers of 512 bits are worked on whole, with onnxruntime 1.32.0."""
+
+_XEON = LayoutRates((85e3, 88e3, 90e3), 100e3, 60e3, 12e3, 36e3, 70e3, 34e3, (4e3, 1.9e3), 0.25, 12e3, 2.0, 0.2)
+_AVX2 = LayoutRates((50e3, 46e3, 48e3), 48e3, 40e3, 11e3, 36e3, 34e3, 24e3, (3.6e3, 1.7e3), 0.25, 10e3, 2.0, 0.2)
+_NEON = LayoutRates((21e3, 20e3, 21e3), 22e3, 24e3, 8e3, 24e3, 15e3, 14e3, (3e3, 1.5e3), 0.25, 8e3, 2.0, 0.2)
+
+RATES = {
+    ("avx512", "zen4"): ZEN4, ("avx512", "zen5"): ZEN5, ("avx512", "xeon"): _XEON, ("neon", ""): _NEON,
+    ("avx512", ""): replace(ZEN4, error=0.2), ("avx2", ""): _AVX2,
+}  # fmt: skip
+"""By instruction set and core; those of Zen 4 and Zen 5 were measured.
+
+The others are reckoned, and their error is taken to be twice as large: multiply-adds at the peak of the documented
+kernels less a tenth, which is two of 16 lanes in each cycle of 2.8 GHz (Xeon), two of 8 at 3.2 GHz (AVX2), and two of 4
+at 2.9 GHz (NEON, as a Neoverse N1 has it), and bytes in proportion to what such machines copy. Others count as AVX2.
 """
 
 _FEW_ROWS = 4
 """With this few outputs the matrix product does without packing."""
 
 
+def built_in(target: Target) -> LayoutRates:
+    """The figures of a target that were not measured on the machine itself."""
+    return RATES.get((target.name, target.core)) or RATES.get((target.name, "")) or _AVX2
+
+
 def rates_of(target: Target) -> LayoutRates:
-    """What was measured on machines of a target, the built-in figures of its block size where nothing was."""
-    return RATES[target.block].measured(PASS, target)
+    """What was measured on machines of a target, the built-in figures where nothing was."""
+    given = built_in(target)
+    figures = tuned.figures(PASS, target)
+    if figures is None and target == host():
+        figures = tuned.calibration(PASS, target, "graphopt_passes.layout.calibration:calibrate")
+    return given.stated_by(figures) or given
 
 
 @dataclass(frozen=True, slots=True)

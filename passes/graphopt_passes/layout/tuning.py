@@ -8,6 +8,7 @@ as in a real model. The figures of `LayoutRates` are those with the least relati
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -19,10 +20,10 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt.errors import UsageError
 from graphopt.pipeline.tuning import Progress
 from graphopt.system.files import scratch
-from graphopt.system.machine import Target, host
+from graphopt.system.machine import BLOCKS, Target, host
 from graphopt.system.sessions import kernel_events, open_session
 from graphopt_passes.layout import timing, weights
-from graphopt_passes.layout.timing import RATES, ConvolutionSizes, LayoutRates
+from graphopt_passes.layout.timing import ConvolutionSizes, LayoutRates, built_in
 
 DOMAIN = "com.microsoft.nchwc"
 _ROUNDS = 25
@@ -99,10 +100,10 @@ class LayoutTuner:
         Raises:
             UsageError: the target is not this machine, or has no blocked kernels.
         """
-        if target != host() or target.block not in RATES:
+        if target != host() or target.block not in BLOCKS:
             raise UsageError(f"{target} cannot be measured here: this machine is {host()}")
         taken = time_cases(CASES, target.block, progress)
-        rates = fit(CASES, taken, target.block)
+        rates = fit(CASES, taken, target.block, built_in(target))
         rows = [[str(case), *_rounded(case, t, rates, target.block)] for case, t in zip(CASES, taken, strict=True)]
         return {"rates": rates.stated(), "cases": rows}
 
@@ -111,9 +112,9 @@ class LayoutTuner:
         titles = ("microseconds on one thread", "NCHW", "blocked", "ratio", "NCHW, model", "blocked, model", "ratio")
         if figures is not None:
             return [titles, *(_cells(name, *numbers) for name, *numbers in figures.get("cases", []))]
-        rates = RATES.get(target.block)
-        if rates is None:
+        if target.block not in BLOCKS:
             return [("no blocked kernels",)]
+        rates = built_in(target)
         return [(titles[0], *titles[4:]), *(_cells(str(case), *_model(case, rates, target.block)) for case in CASES)]
 
 
@@ -137,7 +138,9 @@ def _rounded(case: Timed, taken: ConvolutionTimes, rates: LayoutRates, block: in
 # ---------------------------------------------------------------------- measuring
 
 
-def time_cases(cases: tuple[Timed, ...], block: int, progress: Progress) -> list[ConvolutionTimes]:
+def time_cases(
+    cases: tuple[Timed, ...], block: int, progress: Progress, rounds: int = _ROUNDS
+) -> list[ConvolutionTimes]:
     """Typical kernel times of each case, by the runtime's profiler, on one thread."""
     model = _model_of(cases, block)
     with scratch() as folder:
@@ -147,9 +150,9 @@ def time_cases(cases: tuple[Timed, ...], block: int, progress: Progress) -> list
             x.name: random.standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)
             for x in model.graph.input
         }
-        for turn in range(_ROUNDS + _WARM):
+        for turn in range(rounds + _WARM):
             session.run(None, feed)
-            progress("timing convolutions", (turn + 1) / (_ROUNDS + _WARM))
+            progress("timing convolutions", (turn + 1) / (rounds + _WARM))
         events = kernel_events(session)
     times: dict[str, list[float]] = {}
     for event in events:
@@ -221,37 +224,62 @@ def _blocked_weight(weight: onnx.TensorProto, case: Timed, block: int) -> tuple[
 
 _STEPS = (1.3, 1.1, 1.03)
 _SWEEPS = 40
-_PLACES: tuple[tuple[str, int | None], ...] = (
+_LEAST_ERROR = 0.05
+"""No model of kernels is better, however well it fits few cases."""
+
+Place = tuple[str, int | None]
+"""A rate, by the name of its field and its place in that."""
+
+_PLACES: tuple[Place, ...] = (
     ("blocked", 0), ("blocked", 1), ("blocked", 2), ("plain", None), ("stream", None), ("copy", None), ("store", None),
     ("depthwise", None), ("depthwise_stream", None), ("plain_depthwise", 0), ("plain_depthwise", 1),
     ("per_group", None),
 )  # fmt: skip
 
 
-def fit(cases: tuple[Timed, ...], taken: list[ConvolutionTimes], block: int) -> LayoutRates:
-    """The rates that describe what was measured best, found by changing one rate at a time.
+def fit(
+    cases: tuple[Timed, ...], taken: list[ConvolutionTimes], block: int, start: LayoutRates, *,
+    places: Sequence[Sequence[Place]] = (), steps: Sequence[float] = _STEPS,
+) -> LayoutRates:  # fmt: skip
+    """The rates that describe what was measured best, found by changing a few at a time.
 
     Args:
         cases: what was measured.
         taken: the times, in the order of the cases.
         block: channels per block.
+        start: the rates to begin with.
+        places: rates that are changed by the same factor; each by its own when empty.
+        steps: the factors to try, in turn.
     """
-    rates = replace(RATES[block], reorder=_reorder_rate(cases, taken, block, RATES[block]))
+    rates = replace(start, reorder=_reorder_rate(cases, taken, block, start))
     shapes = [case.shape(block) for case in cases]
-    error = _error(shapes, taken, block, rates)
-    for step in _STEPS:
+    loss = _loss_of(shapes, taken, block, rates)
+    for step in steps:
         for _ in range(_SWEEPS):
-            before = error
-            for name, at in _PLACES:
+            before = loss
+            for together in places or [(place,) for place in _PLACES]:
                 for factor in (step, 1 / step):
-                    changed = _scaled(rates, name, at, factor)
-                    new = _error(shapes, taken, block, changed)
-                    if new < error:
-                        rates, error = changed, new
+                    changed = rates
+                    for name, at in together:
+                        changed = _scaled(changed, name, at, factor)
+                    new = _loss_of(shapes, taken, block, changed)
+                    if new < loss:
+                        rates, loss = changed, new
                         break
-            if error > before * 0.9999:
+            if loss > before * 0.9999:
                 break
-    return rates
+    return replace(rates, error=max(typical_error(shapes, taken, block, rates), _LEAST_ERROR))
+
+
+def typical_error(
+    shapes: list[ConvolutionSizes], taken: list[ConvolutionTimes], block: int, rates: LayoutRates
+) -> float:
+    """The median of how far the model is off in what it says of blocks against NCHW."""
+    errors = []
+    for shape, measured in zip(shapes, taken, strict=True):
+        said = timing.plain(shape, rates) / timing.blocked(shape, block, rates)
+        errors.append(abs(math.log(said * measured.blocked / measured.plain)))
+    return round(median(errors), 3)
 
 
 def _scaled(rates: LayoutRates, name: str, at: int | None, factor: float) -> LayoutRates:
@@ -260,7 +288,7 @@ def _scaled(rates: LayoutRates, name: str, at: int | None, factor: float) -> Lay
     return replace(rates, **{name: changed})
 
 
-def _error(shapes: list[ConvolutionSizes], taken: list[ConvolutionTimes], block: int, rates: LayoutRates) -> float:
+def _loss_of(shapes: list[ConvolutionSizes], taken: list[ConvolutionTimes], block: int, rates: LayoutRates) -> float:
     """Sum over both forms and, twice, their ratio, for that is what is decided by; outliers count little."""
     total = 0.0
     for shape, measured in zip(shapes, taken, strict=True):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,8 +14,20 @@ from graphopt.system.sessions import open_session
 METADATA_KEY = "graphopt.target"
 """Where a model written for one target says so in its `metadata_props`."""
 
-_BLOCKS = {"sse2": 8, "avx": 8, "avx2": 8, "avx512": 16, "neon": 16, "lsx": 8}
-"""Channels per block of ONNX Runtime's NCHWc kernels, by instruction set."""
+BLOCKS = (4, 8, 16)
+"""Channels per block that layouts are written with."""
+
+_BLOCKS = {"sse2": (8,), "avx": (8,), "avx2": (8,), "avx512": (16,), "neon": (16, 8, 4), "lsx": (8,)}
+"""Channels per block of ONNX Runtime's NCHWc kernels, by instruction set; the usual number first."""
+
+_CORES = {"avx512": ("zen4", "zen5", "xeon")}
+"""Cores of one instruction set whose speeds differ."""
+
+_ZEN5 = 26
+"""The family of AMD's first cores with whole registers of 512 bits."""
+
+_SHARING = 8
+"""At least so many cores share the last cache of a server, whatever a virtual machine has of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,28 +36,34 @@ class Target:
 
     Attributes:
         name: instruction set.
-        block: channels per block: 8 or 16; 1 where there are no blocked kernels.
+        block: channels per block, one of `BLOCKS`; 1 where there are no blocked kernels.
+        core: whose speed is reckoned with among cores of this instruction set, where that is known; what is written
+            runs on all of them.
     """
 
     name: str
     block: int
+    core: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.name}/nchwc{self.block}"
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """A target from its name: `host`, an instruction set, or what `str` of one gives.
+        """A target from its name: `host`, an instruction set, `avx512-zen5` for that of a core, or what `str` gives.
 
         Raises:
             UsageError: the name is not known.
         """
         if text == "host":
             return host()
-        name, _, rest = text.partition("/")
-        if name in _BLOCKS and rest in ("", f"nchwc{_BLOCKS[name]}"):
-            return cls(name, _BLOCKS[name])
-        raise UsageError(f"unknown target {text!r}; expected host or one of {', '.join(sorted(_BLOCKS))}")
+        whole, _, rest = text.partition("/")
+        name, _, core = whole.partition("-")
+        for block in _BLOCKS.get(name, ()):
+            if rest in ("", f"nchwc{block}") and (not core or core in _CORES.get(name, ())):
+                return cls(name, block, core)
+        names = [*_BLOCKS, *(f"{name}-{core}" for name, cores in _CORES.items() for core in cores)]
+        raise UsageError(f"unknown target {text!r}; expected host or one of {', '.join(sorted(names))}")
 
 
 @lru_cache(maxsize=1)
@@ -52,37 +71,62 @@ def host() -> Target:
     """The present machine, as the processor's flags tell."""
     machine = platform.machine().lower()
     if machine in ("aarch64", "arm64"):
-        return Target("neon", _BLOCKS["neon"])
+        return Target("neon", _BLOCKS["neon"][0])
     if machine.startswith("loongarch"):
-        return Target("lsx", _BLOCKS["lsx"])
+        return Target("lsx", _BLOCKS["lsx"][0])
     if machine not in ("x86_64", "amd64", "i686", "x86"):
         return Target(machine, 1)
-    flags = _x86_flags()
+    stated = _stated()
+    flags = set(stated.get("flags", "").split())
     for flag, name in (("avx512f", "avx512"), ("avx2", "avx2"), ("avx", "avx")):
         if flag in flags:
-            return Target(name, _BLOCKS[name])
-    return Target("sse2", _BLOCKS["sse2"]) if flags else _probe()
+            return Target(name, _BLOCKS[name][0], _core(stated) if name == "avx512" else "")
+    return Target("sse2", _BLOCKS["sse2"][0]) if flags else _probe()
+
+
+def _core(stated: Mapping[str, str]) -> str:
+    """Which of `_CORES` a processor with AVX512 has."""
+    maker, family = stated.get("vendor_id"), stated.get("cpu family", "")
+    if maker == "AuthenticAMD" and family.isdecimal():
+        return "zen5" if int(family) >= _ZEN5 else "zen4"
+    return "xeon" if maker == "GenuineIntel" else ""
 
 
 def processor() -> str:
     """The name of the processor, as the system states it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return _stated().get("model name") or platform.processor() or platform.machine()
 
 
-def _x86_flags() -> set[str]:
+@lru_cache(maxsize=1)
+def _stated() -> dict[str, str]:
+    """What the system states of the first core."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("flags"):
-                return set(line.partition(":")[2].split())
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     except OSError:
-        pass
-    return set()
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): text.strip() for name, _, text in pairs}
+
+
+def cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int | None:
+    """Bytes of cache that one core can count on: its second one, and its part of the last; None where unknown."""
+    own: dict[int, float] = {}
+    try:
+        for place in sorted(root.glob("index*")):
+            level, size = int((place / "level").read_text()), (place / "size").read_text().strip()
+            scale = {"K": 1 << 10, "M": 1 << 20}[size[-1]]
+            cores = len(_listed((place / "shared_cpu_list").read_text()))
+            own[level] = int(size[:-1]) * scale / (max(cores, _SHARING) if level > 2 else 1)
+    except (OSError, ValueError, KeyError, IndexError):
+        return None
+    found = int(own.get(2, 0) + own.get(3, 0))
+    return found or None
+
+
+def _listed(text: str) -> list[int]:
+    """The numbers of a list like `0-3,8`."""
+    spans = (part.partition("-") for part in text.strip().split(","))
+    return [at for first, _, last in spans for at in range(int(first), int(last or first) + 1)]
 
 
 def _probe() -> Target:

@@ -4,15 +4,22 @@
 and holds the figures of each pass under the pass's name; a pass without figures uses its built-in ones. The environment
 variable `GRAPHOPT_TUNED` names another folder, or is `off` for built-in figures only, so that a result can be repeated
 on another machine.
+
+Beside them are files of the processor's name, which a short calibration writes at first use: what `graphopt tune`
+measured goes before them. Each is plain JSON, to be copied to other machines of the kind.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +57,57 @@ def place(target: Target) -> Path | None:
     return root / f"{target.name}-nchwc{target.block}.json" if root is not None else None
 
 
+def calibrated_place(target: Target) -> Path | None:
+    """The file of what a short calibration found on this processor; None where tables are switched off."""
+    root = folder()
+    name = re.sub(r"[^a-z0-9]+", "-", f"{processor()} {target.core}".lower()).strip("-")
+    return root / f"calibrated-{name}-{target.name}-nchwc{target.block}.json" if root is not None else None
+
+
+def calibration(name: str, target: Target, measure: str) -> dict[str, Any] | None:
+    """What a short calibration found for a pass on this machine: measured at first use, and kept from then on.
+
+    Args:
+        name: the pass.
+        target: the machine.
+        measure: where the function is that measures, as `module:function`; it gets the target.
+
+    Returns:
+        The figures; None where tables are switched off, none can be kept, or there is no runtime to measure with.
+    """
+    path = calibrated_place(target)
+    if path is None:
+        return None
+    passes = _read(path, _stamp(path)).get("passes", {})
+    stated = passes.get(name)
+    if isinstance(stated, dict):
+        return stated
+    return _calibrate(path, name, target, measure)
+
+
+@lru_cache(maxsize=8)
+def _calibrate(path: Path, name: str, target: Target, measure: str) -> dict[str, Any] | None:
+    """Measure and keep; what cannot be done is not tried twice in a process."""
+    if not _can_write(path) or find_spec("onnxruntime") is None:
+        return None
+    module, _, function = measure.partition(":")
+    try:
+        measured: dict[str, Any] = getattr(import_module(module), function)(target)
+        _write(path, target, {**_read(path, _stamp(path)).get("passes", {}), name: measured})
+    except Exception as error:  # whatever the runtime or the disk says: the built-in figures stand
+        logging.getLogger("graphopt").info("no calibration for %s: %s", name, error)
+        return None
+    return measured
+
+
+def _can_write(path: Path) -> bool:
+    """Whether a file can be kept there, so that the next process finds it."""
+    place = path.parent
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return os.access(path if path.exists() else place, os.W_OK)
+
+
 def figures(name: str, target: Target) -> dict[str, Any] | None:
     """What was measured for a pass on machines of a target.
 
@@ -85,11 +143,14 @@ def forget(names: Iterable[str], target: Target) -> None:
     Raises:
         ModelError: the file cannot be written.
     """
-    path = place(target)
-    if path is None or not path.exists():
-        return
+    for path in (place(target), calibrated_place(target)):
+        if path is not None and path.exists():
+            _drop(path, target, set(names))
+
+
+def _drop(path: Path, target: Target, names: set[str]) -> None:
     passes = _read(path, _stamp(path)).get("passes", {})
-    _write(path, target, {name: found for name, found in passes.items() if name not in set(names)})
+    _write(path, target, {name: found for name, found in passes.items() if name not in names})
 
 
 def _write(path: Path, target: Target, passes: dict[str, Any]) -> None:

@@ -79,6 +79,11 @@ class Dense(_Convolution):
     label = "conv"
     mixes = True
 
+    @property
+    def usual(self) -> bool:
+        """Where its input channels come in fours, or are fewer than a block."""
+        return self.group == 1 and (self.plain or _dims(self.weight)[1] % _FOURS == 0)
+
     def lanes_in(self, costs: Costs, inputs: int) -> int:
         """No padding where it reads NCHW."""
         return inputs if self.plain else super().lanes_in(costs, inputs)
@@ -92,7 +97,7 @@ class Dense(_Convolution):
         """Weights with both channels in blocks, or only those of the outputs."""
         x, layout, weight, array = self.operands[0], self.gives[0], self.weight, self.contents()
         found = emit.blocked(x)
-        if self.plain and (found is None or not emit.is_clean(found)):
+        if self.plain and (self.by_plain or found is None or not emit.is_clean(found)):
             made = emit.constant(weight, ("Bo", self.merge), lambda: weights.outputs_blocked(array, layout, emit.block))
             return self.biased(emit, group, [emit.now(x), made], layout)
         source, inputs, _ = emit.enter_bounded(x, array.shape[1])
@@ -112,6 +117,11 @@ class Grouped(_Convolution):
         """How many groups there are."""
         return f"{self.group // self.merge} groups"
 
+    @property
+    def usual(self) -> bool:
+        """Where its groups are whole blocks by themselves."""
+        return self.merge == 1
+
     def build(self, emit: Emitter, group: Group) -> Built:
         """One weight for all groups."""
         array, count = self.contents(), self.group // self.merge
@@ -126,6 +136,11 @@ class Depthwise(_Convolution):
     label = "depthwise"
     is_depthwise = True
 
+    @property
+    def usual(self) -> bool:
+        """Where its channels come in fours."""
+        return _dims(self.weight)[0] % _FOURS == 0
+
     def build(self, emit: Emitter, group: Group) -> Built:
         """A group for each lane."""
         array = self.contents()
@@ -133,6 +148,10 @@ class Depthwise(_Convolution):
         key = ("depthwise", layout)
         made = emit.constant(self.weight, key, lambda: weights.outputs_blocked(array, layout, emit.block))
         return self.biased(emit, group, [source, made], layout, count=emit.lanes(layout))
+
+
+_FOURS = 4
+"""Channels that the runtime's reorders take at a time."""
 
 
 def _dims(weight: Value) -> tuple[int, ...]:

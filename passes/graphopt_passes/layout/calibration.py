@@ -1,0 +1,69 @@
+"""A check of the built-in rates on the machine at hand, of a second: what `graphopt tune` does, in small.
+
+The rates of its instruction set and core are scaled in a few groups to what some convolutions take. A group that is
+within the error of the built-in rates stays as it is, so that machines of one kind get the same rates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from graphopt.system.machine import BLOCKS, Target
+from graphopt_passes.layout.timing import built_in
+from graphopt_passes.layout.tuning import Place, Timed, fit, time_cases, typical_error
+
+CASES = (
+    Timed(64, 64, 3, 28), Timed(128, 128, 3, 14), Timed(24, 24, 3, 56), Timed(8, 8, 3, 56), Timed(3, 32, 3, 56, 2),
+    Timed(16, 64, 1, 56), Timed(144, 24, 1, 56), Timed(256, 256, 1, 14), Timed(40, 240, 1, 28), Timed(64, 4, 1, 56),
+    Timed(144, 144, 3, 28, group=144), Timed(384, 384, 3, 14, group=384), Timed(240, 240, 5, 14, group=240),
+    Timed(96, 96, 3, 28, 2, 96),
+)  # fmt: skip
+"""Some of each kind, of a few milliseconds together."""
+
+_ROUNDS = 12
+_STEPS = (1.3, 1.1)
+_TOGETHER: tuple[tuple[Place, ...], ...] = (
+    (("blocked", 0), ("blocked", 1), ("blocked", 2)), (("plain", None),),
+    (("stream", None), ("copy", None), ("store", None)), (("depthwise", None), ("depthwise_stream", None)),
+    (("plain_depthwise", 0), ("plain_depthwise", 1)),
+)  # fmt: skip
+"""Rates that go together, since few cases tell them apart."""
+
+
+def calibrate(target: Target) -> dict[str, Any]:
+    """Figures of this machine, as JSON can hold them.
+
+    Raises:
+        ValueError: the target has no blocked kernels.
+    """
+    if target.block not in BLOCKS:
+        raise ValueError(f"{target} has no blocked kernels")
+    given = built_in(target)
+    taken = time_cases(CASES, target.block, lambda what, part: None, _ROUNDS)
+    found = fit(CASES, taken, target.block, given, places=_TOGETHER, steps=_STEPS)
+    rates = replace(
+        given,
+        **{name: _checked(getattr(given, name), getattr(found, name), given.error) for name in _NAMES},
+    )
+    shapes = [case.shape(target.block) for case in CASES]
+    return {"rates": replace(rates, error=_error(typical_error(shapes, taken, target.block, rates))).stated()}
+
+
+_NAMES = (*dict.fromkeys(name for together in _TOGETHER for name, _ in together), "reorder")
+
+
+def _checked(given: Any, found: Any, error: float) -> Any:
+    """The rate that was found, rounded, or the given one where the two are as good as equal."""
+    if isinstance(given, tuple):
+        return tuple(_checked(one, two, error) for one, two in zip(given, found, strict=True))
+    return given if abs(math.log(found / given)) <= error else float(f"{found:.2g}")
+
+
+def _error(typical: float) -> float:
+    """What is left of error, in steps."""
+    return max(round(typical / _STEP) * _STEP, _STEP)
+
+
+_STEP = 0.05

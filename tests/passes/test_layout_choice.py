@@ -1,0 +1,99 @@
+"""What the plan of the blocked layout chooses: by the rates of a machine, and by how far these may be off."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnx
+import pytest
+
+from benchmarks.architectures.net import Net
+from graphopt import Options, PassManager
+from graphopt.demo.skeletons import refill
+from graphopt_passes.layout import timing
+from tests.passes import layout_models as models
+
+SURE = dataclasses.replace(timing.ZEN5, error=0.0)
+
+
+def convert(net: Net, result: str, rates: timing.LayoutRates = SURE) -> onnx.ModelProto:
+    """The network in blocks, checked to give the same numbers."""
+    model = refill(net.model(result))
+    options = Options(extra={models.PASS: {"rates": rates}})
+    made = PassManager(passes=models.PASS, target="avx512", options=options, strict=True).run(model).model
+    feed = {spec.name: np.random.default_rng(0).standard_normal(spec.shape, np.float32) for spec in net.inputs}
+    if timing.host().block == 16:
+        models.assert_close(models.run(model, feed), models.run(made, feed))
+    return made
+
+
+def blocked(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node if node.domain]
+
+
+def test_few_channels_that_come_blocked_are_read_in_nchw() -> None:
+    n = Net(act="")
+    x = n.pool(n.conv(n.input(1, 1, 28, 28), 8, 5))
+    made = convert(n, n.conv(x, 16, 5))
+    kernels = [len(node.input) and node.input[1] for node in made.graph.node if node.op_type == "Conv"]
+    sizes = {tensor.name: list(tensor.dims) for tensor in made.graph.initializer}
+    assert [sizes[name][1] for name in kernels] == [1, 8], "padding was multiplied"
+    assert blocked(made) == ["Conv", "MaxPool", "ReorderOutput", "Conv", "ReorderOutput"]
+
+
+def test_few_channels_come_blocked_where_the_reorder_takes_longer() -> None:
+    n = Net(act="")
+    x = n.conv(n.input(1, 3, 112, 112), 15, 3)
+    made = convert(n, n.conv(x, 16, 3))
+    assert blocked(made) == ["Conv", "Conv", "ReorderOutput"]
+
+
+def _dense(channels: int, count: int) -> tuple[Net, str]:
+    n = Net(act="")
+    x = n.conv(n.input(1, 1, 64, 64), channels)
+    for _ in range(count):
+        x = n.concat(x, n.conv(x, channels))
+    return n, n.conv(x, 16)
+
+
+def test_pieces_that_leave_lanes_empty_are_packed_where_convolutions_read_them() -> None:
+    made = convert(*_dense(12, 5))
+    assert any(node.op_type == "Concat" and not _is_blocked(made, node.input[0]) for node in made.graph.node)
+    sizes = {tensor.name: list(tensor.dims) for tensor in made.graph.initializer}
+    last = [node for node in made.graph.node if node.op_type == "Conv"][-1]
+    assert sizes[last.input[1]][1] == 80, "72 channels take five blocks"
+
+
+def test_pieces_that_fill_their_blocks_are_joined_in_blocks() -> None:
+    made = convert(*_dense(16, 5))
+    assert all(_is_blocked(made, node.input[0]) for node in made.graph.node if node.op_type == "Concat")
+
+
+def _is_blocked(model: onnx.ModelProto, name: str) -> bool:
+    makers = {output: node for node in model.graph.node for output in node.output}
+    maker = makers.get(name)
+    if maker is None or maker.op_type == "ReorderOutput":
+        return False
+    return bool(maker.domain) or _is_blocked(model, maker.input[0])
+
+
+@pytest.mark.parametrize(("error", "in_blocks"), [(0.0, False), (0.3, True)])
+def test_what_gains_less_than_the_error_is_as_the_runtime_has_it(error: float, in_blocks: bool) -> None:
+    """A chain of 20 channels: by the rates of Zen 4 a little faster in NCHW; the runtime blocks it."""
+    n = Net(act="")
+    x = n.input(1, 20, 56, 56)
+    for _ in range(6):
+        x = n.conv(x, 20)
+    rates = dataclasses.replace(timing.ZEN4, blocked=(78e3, 72e3, 75e3), error=error)
+    assert bool(blocked(convert(n, x, rates))) is in_blocks
+
+
+@pytest.mark.parametrize(("error", "in_blocks"), [(0.0, True), (1.0, False)])
+def test_what_the_runtime_leaves_has_to_gain_more_than_the_error(error: float, in_blocks: bool) -> None:
+    """Channels that do not come in fours."""
+    n = Net(act="")
+    x = n.input(1, 31, 40, 40)
+    for _ in range(6):
+        x = n.conv(x, 31)
+    assert bool(blocked(convert(n, x, dataclasses.replace(SURE, error=error)))) is in_blocks
