@@ -1,23 +1,23 @@
-"""A run of passes as lines and tables."""
+"""A run of passes as lines and tables, laid out here: a terminal library takes longer to import than a model to run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-from rich.text import Text
-
 from graphopt.audit.columns import size
-from graphopt.terminal import Lines
+from graphopt.printable import printable
 
 if TYPE_CHECKING:
     from graphopt.results import Result
     from graphopt.verify import Report
 
+Line = tuple[str, str]
+"""Text that is safe to show, line feeds included, and a style: the name of a colour, `bold`, or "" for none."""
 
-def render_run(result: Result, report: Report | None, *, events: bool = False) -> Iterator[Any]:
-    """What was done to a model, for a terminal.
+
+def run_lines(result: Result, report: Report | None, *, events: bool = False) -> Iterator[Line]:
+    """What was done to a model, line by line.
 
     Args:
         result: the run.
@@ -25,37 +25,47 @@ def render_run(result: Result, report: Report | None, *, events: bool = False) -
         events: list every rewrite.
     """
     before, after = result.before, result.after
-    yield Text(
+    yield (
         f"{before.nodes} -> {after.nodes} nodes, constants {size(before.bytes)} -> {size(after.bytes)}, "
         f"{len(result.events)} rewrites in {result.seconds:.2f} s",
-        style="bold",
+        "bold",
     )
     ops = [op for op in {**before.ops, **after.ops} if before.ops.get(op, 0) != after.ops.get(op, 0)]
     ops.sort(key=lambda op: after.ops.get(op, 0) - before.ops.get(op, 0))
     if ops:
-        yield _table(("operator", "before", "after"), [(op, before.ops.get(op, 0), after.ops.get(op, 0)) for op in ops])
+        counts: list[tuple[object, ...]] = [(op, before.ops.get(op, 0), after.ops.get(op, 0)) for op in ops]
+        yield from _table(("operator", "before", "after"), counts)
     if result.hits:
-        yield _table(("pass", "fired"), list(result.hits.items()))
+        yield from _table(("pass", "fired"), list(result.hits.items()))
     if events:
-        yield from (Text(str(event)) for event in result.events)
+        yield from ((printable(str(event)), "") for event in result.events)
     if result.zeroed:
         bound = max(event.bound for event in result.events)
-        yield Text(
+        yield (
             f"{result.zeroed:,} weights too small to matter set to zero: no operator's "
-            f"output changes by more than {bound:.1e} times its largest input"
+            f"output changes by more than {bound:.1e} times its largest input",
+            "",
         )
     if result.unread.tensors:
-        yield Text(str(result.unread), "yellow")
+        yield printable(str(result.unread)), "yellow"
     for f in result.failures:
-        yield Text(f"pass {f.rule} failed at {f.node} and was undone: {f.error}", "yellow")
+        yield printable(f"pass {f.rule} failed at {f.node} and was undone: {f.error}"), "yellow"
     if report is not None:
-        yield Lines(f"verified: {report.summary()}", style="green" if report.ok else "red")
+        yield printable(f"verified: {report.summary()}", lines=True), "green" if report.ok else "red"
 
 
-def _table(titles: tuple[str, ...], rows: list[tuple[object, ...]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for number, title in enumerate(titles):
-        table.add_column(title, justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(str, row))
-    return table
+def render_run(result: Result, report: Report | None, *, events: bool = False) -> Iterator[Any]:
+    """The same for rich; see `run_lines`."""
+    from graphopt.terminal import Lines
+
+    return (Lines(text, style) for text, style in run_lines(result, report, events=events))
+
+
+def _table(titles: tuple[str, ...], rows: list[tuple[object, ...]]) -> Iterator[Line]:
+    """The first column to the left, the others, numbers, to the right."""
+    cells = [titles, *(tuple(printable(str(cell)) for cell in row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for number, row in enumerate(cells):
+        first, *others = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        aligned = [f"{cell.strip():>{width}}" for cell, width in zip(others, widths[1:], strict=True)]
+        yield "  ".join([first, *aligned]).rstrip(), "" if number else "bold"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -46,6 +47,23 @@ def show(*renderables: Any, stderr: bool = False) -> None:
     for renderable in renderables:
         # Lines of a list are for grep, and paths for copying: they are not broken where the terminal ends.
         out.print(renderable, soft_wrap=isinstance(renderable, (str, Text, Lines)))
+
+
+_CODES = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
+
+
+def show_lines(lines: Iterable[tuple[str, str]], *, stderr: bool = False) -> None:
+    """Print lines that are safe to show, each with the name of a style, "" for none.
+
+    Colours are for terminals, and not where `NO_COLOR` says so.
+    """
+    if quiet():
+        return
+    out = sys.stderr if stderr else sys.stdout
+    coloured = out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    for text, style in lines:
+        code = _CODES.get(style) if coloured else None
+        out.write(f"{text}\n" if code is None else f"\x1b[{code}m{text}\x1b[0m\n")
 
 
 def plain_table(*titles: str, words: int = 1, **settings: Any) -> Any:

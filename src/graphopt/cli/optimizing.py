@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from graphopt.cli.arguments import Argument, Exit, Option
-from graphopt.cli.console import progress, quiet, read_source, show, show_json
+from graphopt.cli.console import progress, quiet, read_source, show_json, show_lines
 from graphopt.cli.options import Json, Opaque, Outside, Passes, Patience, Sizes
 from graphopt.errors import ModelError, UsageError
+from graphopt.printable import printable
 
 if TYPE_CHECKING:
     from graphopt.ir import ExternalData, Model
@@ -138,7 +139,7 @@ def _serialized(view: Model) -> bytes:
 
 def _report(result: Result, name: str | None, *, events: bool, stderr: bool) -> None:
     if not quiet():
-        from graphopt.audit.running import render_run
+        from graphopt.audit.running import run_lines
 
-        title = [] if name is None else [name]
-        show(*title, *render_run(result, result.verification, events=events), stderr=stderr)
+        title = [] if name is None else [(printable(name), "")]
+        show_lines([*title, *run_lines(result, result.verification, events=events)], stderr=stderr)
