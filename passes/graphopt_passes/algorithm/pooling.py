@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 from onnx import TensorProto
@@ -64,65 +63,54 @@ def _counts(view: Pool, result: Value) -> np.ndarray:
     return 1 / shares
 
 
-class ConvertGlobalPoolToReduction(Weighed, OpRule):
-    """Compute a global pool by `ReduceMean` or `ReduceMax` over the axes of the image."""
+_DILATED_SINCE = 19
+"""Averages by the kernel for dilated windows."""
 
-    numerics: ClassVar[Numerics]
-    kinds: ClassVar[dict[str, str]] = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+
+class PoolToReduction(Weighed, OpRule):
+    """Compute a pool whose one window is the whole image by `ReduceMean` or `ReduceMax` over the axes of that."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """The pool of one operator over any number of axes."""
         x = node.operand(0)
+        view = None if node.op.startswith("Global") else Pool.of(node)
         rank = len(x.dims())
-        if x.dtype != TensorProto.FLOAT or rank < 3:
+        if x.dtype != TensorProto.FLOAT or rank < 3 or (view is not None and rank != 2 + len(view.kernel)):
             raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
+        if view is not None:
+            _check_whole(view, node.result)
         size = size_of(x)
-        self.weigh(rw, {"kernel": 1, "global pool": size}, {"kernel": 1, "reduce": size})
-        return rw.replace(node, [rw.op(self.kinds[node.op], x, axes=tuple(range(2, rank)))])
+        slow = node.op == "AveragePool" and rw.graph.opset() >= _DILATED_SINCE
+        self.weigh(rw, {"kernel": 1, "average" if slow else "global pool": size}, {"kernel": 1, "reduce": size})
+        reduction = "ReduceMax" if "Max" in node.op else "ReduceMean"
+        return rw.replace(node, [rw.op(reduction, x, axes=tuple(range(2, rank)))])
 
 
-class ConvertGlobalAveragePoolToReduceMean(ConvertGlobalPoolToReduction):
+def _check_whole(view: Pool, result: Value) -> None:
+    """Decline unless a window is the whole image, without padding."""
+    image = view.x.dims()[2:]
+    if image != view.kernel or set(view.dilations) != {1}:
+        raise Decline("a window of {} is not all of {}", result.name, view.x.name)
+    strides = set(view.strides)
+    grown = view.same and (set(view.kernel) != {1} if strides == {1} else image != view.strides)
+    if any(view.before + view.after) or grown:
+        raise Decline("{} is padded", view.x.name)
+
+
+class ConvertGlobalAveragePoolToReduceMean(PoolToReduction):
     """Compute `GlobalAveragePool` by `ReduceMean`, which adds up several rows at a time."""
 
     ops = ("GlobalAveragePool",)
     numerics = Numerics.ROUNDING
 
 
-class ConvertGlobalMaxPoolToReduceMax(ConvertGlobalPoolToReduction):
+class ConvertGlobalMaxPoolToReduceMax(PoolToReduction):
     """Compute `GlobalMaxPool` by `ReduceMax`, which compares several rows at a time."""
 
     ops = ("GlobalMaxPool",)
     numerics = Numerics.FAST
 
 
-class ConvertFullPoolToReduction(Weighed, OpRule):
-    """Compute a pool whose one window is the whole image by `ReduceMean` or `ReduceMax` over its axes."""
-
-    kinds: ClassVar[dict[str, str]] = {"AveragePool": "ReduceMean", "MaxPool": "ReduceMax"}
-
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Nothing is padded, and all sizes of the image are known."""
-        view = Pool.of(node)
-        x, dims = view.x, view.x.dims()
-        if x.dtype != TensorProto.FLOAT or len(dims) != 2 + len(view.kernel):
-            raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
-        if dims[2:] != view.kernel or set(view.dilations) != {1}:
-            raise Decline("a window of {} is not all of {}", node.result.name, x.name)
-        if any(view.before + view.after) or (view.same and set(view.strides) != {1} and dims[2:] != view.strides):
-            raise Decline("{} is padded", x.name)
-        if view.same and set(view.strides) == {1} and set(view.kernel) != {1}:
-            raise Decline("{} is padded", x.name)
-        size = size_of(x)
-        slow = node.op == "AveragePool" and rw.graph.opset() >= _DILATED_SINCE
-        self.weigh(rw, {"kernel": 1, "average" if slow else "global pool": size}, {"kernel": 1, "reduce": size})
-        return rw.replace(node, [rw.op(self.kinds[node.op], x, axes=tuple(range(2, len(dims))))])
-
-
-_DILATED_SINCE = 19
-"""Averages by the kernel for dilated windows."""
-
-
-class ConvertFullAveragePoolToReduceMean(ConvertFullPoolToReduction):
+class ConvertFullAveragePoolToReduceMean(PoolToReduction):
     """Compute an `AveragePool` whose one window is the whole image by `ReduceMean`.
 
     From opset 19 on the kernel for dilated windows takes 8 to 37 times as long.
@@ -132,7 +120,7 @@ class ConvertFullAveragePoolToReduceMean(ConvertFullPoolToReduction):
     numerics = Numerics.ROUNDING
 
 
-class ConvertFullMaxPoolToReduceMax(ConvertFullPoolToReduction):
+class ConvertFullMaxPoolToReduceMax(PoolToReduction):
     """Compute a `MaxPool` whose one window is the whole image by `ReduceMax`.
 
     They differ where there is a NaN.

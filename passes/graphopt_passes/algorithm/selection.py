@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from onnx import TensorProto as T
 
+from graphopt.match import Attr, Match, OpBuilder, Pattern
 from graphopt.operators import Reshape, Transpose
-from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.movement import last_to_front
 from graphopt_passes.algorithm.work import Weighed, count, size_of
 
 
-class ConvertGatherElementsToGather(Weighed, OpRule):
+class ConvertGatherElementsToGather(Weighed, PatternRule):
     """Take whole slices by `Gather` or `GatherND` where the indices of `GatherElements` repeat along the other axes.
 
     That is how exporters write the choice of a detector's best boxes: positions are expanded to the width of what is
     chosen.
     """
 
-    ops = ("GatherElements",)
     opsets = "12-"
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+    def pattern(self, op: OpBuilder, x: Pattern, positions: Pattern) -> Pattern:
+        """The repeated positions stay for their other readers, where they have any."""
+        repeated = op.AnyOf("Expand", "Tile")(positions, ..., _shared=True, _bind="repeated")
+        return op.GatherElements(x, repeated, axis=Attr("axis"))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Look at the shape of the positions before they are repeated."""
-        x, repeated = node.operand(0), node.operand(1)
-        dims, wanted = x.dims(), repeated.dims()
-        axis = x.axis(node.attr("axis", 0))
-        positions = repeated.source("Expand", "Tile", reader=node).operand(0)
-        own = positions.dims()
+        x, positions, repeated = m.x, m.positions, m.repeated.result
+        dims, wanted, own = x.dims(), repeated.dims(), positions.dims()
+        axis = x.axis(m.axis or 0)
         if len(own) != len(dims) or own[axis] != wanted[axis] or own[axis] is None:
             raise Decline("{} is repeated along axis {}, too", positions.name, axis)
         others = [at for at in range(len(dims)) if at != axis]
@@ -35,17 +38,13 @@ class ConvertGatherElementsToGather(Weighed, OpRule):
         varied = [at for at in others if own[at] != 1]
         if varied and (varied != list(range(axis)) or any(own[at] != dims[at] for at in varied)):
             raise Decline("{} is not the same along the axes behind axis {}", positions.name, axis)
-        size = count(wanted)
-        if not size:
-            raise Decline("{} is empty", repeated.name)
+        size = size_of(repeated)
         self.weigh(rw, {"kernel": 2, "gather apart": size}, {"kernel": 2, "read": size})
         if not varied:
-            flat = Reshape.to(positions, (own[axis],)).write(rw)
-            return rw.replace(node, [rw.op("Gather", x, flat, axis=axis)])
+            return rw.op("Gather", x, Reshape.to(positions, (own[axis],)).write(rw), axis=axis)
         if positions.dtype != T.INT64:
             raise Decline("{} is not of int64, which GatherND takes alone", positions.name)
-        index = Reshape.to(positions, (*own[: axis + 1], 1)).write(rw)
-        return rw.replace(node, [rw.op("GatherND", x, index, batch_dims=axis)])
+        return rw.op("GatherND", x, Reshape.to(positions, (*own[: axis + 1], 1)).write(rw), batch_dims=axis)
 
 
 class ConvertGatherAxis(Weighed, OpRule):

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from graphopt.match import Attr, Match, OpBuilder, Opt, Pattern, Var
 from graphopt.operators import Bounds
-from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
+from graphopt.rewrite import Decline, Fired, Node, Numerics, PatternRule, Rewriter, Value
 
 _RANGES: dict[int, tuple[int, int]] = {
     TensorProto.UINT8: (0, 255), TensorProto.INT8: (-128, 127),
@@ -19,28 +19,28 @@ _SANE = (1e-30, 1e30)
 """Scales in between neither overflow nor lose digits: a number times and then divided by one rounds to itself."""
 
 
-class EliminateDoubleQdq(OpRule):
+class EliminateDoubleQdq(PatternRule):
     """Remove `DequantizeLinear` and `QuantizeLinear` in a row with equal parameters."""
 
-    # No pattern: parameters are equal where different constants hold the same numbers, too.
-    ops = ("QuantizeLinear",)
     peers = {"onnxruntime": "DoubleQDQPairsRemover"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        value, y, scale = node.operand(0), node.result, node.operand(1)
-        first = value.source("DequantizeLinear", reader=node)
-        q = first.operand(0)
-        if q.dtype not in _RANGES or q.dtype != y.dtype:
+    def pattern(self, op: OpBuilder, q: Pattern) -> Pattern:
+        """Parameters are equal where different constants hold the same numbers, too."""
+        return op.QuantizeLinear(op.DequantizeLinear(q, ..., _shared=True, _bind="first"), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Fired:
+        first, node, scale = m.first, m.root, m.root.operand(1)
+        if m.q.dtype not in _RANGES or m.q.dtype != node.result.dtype:
             raise Decline("the element types before and after differ or are not integers of 8 or 16 bits")
         axes = [(n.attr("axis", 1), n.attr("block_size", 0)) for n in (first, node)]
         if axes[0] != axes[1] or any(not _equal(first.input(i), node.input(i)) for i in (1, 2)):
-            raise Decline("the parameters of {} and {} differ", value.name, y.name)
+            raise Decline("the parameters of {} and {} differ", first.result.name, node.result.name)
         numbers = scale.array()
         if numbers.dtype != np.float32:
             raise Decline("scale {} is not of type float", scale.name)
         if not np.all((numbers > _SANE[0]) & (numbers < _SANE[1])):
             raise Decline("a scale in {} is too small or too large", scale.name)
-        return rw.pass_on(node, q)
+        return rw.pass_on(node, m.q)
 
 
 def _equal(a: Value | None, b: Value | None) -> bool:

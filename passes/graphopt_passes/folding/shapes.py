@@ -25,10 +25,6 @@ _OPERANDS = {"Reshape": (1, reshape_target), "Expand": (1, expand_target), "Slic
 """Operators that are told a shape: by which input, at the opsets that have it, and how it can be said otherwise."""
 
 
-_Contents = tuple[int, tuple[int, ...], tuple[Size, ...]]
-"""Element type, shape and sizes: what two values share only if they hold the same sizes in every run."""
-
-
 class FoldShapes(GraphPass):
     """Compute shape arithmetic ahead, with dynamic sizes as symbols.
 

@@ -13,13 +13,8 @@ from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.shapes.uniform import UniformAnalysis
 from graphopt.ir import FLOAT_TYPES, Graph, Model, Node, Value
 from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
+from graphopt_passes.elimination.neutral import NEUTRAL
 from graphopt_passes.folding.store import store
-
-_UNITS: dict[str, tuple[float | bool, bool]] = {
-    "Add": (0, True), "And": (True, True), "Div": (1, False), "Mul": (1, True), "Or": (False, True),
-    "Sub": (0, False), "Xor": (False, True),
-}  # fmt: skip
-"""Operator to its neutral element, and whether that may stand on the left too."""
 
 _BROADCASTS = frozenset({
     "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Or", "Sub", "Where",
@@ -108,7 +103,7 @@ def _kept(node: Node, operands: list[Array | None]) -> tuple[int, bool]:
     """Which operand the result is equal to, if the shapes agree, and whether it is negated."""
     if node.op == "Where" and operands[0] is not None:
         return (1 if bool(operands[0]) else 2), False
-    unit, either_side = _UNITS.get(node.op, (None, False))
+    unit, either_side = NEUTRAL.get(node.op, (None, False))
     for index in (1, 0) if either_side else (1,):
         operand = operands[index]
         if unit is None or operand is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -150,6 +151,36 @@ class FuseConsecutiveLogSoftmax(PatternRule):
         return rw.op("LogSoftmax", m.x, **m.softmax.attrs)
 
 
+Part = Callable[[Value | None, Node], Node]
+"""The operator of the same kind that an operand of one comes from and goes away with; declines where there is none."""
+
+
+def _leaves(node: Node, part: Part) -> tuple[list[Value | None], Decline]:
+    """What a whole tree of operators of one kind reads, and why one of its operands is no branch."""
+    leaves: list[Value | None] = []
+    declined = Decline()
+    waiting = [(value, node) for value in reversed(node.inputs)]
+    while waiting:
+        value, reader = waiting.pop()
+        try:
+            inner = part(value, reader)
+            waiting += [(each, inner) for each in reversed(inner.inputs)]
+        except Decline as reason:
+            declined = reason if reason.args else declined
+            leaves.append(value)
+    return leaves, declined
+
+
+def _is_branch(node: Node, part: Part) -> bool:
+    """Whether another operator collects this one with its tree: from the inside out takes quadratic time."""
+    if not node.result.one_use:
+        return False
+    try:
+        return part(node.result, next(iter(node.result.users))) is node
+    except Decline:
+        return False
+
+
 class FuseConsecutiveConcats(OpRule):
     """Let a `Concat` read the parts of a `Concat` along the same axis that only it reads."""
 
@@ -159,39 +190,17 @@ class FuseConsecutiveConcats(OpRule):
     peers = {"onnxoptimizer": "fuse_consecutive_concats", "onnxslim": "EliminationConcat"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Put the parts in place of each inner result, whole trees of them at once."""
-        if _joins_another(node):
-            return None  # growing a list from the inside out would take quadratic time
-        parts: list[Value | None] = []
-        declined = Decline()
-        waiting = [(value, node) for value in reversed(node.inputs)]
-        while waiting:
-            value, reader = waiting.pop()
-            try:
-                inner = _part_of(value, reader)
-                waiting += [(part, inner) for part in reversed(inner.inputs)]
-            except Decline as reason:
-                declined = reason if reason.args else declined
-                parts.append(value)
+        if _is_branch(node, _joined):
+            return None
+        parts, declined = _leaves(node, _joined)
         if len(parts) == len(node.inputs):
             raise declined
         return rw.replace(node, [rw.op("Concat", *parts, axis=node.attr("axis"))])
 
 
-def _joins_another(node: Node) -> bool:
-    """Whether the result of a `Concat` will be put in place in another one."""
-    if not node.result.one_use:
-        return False
-    reader = next(iter(node.result.users))
-    try:
-        return reader.op == "Concat" and _part_of(node.result, reader) is node
-    except Decline:
-        return False
-
-
-def _part_of(value: Value | None, node: Node) -> Node:
+def _joined(value: Value | None, node: Node) -> Node:
     """The `Concat` along the same axis that an operand of a `Concat` comes from."""
-    if value is None:
+    if value is None or node.op != "Concat":
         raise Decline
     inner = value.sole_source("Concat", reader=node)
     a, b = inner.attr("axis"), node.attr("axis")
@@ -215,38 +224,22 @@ class FuseConsecutiveMinMax(OpRule):
         if value is None:
             raise Decline
         inner = value.sole_source(node.op, reader=node)
-        if _is_plain(node) and _is_inside(node):
-            return None  # growing a list from the inside out would take quadratic time
-        operands = [v for each in node.inputs for v in (inner.inputs if each is value else [each]) if v is not None]
-        if _is_plain(node) and _is_plain(inner):
-            operands = _leaves(node)
-        return rw.replace(node, [rw.op(node.op, *_with_one_constant(operands, node.op))])
+        if _is_branch(node, _of_variables):
+            return None
+        operands, _ = _leaves(node, _of_variables)
+        if len(operands) == len(node.inputs):
+            operands = [v for each in node.inputs for v in (inner.inputs if each is value else [each])]
+        return rw.replace(node, [rw.op(node.op, *_with_one_constant([v for v in operands if v is not None], node.op))])
 
 
-def _is_plain(node: Node) -> bool:
-    return not any(value is not None and value.is_const for value in node.inputs)
-
-
-def _is_inside(node: Node) -> bool:
-    """Whether a plain operator of the same kind collects this one with the others of its tree."""
-    if not node.result.one_use:
-        return False
-    reader = next(iter(node.result.users))
-    return reader.op == node.op and reader.graph is node.graph and _is_plain(reader)
-
-
-def _leaves(node: Node) -> list[Value]:
-    """What a tree of plain operators of one kind reads."""
-    leaves: list[Value] = []
-    waiting = [value for value in reversed(node.inputs) if value is not None]
-    while waiting:
-        value = waiting.pop()
-        inner = value.made_by(node.op)
-        if inner is not None and inner.graph is node.graph and value.one_use and _is_plain(inner):
-            waiting += [each for each in reversed(inner.inputs) if each is not None]
-        else:
-            leaves.append(value)
-    return leaves
+def _of_variables(value: Value | None, node: Node) -> Node:
+    """The same operator that an operand of one comes from, both of variables alone."""
+    if value is None:
+        raise Decline
+    inner = value.sole_source(node.op, reader=node)
+    if any(each is not None and each.is_const for each in (*node.inputs, *inner.inputs)):
+        raise Decline
+    return inner
 
 
 def _with_one_constant(operands: list[Value], op: str) -> list[Value | np.ndarray]:

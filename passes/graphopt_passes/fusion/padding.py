@@ -3,27 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
+from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Pad, Window
-from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
-
-# No patterns: the view of `Pad` reads its forms, which have their parameters at different places.
+from graphopt.rewrite import Decline, Dim, Node, Numerics, PatternRule, Rewriter, Value
 
 Pads = tuple[int, ...]
 """What is padded in front of each spatial axis, then what is padded behind each."""
 
 
-def _padding(node: Node, kernel: Sequence[Dim], fill: float) -> tuple[Value, Pads, Pads]:
-    """What a `Pad` pads that a window operator reads, its pads, and those of the operator."""
-    pad = Pad.of(node.operand(0).source("Pad", reader=node), len(kernel) + 2)
-    if pad.mode != "constant":
-        raise Decline("the padding mode is {}", pad.mode)
-    if pad.number != fill:
-        raise Decline("it pads with {}, not {}", pad.number, fill)
-    (before, after), window = pad.spatial, Window.of(node, kernel)
-    if window.same:
-        raise Decline("auto_pad is {}", window.same)
-    return pad.x, before + after, window.before + window.after
+class FusePadInto(PatternRule):
+    """Let an operator of windows pad by itself what a `Pad` pads in front of it.
+
+    The `Pad` stays for its other readers, where it has any.
+
+    Attributes:
+        into: the operator.
+        fill: the number that it pads with.
+    """
+
+    into: ClassVar[str]
+    fill: ClassVar[float] = 0.0
+
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """The views read all forms of both."""
+        return op.AnyOf(self.into)(op.Pad(x, ..., _shared=True, _bind="pad"), ..., _bind="window")
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        node = m.window
+        kernel = node.operand(1).dims()[2:] if node.op == "Conv" else tuple(node.attr("kernel_shape") or ())
+        pad, window = Pad.of(m.pad, len(kernel) + 2), Window.of(node, kernel)
+        if pad.mode != "constant":
+            raise Decline("the padding mode is {}", pad.mode)
+        if pad.number != self.fill:
+            raise Decline("it pads with {}, not {}", pad.number, self.fill)
+        (before, after), own = pad.spatial, window.before + window.after
+        if window.same:
+            raise Decline("auto_pad is {}", window.same)
+        pads = tuple(p + q for p, q in zip(own, before + after, strict=True))
+        if node.op != "Conv":
+            _check_pool(node, own, pads)
+        _check_not_empty(m.x, pads, kernel, node)
+        counts = {"count_include_pad": 1} if node.op == "AveragePool" else {}
+        attrs = {**node.attrs, **counts, "auto_pad": None, "pads": pads}
+        return rw.op(node.op_type, m.x, *node.inputs[1:], **attrs)
+
+
+def _check_pool(node: Node, own: Pads, pads: Pads) -> None:
+    """Decline where a pool would give something else with the pads, or runtimes would refuse it."""
+    if any(value is not None for value in node.outputs[1:]):
+        raise Decline("the indices of the maxima are used")
+    if node.attr("ceil_mode", 0):
+        raise Decline("ceil_mode is set")
+    if any(pad >= size for pad, size in zip(pads, (node.attr("kernel_shape") or ()) * 2, strict=True)):
+        raise Decline("the pads would be as large as the window")
+    if node.op == "AveragePool" and any(own) and not node.attr("count_include_pad", 0):
+        raise Decline("its own pads are not counted")
 
 
 def _check_not_empty(x: Value, pads: Pads, kernel: Sequence[Dim], node: Node) -> None:
@@ -44,13 +80,13 @@ def _check_not_empty(x: Value, pads: Pads, kernel: Sequence[Dim], node: Node) ->
             raise Decline("{} may be empty, and is all padding then", x.name)
 
 
-class FusePadIntoConv(OpRule):
+class FusePadIntoConv(FusePadInto):
     """Let a `Conv` pad by itself what a `Pad` with zeros pads in front of it.
 
     The `Pad` stays for its other readers, where it has any.
     """
 
-    ops = ("Conv",)
+    into = "Conv"
     peers = {
         "onnxoptimizer": "fuse_pad_into_conv",
         "onnxruntime": "Pad_Fusion",
@@ -58,67 +94,28 @@ class FusePadIntoConv(OpRule):
         "onnxscript": ("FuseConvPad", "FuseConvIntegerPad"),
     }
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        if node.operand(0).made_by("Pad") is None:
-            raise Decline
-        kernel = node.operand(1).dims()[2:]
-        x, given, own = _padding(node, kernel, 0.0)
-        pads = tuple(p + q for p, q in zip(own, given, strict=True))
-        _check_not_empty(x, pads, kernel, node)
-        attrs = {**node.attrs, "auto_pad": None, "pads": pads}
-        return rw.replace(node, [rw.op("Conv", x, *node.inputs[1:], **attrs)])
 
-
-class FusePadIntoPool(OpRule):
+class FusePadIntoPool(FusePadInto):
     """Let an `AveragePool` pad by itself what a `Pad` with zeros pads in front of it.
 
     A `Pad` adds zeros that count, so the pooling gets `count_include_pad`; one that has pads of its own must count
     them already. For `MaxPool` see `fuse_pad_into_max_pool`.
     """
 
-    ops = ("AveragePool",)
+    into = "AveragePool"
     opsets = "7-"
     numerics = Numerics.ROUNDING
     peers = {"onnxoptimizer": "fuse_pad_into_pool", "onnxruntime": "Pad_Fusion"}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        return _into_pool(node, 0.0, rw)
 
-
-class FusePadIntoMaxPool(OpRule):
+class FusePadIntoMaxPool(FusePadInto):
     """Let a `MaxPool` pad by itself what a `Pad` with minus infinity pads in front of it.
 
     A pad of zeros is not what `MaxPool` does. It takes `numerics="fast"`, since ONNX Runtime's `MaxPool` gives the
     lowest finite number for a window of nothing but minus infinities once it has pads.
     """
 
-    ops = ("MaxPool",)
+    into, fill = "MaxPool", -float("inf")
     opsets = "7-"
     numerics = Numerics.FAST
     peers = {"onnxoptimizer": "fuse_pad_into_pool", "onnxruntime": "Pad_Fusion"}
-
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        return _into_pool(node, -float("inf"), rw)
-
-
-def _into_pool(node: Node, fill: float, rw: Rewriter) -> Outcome:
-    kernel = tuple(node.attr("kernel_shape") or ())
-    x, given, own = _padding(node, kernel, fill)
-    pads = tuple(p + q for p, q in zip(own, given, strict=True))
-    _check_pool(node, own, pads, kernel)
-    _check_not_empty(x, pads, kernel, node)
-    counts = {"count_include_pad": 1} if node.op == "AveragePool" else {}
-    attrs = {**node.attrs, **counts, "auto_pad": None, "pads": pads}
-    return rw.replace(node, [rw.op(node.op_type, x, **attrs)])
-
-
-def _check_pool(node: Node, own: Pads, pads: Pads, kernel: tuple[int, ...]) -> None:
-    """Decline where a pool would give something else with the pads, or runtimes would refuse it."""
-    if any(value is not None for value in node.outputs[1:]):
-        raise Decline("the indices of the maxima are used")
-    if node.attr("ceil_mode", 0):
-        raise Decline("ceil_mode is set")
-    if any(pad >= size for pad, size in zip(pads, kernel * 2, strict=True)):
-        raise Decline("the pads would be as large as the window")
-    if node.op == "AveragePool" and any(own) and not node.attr("count_include_pad", 0):
-        raise Decline("its own pads are not counted")
