@@ -163,6 +163,14 @@ def quantized(networks: Models = None, scheme: list[str] | None = None, budget: 
 
 
 @app.command()
+def margins(seconds: float = 2.0) -> None:
+    """Networks planned by the rates of other machines, with their margin and without; part of docs/layout.md."""
+    from benchmarks.margins import run
+
+    run(seconds)
+
+
+@app.command()
 def ties(networks: Models = None, scheme: list[str] | None = None) -> None:
     """Where single operators of quantized networks round otherwise than before; `quantized` comes first."""
     from benchmarks.quantized import NETWORKS, count_ties
