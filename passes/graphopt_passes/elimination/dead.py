@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt.analysis.calls import called_function
 from graphopt.analysis.purity import is_removable
-from graphopt.rewrite import Decline, Graph, GraphPass, Model, Rewriter
+from graphopt.rewrite import Decline, Graph, GraphPass, Model, Node, Rewriter
 
 
 class EliminateDeadend(GraphPass):
@@ -22,12 +22,19 @@ class EliminateDeadend(GraphPass):
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Go through the graph from its end, so that one sweep is enough."""
         for node in reversed(graph):
-            if any(value is not None and value.uses for value in node.outputs):
+            if _is_read(node):
                 continue
             with rw.attempt(node):
                 if not is_removable(node):
                     raise Decline("{} may do more than compute its outputs", node.op)
                 rw.erase(node)
+
+
+def _is_read(node: Node) -> bool:
+    for value in node.outputs:  # noqa: SIM110 -- asked of every node, a generator would cost more than what it looks at
+        if value is not None and (value.users or value.output_count):
+            return True
+    return False
 
 
 class EliminateUnusedInitializer(GraphPass):

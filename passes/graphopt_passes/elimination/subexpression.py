@@ -80,12 +80,12 @@ def _replaced(node: Node, twin: Node, rw: Rewriter) -> bool:
 
 def _place(node: Node) -> Hashable:
     """What two equal nodes surely share and most others do not, without a look at attributes."""
-    inputs: tuple[Value | None, ...] = tuple(node.inputs)
+    inputs: tuple[Value | None, ...] = (*node.inputs,)
     if node.op in _SWAPPABLE and len(inputs) == 2:
         inputs = tuple(sorted(inputs, key=id))
     while inputs and inputs[-1] is None:
         inputs = inputs[:-1]
-    taken = tuple(value is not None for value in node.outputs)
+    taken = (*[value is not None for value in node.outputs],)
     if node.op == "Constant":
         tensor = node.constant_tensor()
         if tensor is not None:

@@ -39,11 +39,12 @@ class FoldConstants(GraphPass):
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Fold every graph, inner ones first; together they may grow by so much and no more."""
+        events = len(rw.log.events)
         spent, weights = self._account(model, rw)
         allowance = self.allowance(weights, spent, rw.options)
         for graph in self.entered(model, rw):
             self._fold(graph, rw, allowance)
-        now, _ = self._account(model, rw)
+        now = self._account(model, rw)[0] if len(rw.log.events) > events else spent
         if now > 0 and allowance.refuses_more_than(self.allowance(constant_bytes(model.graphs()), 0, rw.options)):
             rw.set_metadata(self.growth_key, f"{now} added to {weights}")
 

@@ -77,7 +77,7 @@ def constant_bytes(graphs: Iterable[Graph]) -> int:
     Args:
         graphs: the graphs; those inside of them do not count.
     """
-    return sum(v.tensor.nbytes for graph in graphs for v in graph.initializers if v.tensor is not None)
+    return sum([v.tensor.nbytes for graph in graphs for v in graph.values.values() if v.tensor is not None])
 
 
 def dims(analysis: ShapeAnalysis, value: Value) -> tuple[int, ...] | None:

@@ -72,7 +72,9 @@ def _stop(graph: Graph, proto: onnx.GraphProto, scope: _Scope) -> bool:
     concerned = [(at, node) for at, node in enumerate(graph) if node.op in ENTRIES or node.subgraphs]
     if not concerned:
         return False
-    places = [at for at, each in enumerate(proto.node) if each.op_type != STOP]
+    places: Sequence[int] = range(len(graph))
+    if len(proto.node) > len(graph):
+        places = [at for at, each in enumerate(proto.node) if each.op_type != STOP]
     stops: list[tuple[int, onnx.NodeProto]] = []
     for number, node in concerned:
         target = proto.node[places[number]]

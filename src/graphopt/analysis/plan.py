@@ -123,9 +123,10 @@ def _never_runs(graph: Graph) -> bool:
 
 
 def _has_constant_inputs(node: Node, chosen: dict[Node, int]) -> bool:
-    if not node.inputs:
-        return False
-    return all(value is None or value.producer in chosen or value.is_const for value in node.inputs)
+    for value in node.inputs:
+        if value is not None and value.producer not in chosen and not value.is_const:
+            return False
+    return bool(node.inputs)
 
 
 def _measure(graph: Graph, node: Node, analysis: ShapeAnalysis, policy: Policy) -> tuple[int, str | None]:

@@ -37,7 +37,13 @@ def contents_may_explode(model: Model) -> bool:
         return False
     sizes: dict[Value, int] = {}
     for node in model.nodes():
-        size = 64 if node.op in ("Shape", "Size") else _followed_by(node, sizes)
+        if node.op in ("Shape", "Size"):
+            size = 64
+        else:
+            first = node.inputs[0] if node.inputs else None
+            if first is not None and first not in sizes and not first.is_const:
+                continue
+            size = _followed_by(node, sizes)
         if size > _MAX_FOLLOWED:
             return True
         if size:
@@ -73,7 +79,7 @@ _GROWING = frozenset({"ConstantOfShape", "Expand", "Tile"})
 
 def longest_vector(model: Model) -> int:
     """How long vectors may be: their elements are followed anew by each operator, and take 150 bytes each time."""
-    followers = sum(node.op in FOLLOWERS for node in model.nodes())
+    followers = sum([node.op in FOLLOWERS for node in model.nodes()])
     return max(_NO_SHAPE, _LONG // max(followers, 1))
 
 
@@ -116,15 +122,16 @@ def may_make_vectors(model: Model) -> bool:
     if any(dim > limit for value in model.graph.inputs for dim in value.shape or () if isinstance(dim, int)):
         return True
     bounds: dict[Value, float] = {}
-    return any(_may_lengthen(node, bounds, limit) for node in model.nodes())
+    for node in model.nodes():  # noqa: SIM110 -- nearly all operators are turned down by the first look
+        if node.op not in NEVER_LONGER and _may_lengthen(node, bounds, limit):
+            return True
+    return False
 
 
 def _may_lengthen(node: Node, bounds: dict[Value, float], limit: int) -> bool:
     op = node.op
     if op in ("Flatten", "Reshape"):
         return _may_flatten(node)
-    if op in NEVER_LONGER:
-        return False
     if op in _TOLD_A_SIZE:
         return _makes_long(node, bounds, limit)
     if op in SIZES_IN_ATTRIBUTES:

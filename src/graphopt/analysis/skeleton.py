@@ -116,21 +116,27 @@ class Skeleton:
     def _nodes(self, graph: Graph, target: onnx.GraphProto | onnx.FunctionProto) -> None:
         protos: list[onnx.NodeProto] = []
         sliced, in_function = False, graph.in_function
-        schemas: dict[str, OpInfo | None] = {}
+        known: dict[str, tuple[OpInfo | None, tuple[str, ...]]] = {}
         for node in graph:
             op = node.op
-            schema = schemas[op] if op in schemas else schemas.setdefault(op, node.schema)
+            if op not in known:
+                known[op] = node.schema, _axis_attributes_of(node)
+            schema, axes = known[op]
             contrib = node.domain and not in_function and isinstance(target, onnx.GraphProto)
             if contrib and _has_real_axes(node, _NAMING_AXES) and (proto := self._alike(node)) is not None:
                 protos.append(proto)
                 continue
-            malformed = schema is not None and (op.startswith("malformed ") or not is_safe(node, schema))
+            malformed = schema is not None and (
+                op.startswith("malformed ")
+                or not _has_its_operands(node, schema)
+                or (bool(axes) and not _has_real_axes(node, axes))
+            )
             if malformed or (in_function and may_disagree(node)):
                 protos.append(_stand_in(node))
             elif op == "Slice" and graph.opset() == WRONG_SLICE and not _is_of_shape(node):
                 protos.append(_later_slice(node))
                 sliced = True
-            elif node.subgraphs or node.op == "Constant":
+            elif node.subgraphs or (op == "Constant" and not _is_shown_as_read(node)):
                 protos.append(onnx.NodeProto())
                 if node.subgraphs:
                     self._owner(node, protos[-1])
@@ -256,9 +262,7 @@ def is_safe(node: Node, schema: OpInfo) -> bool:
     No required operand may be missing and none too many, and no attribute that names or counts axes may be beyond
     what any tensor has: inference reads those as 32-bit integers and takes them for positions in memory.
     """
-    return _has_its_operands(node, schema) and _has_real_axes(
-        node, _axis_attributes(node.op_type, node.domain, schema.since_version)
-    )
+    return _has_its_operands(node, schema) and _has_real_axes(node, _axis_attributes_of(node))
 
 
 def _has_real_axes(node: Node, names: Iterable[str]) -> bool:
@@ -278,6 +282,12 @@ _MOST_AXES = 64
 _NAMING_AXES = frozenset({
     "axis", "axes", "batch_axis", "batch_dims", "perm", "scan_input_axes", "scan_output_axes", "time_axis",
 })  # fmt: skip
+
+
+def _axis_attributes_of(node: Node) -> tuple[str, ...]:
+    """The attributes of a node's operator that name or count axes."""
+    schema = node.schema
+    return () if schema is None else _axis_attributes(node.op_type, node.domain, schema.since_version)
 
 
 @lru_cache(maxsize=4096)
@@ -303,9 +313,17 @@ def _is_graph_list(value: Any) -> bool:
     return isinstance(value, onnx.AttributeProto) and value.type == onnx.AttributeProto.GRAPHS
 
 
+def _is_shown_as_read(node: Node) -> bool:
+    """Whether inference is given a `Constant` as it came."""
+    tensor = node.attrs.get("value") if node._proto is not None and not node.changed else None
+    return (
+        isinstance(tensor, Tensor) and tensor.source is None and node.constant_tensor() is tensor and _is_shown(tensor)
+    )
+
+
 def _constant(node: Node, target: onnx.NodeProto) -> None:
     target.op_type = "Constant"
-    target.output.extend("" if v is None else v.name for v in node.outputs)
+    target.output.extend(["" if v is None else v.name for v in node.outputs])
     tensor = node.constant_tensor()
     if tensor is not None:
         attribute = target.attribute.add(name="value", type=onnx.AttributeProto.TENSOR)

@@ -154,17 +154,17 @@ class _Loader:
         values = graph.values
         wanted: list[tuple[Node, list[str]]] = []
         for proto in protos:
-            op_type, domain = proto.op_type, proto.domain
-            if type(op_type) is not str or type(domain) is not str or type(proto.name) is not str:
-                raise ModelError(f"operator, domain or name of node {proto.name!r} is no UTF-8")
+            op_type, domain, called, overload = proto.op_type, proto.domain, proto.name, proto.overload
+            if type(op_type) is not str or type(domain) is not str or type(called) is not str:
+                raise ModelError(f"operator, domain or name of node {called!r} is no UTF-8")
             op_type, domain = intern(op_type), intern(domain)
             node = Node(op_type, "" if domain == "ai.onnx" else domain, graph, proto)
             if domain:
                 node.op = intern(node.op)
-            node.name = proto.name
-            if proto.overload or (local and (domain, op_type) in local):
-                node.overload = proto.overload
-                node.op = f"call {domain}::{op_type}:{proto.overload}"
+            node.name = called
+            if overload or (local and (domain, op_type) in local):
+                node.overload = overload
+                node.op = f"call {domain}::{op_type}:{overload}"
             attributes = proto.attribute
             if attributes and not self._well_typed(node, attributes):
                 node.op = f"malformed {node.op}"
@@ -175,7 +175,7 @@ class _Loader:
                     continue
                 if name in values:
                     raise ModelError(f"value {name!r} of graph {graph.name!r} is defined twice")
-                value = values[name] = Value(_text(name), graph, node, index)
+                value = values[name] = Value(name if type(name) is str else _text(name), graph, node, index)
                 node.outputs.append(value)
             wanted.append((node, list(proto.input)))
         self._link(graph, wanted)
@@ -195,15 +195,18 @@ class _Loader:
                 check_attribute(attribute, f"attribute {attribute.name!r} of {node.op_type} node {node.name!r}")
             if attribute.ref_attr_name:
                 fine = fine and node.graph.in_function  # elsewhere there is nothing to refer to
-            elif kinds.get(_text(attribute.name), kind) != kind:
-                fine = False
+            else:
+                name = attribute.name
+                if kinds.get(name if type(name) is str else _text(name), kind) != kind:
+                    fine = False
         return fine
 
     def _schema(self, node: Node) -> OpInfo | None:
-        key = node.op, node.graph.opset(node.domain)
-        if key not in self.schemas:
-            self.schemas[key] = None if node.op.startswith(_NO_SCHEMA) else node.schema
-        return self.schemas[key]
+        key = node.op, node.graph.opsets.get(node.domain, 0)
+        found = self.schemas.get(key)
+        if found is None and key not in self.schemas:
+            self.schemas[key] = found = None if node.op.startswith(_NO_SCHEMA) else node.schema
+        return found
 
     def _link(self, graph: Graph, wanted: list[tuple[Node, list[str]]]) -> None:
         values = graph.values

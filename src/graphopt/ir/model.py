@@ -224,8 +224,9 @@ class Model:
 
     def nodes(self) -> Iterator[Node]:
         """All nodes of all graphs."""
-        for graph in self.graphs():
-            yield from graph
+        if not self.functions and not self.graph.owners:
+            return iter(self.graph)
+        return (node for graph in self.graphs() for node in graph)
 
     def __repr__(self) -> str:
         return f"Model({self.graph!r}, {len(self.functions)} functions)"

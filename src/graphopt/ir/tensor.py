@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -43,7 +43,9 @@ _FROM_NUMPY = {dtype: code for code, dtype in _DIRECT.items()}
 _BITS: dict[int, np.dtype[Any]] = {TensorProto.FLOAT: np.dtype("<u4"), TensorProto.DOUBLE: np.dtype("<u8")}
 _CHUNK = 1 << 14
 _EVERY = 256
-"""Of a tensor in a file that is too large to be read for a look, one chunk in so many is read."""
+"""Of a tensor in a file that is too large to be read for a look, one chunk of elements in so many is read."""
+_WHOLE_CHUNK = 1 << 19
+"""Bytes that are looked at at a time where all are: as many as a cache holds, so that memory is read once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,29 @@ class FileSlice:
                 size = file.readinto(target)  # type: ignore[arg-type]  # NumPy's arrays are buffers
             if size != self.length:
                 raise ValueError(f"the file ends after {size} of them")
+        except (OSError, ValueError) as error:
+            message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
+            raise ModelError(message) from error
+
+    def chunks(self, length: int, every: int) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
+        """Runs of bytes, in an array that the next one is read into.
+
+        Args:
+            length: of a run; the last may be shorter.
+            every: one run in so many is read, the first of them among those.
+
+        Raises:
+            ModelError: the file cannot be read, or ends before.
+        """
+        room = np.empty(min(length, self.length), np.uint8)
+        try:
+            with self.opened() as file:
+                for start in range(0, self.length, length * every):
+                    part = room[: min(length, self.length - start)]
+                    file.seek(self.offset + start)
+                    if file.readinto(part) != part.size:  # type: ignore[arg-type]  # NumPy's arrays are buffers
+                        raise ValueError("the file ends before")
+                    yield part
         except (OSError, ValueError) as error:
             message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
             raise ModelError(message) from error
@@ -280,8 +305,7 @@ class Tensor:
         if self.dtype == TensorProto.STRING:
             parts = [s if isinstance(s, bytes) else str(s).encode() for s in self.array().ravel()]
             return b"".join(len(p).to_bytes(8, "little") + p for p in parts)
-        array = np.ascontiguousarray(self.array())
-        raw = array.reshape(-1).view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)
+        raw = self._bytes() if self.numel else np.zeros(0, np.uint8)
         return raw.tobytes() if raw.nbytes <= 64 else hashlib.blake2b(raw.data, digest_size=20).digest()
 
     def sample(self) -> bytes:
@@ -293,13 +317,15 @@ class Tensor:
         return sample
 
     def glance(self, raw: bytes) -> None:
-        """Take what can be had from a copy of its raw data, which is dropped then: its sample.
+        """Take what can be had from a copy of its raw data, which is dropped then: its sample, and of weights `least`.
 
         Args:
             raw: all bytes, as ONNX stores them.
         """
         if self.dtype in _DIRECT:
             write(self, "_sample", _sampled(raw))
+        if len(raw) > _CACHE_LIMIT and self.dtype in _BITS:  # what is smaller is kept where it is looked at
+            self._figures[1] = _smallest(_parts(np.frombuffer(raw, np.uint8)), _BITS[self.dtype])
 
     def _take_sample(self) -> bytes:
         if self.is_opaque:
@@ -310,8 +336,7 @@ class Tensor:
                 return b"".join(self.source.pieces(_places(self.source.length, length), length))
             except (OSError, ValueError) as error:
                 raise ModelError(f"cannot read tensor data file {self.source.path}: {error}") from error
-        flat = np.ascontiguousarray(self.array()).reshape(-1).view(np.uint8)
-        return _sampled(flat.data)
+        return _sampled(self._bytes().data)
 
     def least(self, most_read: int | None = None) -> np.floating[Any] | None:
         """The smallest magnitude of its elements that are not zero.
@@ -352,24 +377,21 @@ class Tensor:
         return found
 
     def _scan(self, every: int) -> tuple[np.floating[Any], bool]:
-        bits, floats = _BITS[self.dtype], _DIRECT[self.dtype]
-        flat = np.ascontiguousarray(self.array()).reshape(-1)
-        best, zero = floats.type(np.inf), every > 1
-        room = np.empty(min(_CHUNK, flat.size), floats)
-        for start in range(0, flat.size, _CHUNK * every):
-            part = flat[start : start + _CHUNK]
-            magnitudes = np.abs(part, out=room[: part.size])
-            least = magnitudes.min()
-            if not least > 0:  # zeros, NaN, or denormals on a processor that takes them for zeros
-                whole = magnitudes.view(bits)
-                zero = zero or not whole.all()
-                whole -= bits.type(1)  # zeros become the largest of all
-                smallest = whole.min(keepdims=True)
-                if smallest[0] == np.iinfo(bits).max:
-                    continue
-                least = (smallest + bits.type(1)).view(floats)[0]
-            best = least if least < best else best
-        return best, zero
+        source, bits = self.source, _BITS[self.dtype]
+        if source is not None and source.length == self.numel * bits.itemsize:
+            found = _smallest(source.chunks(_WHOLE_CHUNK if every == 1 else _CHUNK * bits.itemsize, every), bits)
+        else:
+            found = _smallest(_parts(self._bytes()), bits)
+        return found[0], found[1] or every > 1
+
+    def _bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """The contents as bytes in the order in which they are written."""
+        array = self.array()
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+            if self._array is not None and 0 not in self._array.strides:  # it is written like this in the end
+                write(self, "_array", _read_only(array))
+        return array.reshape(-1).view(np.uint8)
 
     def fill(self, proto: TensorProto, name: str | None = None) -> None:
         """Write this tensor into an empty `proto`, data inline.
@@ -395,7 +417,7 @@ class Tensor:
         proto.dims.extend(self.dims)
         direct = _DIRECT.get(self.dtype)
         if direct is not None and self._array.dtype == direct:
-            proto.raw_data = self._array.tobytes()
+            proto.raw_data = self._bytes().tobytes() if self._array.size else b""
         elif self.dtype == TensorProto.STRING:
             proto.string_data.extend(s if isinstance(s, bytes) else str(s).encode() for s in self._array.ravel())
         else:
@@ -436,7 +458,7 @@ class Tensor:
         direct = _DIRECT.get(self.dtype)
         array = self.array()
         if direct is not None and array.dtype == direct:
-            return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            return self._bytes().data
         return pack(array, self.dtype)
 
     @property
@@ -476,6 +498,39 @@ def pack(array: np.ndarray, dtype: int) -> bytes:
     flat = np.concatenate([flat, np.zeros(-flat.size % per_byte, np.uint8)]).reshape(-1, per_byte)
     shifts = np.arange(per_byte, dtype=np.uint8) * bits
     return bytes(np.bitwise_or.reduce(flat << shifts, axis=1).astype(np.uint8).tobytes())
+
+
+def _parts(raw: np.ndarray[Any, np.dtype[np.uint8]]) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
+    """Bytes in runs that a cache holds."""
+    for start in range(0, raw.size, _WHOLE_CHUNK):
+        yield raw[start : start + _WHOLE_CHUNK]
+
+
+def _smallest(
+    parts: Iterable[np.ndarray[Any, np.dtype[np.uint8]]], bits: np.dtype[Any]
+) -> tuple[np.floating[Any], bool]:  # fmt: skip
+    """The smallest magnitude of floats that are not zero, infinity where there is none, and whether one is zero.
+
+    Bits are compared as integers, of which magnitudes are the lower ones, so that no mode of the processor matters. As
+    signed numbers, floats below zero come first, those of the least magnitude before all others.
+
+    Args:
+        parts: runs of their bytes.
+        bits: the unsigned integers of their size.
+    """
+    signed, floats = np.dtype(f"<i{bits.itemsize}"), np.dtype(f"<f{bits.itemsize}")
+    sign, zero, reduce = 1 << (8 * bits.itemsize - 1), False, np.minimum.reduce
+    best = int(np.array(np.inf, floats).view(bits))
+    for part in parts:
+        numbers = part.view(bits)
+        least = min(int(reduce(numbers)), int(reduce(numbers.view(signed))) + sign)
+        if not least:
+            zero = True
+            numbers = numbers & bits.type(sign - 1)
+            numbers -= bits.type(1)  # zeros become the largest of all
+            least = int(reduce(numbers)) + 1
+        best = min(best, least)
+    return np.array([best], bits).view(floats)[0], zero
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -129,7 +129,10 @@ class Value:
 
         That is the interface, training information, and the quantization annotations of its graph.
         """
-        return self.is_input or self.output_count > 0 or self.is_trained or self.name in self.graph.annotated
+        if self.is_input or self.output_count or self.is_trained:
+            return True
+        annotated = self.graph._annotated
+        return self.name in (self.graph.annotated if annotated is None else annotated)
 
     @property
     def is_captured(self) -> bool:
@@ -206,19 +209,26 @@ class Value:
     @property
     def dtype(self) -> int | None:
         """Element type (`onnx.TensorProto.DataType`), or None when unknown or not a tensor."""
-        value_type = self.type
+        value_type = self._type
+        if value_type is _UNREAD:
+            value_type = self.type
         return value_type.dtype if isinstance(value_type, TensorType) else None
 
     @property
     def shape(self) -> tuple[Dim, ...] | None:
         """Shape, or None when unknown or not a tensor."""
-        value_type = self.type
+        value_type = self._type
+        if value_type is _UNREAD:
+            value_type = self.type
         return value_type.shape if isinstance(value_type, TensorType) else None
 
     @property
     def rank(self) -> int | None:
         """Number of axes, or None when unknown or not a tensor."""
-        shape = self.shape
+        value_type = self._type
+        if value_type is _UNREAD:
+            value_type = self.type
+        shape = value_type.shape if isinstance(value_type, TensorType) else None
         return None if shape is None else len(shape)
 
     def dims(self) -> tuple[Dim, ...]:

@@ -12,7 +12,7 @@ from graphopt.errors import Decline, PassError
 from graphopt.ir.forms import MOVED
 from graphopt.ir.schema import op_versions
 from graphopt.match import conditions
-from graphopt.match.matcher import PRODUCTS, Step, Steps
+from graphopt.match.matcher import PRODUCTS, Step, Steps, makers_of
 from graphopt.match.pattern import Apply, Const, Either, OpBuilder, Output, Pattern, Product, Rest, Scalar, Var
 from graphopt.match.result import Match
 from graphopt.match.text import parts, pattern_text
@@ -102,11 +102,14 @@ class CompiledPattern:
             Decline: without a reason where the operators do not fit, with one where something else does not.
         """
         declined: list[Decline] = []
-        makers = [value.producer for value in node.inputs if value is not None and value.producer is not None]
-        near = {maker.op for maker in makers}
+        near: set[str] | None = None
         for needs, far, step in self._attempts_at(node.op, silent=silent):
-            if needs and _lack(needs, _with_above(makers, near) if far else near):
-                continue
+            if needs:
+                if near is None:
+                    makers = [value.producer for value in node.inputs if value is not None and value.producer]
+                    near = {maker.op for maker in makers}
+                if _lack(needs, _with_above(makers, near) if far else near):
+                    continue
             m = Match(node, self.names)
             if step(node.outputs[0], m, partial(_last, m, declined, accept)):
                 return m
@@ -213,7 +216,7 @@ def _walk(pattern: Pattern | None, seen: set[object]) -> Iterator[Pattern]:
 def _needs(last: Output | Product) -> list[frozenset[str]]:
     """Operators of which one must compute an input of the last operator: almost every node is turned down here."""
     inputs = last.apply.inputs if isinstance(last, Output) else last.factors
-    return [ops for part in inputs if (ops := _makers(part))]
+    return [ops for part in inputs if (ops := makers_of(part))]
 
 
 def _sources(ends: list[Output | Product]) -> frozenset[str]:
@@ -227,20 +230,10 @@ def _sources(ends: list[Output | Product]) -> frozenset[str]:
     return frozenset().union(*least)
 
 
-def _makers(part: Pattern | None) -> frozenset[str]:
-    """The operators of which one must compute a value; none where it may be anything."""
-    if isinstance(part, Output):
-        return frozenset(part.apply.ops)
-    if isinstance(part, Either):
-        makers = [_makers(each) for each in part.patterns]
-        return frozenset().union(*makers) if all(makers) else frozenset()
-    return frozenset()
-
-
 def _required(part: Pattern | None) -> frozenset[frozenset[str]]:
     """What is there wherever a part of a pattern fits; of alternatives what all of them have."""
     if isinstance(part, Either):
-        return frozenset.intersection(*map(_required, part.patterns)) | {_makers(part)} - {frozenset()}
+        return frozenset.intersection(*map(_required, part.patterns)) | {makers_of(part)} - {frozenset()}
     if not isinstance(part, (Output, Product)):
         return frozenset()
     own = {frozenset(part.apply.ops)} if isinstance(part, Output) else set()

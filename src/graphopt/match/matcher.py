@@ -94,14 +94,16 @@ class Steps:
         written = self._in_turn(apply.inputs)
         swaps = len(apply.inputs) == 2 and not apply.ordered and any(map(is_commutative, apply.ops))
         swapped = self._in_turn(apply.inputs[::-1]) if swaps else None
+        computed = [(at, ops) for at, pattern in enumerate(apply.inputs) if (ops := makers_of(pattern))]
+        computed_swapped = [(1 - at, ops) for at, ops in computed] if swaps else []
 
         def step(node: Node, m: Match, go: Next) -> bool:
             inputs = node.inputs
-            if written(inputs, m, go):
+            if _are_computed(inputs, computed) and written(inputs, m, go):
                 return True
             if swapped is None or not is_commutative(node.op) or inputs[0] is inputs[-1]:
                 return False
-            return swapped(inputs, m, go)
+            return _are_computed(inputs, computed_swapped) and swapped(inputs, m, go)
 
         return step
 
@@ -112,11 +114,12 @@ class Steps:
         pattern = patterns[first]
         if isinstance(pattern, Rest):
             return _rest(pattern, first)
-        step, rest = self.of(pattern), self._in_turn(patterns, first + 1)
+        step, is_last = self.of(pattern), first + 1 == len(patterns)
+        rest = self._in_turn(patterns, first + 1)
 
         def fit(inputs: list[Value | None], m: Match, go: Next) -> bool:
             value = inputs[first] if first < len(inputs) else None
-            return step(value, m, lambda: rest(inputs, m, go))
+            return step(value, m, go if is_last else lambda: rest(inputs, m, go))
 
         return fit
 
@@ -154,6 +157,25 @@ class Steps:
 
 PRODUCTS = ("Mul", "Div", "Pow")
 """Operators that a `Product` is taken apart through."""
+
+
+def makers_of(part: Pattern | None) -> frozenset[str]:
+    """The operators of which one must compute a value; none where it may be anything."""
+    if isinstance(part, Output):
+        return frozenset(part.apply.ops)
+    if isinstance(part, Either):
+        makers = [makers_of(each) for each in part.patterns]
+        return frozenset().union(*makers) if all(makers) else frozenset()
+    return frozenset()
+
+
+def _are_computed(inputs: list[Value | None], computed: list[tuple[int, frozenset[str]]]) -> bool:
+    """Whether inputs come from the operators that they must: one look, before anything is bound."""
+    for at, ops in computed:
+        value = inputs[at] if at < len(inputs) else None
+        if value is None or value.producer is None or value.producer.op not in ops:
+            return False
+    return True
 
 
 def _absent(value: Value | None, m: Match, go: Next) -> bool:

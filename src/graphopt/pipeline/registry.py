@@ -7,14 +7,14 @@ import importlib
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TypeVar
 
 from graphopt.errors import PassError, PluginWarning, UsageError
-from graphopt.rewrite import Level, Numerics, OpRule, PatternRule, Rule
+from graphopt.rewrite import CUSTOM, FAMILIES, Level, Numerics, OpRule, PatternRule, Rule
 from graphopt.rewrite.waiting import Card
 
 GROUP = "graphopt.passes"
@@ -53,6 +53,7 @@ class Registry:
         self._owners: dict[str, str] = {}
         self._classes: dict[str, type[Rule]] = {}
         self._left_out: set[str] = set()
+        self._by_family: dict[str, dict[int, list[Card]]] | None = None
         for owner, catalogue in catalogues.items():
             index = (indexes or {}).get(owner, {})
             for name, place in catalogue.items():
@@ -83,6 +84,16 @@ class Registry:
     def cards(self) -> Iterator[Card]:
         """What is known of all passes, which are imported where no index says it, as `rules` does."""
         return self._each(self.card)
+
+    def by_family(self) -> Mapping[str, Mapping[int, Sequence[Card]]]:
+        """What is known of all passes, by family and level; those of families that third parties name stand twice."""
+        if self._by_family is None:
+            found: dict[str, dict[int, list[Card]]] = {}
+            for card in self.cards():
+                for family in {card.family, card.family if card.family in FAMILIES else CUSTOM}:
+                    found.setdefault(family, {}).setdefault(card.level, []).append(card)
+            self._by_family = found
+        return self._by_family
 
     def _each(self, read: Callable[[str], _Read]) -> Iterator[_Read]:
         for name in self._places:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
+from typing import NamedTuple
 
 from graphopt.errors import UsageError
 from graphopt.ir import Model, paused_gc
@@ -13,10 +14,22 @@ from graphopt.pipeline.pipeline import Pipeline, Repeat, Select, Together
 from graphopt.pipeline.registry import Registry, registry
 from graphopt.rewrite import CUSTOM, FAMILIES, Driver, Log, Numerics, Rule
 from graphopt.rewrite.options import Options
-from graphopt.rewrite.waiting import Card, Waiting
+from graphopt.rewrite.waiting import Waiting
 
 _ROUNDS = 20
 """How often a `repeat` may go round; a pipeline that is still changing then is left where it is, and that is logged."""
+
+
+class Group(NamedTuple):
+    """Passes that run together.
+
+    Attributes:
+        single: those that look at one node at a time; they share a worklist.
+        whole: those that go over a graph, one after the other.
+    """
+
+    single: tuple[Waiting, ...]
+    whole: tuple[Waiting, ...]
 
 
 @dataclass(slots=True)
@@ -38,6 +51,7 @@ class Plan:
     unsettled: int = 0
     _passes: dict[str, Waiting] = field(default_factory=dict)
     _selected: dict[str, list[Waiting]] = field(default_factory=dict)
+    _groups: dict[Together | Select, Group] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.skip if name not in self.registry]
@@ -68,18 +82,28 @@ class Plan:
         if glob is None:
             return [] if selection.text in self.skip else [self._pass(selection.text)]
         family, name, level = glob
-        cards = list(self.registry.cards())
-        if family not in (*FAMILIES, CUSTOM) and not any(card.family == family for card in cards):
+        by_level = self.registry.by_family().get(family)
+        if by_level is None and family not in (*FAMILIES, CUSTOM):
             raise UsageError(f"unknown pass family {family!r}; expected one of {', '.join((*FAMILIES, CUSTOM))}")
+        cards = by_level.get(level, ()) if by_level is not None else ()
         return [
             self._pass(card.name)
             for card in cards
-            if name in ("*", card.name) and card.name not in self.skip and self._fits(card, family, level)
+            if card.default
+            and name in ("*", card.name)
+            and card.name not in self.skip
+            and card.numerics <= self.numerics
         ]
 
-    def _fits(self, card: Card, family: str, level: int) -> bool:
-        belongs = card.family == family or (family == CUSTOM and card.family not in FAMILIES)
-        return card.default and belongs and card.level == level and card.numerics <= self.numerics
+    def group(self, stage: Together | Select) -> Group:
+        """The passes of a stage that run together."""
+        found = self._groups.get(stage)
+        if found is None:
+            parts = stage.parts if isinstance(stage, Together) else (stage,)
+            passes = list(dict.fromkeys([each for part in parts for each in self.select(part)]))
+            single = tuple([each for each in passes if not each.card.whole])
+            found = self._groups[stage] = Group(single, tuple([each for each in passes if each.card.whole]))
+        return found
 
     def names(self) -> list[str]:
         """All passes that would run, in order, without repetition."""
@@ -111,10 +135,8 @@ def _run(pipeline: Pipeline, plan: Plan, driver: Driver, *, again: bool = False)
     for stage in pipeline.stages:
         if isinstance(stage, Repeat):
             count += _repeat(stage, plan, driver)
-        elif isinstance(stage, Together):
-            count += _together([rule for part in stage.parts for rule in plan.select(part)], driver, again=again)
         else:
-            count += _together(plan.select(stage), driver, again=again)
+            count += _together(plan.group(stage), driver, again=again)
     return count
 
 
@@ -129,15 +151,11 @@ def _repeat(stage: Repeat, plan: Plan, driver: Driver) -> int:
     return count
 
 
-def _together(passes: Sequence[Waiting], driver: Driver, *, again: bool) -> int:
-    passes = list(dict.fromkeys(passes))
-    single = [each for each in passes if not each.card.whole]
+def _together(group: Group, driver: Driver, *, again: bool) -> int:
     start = perf_counter()
-    count = driver.run_rules(single, once=again) if single else 0
+    count = driver.run_rules(group.single, once=again) if group.single else 0
     driver.log.of("worklist").seconds += perf_counter() - start
-    for each in passes:
-        if not each.card.whole:
-            continue
+    for each in group.whole:
         waits = each.card.late and again
         if waits and not count:
             count = int(driver.refresh_types())  # what is known now may be something for the others

@@ -144,6 +144,9 @@ class Building:
         """Pending nodes that the values depend on, in the order they were made."""
         if not self._pending_nodes:
             return {}
+        if len(self._pending_nodes) == 1:
+            only = self._pending_nodes[0]
+            return {only: None} if any(v.producer is only for v in values) else {}
         pending = set(self._pending_nodes)
         found: set[Node] = set()
         stack = [v.producer for v in values if v.producer is not None]

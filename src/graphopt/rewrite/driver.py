@@ -37,6 +37,29 @@ Attempt = tuple[str, Callable[[Node, Rewriter], Outcome], RuleStats, frozenset[s
 """A rule's name, what it does at a node, its statistics, and the operators of which one computes an input there."""
 
 
+class Attempts:
+    """What is tried at the nodes of one operator, in order.
+
+    Args:
+        all: the attempts of all rules.
+    """
+
+    __slots__ = ("_by_makers", "all")
+
+    def __init__(self) -> None:
+        self.all: list[Attempt] = []
+        self._by_makers: dict[frozenset[str], list[Attempt]] = {}
+
+    def at(self, node: Node) -> list[Attempt]:
+        """Those that the operators which compute the inputs of a node leave."""
+        makers = frozenset([v.producer.op for v in node.inputs if v is not None and v.producer is not None])
+        found = self._by_makers.get(makers)
+        if found is None:
+            found = [each for each in self.all if not each[3] or not makers.isdisjoint(each[3])]
+            self._by_makers[makers] = found
+        return found
+
+
 class Driver:
     """Runs rules and graph passes over one model and keeps the log.
 
@@ -59,13 +82,13 @@ class Driver:
         self._journal = self.rewriter._journal
         self._failed: dict[str, set[Node | None]] = {}
         self._inferred = 0
-        self._settled: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self._settled: dict[tuple[RuleOrWaiting | str, ...], tuple[int, ...]] = {}
         self._present: set[str] = set()
         """The operators that the model has, or had."""
         self._looked_at: tuple[int, ...] = ()
         """The state of the model when all of its operators were last among these."""
         self._entries: dict[tuple[RuleOrWaiting, int], list[tuple[str, Attempt]]] = {}
-        self._tables: dict[tuple[RuleOrWaiting, ...], dict[tuple[int, int], dict[str, list[Attempt]]]] = {}
+        self._tables: dict[tuple[RuleOrWaiting, ...], dict[tuple[int, int], dict[str, Attempts]]] = {}
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
@@ -112,13 +135,12 @@ class Driver:
         Raises:
             RewriteLoopError: (when strict) the rules never come to rest.
         """
-        names = tuple([rule.name for rule in rules])
-        if self._settled.get(names) == self._state():
+        rules = tuple(rules)
+        if self._settled.get(rules) == self._state():
             return 0
         before = len(self.log.events)
         mark = self._journal.mark()
         limit = before + 20 * sum(len(g) for g in self.model.graphs()) + 1000
-        rules = tuple(rules)
         try:
             with sealed():
                 while not self.log.full:
@@ -128,7 +150,7 @@ class Driver:
                         if graph.owner is None or not graph.owner.removed:
                             self._drain(graph, rules, limit)
                     if len(self.log.events) == at_start:
-                        self._settled[names] = self._state()
+                        self._settled[rules] = self._state()
                         break
                     if once:
                         break
@@ -138,7 +160,7 @@ class Driver:
             self._journal.undo(mark)
             del self.log.events[before:]
             self.log.failures.append(Failure("worklist", None, error))
-            self._settled[names] = self._state()
+            self._settled[rules] = self._state()
         self._journal.forget()
         return len(self.log.events) - before
 
@@ -148,7 +170,7 @@ class Driver:
             self._present.update([node.op for node in self.model.nodes()])
             self._looked_at = self._state()
 
-    def _table(self, rules: tuple[RuleOrWaiting, ...], opset: int) -> dict[str, list[Attempt]]:
+    def _table(self, rules: tuple[RuleOrWaiting, ...], opset: int) -> dict[str, Attempts]:
         """Which rules to ask at which operator, of those that may find something among the operators seen so far."""
         tables = self._tables.setdefault(rules, {})
         key = opset, len(self._present)
@@ -158,7 +180,9 @@ class Driver:
             for rule in rules:
                 if not self._lacks(rule):
                     for op, attempt in self._entry(rule, opset):
-                        table.setdefault(op, []).append(attempt)
+                        if op not in table:
+                            table[op] = Attempts()
+                        table[op].all.append(attempt)
         return table
 
     def _lacks(self, rule: Rule | Waiting) -> bool:
@@ -197,7 +221,7 @@ class Driver:
             waiting.discard(node)
             if node.removed:
                 continue
-            if not self._visit(node, table[node.op]):
+            if not self._visit(node, table[node.op].at(node)):
                 continue
             if len(self.log.events) > limit:
                 raise self._loop()
@@ -213,24 +237,27 @@ class Driver:
             rewriter._touched.clear()
 
     def _visit(self, node: Node, attempts: list[Attempt]) -> bool:
-        """Ask the rules at a node in turn until one fires."""
+        """Ask rules at a node in turn until one fires; why one does not is noted if somebody listens."""
         rewriter, log, changes = self.rewriter, self.log, self._journal.log
-        profile, failed = log.profile, self._failed
+        listen, profile = log.listen, log.profile
         mark, events = len(changes), len(log.events)
         start = 0.0
         rewriter.begin("", node)
-        makers = {value.producer.op for value in node.inputs if value is not None and value.producer is not None}
-        for name, attempt, stats, sources in attempts:
-            if failed and self._gave_up(name, node):
-                continue
+        for name, attempt, stats, _ in attempts if not self._failed else self._left(node, attempts):
             stats.attempts += 1
-            if sources and makers.isdisjoint(sources):
-                continue
-            rewriter.next_rule(name)
+            rewriter._rule = name
+            if rewriter._pending_nodes or rewriter._pending_constants:
+                rewriter._drop_pending()
             if profile:
                 start = perf_counter()
             try:
-                fired = self._ask(name, node, attempt, events)
+                fired = attempt(node, rewriter) is not None
+                if fired and len(log.events) == events:
+                    raise PassError("it reported a rewrite and made none")
+            except Decline as declined:
+                fired = False
+                if listen and declined.args:
+                    self._note(name, node, declined, mark, events)
             except BaseException as error:
                 self._isolate(name, node, error, mark, events)
                 continue
@@ -244,18 +271,6 @@ class Driver:
             if len(changes) != mark:
                 self._take_back(name, node, mark, events)
         return False
-
-    def _ask(self, rule: str, node: Node, attempt: Callable[[Node, Rewriter], Outcome], events: int) -> bool:
-        """Whether a rule fires at a node; why it does not is noted if somebody listens."""
-        try:
-            outcome = attempt(node, self.rewriter)
-        except Decline as declined:
-            if self.log.listen and declined.args:
-                self.rewriter.note(rule, node, declined)
-            return False
-        if outcome is not None and len(self.log.events) == events:
-            raise PassError("it reported a rewrite and made none")
-        return outcome is not None
 
     def _take_back(self, rule: str, node: Node, mark: int, events: int) -> None:
         """Undo what an attempt changed before it declined."""
@@ -284,6 +299,17 @@ class Driver:
         self.model.verify()
         self._failed.setdefault(rule, set()).add(node)
         self.log.failures.append(Failure(rule, note, error))
+
+    def _note(self, rule: str, node: Node, declined: Decline, mark: int, events: int) -> None:
+        """Note why a rule declined; one that gives no usable reason failed."""
+        try:
+            self.rewriter.note(rule, node, declined)
+        except BaseException as error:
+            self._isolate(rule, node, error, mark, events)
+
+    def _left(self, node: Node, attempts: list[Attempt]) -> list[Attempt]:
+        """The attempts of rules that did not raise before."""
+        return [each for each in attempts if not self._gave_up(each[0], node)]
 
     def _gave_up(self, rule: str, node: Node) -> bool:
         failed = self._failed.get(rule, ())
@@ -355,8 +381,11 @@ def _is_fixed(graph: Graph) -> bool:
         for value in node.outputs:
             if value is not None:
                 shape = value.shape
-                if shape is None or any(type(dim) is not int for dim in shape):
+                if shape is None:
                     return False
+                for dim in shape:
+                    if type(dim) is not int:
+                        return False
     return True
 
 

@@ -157,9 +157,9 @@ def _check_form(node: Node) -> None:
         raise Decline("{} is no operator of opset {}", node.op, opset)
     if not has_its_operands(node.op, schema, node.inputs):
         raise Decline("{} does not take {} operands at opset {}", node.op, len(node.inputs), opset)
-    unknown = sorted(node.attrs.keys() - schema.attributes.keys())
-    if unknown:
-        raise Decline("{} has no attribute {} at opset {}", node.op, unknown[0], opset)
+    if not node.attrs.keys() <= schema.attributes.keys():
+        unknown = min(node.attrs.keys() - schema.attributes.keys())
+        raise Decline("{} has no attribute {} at opset {}", node.op, unknown, opset)
 
 
 def infer_pending(nodes: Iterable[Node]) -> None:

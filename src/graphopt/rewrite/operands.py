@@ -108,8 +108,8 @@ def check_operand_types(node: Node, operands: Sequence[Operand]) -> None:
     known = parameters(node.op_type, node.domain, node.graph.opset(node.domain))
     types: dict[str, int] = {}
     for operand, at in _paired(operands, known):
-        dtype = _element_type(operand)
-        if dtype is None or not at.allowed:
+        dtype = _element_type(operand) if operand is not None and at.allowed else None
+        if dtype is None:
             continue
         if dtype not in at.allowed or (at.shared and types.setdefault(at.name, dtype) != dtype):
             name = operand.name if isinstance(operand, Value) else ""

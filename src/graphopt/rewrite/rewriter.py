@@ -113,7 +113,8 @@ class Rewriter(Building):
             if old.output_count:
                 check_output(old, new, taken=new in taken, constant=new in self._pending_constants)
                 taken.add(new)
-            self._writers.check(old, new)
+            if self._writers.found:
+                self._writers.check(old, new)
             if new.producer in replaced:
                 raise Decline("{} would be replaced by an output of a removed node", old.name)
             check_readers(old, new, replaced, at)
@@ -206,7 +207,11 @@ class Rewriter(Building):
 
     def _name_outputs(self, node: Node, heirs: dict[Value, Value]) -> None:
         origin = self._origin
-        base = next((v.name for v in (origin.outputs if origin is not None else ()) if v is not None), node.op_type)
+        base = node.op_type
+        for value in origin.outputs if origin is not None else ():
+            if value is not None:
+                base = value.name
+                break
         first = next(iter(heirs), None)
         inherits = False
         for value in node.outputs:
@@ -238,8 +243,8 @@ class Rewriter(Building):
 
     def _look_again(self, fresh: dict[Node, None]) -> None:
         """Note whether inference over the model may know more of what is new."""
-        if not self.stale_types and any(v is not None and not well_known(v) for node in fresh for v in node.outputs):
-            self.stale_types = True
+        if not self.stale_types:
+            self.stale_types = any(v is not None and not well_known(v) for node in fresh for v in node.outputs)
 
     def _sweep(self, values: list[Value], removed: list[NodeNote]) -> int:
         """Drop what nothing uses any more, upwards from `values`. Returns the bytes of constants dropped."""
