@@ -10,7 +10,7 @@ import pytest
 from graphopt.fuzzing.building import Sample
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.embedding import numbers_for
-from graphopt.fuzzing.subjects import LEVELS, OwnSubject
+from graphopt.fuzzing.subjects import LEVELS, Conversion, OwnSubject
 from graphopt.fuzzing.verdicts import Judge
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.onnxtxt"))
@@ -19,8 +19,12 @@ SUBJECTS = {level: OwnSubject(level) for level in LEVELS}
 
 @pytest.mark.parametrize("path", FOUND, ids=[path.stem for path in FOUND])
 def test_what_was_found_is_mended(path: Path) -> None:
-    text = "\n".join(line for line in path.read_text().splitlines() if not line.startswith("#"))
+    lines = path.read_text().splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("#"))
     model = onnx.parser.parse_model(text)
     judge = Judge(Sample(model, [numbers_for(model, Draw(f"{path.stem}/{n}"), special=n > 1) for n in range(4)]))
     for subject in SUBJECTS.values():
+        assert judge.of(subject, subject.optimize(model)) is None
+    for target in [line.partition("# convert: ")[2] for line in lines if line.startswith("# convert: ")]:
+        subject = Conversion(int(target))
         assert judge.of(subject, subject.optimize(model)) is None

@@ -21,7 +21,7 @@ def fuzz(
     *,
     level: Annotated[
         list[str] | None,
-        Option(help="graphopt's levels, or `alone` for single passes; `none` for none. Default: all four."),
+        Option(help="Levels, `alone` for single passes, `convert` for opsets, `none`. Default: the first four."),
     ] = None,
     peer: Annotated[list[str] | None, Option(help="Another optimizer to test; may be repeated.")] = None,
     only: Annotated[

@@ -6,13 +6,16 @@ from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import onnx
 
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.fuzzing.building import Sample
+from graphopt.fuzzing.drawing import Draw
+from graphopt.fuzzing.operators import OPSETS
 from graphopt.manager import PassManager
+from graphopt.opsets.conversion import ConversionError, convert
 from graphopt.peers import by_name
 from graphopt.peers.serving import PassServer
 from graphopt.rewrite import Level, Numerics, Rule
@@ -23,6 +26,9 @@ ALONE = "alone"
 """In place of a level: the passes whose golden cases a model begins with, without all others."""
 
 DEFAULT = (*LEVELS, ALONE)
+
+CONVERT = "convert"
+"""In place of a level: bringing the model to another opset, or refusing to."""
 
 
 @dataclass(slots=True)
@@ -39,6 +45,7 @@ class Optimized:
         finite: whether infinities and NaN may have changed places, as passes that fired say of themselves.
         ties: whether positions of extremes may differ.
         keeps: whether it promises to keep the interface, so that nothing else is looked at where it does not.
+        portable: whether it may be for other runtimes, so that operators without a kernel here are no fault.
         reasons: why passes declined, where that is asked for.
     """
 
@@ -51,6 +58,7 @@ class Optimized:
     stepwise: bool = False
     ties: bool = False
     keeps: bool = True
+    portable: bool = False
     reasons: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
@@ -58,6 +66,8 @@ class Subject(ABC):
     """An optimizer under test."""
 
     name: str
+    settles: ClassVar[bool] = False
+    """Whether it promises that equal models give equal results, and that a second run changes nothing."""
 
     def takes(self, sample: Sample) -> bool:
         """Whether a sample is for it; told before each one."""
@@ -102,6 +112,8 @@ class OwnSubject(Subject):
         explain: collect why passes declined.
     """
 
+    settles = True
+
     def __init__(self, level: str = "basic", passes: str | None = None, *, explain: bool = False) -> None:
         self.name = f"graphopt {passes or level}"
         numerics = Numerics.FAST if passes else Numerics.ROUNDING
@@ -143,6 +155,38 @@ class Alone(OwnSubject):
             pipeline = f"repeat({{{','.join(rules)}}})"
             self.manager = PassManager("basic", passes=pipeline, numerics=Numerics.FAST, explain=self.explain)
         return bool(rules)
+
+
+class Conversion(Subject):
+    """Bringing a model to another opset, up or down, by `graphopt.convert`. Refusing is no fault.
+
+    Args:
+        opset: the opset; chosen anew for each sample.
+    """
+
+    name = f"graphopt {CONVERT}"
+    settles = True
+
+    def __init__(self, opset: int = OPSETS[0]) -> None:
+        self.opset = opset
+
+    def takes(self, sample: Sample) -> bool:
+        """Choose the opset, by what the sample was made from."""
+        self.opset = Draw(f"{sample.seed}/opset").one(OPSETS)
+        # In inference the masks of the standard are true, those of the runtime before opset 12 false.
+        return not any(node.op_type == "Dropout" and len(node.output) > 1 for node in sample.model.graph.node)
+
+    def optimize(self, model: onnx.ModelProto) -> Optimized:
+        """Convert; where that is refused, the model is the result."""
+        try:
+            made = convert(model, self.opset)
+        except ConversionError:
+            return Optimized(model)
+        except Exception as error:  # whatever else escapes is the finding
+            return Optimized(None, "raised", f"{type(error).__name__}: {error}")
+        before, after = ({node.op_type for node in each.graph.node} for each in (model, made))
+        # What is written out may differ in infinities, and the runtime has not every version of an operator.
+        return Optimized(made, finite=before != after, portable=True)
 
 
 class PeerSubject(Subject):
@@ -193,6 +237,8 @@ def subject_of(name: str, **settings: Any) -> Subject:
     try:
         if rest == ALONE:
             return Alone(**settings)
+        if rest == CONVERT:
+            return Conversion()
         if rest in LEVELS or rest == "layout":
             return OwnSubject(rest, **settings)
         return OwnSubject(passes=rest, **settings)

@@ -148,8 +148,8 @@ class Worker:
         for name, reason in outcome.reasons:
             tally.declined.setdefault(name, {})[reason] = 1
         self.at("judging", subject.name)
-        own = isinstance(subject, OwnSubject)
-        verdict = judge.of(subject, outcome, again=own, once_more=own and index % _ONCE_MORE == 0)
+        once_more = subject.settles and index % _ONCE_MORE == 0
+        verdict = judge.of(subject, outcome, again=subject.settles, once_more=once_more)
         if verdict is not None:
             tally.findings.append(self._found(index, drawn, subject, verdict))
 

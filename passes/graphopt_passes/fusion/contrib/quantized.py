@@ -198,14 +198,7 @@ def _conv_transpose(op: Node, operands: list[Quantized], output: Quantized, rw: 
     if size * outputs < _SHORTEST_PIECE:
         raise Decline("pieces of {} bytes would be moved one by one", size * outputs)
     bias = _product(op, operands, output, _Axes(1, (0,)), rw)
-    shape = x.value.shape
-    width, height = (shape[3], shape[2]) if shape is not None and len(shape) == 4 else (None, None)
-    if isinstance(width, int):
-        laid = (0, -1, width * size, outputs)
-    elif isinstance(height, int):
-        laid = (0, height * size, -1, outputs)
-    else:
-        raise Decline("neither the height nor the width of {} is known", x.value.name)
+    laid = _laid(x.value, size, outputs)
     flat = array.transpose(2, 3, 1, 0).reshape(-1, inputs, 1, 1)
     repeated = [np.tile(row, size * size) if weight.axis is not None else row for row in (weight.scale, weight.zero)]
     wide = replace(
@@ -219,6 +212,22 @@ def _conv_transpose(op: Node, operands: list[Quantized], output: Quantized, rw: 
     )
     apart = rw.op("Transpose", _reshape(made, (0, 0, 0, size, size, outputs), rw), perm=(0, 1, 3, 2, 4, 5))
     return rw.op("Transpose", _reshape(apart, laid, rw), perm=(0, 3, 1, 2))
+
+
+def _laid(x: Value, size: int, outputs: int) -> tuple[int, ...]:
+    """The shape of an image that grew, channels last; no size is left to the runtime where another may be 0."""
+    shape = x.shape
+    batch, height, width = (shape[0], shape[2], shape[3]) if shape is not None and len(shape) == 4 else (None,) * 3
+    if isinstance(width, int) and isinstance(height, int):
+        return 0, height * size, width * size, outputs
+    if not isinstance(width, int) and not isinstance(height, int):
+        raise Decline("neither the height nor the width of {} is known", x.name)
+    if not isinstance(batch, int) or 0 in (batch, height, width):
+        raise Decline("{} may be empty", x.name)
+    if isinstance(width, int):
+        return batch, -1, width * size, outputs
+    assert isinstance(height, int)
+    return batch, height * size, -1, outputs
 
 
 def _reshape(value: Value, sizes: tuple[int, ...], rw: Rewriter) -> Value:

@@ -46,12 +46,11 @@ def over_the_last_axis(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
 
 @up(14, "BatchNormalization")
 def training_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Whoever used more than one output meant training."""
-    used = [index for index, value in enumerate(node.outputs) if value is not None and value.uses]
-    if used in ([], [0]):
+    """Whoever named more than one output meant training, even if nobody reads the others."""
+    if all(value is None for value in node.outputs[1:]):
         yield from automatic.up(node, change, rw)
         return
-    if max(used) > 2:
+    if any(value is not None and value.uses for value in node.outputs[3:]):
         raise Decline("saved_mean and saved_var went with opset 14")
     yield
     attrs = {**node.attrs, "training_mode": 1}
