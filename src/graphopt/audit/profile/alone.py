@@ -23,6 +23,9 @@ from graphopt.system.processes import ChildError, Limits, call
 from graphopt.system.sessions import kernel_events, open_session
 
 _FLUSH_LIMIT = 1 << 30
+_NEAR, _AT_LIMIT, _NONE = 1.5, "near the machine's limit", "none is known"
+"""With so little below the limit no other form is looked for; what is said then, and where none is found."""
+
 _WARM_ROUNDS, _COLD_ROUNDS = 25, 7
 
 
@@ -82,7 +85,8 @@ def _lone(level: str, node: Node, inside: float, values: dict[str, Any], peak: P
         return lone
     try:
         job = _job(node, values, peak)
-        lone.form = other_form(onnx.ModelProto.FromString(job.model))
+        near = lone.below is not None and lone.below < _NEAR
+        lone.form = _AT_LIMIT if near else other_form(onnx.ModelProto.FromString(job.model)) or _NONE
         lone.warm, lone.cold = call(run_alone, job, limits=Limits(120.0))
     except ChildError as error:
         lone.failure = str(error)

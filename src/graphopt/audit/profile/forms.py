@@ -11,8 +11,8 @@ from graphopt.ir import Model
 from graphopt.pipeline import registry
 from graphopt.rewrite import Level, Numerics
 
-FAMILY = "algorithm"
-"""The passes that know other forms of slow operators."""
+FAMILIES = ("algorithm", "layout", "fusion")
+"""Those of passes that know other forms of operators, in the order in which their reasons are told."""
 
 
 def other_form(proto: onnx.ModelProto) -> str:
@@ -25,13 +25,19 @@ def other_form(proto: onnx.ModelProto) -> str:
         The passes that fired; else the reason that most of those give that looked at it; "" where none knows the
         operator.
     """
-    _, log = Settings(Level.EXTENDED, numerics=Numerics.FAST).run(Model.load(proto), explain=True)
-    fired = dict.fromkeys(event.rule for event in log.events if _knows_forms(event.rule))
-    if fired:
-        return ", ".join(fired)
-    reasons = Counter(miss.reason for miss in log.near_misses.values() if _knows_forms(miss.rule))
-    return max(reasons, key=reasons.__getitem__, default="")
+    misses: list[tuple[str, str]] = []
+    for level in (Level.EXTENDED, Level.ALL):
+        _, log = Settings(level, numerics=Numerics.FAST).run(Model.load(proto), explain=True)
+        fired = dict.fromkeys(event.rule for event in log.events if _family(event.rule) in FAMILIES)
+        if fired:
+            return ", ".join(fired)
+        misses += [(_family(miss.rule), miss.reason) for miss in log.near_misses.values()]
+    for family in FAMILIES:
+        reasons = Counter(reason for of, reason in misses if of == family)
+        if reasons:
+            return max(reasons, key=reasons.__getitem__)
+    return ""
 
 
-def _knows_forms(name: str) -> bool:
-    return registry().rule_class(name).family == FAMILY
+def _family(name: str) -> str:
+    return registry().rule_class(name).family
