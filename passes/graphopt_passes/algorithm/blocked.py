@@ -111,7 +111,7 @@ class Grid:
 
     @property
     def count(self) -> int:
-        """Tiles, some that nobody reads included where that is faster: blocked kernels are at their best with six."""
+        """Tiles, with some that have no use where that is faster: blocked kernels are at their best with six."""
         tiles = self.batch * self.rows * self.columns
         return 6 if tiles == 4 else tiles + (tiles % 6 == 5)
 
@@ -402,13 +402,13 @@ def _tiled(layer: BlockedLayer, grid: Grid, source: BlockRows) -> np.ndarray:
     pixels = image_rows(layer.size, layer.outputs // layer.block, source.grid, grid.batch)
     (height, width), (rows, columns) = layer.size, (grid.rows, grid.columns)
     ragged = ((0, 0), (0, 0), (0, tall * rows - height), (0, broad * columns - width))
-    wide = np.pad(pixels, ragged)  # what lies beyond the edges nobody reads
+    wide = np.pad(pixels, ragged)  # what lies beyond the edges has no use
     split = wide.reshape(*wide.shape[:2], rows, tall, columns, broad)
     return _filled(split.transpose(3, 5, 1, 0, 2, 4), grid.count)
 
 
 def _filled(places: np.ndarray, count: int) -> np.ndarray:
-    """The last three axes as one of `count` tiles, the first row of all in those that nobody reads; flat."""
+    """The last three axes as one of `count` tiles, the first row of all in those that have no use; flat."""
     split = places.reshape(*places.shape[:3], -1)
     return np.pad(split, [(0, 0)] * 3 + [(0, count - split.shape[3])]).ravel()
 

@@ -1,4 +1,4 @@
-"""Convolutions of quantized images with channels last, whose kernels want channels in fours, sixteens and all together.
+"""Convolutions of quantized images with channels last, whose kernels take channels in fours, sixteens or all at once.
 
 What is added are channels that hold the zero point of the image, and weights that hold theirs: the sums stay the same.
 """

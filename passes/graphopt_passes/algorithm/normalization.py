@@ -107,7 +107,7 @@ _ROOTS: dict[float, tuple[int, ...]] = {0.5: (1,), 0.75: (1, 2), 1.0: (0,)}
 class ConvertLrnToPool(Weighed, OpRule):
     """Compute `LRN` by an `AveragePool` along the channels, and its power by square roots.
 
-    The kernel calls the general function for powers for each element. It adds and takes off squares as its window moves
+    The kernel calls the general function for powers for each element. It adds and subtracts squares as its window moves
     on, so that a NaN or an infinity stays in all channels behind it, and rounding errors do.
     """
 

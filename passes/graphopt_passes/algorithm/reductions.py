@@ -178,7 +178,7 @@ class ConvertLogSumToSum(_Spelled):
 class ConvertLogSumExpToSum(_Spelled):
     """Compute `ReduceLogSumExp` by the largest value, `Exp`, `ReduceSum` and `Log`.
 
-    The largest value that is taken off is kept finite, so that infinities give what the operator gives. Where there is
+    The largest value that is subtracted is kept finite, so that infinities give what the operator gives. Where there is
     a NaN beside an infinity, that depends on which of them the operator meets first.
     """
 

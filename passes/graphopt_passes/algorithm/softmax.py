@@ -57,7 +57,7 @@ class ConvertSoftmaxOfFew(InnerSoftmax):
     numerics = Numerics.ROUNDING
 
     def write(self, node: Node, x: Value, axis: int, rw: Rewriter) -> Outcome:
-        """The definition of the operator, with the largest value taken off first."""
+        """The definition of the operator, with the largest value subtracted first."""
         dims, size = x.dims(), size_of(x)
         reduced = "reduce leading" if all(dim == 1 for dim in dims[:axis]) else "reduce"
         self.weigh(rw, _by_rows(dims, axis), {"kernel": 5, "element": 3 * size, reduced: 2 * size})

@@ -1,4 +1,4 @@
-"""What branches, loops and scans compute or carry along although nobody needs it."""
+"""What branches, loops and scans compute or carry along without a use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a `Loop` or `Scan` carries from round to round, and what its rounds put out.
+    """What a `Loop` or `Scan` carries from round to round, and the results of its rounds.
 
     Attributes:
         node: the loop or scan.
@@ -102,7 +102,7 @@ class EliminateUnusedSubgraphOutputs(OpRule):
     opsets = "9-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Find the unused ones; a node with no used output at all is another pass's business."""
+        """Find the unused ones; a node without any used output is for `eliminate_deadend`."""
         used = [value is not None and value.uses > 0 for value in node.outputs]
         if not any(used):
             raise Decline

@@ -24,7 +24,7 @@ POINTWISE = _UNARY | _BROADCASTING
 """Operators that compute each element from those at the same place."""
 
 _SMALL = 1 << 22
-"""In larger weights nobody looks for input channels that are not read: they lie one page apart."""
+"""Larger weights are not searched for input channels that are not read: these lie one page apart."""
 
 
 def zero_along(array: np.ndarray, axis: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Channels that hold one number wherever one looks, or that nobody reads."""
+"""Channels that hold one number at every position, or that have no use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLOCK = 16
 
 
 class EliminateDeadChannels(GraphPass):
-    """Remove channels that are constant because their whole filter is zero, and those that nobody reads.
+    """Remove channels that are constant because their whole filter is zero, and those that are not read.
 
     A filter of zeros in a `Conv`, `ConvTranspose`, `Gemm` or `MatMul` makes its bias, at every position; activations,
     pools and sums of such channels are constant as well. Where they end in convolutions and matrix products, what

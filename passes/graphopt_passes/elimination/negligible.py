@@ -71,7 +71,7 @@ def _eliminate(node: Node, index: int, rw: Rewriter) -> None:
 
 
 def _eliminate_bias(node: Node, rw: Rewriter) -> None:
-    """Set the negligible biases of an operator to zero where they are all that it puts out."""
+    """Set the negligible biases of an operator to zero where they are all of its result."""
     shift, layer = node.operand(2), LinearLayer.of(node)
     array, added = shift.array(), layer.bias()
     removed = layer.dead() & (added != 0) & (np.abs(added) < threshold(array.dtype))

@@ -1,4 +1,4 @@
-"""Work whose result nobody looks at."""
+"""Operators whose result is only measured: its shape, its size."""
 
 from __future__ import annotations
 

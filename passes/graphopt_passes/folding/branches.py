@@ -11,8 +11,8 @@ class EliminateIfWithConstCond(OpRule):
 
     A condition is known where it is constant, inside of a branch of another `If` with the same condition or its
     negation, and where it is the condition of a loop that goes on. Names are fresh, captured values are those that
-    the branch captured, and its initializers move along. Where the branch puts out a value that it did not compute
-    itself, and so does the graph, an `Identity` or `Constant` stands between the two.
+    the branch captured, and its initializers move along. Where an output of the branch is a value that it did not
+    compute itself, and is an output of the graph as well, an `Identity` or `Constant` stands between the two.
     """
 
     ops = ("If",)

@@ -23,7 +23,7 @@ class EliminateLoopWithConstTripCount(Unrolling):
     peers = {"onnxsim": "eliminate_loop_with_const_trip_count"}
 
     def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
-        """The body gets the counter, and carries its condition before the states; nobody reads the last condition."""
+        """The body gets the counter, and carries its condition before the states; the last condition has no use."""
         states = [value for value in node.inputs[2:] if value is not None]
         fits = max(len(node.inputs) - 2, len(node.outputs)) < len(body.outputs)
         if not fits or len(body.inputs) != len(node.inputs):

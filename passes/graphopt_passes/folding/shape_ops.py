@@ -46,7 +46,7 @@ class EliminateShapeGather(OpRule):
 class EliminateSliceAfterShape(OpRule):
     """Replace `Slice` of a shape by the sizes it cuts out, where these are fixed.
 
-    `start` and `end` of the `Shape` count: the slice is of what it puts out, not of the whole shape.
+    `start` and `end` of the `Shape` count: the slice is of its output, not of the whole shape.
     """
 
     ops = ("Slice",)

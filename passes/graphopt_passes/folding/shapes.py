@@ -22,7 +22,7 @@ _SEEDS = frozenset({"Shape", "Size"})
 _INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32})
 
 _OPERANDS = {"Reshape": (1, reshape_target), "Expand": (1, expand_target), "Slice": (2, slice_ends)}
-"""Operators that are told a shape: by which input, at the opsets that have it, and how it can be said otherwise."""
+"""Operators with an operand that states a shape: its position, and how it can be stated otherwise."""
 
 
 class FoldShapes(GraphPass):

@@ -41,7 +41,7 @@ class Rounds:
         carried: the inputs of the body that carry states, in the order of its outputs, and the initial states.
         given: what the other inputs get in a round, by its number.
         join: one output of the node, from the number of the collected output and its values in all rounds.
-        hidden: how many of the final states the node does not put out.
+        hidden: how many of the final states are no outputs of the node.
     """
 
     count: int
@@ -61,7 +61,7 @@ class Unrolling(GraphPass):
     ops: ClassVar[tuple[str]]
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Unroll the nodes of one graph, and those that come out of them; inner graphs have had their turn."""
+        """Unroll the nodes of one graph, and those in the copies of their bodies; inner graphs were unrolled before."""
         again = True
         while again:
             again = False
@@ -109,7 +109,7 @@ def used_results(node: Node, body: Graph, carried: int, hidden: int = 0) -> list
         node: the node.
         body: its body.
         carried: how many outputs of the body carry states.
-        hidden: how many of these the node does not put out.
+        hidden: how many of these are no outputs of the node.
     """
     pairs = zip(node.outputs[carried - hidden :], body.outputs[carried:], strict=False)
     return [inner for outer, inner in pairs if outer is not None and outer.uses]

@@ -18,7 +18,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A convolution with everything spelled out.
+    """A convolution with all its defaults filled in.
 
     Attributes:
         kernel: weights in float64, `[out, in / group, *size]`.

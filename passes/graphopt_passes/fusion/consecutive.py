@@ -30,7 +30,7 @@ class Consecutive(PatternRule):
     alone: ClassVar[bool] = False
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """Two of a kind in a row; the view reads what else they are told."""
+        """Two of a kind in a row; the view reads their other operands and attributes."""
         kinds = (getattr(op, kind) for kind in self.kinds)
         return Either(*(kind(kind(x, ..., _shared=not self.alone, _bind="first"), ...) for kind in kinds))
 

@@ -51,7 +51,7 @@ class _Choice:
         return self._cut.cost
 
     def _price(self, value: Value, source: int, readers: list[Form]) -> None:
-        """The price of a value in two forms: a reorder for each direction in which somebody wants it."""
+        """The price of a value in two forms: a reorder for each direction in which it is needed."""
         cut, place, costs = self._cut, self._place, self._costs
         price = costs.reorder(value)
         first = [form for form in readers if form.operands[0] is value]

@@ -2,7 +2,7 @@
 
 The model is small. A blocked convolution multiplies and adds at a rate that depends on how many blocks of outputs share
 an input, and reads and writes its tensors once. In NCHW it is a matrix product: its unrolled input and its weights are
-copied into the order that the product wants, at every run, and the result is written. So channels that fill their
+copied into the order that the product needs, at every run, and the result is written. So channels that fill their
 blocks gain, and those that are mostly padding lose; docs/layout.md compares that with what was measured. Where sizes
 are dynamic a nominal size is used; only ratios matter.
 """

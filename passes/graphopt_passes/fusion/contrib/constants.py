@@ -30,7 +30,7 @@ class FoldDequantizedParameters(OpRule):
     peers = {}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """See who reads it."""
+        """Look at its uses."""
         result = node.result
         if not node.operand(0).is_const or not any(user.op in _NORMALIZATIONS for user in result.users):
             raise Decline

@@ -50,7 +50,7 @@ def _in_order(numbers: Sequence[int] | np.ndarray, perm: Perm) -> np.ndarray:
 
 
 def unchanged(_: Node, perm: Perm) -> Permuted:
-    """Operators that treat each element alike, whatever else they are told."""
+    """Operators that treat each element alike, whatever their attributes."""
     return Permuted(perm)
 
 

@@ -39,8 +39,8 @@ class _Tensor:
     """Values that are forms of one another.
 
     Attributes:
-        made: who computes it: an operator of the region, or the side on which it is there.
-        read: who reads it, likewise.
+        made: what computes it: an operator of the region, or the side on which it is there.
+        read: what uses it, likewise.
         price: what it costs to transpose it.
         fusing: readers that the convolution that makes it takes in, if they stand on its side.
     """
