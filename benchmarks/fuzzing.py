@@ -1,42 +1,98 @@
-"""The tables of docs/fuzzing.md and docs/fuzzing-passes.md, from the folders of sessions of `graphopt fuzz --corpus`.
+"""Sessions of random models, and the tables of docs/fuzzing.md and docs/fuzzing-passes.md from them.
 
-python -m benchmarks.fuzzing FOLDER...
+python -m benchmarks.fuzzing run FOLDER --seed SEED --minutes 45   three sessions below the folder, then the tables
+python -m benchmarks.fuzzing write FOLDER...                       the tables from the folders of sessions
+
+What `run` is told again goes on where it was. The pages are written between lines of `<!-- ... -->`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from onnx import TensorProto, defs, helper
 
+import graphopt
+from graphopt.fuzzing.findings import SessionReport
 from graphopt.fuzzing.operators import APART, OPSETS
 from graphopt.fuzzing.verdicts import KINDS
+from graphopt.fuzzing.views import summary
 from graphopt.pipeline import registry
 from graphopt.system.sessions import open_session
 
+DOCS = Path(__file__).parents[1] / "docs"
+OWN = ("basic", "extended", "all", "convert", "alone")
+PEERS = ("onnxoptimizer", "onnxsim", "onnxslim", "onnxscript", "ort-basic", "ort-extended", "ort-all")
+SESSIONS: dict[str, tuple[float, dict[str, Any]]] = {
+    "passes": (0.66, {"levels": OWN, "until": 2000, "thin": 8}),
+    "levels": (0.16, {"levels": OWN[:3], "explain": True}),
+    "field": (0.18, {"levels": (), "peers": PEERS}),
+}
+"""The sessions of a run, in what part of its time, and with what settings."""
+
 
 def main() -> None:
-    """Write the tables to standard output."""
-    reports = [json.loads((Path(folder) / "session.json").read_text())["report"] for folder in sys.argv[1:]]
-    lines = [
-        *sessions(reports),
-        "",
-        *verdicts(reports),
-        "",
-        *causes(reports),
-        "",
-        *operators(reports),
-        "",
-        *reduced(reports),
-        "",
-        *passes(reports),
-    ]
-    sys.stdout.write("\n".join(lines) + "\n")
+    """Run the sessions, or write the tables of some."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("run", "write"))
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("--minutes", type=float, default=45.0)
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    folders = given.folders
+    if given.what == "run":
+        folders = [run(given.folders[0], name, given) for name in SESSIONS]
+    write([json.loads((folder / "session.json").read_text())["report"] for folder in folders])
+
+
+def run(folder: Path, name: str, given: argparse.Namespace) -> Path:
+    """Run one of the sessions; its folder."""
+    part, settings = SESSIONS[name]
+    place, told = folder / name, time.monotonic()
+
+    def progress(report: SessionReport) -> None:
+        nonlocal told
+        if time.monotonic() - told > _TELL_SECONDS:
+            told = time.monotonic()
+            sys.stderr.write(f"{name}: {summary(report)}; {sum(map(Counter.total, report.verdicts.values()))} faults\n")
+
+    minutes, seed = part * given.minutes, f"{given.seed}-{name}"
+    graphopt.fuzz(minutes=minutes, seed=seed, corpus=place, jobs=given.jobs, progress=progress, **settings)
+    return place
+
+
+_TELL_SECONDS = 60.0
+
+
+def write(reports: list[dict[str, Any]]) -> None:
+    """Put the tables into the pages."""
+    own = [report for report in reports if any(name.startswith("graphopt ") for name in report["subjects"])]
+    page = DOCS / "fuzzing.md"
+    text = page.read_text()
+    for name, lines in {
+        "sessions": sessions(reports), "verdicts": verdicts(reports), "causes": causes(reports),
+        "operators": operators(reports), "reduced": reduced(reports),
+    }.items():  # fmt: skip
+        text = _between(text, name, lines)
+    page.write_text(text)
+    page = DOCS / "fuzzing-passes.md"
+    page.write_text(_between(page.read_text(), "passes", [*sessions(own), "", *passes(own)]))
+
+
+def _between(text: str, name: str, lines: list[str]) -> str:
+    before, begin, rest = text.partition(f"<!-- {name} -->\n")
+    _, end, after = rest.partition(f"<!-- end of {name} -->")
+    if not begin or not end:
+        raise ValueError(f"no place for {name!r}")
+    return "".join([before, begin, "\n", *(f"{line}\n" for line in lines), "\n", end, after])
 
 
 def sessions(reports: list[dict[str, Any]]) -> list[str]:
@@ -60,7 +116,7 @@ def verdicts(reports: list[dict[str, Any]]) -> list[str]:
     models, counts = Counter(), {}
     for report in reports:
         for name, found in report["verdicts"].items():
-            models[name] += report["models"]
+            models[name] += report.get("judged", {}).get(name, 0) or report["models"]
             counts.setdefault(name, Counter()).update(found)
     lines = ["| optimizer | models | " + " | ".join(KINDS) + " |", "|---|--:|" + "--:|" * len(KINDS)]
     for name, found in counts.items():

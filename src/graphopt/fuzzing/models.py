@@ -22,8 +22,10 @@ from graphopt.verify.values import Array, is_float
 _IR_VERSIONS = ((24, 13), (23, 11), (21, 10), (19, 9), (0, 8))
 """From which opset on which version of the format is needed."""
 
-_TOGETHER = (1, 2, 4, 8, 12, 16)
+TOGETHER = (1, 2, 4, 8, 12, 16)
 """How many golden cases one model begins with."""
+FEW = (1, 1, 1, 2, 3)
+"""The same where other optimizers alone are asked: what one gets wrong hides whatever else it does to the model."""
 _MOST_OUTPUTS = 12
 
 
@@ -36,6 +38,7 @@ class Wishes:
         seedlings: models that rules are known to fire on, or to decline.
         passes: whether only these rules are wanted, so that real structures say nothing.
         steps: the most nodes that are drawn for one model.
+        together: how many golden cases one model begins with.
         sown: the golden cases that models can be told to begin with, by name.
     """
 
@@ -43,6 +46,7 @@ class Wishes:
     seedlings: Nursery = field(default_factory=Nursery)
     passes: bool = False
     steps: int = 10
+    together: tuple[int, ...] = TOGETHER
     sown: Mapping[str, Seedling] = field(default_factory=dict)
 
 
@@ -77,7 +81,7 @@ def _begun(b: Builder, wishes: Wishes) -> str | None:
     draw = b.draw
     lot = draw.rng.random()
     if wishes.seedlings and lot < 0.6:
-        return _sown(b, wishes.seedlings)
+        return _sown(b, wishes)
     if wishes.ops or wishes.passes or lot < 0.8:
         return ""
     if lot < 0.86:
@@ -92,12 +96,12 @@ def _begun(b: Builder, wishes: Wishes) -> str | None:
     return name if plant(b, name) else None
 
 
-def _sown(b: Builder, seedlings: Nursery) -> str | None:
+def _sown(b: Builder, wishes: Wishes) -> str | None:
     """Begin with one golden case or several, of which later ones may read what earlier ones made."""
     draw = b.draw
     names: list[str] = []
-    for _ in range(draw.one(_TOGETHER)):
-        seedling = seedlings.draw(draw, b.opset if names else 0)
+    for _ in range(draw.one(wishes.together)):
+        seedling = wishes.seedlings.draw(draw, b.opset if names else 0)
         if seedling is not None and embed(b, seedling.model(), surrounded=draw.chance(0.5)):
             names.append(f"{seedling.rule}/{seedling.case}")
             b.rules.append(seedling.rule)

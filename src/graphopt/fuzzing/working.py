@@ -11,7 +11,7 @@ from typing import Any
 
 from graphopt.fuzzing.building import Sample
 from graphopt.fuzzing.localizing import localize
-from graphopt.fuzzing.models import Wishes, sample
+from graphopt.fuzzing.models import FEW, TOGETHER, Wishes, sample
 from graphopt.fuzzing.seedlings import Nursery, golden
 from graphopt.fuzzing.shrinking import shrink
 from graphopt.fuzzing.subjects import DEFAULT, Alone, OwnSubject, Subject, subject_of
@@ -95,7 +95,8 @@ class Worker:
             self.subjects.append(subject_of(name, **more))
         cases = list(golden(settings.passes))
         named = {f"{each.rule}/{each.case}": each for each in cases}
-        self.wishes = Wishes(settings.ops, Nursery(cases), bool(settings.passes), settings.steps, named)
+        together = TOGETHER if any(name.startswith("graphopt ") for name in settings.subjects) else FEW
+        self.wishes = Wishes(settings.ops, Nursery(cases), bool(settings.passes), settings.steps, together, named)
         self.seen: Counter[tuple[str, str, str]] = Counter()
         self.causes: dict[tuple[str, str, str], str] = {}
 
