@@ -179,11 +179,11 @@ def ties(networks: Models = None, scheme: list[str] | None = None) -> None:
 
 
 @app.command()
-def slow_networks(seconds: float = 2.0) -> None:
-    """What the other forms of slow operators gain in whole networks; writes docs/atlas.md."""
+def slow_networks(old: Path | None = None, seconds: float = 2.0, *, fresh: Fresh = False) -> None:
+    """What the other forms of slow operators gain in whole networks beside an older graphopt; writes docs/atlas.md."""
     from benchmarks.slow_networks import run
 
-    run(seconds=seconds)
+    run(old=old, fresh=fresh, seconds=seconds)
 
 
 @app.command()

@@ -32,15 +32,30 @@ _FEWEST = 3
 """Rounds of a row, however long they take."""
 
 
+def environment(tree: Path) -> dict[str, str]:
+    """The environment of a process with the graphopt of a tree."""
+    path = os.pathsep.join([str(tree / "src"), str(tree / "passes")])
+    return {**os.environ, "PYTHONPATH": path, "GRAPHOPT_TUNED": "off"}
+
+
+def optimized(tree: Path, model: onnx.ModelProto, level: str) -> onnx.ModelProto:
+    """What the graphopt of a tree makes of a model, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
+        onnx.save(model, before)
+        code = "import sys; from graphopt import optimize_file; optimize_file(*sys.argv[1:])"
+        command = [sys.executable, "-P", "-c", code, str(before), str(after), level]
+        subprocess.run(command, env=environment(tree), check=True, stdout=subprocess.DEVNULL)
+        return onnx.load(after)
+
+
 class Side:
     """A process that optimizes with the graphopt of one tree."""
 
     def __init__(self, tree: Path) -> None:
-        path = os.pathsep.join([str(tree / "src"), str(tree / "passes")])
-        environment = {**os.environ, "PYTHONPATH": path, "GRAPHOPT_TUNED": "off"}
         self._child = subprocess.Popen(
             [sys.executable, "-P", str(HERE / "against_child.py")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(tree), text=True,
         )  # fmt: skip
 
     def __enter__(self) -> Side:

@@ -1,33 +1,64 @@
-"""What the other forms of slow operators gain in whole networks: skeletons, and small ones of further families.
+"""What the other forms of slow operators gain in whole networks: skeletons, and generated ones of further families.
 
-Each network runs as exported with all of the runtime's own optimizations, and as `all` writes it with the
-runtime's off: without the passes that choose by `graphopt_passes.algorithm.work`, with them, and with those of numerics
-`fast`, too. The four run in turn, on one thread; the least times of the processor count,
-from which other work on the machine takes nothing.
+Each network runs as exported with all of the runtime's own optimizations, and with the runtime's off as level `all` of
+an older graphopt writes it, as this one does, and with numerics `fast`, too. The four run in turn, on one thread; the
+least times of the processor count, from which other work on the machine takes nothing.
+
+    git worktree add /tmp/old e46c1e5
+    python -m benchmarks slow-networks --old /tmp/old
+
+Without an older one, this graphopt without the passes that choose by `graphopt_passes.algorithm.work` takes its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from benchmarks import results
-from benchmarks.atlas import PAGE, in_turn
+from benchmarks import exported_images, exported_sequences, results
+from benchmarks.against import optimized
+from benchmarks.atlas import PAGE, Machine, in_turn
 from benchmarks.atlas_cases import Case
 from benchmarks.atlas_patterns import numbers
+from benchmarks.exported_images import Network
 from benchmarks.skeleton import load_skeleton, sample_inputs
 from benchmarks.table import grid
 from graphopt import PassManager
 from graphopt.pipeline import registry
-from graphopt.system.sessions import open_session
+from graphopt.system.sessions import kernel_events, open_session
 from graphopt_passes.algorithm.work import Weighed
 
 BEGIN, END = "<!-- networks of `python -m benchmarks slow-networks` -->", "<!-- end of networks -->"
+KIND = "slow_networks"
+WANTED = 1.3
+"""Networks that gain less are given a reason."""
+
 _LEAST_ROUNDS = 3
+_PROFILED = 4
+EXPORTED: dict[str, Callable[..., Network]] = {
+    "diffusion U-Net with attention": exported_images.diffusion,
+    "vision transformer, images of any size": exported_images.vision,
+    "ConvNeXt": exported_images.convnext,
+    "3-D U-Net": exported_images.volumes,
+    "segmentation by a pyramid of tokens": exported_images.segmenter,
+    "decoder step, grouped queries, 2047 cached": exported_sequences.decoder_step,
+    "the same with sizes that have names": exported_sequences.decoder_step_symbolic,
+    "prefill of 256 tokens, grouped queries": exported_sequences.prefill,
+    "mixture of experts, 64 tokens": exported_sequences.experts,
+    "vocoder": exported_sequences.vocoder,
+    "decoder of a codec, Snake": exported_sequences.codec,
+    "speech separator": exported_sequences.separator,
+}
+"""Networks as torch's exporter writes them, with random weights."""
+
 SKELETONS = (
     "swin_tiny", "llama", "gpt2", "clip_vision", "convnext_atto", "deeplabv3_mobilenet_v3_large",
     "lraspp_mobilenet_v3_large", "googlenet", "unet", "yolo_pan", "crnn", "subpixel", "mobilenetv2_landmarks",
@@ -35,54 +66,120 @@ SKELETONS = (
 )  # fmt: skip
 
 
-def run(*, seconds: float = 2.0) -> None:
-    """Measure all networks, and write their table."""
-    rows = []
-    for name, model, feed in networks():
-        row = measure(name, model, feed, seconds)
-        rows.append(row)
-        print(row, flush=True)
-    results.save("slow_networks", rows)
+def run(*, old: Path | None = None, fresh: bool = False, seconds: float = 2.0) -> None:
+    """Measure the networks that there are no results of yet, and write their table; results are kept as they come."""
+    rows = [] if fresh else (results.load(KIND) or {"data": []})["data"]
+    rows = [row for row in rows if "before" in row]
+    known, machine = {row["network"] for row in rows}, Machine()
+    for name, make in networks():
+        if name not in known:
+            rows.append(measure(name, *make(), machine, old=old, seconds=seconds))
+            print(rows[-1], flush=True)
+            results.save(KIND, rows)
     write()
 
 
-def networks() -> Iterator[tuple[str, onnx.ModelProto, dict[str, np.ndarray]]]:
-    """Each network, with numbers for its inputs."""
+def networks() -> Iterator[tuple[str, Callable[[], Network]]]:
+    """Each network: how to make it, with numbers for its inputs."""
     for case in built():
-        yield case.operator, case.model, case.feed()
+        yield case.operator, lambda case=case: (case.model, case.feed())
+    yield from EXPORTED.items()
     for name in SKELETONS:
-        model = load_skeleton(f"ts/{name}")
-        yield f"skeleton of {name}", model, sample_inputs(f"ts/{name}", model, batch=1)
+        yield f"skeleton of {name}", lambda name=name: _skeleton(f"ts/{name}")
 
 
-def measure(name: str, model: onnx.ModelProto, feed: dict[str, np.ndarray], seconds: float) -> dict[str, Any]:
-    """Times of the forms of one network, in milliseconds, and which passes chose."""
-    weighed = [name for name in registry().names() if issubclass(registry().rule_class(name), Weighed)]
-    without = PassManager("all", skip=weighed).run(model).model
+def _skeleton(key: str) -> Network:
+    model = load_skeleton(key)
+    return model, sample_inputs(key, model, batch=1)
+
+
+def measure(
+    name: str, model: onnx.ModelProto, feed: dict[str, np.ndarray], machine: Machine, *, old: Path | None,
+    seconds: float,
+) -> dict[str, Any]:  # fmt: skip
+    """Times of the forms of one network, in milliseconds, which passes chose, and where the time goes at last."""
+    if old is None:
+        weighed = [name for name in registry().names() if issubclass(registry().rule_class(name), Weighed)]
+        before = PassManager("all", skip=weighed).run(model).model
+    else:
+        before = optimized(old, model, "all")
     found, fast = PassManager("all").run(model), PassManager("all", numerics="fast").run(model)
     sessions = [open_session(model, level="all")]
-    sessions += [open_session(each) for each in (without, found.model, fast.model)]
+    sessions += [open_session(each) for each in (before, found.model, fast.model)]
     times = [each / 1e3 for each in in_turn(sessions, feed, seconds, _LEAST_ROUNDS)]
-    hits = sorted({*found.hits, *fast.hits} & set(weighed))
-    return {"network": name, "ms": times, "passes": hits}
+    hits = sorted(name for name in {*found.hits, *fast.hits} if _is_form(name))
+    where = kernels(found.model, feed, machine)
+    return {"network": name, "before": str(old.name if old else ""), "ms": times, "passes": hits, **where}
+
+
+def _is_form(name: str) -> bool:
+    rule = registry().rule_class(name)
+    return issubclass(rule, Weighed) or (rule.family == "layout" and name.startswith("convert_conv_"))
+
+
+def kernels(model: onnx.ModelProto, feed: dict[str, np.ndarray], machine: Machine) -> dict[str, Any]:
+    """The milliseconds of all kernels and those of their limits, and what is beyond them by operator, the most first.
+
+    The limit of a kernel is the time in which the machine copies what it reads and writes, or multiplies what it
+    multiplies.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        session = open_session(model, profile=Path(folder) / "p")
+        for _ in range(_PROFILED):
+            session.run(None, feed)
+        events = kernel_events(session)
+    least: dict[str, dict[str, Any]] = {}
+    for event in events:
+        if event["name"] not in least or event["dur"] < least[event["name"]]["dur"]:
+            least[event["name"]] = event
+    weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    read = {node.name: [weights[name] for name in node.input if name in weights] for node in model.graph.node}
+    time, limit = Counter[str](), Counter[str]()
+    for name, event in least.items():
+        op = event["args"]["op_name"]
+        time[op] += event["dur"]
+        limit[op] += min(_limit(event["args"], read.get(name, []), machine), event["dur"])
+    beyond = sorted(((op, (time[op] - limit[op]) / 1e3) for op in time), key=lambda each: -each[1])
+    return {"kernels": sum(time.values()) / 1e3, "limit": sum(limit.values()) / 1e3, "beyond": beyond[:4]}
+
+
+def _limit(told: dict[str, Any], weights: list[tuple[int, ...]], machine: Machine) -> float:
+    """Microseconds that a kernel takes at least; shapes as its profile tells them."""
+    given, made = ([next(iter(each.values())) for each in told[f"{side}_type_shape"]] for side in ("input", "output"))
+    elements = sum(map(prod, (*given, *made, *(each for each in weights if list(each) not in given))))
+    op, multiplied = told["op_name"], 0.0
+    if "MatMul" in op or "Gemm" in op:
+        multiplied = prod(made[0]) * given[0][-1]
+    elif "Conv" in op:
+        kernel = max((each for each in (*weights, *given[1:]) if len(each) == len(given[0])), key=prod, default=(0, 0))
+        multiplied = prod(given[0] if op == "ConvTranspose" else made[0]) * prod(kernel[1:])
+    return max(machine.copy(max(4 * elements, 8)), multiplied / machine.product)
 
 
 def write() -> None:
     """Write the table into the page of the atlas."""
-    stored = results.load("slow_networks")
+    stored = results.load(KIND)
     assert stored is not None, "nothing was measured yet"
     rows = []
     for row in sorted(stored["data"], key=lambda row: row["ms"][2] / row["ms"][1]):
-        runtime, without, found, fast = row["ms"]
+        runtime, before, found, fast = row["ms"]
         figures = [f"{time:.2f}" for time in row["ms"]]
-        ratios = [f"{without / found:.2f}", f"{without / fast:.2f}", f"{runtime / found:.2f}"]
-        rows.append((row["network"], *figures, *ratios, ", ".join(row["passes"]) or "none"))
+        ratios = [f"{before / found:.2f}", f"{before / fast:.2f}", f"{runtime / found:.2f}"]
+        reason = _reason(row) if before / found < WANTED else ""
+        rows.append((row["network"], *figures, *ratios, ", ".join(row["passes"]) or "none", reason))
     titles = (
-        "network", "runtime, ms", "all without, ms", "all, ms", "all fast, ms", "gain", "gain fast", "against runtime",
-        "passes",
+        "network", "runtime, ms", "before, ms", "all, ms", "all fast, ms", "gain", "gain fast", "against runtime",
+        "passes", "why not more",
     )  # fmt: skip
     before, _, rest = PAGE.read_text().partition(BEGIN)
     PAGE.write_text(f"{before}{BEGIN}\n\n{grid(titles, rows)}\n\n{END}{rest.partition(END)[2]}")
+
+
+def _reason(row: dict[str, Any]) -> str:
+    """What the profile of a network says of the time that is left."""
+    share, least = row["limit"] / row["kernels"], 0.02 * row["kernels"]
+    beyond = ", ".join(f"{op} {ms:.2f} ms" for op, ms in row["beyond"] if ms >= least)
+    return f"{100 * share:.0f} % of the time is the machine's limit" + (f"; beyond it {beyond}" if beyond else "")
 
 
 def built() -> Iterator[Case]:
