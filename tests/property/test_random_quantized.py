@@ -1,4 +1,4 @@
-"""Random quantized networks give the same results after optimization, and a second run has nothing to do."""
+"""Grown quantized networks give the same results after optimization, and a second run has nothing to do."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+from graphopt.fuzzing.quantized import Grown, random_dynamic, random_operators, random_qdq, random_single
 from graphopt.manager import PassManager
 from graphopt.verify import compare
-from tests.property.quantized_builder import Random
-from tests.property.random_integers import random_dynamic, random_operators
-from tests.property.random_quantized import random_qdq, random_single
 
 LEVELS = ("basic", "extended", "all")
 Feed = dict[str, np.ndarray]
@@ -61,7 +59,7 @@ def state(model: onnx.ModelProto) -> bytes:
     return model.SerializeToString(deterministic=True)
 
 
-def problems(build: Callable[[int], Random], seed: int, check: Callable[..., str | None], numerics: str) -> list[str]:
+def problems(build: Callable[[int], Grown], seed: int, check: Callable[..., str | None], numerics: str) -> list[str]:
     """What is wrong with the results of one seed."""
     source, sizes = build(seed)
     found, results = [], {}
@@ -100,7 +98,7 @@ def one_step(source: onnx.ModelProto, result: onnx.ModelProto, sizes: dict[str, 
     return f"differs by {max(apart)}" if max(apart) > 1 else None
 
 
-KINDS: dict[str, tuple[Callable[[int], Random], Callable[..., str | None]]] = {
+KINDS: dict[str, tuple[Callable[[int], Grown], Callable[..., str | None]]] = {
     "exact": (lambda seed: random_qdq(seed, exact=True), same),
     "any scales": (lambda seed: random_qdq(seed, exact=False), close),
     "one operator": (random_single, one_step),

@@ -15,6 +15,7 @@ from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.embedding import embed
 from graphopt.fuzzing.networks import channels_network
 from graphopt.fuzzing.operators import FREQUENT, OPSETS, grow, operators
+from graphopt.fuzzing.quantized import random_dynamic, random_operators, random_qdq, random_single
 from graphopt.fuzzing.seedlings import Nursery, Seedling
 from graphopt.fuzzing.templates import TEMPLATES, plant
 from graphopt.verify.values import Array, is_float
@@ -92,8 +93,21 @@ def _begun(b: Builder, wishes: Wishes) -> str | None:
     if lot < 0.89:
         model = channels_network(draw.rng.randrange(1 << 30))
         return "network" if embed(b, model, surrounded=False, varied=False) else None
+    if lot < 0.93:
+        return "quantized network" if embed(b, _quantized(draw), surrounded=False, varied=False) else None
     name = str(draw.one(sorted(TEMPLATES)))
     return name if plant(b, name) else None
+
+
+def _quantized(draw: Draw) -> onnx.ModelProto:
+    """A quantized network; of exact scales where several operators follow one another, since steps add up."""
+    seed, kind = draw.rng.randrange(1 << 30), draw.rng.randrange(4)
+    if kind == 0:
+        return random_single(seed)[0]
+    if kind == 1:
+        return random_dynamic(seed)[0]
+    grown = random_qdq if kind == 2 else random_operators
+    return grown(seed, True)[0]
 
 
 def _sown(b: Builder, wishes: Wishes) -> str | None:

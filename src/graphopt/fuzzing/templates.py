@@ -221,51 +221,9 @@ def detection(w: Writer) -> str:
     return w.op("Concat", decoded, scores, axis=last)
 
 
-def _scale(w: Writer) -> str:
-    """A power of two: with others two ways to compute may round halves to different sides."""
-    return w.const(w.one(2.0**-6, 2.0**-5, 2.0**-4, 0.25))
-
-
-def _zero(w: Writer, dtype: Any) -> str:
-    return w.const(w.one(0, 0, 3, 100 if dtype == np.int8 else 128), dtype)
-
-
-def quantized(w: Writer) -> str:
-    """A convolution or product between quantize and dequantize operators, one or two after another."""
-    if w.b.opset < 10:
-        raise _Stopped
-    x, dtype = image(w), w.one(np.uint8, np.uint8, np.int8)
-    for _ in range(w.one(1, 2)):
-        given = _through(w, x, dtype)
-        filters, channels = w.one(4, 8), w.shape(given)[1]
-        kernel = w.one(1, 3)
-        integers = w.b.constant(w.draw.array(np.dtype(np.int8), (filters, channels, kernel, kernel)))
-        weight = w.op("DequantizeLinear", integers, _scale(w), w.const(0, np.int8))
-        x = w.activation(w.op("Conv", given, weight, pads=[kernel // 2] * 4))
-    return _through(w, x, dtype) if w.chance(0.8) else x
-
-
-def _through(w: Writer, x: str, dtype: Any) -> str:
-    scale, zero = _scale(w), _zero(w, dtype)
-    return w.op("DequantizeLinear", w.op("QuantizeLinear", x, scale, zero), scale, zero)
-
-
-def dynamic(w: Writer) -> str:
-    """A product quantized when it runs, scaled back and biased."""
-    if w.b.opset < 11:
-        raise _Stopped
-    inner, columns = w.one(2, 4, 8), w.one(3, 4)
-    x = w.b.input(w.draw.array(_FLOAT, (w.one(1, 3), inner)))
-    integers, scale, zero = w.ops("DynamicQuantizeLinear", x, outputs=3)
-    weight = w.b.constant(w.draw.array(np.dtype(w.one(np.int8, np.uint8)), (inner, columns)))
-    made = w.op("Cast", w.op("MatMulInteger", integers, weight, zero), to=1)
-    made = w.op("Mul", made, w.op("Mul", scale, w.const(w.one(2.0**-7, 0.5))))
-    return w.activation(w.op("Add", made, w.weight(columns)) if w.chance(0.7) else made)
-
-
 TEMPLATES: dict[str, Callable[[Writer], str]] = {
     "residual": residual, "separable": separable, "attention": attention, "recurrent": recurrent,
-    "detection": detection, "quantized": quantized, "dynamic": dynamic,
+    "detection": detection,
 }  # fmt: skip
 """The structures by name."""
 

@@ -1,4 +1,4 @@
-"""Random quantized networks of quantize and dequantize operators.
+"""Grown quantized networks of quantize and dequantize operators.
 
 With `exact` all scales are powers of two and all operators are exact on what they give: every sum and product fits into
 a float, so that floats and integers have to agree in every bit. Otherwise scales are any numbers.
@@ -7,14 +7,16 @@ a float, so that floats and integers have to agree in every bit. Otherwise scale
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
 
-from tests.property.quantized_builder import TYPES, Builder, Parameters, Random, Shape, model
+from graphopt.fuzzing.quantized.growing import TYPES, Grown, Parameters, QuantizedBuilder, Shape, model
 
 
-def convolution(b: Builder) -> None:
+def convolution(b: QuantizedBuilder) -> None:
+    """A convolution of one or two dimensions, in groups or not."""
     x, shape, p = b.pick(4)
     if len(shape) not in (3, 4):
         return
@@ -32,7 +34,7 @@ def convolution(b: Builder) -> None:
     follow(b, y, (shape[0], made, *after))
 
 
-def follow(b: Builder, y: str, shape: Shape) -> None:
+def follow(b: QuantizedBuilder, y: str, shape: Shape) -> None:
     """An activation before the result is quantized, or none."""
     kind = b.rng.randrange(6)
     if kind == 0:
@@ -42,13 +44,15 @@ def follow(b: Builder, y: str, shape: Shape) -> None:
     b.finish(y, shape)
 
 
-def clipped(b: Builder, x: str, low: float, high: float) -> str:
+def clipped(b: QuantizedBuilder, x: str, low: float, high: float) -> str:
+    """Bounds in the form of the opset."""
     if b.opset < 11:
         return b.op("Clip", [x], min=low, max=high)
     return b.op("Clip", [x, b.const(np.float32(low)), b.const(np.float32(high))])
 
 
-def gemm(b: Builder, of: tuple[str, Shape, Parameters | None] | None = None) -> None:
+def gemm(b: QuantizedBuilder, of: tuple[str, Shape, Parameters | None] | None = None) -> None:
+    """A product with a constant matrix and a bias."""
     x, shape, p = of or b.pick(2)
     if len(shape) != 2:
         return
@@ -57,11 +61,11 @@ def gemm(b: Builder, of: tuple[str, Shape, Parameters | None] | None = None) -> 
     bias = b.bias(made, p, scales)
     if not bias and b.opset < 11:
         bias = b.const(np.zeros(made, np.float32))
-    extra = {"alpha": 0.5} if b.sometimes(0.1) else {}
+    extra: dict[str, Any] = {"alpha": 0.5} if b.sometimes(0.1) else {}
     follow(b, b.op("Gemm", [x, weight, bias], transB=int(trans), **extra), (shape[0], made))
 
 
-def head(b: Builder) -> None:
+def head(b: QuantizedBuilder) -> None:
     """What classifies an image at the end: its channels, or all of it, as a row."""
     x, shape, p = b.pick(4)
     if len(shape) != 4 or int(np.prod(shape[1:])) > 128:
@@ -75,7 +79,8 @@ def head(b: Builder) -> None:
     gemm(b, b.values[-1])
 
 
-def matmul(b: Builder) -> None:
+def matmul(b: QuantizedBuilder) -> None:
+    """A product, with a constant or with the value itself transposed."""
     x, shape, _ = b.pick()
     if len(shape) < 2:
         return
@@ -92,7 +97,8 @@ def matmul(b: Builder) -> None:
     follow(b, b.op("MatMul", [x, other]), (*shape[:-1], made))
 
 
-def constant_operand(b: Builder, shape: Shape) -> str:
+def constant_operand(b: QuantizedBuilder, shape: Shape) -> str:
+    """A dequantized constant: one number, a row, or an image."""
     kind = b.rng.randrange(3)
     form = () if kind == 0 else (1,) * (len(shape) - 1) + shape[-1:] if kind == 1 else shape
     p = b.parameters()
@@ -103,7 +109,8 @@ def constant_operand(b: Builder, shape: Shape) -> str:
     return b.dequantize(b.const(b.numbers(form, info.min, info.max, TYPES[p.dtype])), p)
 
 
-def binary(b: Builder) -> None:
+def binary(b: QuantizedBuilder) -> None:
+    """An operator of two values, or of a value and a constant."""
     x, shape, _ = b.pick()
     same = [v for v in b.values[-6:] if v[1] == shape]
     other = b.rng.choice(same)[0] if b.sometimes(0.6) else constant_operand(b, shape)
@@ -112,14 +119,16 @@ def binary(b: Builder) -> None:
     follow(b, b.op(b.rng.choice(kinds), inputs), shape)
 
 
-def where(b: Builder) -> None:
+def where(b: QuantizedBuilder) -> None:
+    """A choice between two values by a constant condition."""
     x, shape, p = b.pick()
     same = [v for v in b.values[-6:] if v[1] == shape]
     condition = b.const(np.array([b.sometimes() for _ in range(shape[-1])]))
     b.finish(b.op("Where", [condition, x, b.rng.choice(same)[0]]), shape, p)
 
 
-def concat(b: Builder) -> None:
+def concat(b: QuantizedBuilder) -> None:
+    """Some values one behind the other."""
     x, shape, p = b.pick()
     axis = b.rng.randrange(len(shape))
     like = [
@@ -137,7 +146,8 @@ def concat(b: Builder) -> None:
     b.finish(b.op("Concat", [part[0] for part in parts], axis=axis), result, p)
 
 
-def pool(b: Builder) -> None:
+def pool(b: QuantizedBuilder) -> None:
+    """A pool of windows or of the whole image."""
     x, shape, p = b.pick(4)
     if len(shape) != 4:
         return
@@ -148,7 +158,7 @@ def pool(b: Builder) -> None:
         b.finish(b.op(kind, [x]), (*shape[:2], 1, 1), b.unlike(p) if kind == "GlobalAveragePool" else p)
         return
     size, stride = 2, b.rng.choice([1, 2])
-    attrs: dict[str, object] = {"kernel_shape": [size, size], "strides": [stride, stride]}
+    attrs: dict[str, Any] = {"kernel_shape": [size, size], "strides": [stride, stride]}
     pad = 0
     if b.sometimes(0.4) and not (b.exact and kind == "AveragePool"):
         size, pad = 3, 1
@@ -161,7 +171,8 @@ def pool(b: Builder) -> None:
     b.finish(b.op(kind, [x], **attrs), (*shape[:2], *after), b.unlike(p) if kind == "AveragePool" else p)
 
 
-def unary(b: Builder) -> None:
+def unary(b: QuantizedBuilder) -> None:
+    """An operator of one value."""
     x, shape, p = b.pick()
     kinds = ["Relu", "LeakyRelu", "Clip", "PRelu", "Neg", "Abs", "Identity"]
     if not b.exact:
@@ -181,14 +192,16 @@ def unary(b: Builder) -> None:
     b.finish(y, shape, p)
 
 
-def transpose(b: Builder) -> None:
+def transpose(b: QuantizedBuilder) -> None:
+    """A transpose."""
     x, shape, p = b.pick()
     rank = len(shape)
     perm = b.rng.choice([[0, 2, 3, 1], [0, 3, 1, 2]]) if rank == 4 else b.rng.sample(range(rank), rank)
     b.finish(b.op("Transpose", [x], perm=perm), tuple(shape[a] for a in perm), p)
 
 
-def reshape(b: Builder) -> None:
+def reshape(b: QuantizedBuilder) -> None:
+    """A reshape."""
     x, shape, p = b.pick()
     flat = (shape[0], int(np.prod(shape[1:])))
     if b.sometimes(0.3):
@@ -199,15 +212,17 @@ def reshape(b: Builder) -> None:
         b.finish(b.op("Reshape", [x, b.const(np.array(target, np.int64))]), target, p)
 
 
-def unsqueeze(b: Builder) -> None:
+def unsqueeze(b: QuantizedBuilder) -> None:
+    """One more axis."""
     x, shape, p = b.pick()
     if len(shape) < 4:
-        lists = {"axes": [1]} if b.opset < 13 else {}
+        lists: dict[str, Any] = {"axes": [1]} if b.opset < 13 else {}
         y = b.op("Unsqueeze", [x] if lists else [x, b.const(np.array([1], np.int64))], **lists)
         b.finish(y, (shape[0], 1, *shape[1:]), p)
 
 
-def split(b: Builder) -> None:
+def split(b: QuantizedBuilder) -> None:
+    """Two halves."""
     x, shape, p = b.pick()
     axis = b.rng.randrange(len(shape))
     if shape[axis] % 2 == 0:
@@ -217,7 +232,8 @@ def split(b: Builder) -> None:
             b.finish(name, half, p)
 
 
-def part(b: Builder) -> None:
+def part(b: QuantizedBuilder) -> None:
+    """Some of an axis, by `Slice` or `Gather`."""
     x, shape, p = b.pick()
     axis = b.rng.randrange(len(shape))
     if b.sometimes():
@@ -229,7 +245,8 @@ def part(b: Builder) -> None:
         b.finish(b.op("Gather", [x, b.const(picked)], axis=axis), (*shape[:axis], 2, *shape[axis + 1 :]), p)
 
 
-def larger(b: Builder) -> None:
+def larger(b: QuantizedBuilder) -> None:
+    """More of the same: padded, resized, tiled or expanded."""
     x, shape, p = b.pick()
     kind = b.rng.choice(["Pad", "Resize", "Tile", "Expand"])
     if kind == "Pad" and len(shape) == 4:
@@ -239,7 +256,11 @@ def larger(b: Builder) -> None:
     elif kind == "Resize" and len(shape) == 4 and b.opset >= 11 and max(shape) < 12:
         scales = b.const(np.array([1, 1, 2, 2], np.float32))
         region = b.const(np.zeros(0, np.float32)) if b.opset < 13 else ""
-        attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        attrs: dict[str, Any] = {
+            "mode": "nearest",
+            "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": "floor",
+        }
         b.finish(b.op(kind, [x, region, scales], **attrs), (*shape[:2], shape[2] * 2, shape[3] * 2), p)
     elif kind == "Tile" and int(np.prod(shape)) < 200:
         repeats = np.array([1] * (len(shape) - 1) + [2], np.int64)
@@ -248,7 +269,8 @@ def larger(b: Builder) -> None:
         b.finish(b.op(kind, [x, b.const(np.array(shape, np.int64))]), shape, p)
 
 
-def reduction(b: Builder) -> None:
+def reduction(b: QuantizedBuilder) -> None:
+    """A reduction or the position of an extreme."""
     x, shape, p = b.pick()
     axis = b.rng.randrange(len(shape))
     keep = b.rng.randrange(2) if len(shape) > 2 else 1
@@ -261,23 +283,24 @@ def reduction(b: Builder) -> None:
             y = b.op(kind, [x, b.const(np.array([1], np.int64))], 2, axis=axis)
             b.finish(y, (*shape[:axis], 1, *shape[axis + 1 :]), p)
     elif kind != "ReduceMean" or not b.exact or shape[axis] in (1, 2, 4):
-        lists = {"axes": [axis]} if b.opset < 18 else {}
+        lists: dict[str, Any] = {"axes": [axis]} if b.opset < 18 else {}
         inputs = [x] if lists else [x, b.const(np.array([axis], np.int64))]
         b.finish(b.op(kind, inputs, keepdims=keep, **lists), after, b.unlike(p) if kind == "ReduceMean" else p)
 
 
-def mean(b: Builder) -> None:
+def mean(b: QuantizedBuilder) -> None:
     """The mean of each image, as exporters write a global average pool."""
     x, shape, p = b.pick(4)
     if len(shape) != 4 or (b.exact and shape[2:] not in ((4, 4), (2, 2), (1, 1))):
         return
     keep, axes = b.rng.randrange(2), b.rng.choice([[2, 3], [-1, -2]])
-    lists = {"axes": axes} if b.opset < 18 else {}
+    lists: dict[str, Any] = {"axes": axes} if b.opset < 18 else {}
     y = b.op("ReduceMean", [x] if lists else [x, b.const(np.array(axes, np.int64))], keepdims=keep, **lists)
     b.finish(y, (*shape[:2], 1, 1) if keep else shape[:2], b.unlike(p))
 
 
-def residual(b: Builder) -> None:
+def residual(b: QuantizedBuilder) -> None:
+    """A convolution and a way past it."""
     x, shape, p = b.pick(4)
     if len(shape) != 4:
         return
@@ -286,7 +309,7 @@ def residual(b: Builder) -> None:
     b.finish(b.op("Add", [b.values[-1][0], x]), shape, p)
 
 
-def last_channels(b: Builder) -> None:
+def last_channels(b: QuantizedBuilder) -> None:
     """An operator between transposes, as exporters of networks with channels last write it."""
     x, shape, p = b.pick(4)
     if len(shape) != 4:
@@ -299,20 +322,20 @@ def last_channels(b: Builder) -> None:
     b.finish(b.op("Transpose", [y], perm=[0, 3, 1, 2]), shape, p2)
 
 
-STEPS: Sequence[Callable[[Builder], None]] = (
+STEPS: Sequence[Callable[[QuantizedBuilder], None]] = (
     convolution, convolution, gemm, head, matmul, binary, binary, where, concat, concat, pool, pool, unary, transpose,
     reshape, unsqueeze, split, part, larger, reduction, mean, residual, last_channels,
 )  # fmt: skip
 
 
-def _start(b: Builder) -> None:
+def _start(b: QuantizedBuilder) -> None:
     """One input, or two, sometimes with channels last."""
     for _ in range(b.rng.choice([1, 1, 2])):
         kind, size = b.rng.randrange(6), b.rng.choice([4, 5, 6])
         batch, channels = b.rng.choice([1, 2]), b.rng.choice([2, 3, 4, 8])
         if kind < 4:
             last = b.sometimes(0.3)
-            shape = (batch, size, size, channels) if last else (batch, channels, size, size)
+            shape: Shape = (batch, size, size, channels) if last else (batch, channels, size, size)
         else:
             last = False
             shape = (b.rng.randint(1, 4), 8) if kind == 4 else (batch, 4, 8)
@@ -327,7 +350,7 @@ def _start(b: Builder) -> None:
         b.values.append((x, shape, p))
 
 
-def random_qdq(seed: int, exact: bool, steps: int = 6) -> Random:
+def random_qdq(seed: int, exact: bool, steps: int = 6) -> Grown:
     """A network of quantize and dequantize operators; equal seeds give equal models.
 
     Args:
@@ -335,7 +358,7 @@ def random_qdq(seed: int, exact: bool, steps: int = 6) -> Random:
         exact: whether floats and integers have to give the same bits.
         steps: how many values it computes.
     """
-    b = Builder(seed, exact)
+    b = QuantizedBuilder(seed, exact)
     _start(b)
     most = len(b.values) + steps
     for _ in range(steps * 4):
@@ -349,13 +372,13 @@ def random_qdq(seed: int, exact: bool, steps: int = 6) -> Random:
     return model(b)
 
 
-def random_single(seed: int) -> Random:
+def random_single(seed: int) -> Grown:
     """One operator on quantized values, whose result is quantized; any scales, equal seeds give equal models.
 
     Args:
         seed: the seed.
     """
-    b = Builder(seed, exact=False)
+    b = QuantizedBuilder(seed, exact=False)
     _start(b)
     given = len(b.values)
     while len(b.outputs) == 0:
@@ -369,6 +392,6 @@ def random_single(seed: int) -> Random:
     return model(b)
 
 
-SINGLE: Sequence[Callable[[Builder], None]] = (
+SINGLE: Sequence[Callable[[QuantizedBuilder], None]] = (
     convolution, gemm, matmul, binary, where, concat, pool, unary, larger, reduction, mean,
 )  # fmt: skip

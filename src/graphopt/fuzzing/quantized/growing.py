@@ -5,16 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 Shape = tuple[int, ...]
-Random = tuple[onnx.ModelProto, dict[str, int]]
+Grown = tuple[onnx.ModelProto, dict[str, int]]
 """A model, and sizes for its symbolic dimensions."""
 
-TYPES = {"uint8": np.uint8, "int8": np.int8, "uint16": np.uint16, "int16": np.int16}
+TYPES: dict[str, Any] = {"uint8": np.uint8, "int8": np.int8, "uint16": np.uint16, "int16": np.int16}
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Parameters:
     dtype: str
 
 
-class Builder:
+class QuantizedBuilder:
     """Grows a network; `values` are floats that were dequantized, or float inputs, with their shapes and parameters."""
 
     def __init__(self, seed: int, exact: bool, opset: int | None = None) -> None:
@@ -43,18 +44,22 @@ class Builder:
         self.count = 0
 
     def name(self) -> str:
+        """A name that is not taken."""
         self.count += 1
         return f"v{self.count}"
 
     def sometimes(self, chance: float = 0.5) -> bool:
+        """True in that part of all cases."""
         return self.rng.random() < chance
 
-    def const(self, array: np.ndarray) -> str:
+    def const(self, array: Any) -> str:
+        """A constant."""
         name = self.name()
         self.initializers.append(numpy_helper.from_array(np.asarray(array), name))
         return name
 
-    def op(self, op: str, inputs: Sequence[str], outputs: int = 1, **attrs: object) -> str:
+    def op(self, op: str, inputs: Sequence[str], outputs: int = 1, **attrs: Any) -> str:
+        """An operator, with its domain before `::`; its first output."""
         names = [self.name() for _ in range(outputs)]
         while inputs and not inputs[-1]:
             inputs = inputs[:-1]
@@ -63,6 +68,7 @@ class Builder:
         return names[0]
 
     def input(self, shape: Shape, dtype: int = TensorProto.FLOAT) -> str:
+        """A graph input, whose first size may have a name."""
         name = f"x{len(self.inputs)}"
         symbol = f"n{len(self.inputs)}"
         declared = [symbol if i == 0 and self.sometimes(0.2) else d for i, d in enumerate(shape)]
@@ -71,10 +77,12 @@ class Builder:
         return name
 
     def output(self, name: str, rank: int, dtype: int = TensorProto.FLOAT) -> None:
+        """Put a value out."""
         if name not in {o.name for o in self.outputs} | {i.name for i in self.inputs}:
             self.outputs.append(helper.make_tensor_value_info(name, dtype, [None] * rank))
 
-    def numbers(self, shape: Shape, low: int, high: int, dtype: type[np.generic]) -> np.ndarray:
+    def numbers(self, shape: Shape, low: int, high: int, dtype: Any) -> np.ndarray:
+        """Integers of a range, in any element type."""
         drawn = [self.rng.randint(low, high) for _ in range(int(np.prod(shape)))]
         return np.array(drawn, dtype).reshape(shape)
 
@@ -109,14 +117,16 @@ class Builder:
         return Parameters(scale, np.array(zero, TYPES[dtype]).reshape(scale.shape), dtype)
 
     def unlike(self, same: Parameters | None) -> Parameters | None:
-        """What an average may share with its operand: with one scale for both, means of few lie between two integers."""
+        """What an average may share with its operand: with one scale for both, means may lie between two integers."""
         return same if self.exact else None
 
     def quantize(self, x: str, p: Parameters, axis: int | None = None) -> str:
+        """Quantize a value."""
         inputs = [x, self.const(p.scale), *([self.const(p.zero)] if p.zero is not None else [])]
         return self.op("QuantizeLinear", inputs, **self._axis(p, axis))
 
     def dequantize(self, x: str, p: Parameters, axis: int | None = None) -> str:
+        """Dequantize a value."""
         inputs = [x, self.const(p.scale), *([self.const(p.zero)] if p.zero is not None else [])]
         return self.op("DequantizeLinear", inputs, **self._axis(p, axis))
 
@@ -137,6 +147,7 @@ class Builder:
             self.output(q, len(shape), helper.np_dtype_to_tensor_dtype(np.dtype(TYPES[p.dtype])))
 
     def pick(self, rank: int | None = None) -> tuple[str, Shape, Parameters | None]:
+        """One of the latest values."""
         near = [v for v in self.values[-5:] if rank is None or len(v[1]) == rank]
         return self.rng.choice(near) if near else self.rng.choice(self.values)
 
@@ -177,7 +188,7 @@ class Builder:
         return self.dequantize(self.const(ints), Parameters(scale, zero, "int32"), 0)
 
 
-def model(b: Builder) -> Random:
+def model(b: QuantizedBuilder) -> Grown:
     """What was built, and the sizes of its symbolic dimensions."""
     imports = [helper.make_opsetid("", b.opset)]
     if any(node.domain == "com.microsoft" for node in b.nodes):

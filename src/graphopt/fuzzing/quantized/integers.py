@@ -1,19 +1,20 @@
-"""Random networks of operators on integers, and of scales found at run time."""
+"""Grown networks of operators on integers, and of scales found at run time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
-from tests.property.quantized_builder import Builder, Parameters, Random, Shape, model
+from graphopt.fuzzing.quantized.growing import Grown, Parameters, QuantizedBuilder, Shape, model
 
 _CONTRIB = "com.microsoft::"
 _OF_TYPE = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8}
 
 
-class Integers(Builder):
+class Integers(QuantizedBuilder):
     """Grows a network whose `values` are integers."""
 
     def of(self, scalars: bool = True) -> Parameters:
@@ -25,6 +26,7 @@ class Integers(Builder):
         return Parameters(scale, np.array(zero, dtype).reshape(scale.shape), dtype)
 
     def read(self, x: str, p: Parameters, scalars: bool = True) -> list[str]:
+        """A value with its scale and zero point, as operands."""
         assert p.zero is not None
         form = () if scalars else p.scale.shape
         return [x, self.const(p.scale.reshape(form)), self.const(p.zero.reshape(form))]
@@ -37,16 +39,19 @@ class Integers(Builder):
         zero = np.full(scale.shape if alike or self.sometimes() else (), 0 if self.sometimes() else 3, dtype)
         return [self.const(self.numbers(shape, low, high, dtype)), self.const(scale), self.const(zero)]
 
-    def made(self, op: str, inputs: list[str], shape: Shape, p: Parameters, **attrs: object) -> None:
+    def made(self, op: str, inputs: list[str], shape: Shape, p: Parameters, **attrs: Any) -> None:
+        """Add an operator whose result has these parameters."""
         self.values.append((self.op(op, inputs, **attrs), shape, p))
 
     def chosen(self, rank: int | None = None) -> tuple[str, Shape, Parameters]:
+        """One of the latest values, with its parameters."""
         x, shape, p = self.pick(rank)
         assert p is not None
         return x, shape, p
 
 
 def convolution(b: Integers) -> None:
+    """A quantized convolution, with channels last now and then."""
     x, shape, p = b.chosen(4)
     if len(shape) != 4:
         return
@@ -67,6 +72,7 @@ def convolution(b: Integers) -> None:
 
 
 def product(b: Integers) -> None:
+    """A quantized product."""
     x, shape, p = b.chosen()
     made, after = b.rng.choice([1, 3, 8]), b.of(scalars=False)
     if len(shape) == 2 and b.sometimes():
@@ -81,6 +87,7 @@ def product(b: Integers) -> None:
 
 
 def binary(b: Integers) -> None:
+    """A quantized sum or product of two values."""
     x, shape, p = b.chosen()
     y, _, q = b.rng.choice([v for v in b.values[-6:] if v[1] == shape])
     after = b.of()
@@ -90,6 +97,7 @@ def binary(b: Integers) -> None:
 
 
 def concat(b: Integers) -> None:
+    """Two values one behind the other."""
     x, shape, p = b.chosen()
     y, _, q = b.rng.choice([(x, shape, p), *[v for v in b.values[-6:] if v[1] == shape]])
     axis, after = b.rng.randrange(len(shape)), b.of()
@@ -105,15 +113,20 @@ def concat(b: Integers) -> None:
 
 
 def unary(b: Integers) -> None:
+    """A quantized activation."""
     x, shape, p = b.chosen()
     after = b.of()
     kinds = ["QLinearLeakyRelu"] if b.exact else ["QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"]
     kind = b.rng.choice(kinds)
-    attrs = {"QLinearLeakyRelu": {"alpha": 0.25}, "QLinearSoftmax": {"axis": -1, "opset": b.opset}}.get(kind, {})
+    own: dict[str, dict[str, Any]] = {
+        "QLinearLeakyRelu": {"alpha": 0.25}, "QLinearSoftmax": {"axis": -1, "opset": b.opset},
+    }  # fmt: skip
+    attrs = own.get(kind, {})
     b.made(_CONTRIB + kind, [*b.read(x, p), *b.read("", after)[1:]], shape, after, **attrs)
 
 
 def pool(b: Integers) -> None:
+    """A pool of bytes."""
     x, shape, p = b.chosen(4)
     if len(shape) != 4 or min(shape[2:]) < 2:
         return
@@ -133,6 +146,7 @@ def pool(b: Integers) -> None:
 
 
 def movement(b: Integers) -> None:
+    """What moves or bounds bytes."""
     x, shape, p = b.chosen()
     rank, kind = len(shape), b.rng.randrange(4)
     if kind < 2:
@@ -160,7 +174,7 @@ INTEGERS: Sequence[Callable[[Integers], None]] = (
 )  # fmt: skip
 
 
-def random_operators(seed: int, exact: bool, steps: int = 7) -> Random:
+def random_operators(seed: int, exact: bool, steps: int = 7) -> Grown:
     """A network of operators on integers; equal seeds give equal models.
 
     Args:
@@ -191,7 +205,7 @@ def random_operators(seed: int, exact: bool, steps: int = 7) -> Random:
     return model(b)
 
 
-def _quantized_at_run_time(b: Builder, x: str) -> list[str]:
+def _quantized_at_run_time(b: QuantizedBuilder, x: str) -> list[str]:
     if not hasattr(b, "found"):
         b.found = {}  # type: ignore[attr-defined]
     found: dict[str, list[str]] = b.found  # type: ignore[attr-defined]
@@ -201,9 +215,9 @@ def _quantized_at_run_time(b: Builder, x: str) -> list[str]:
     return found[x]
 
 
-def _weight(b: Builder, shape: Shape, columns: int) -> tuple[list[str], int]:
+def _weight(b: QuantizedBuilder, shape: Shape, columns: int) -> tuple[list[str], int]:
     """Bytes, a zero point or none, and how many scales."""
-    dtype = b.rng.choice([np.int8, np.uint8])
+    dtype: Any = b.rng.choice([np.int8, np.uint8])
     low, high = (-128, 127) if dtype is np.int8 else (0, 255)
     count = columns if b.sometimes() else 0
     kind = b.rng.randrange(4)
@@ -212,7 +226,8 @@ def _weight(b: Builder, shape: Shape, columns: int) -> tuple[list[str], int]:
     return [b.const(b.numbers(shape, low, high, dtype)), zero], count
 
 
-def dynamic_product(b: Builder) -> None:
+def dynamic_product(b: QuantizedBuilder) -> None:
+    """A product of what is quantized when it runs."""
     x, shape, _ = b.pick()
     if len(shape) < 2:
         return
@@ -232,7 +247,8 @@ def dynamic_product(b: Builder) -> None:
     b.values.append((b.op("Relu", [y]) if b.sometimes(0.3) else y, (*shape[:-1], made), None))
 
 
-def dynamic_convolution(b: Builder) -> None:
+def dynamic_convolution(b: QuantizedBuilder) -> None:
+    """A convolution of what is quantized when it runs."""
     x, shape, _ = b.pick(4)
     if len(shape) != 4:
         return
@@ -247,7 +263,8 @@ def dynamic_convolution(b: Builder) -> None:
     b.values.append((y, (shape[0], made, *shape[2:]), None))
 
 
-def between(b: Builder) -> None:
+def between(b: QuantizedBuilder) -> None:
+    """A float operator between such."""
     x, shape, _ = b.pick()
     kind = b.rng.randrange(4)
     if kind == 0:
@@ -263,14 +280,14 @@ def between(b: Builder) -> None:
         b.values.append((b.op("Reshape", [x, b.const(np.array(flat, np.int64))]), flat, None))
 
 
-def random_dynamic(seed: int, steps: int = 4) -> Random:
+def random_dynamic(seed: int, steps: int = 4) -> Grown:
     """A network that quantizes at run time; equal seeds give equal models.
 
     Args:
         seed: the seed.
         steps: how many values it computes.
     """
-    b = Builder(seed, exact=False, opset=[11, 13, 17, 21][seed % 4])
+    b = QuantizedBuilder(seed, exact=False, opset=[11, 13, 17, 21][seed % 4])
     shape = b.rng.choice([(2, 8), (1, 8), (2, 3, 8), (1, 2, 3, 4), (2, 4, 5, 5)])
     b.values.append((b.input(shape), shape, None))
     for _ in range(steps * 3):
