@@ -18,6 +18,9 @@ from graphopt.errors import UsageError
 from graphopt.manager import PassManager
 from graphopt.pipeline import registry
 
+__version__ = "0.4.2"
+"""The version whose interface this is; exporters print it, or ask for a least one."""
+
 _DEFAULT = (
     "nop", "eliminate_nop_cast", "eliminate_nop_dropout", "eliminate_nop_flatten", "extract_constant_to_initializer",
     "eliminate_consecutive_idempotent_ops", "eliminate_if_with_const_cond", "eliminate_nop_monotone_argmax",

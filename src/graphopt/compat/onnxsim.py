@@ -18,6 +18,9 @@ from graphopt.manager import PassManager
 from graphopt.pipeline import registry
 from graphopt.rewrite import Options
 
+__version__ = "0.8.1"
+"""The version whose interface this is; exporters print it, or ask for a least one."""
+
 _FOLDING = ("fold_constants", "fold_shapes")
 _BN = ("fuse_bn_into_conv",)
 

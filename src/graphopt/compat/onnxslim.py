@@ -16,6 +16,9 @@ from graphopt.errors import UsageError
 from graphopt.ir import ExternalData
 from graphopt.manager import PassManager
 
+__version__ = "0.1.98"
+"""The version whose interface this is; exporters print it, or ask for a least one."""
+
 _SKIPPED = {
     "constant_folding": ("fold_constants", "fold_shapes"),
     "dead_node_elimination": ("eliminate_identity", "eliminate_deadend"),
