@@ -18,6 +18,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
 from benchmarks.conversion_ledger import Ledger, digest
@@ -88,12 +89,29 @@ def names() -> list[str]:
     return list(_found())
 
 
+def case_model(name: str) -> onnx.ModelProto:
+    """The model of a case, whether the runtime runs it or not."""
+    model: onnx.ModelProto = _found()[name].model
+    return model
+
+
+def feed_of(name: str) -> dict[str, Any]:
+    """The inputs of a case."""
+    found = _found()[name]
+    feed = dict(zip((v.name for v in found.model.graph.input), found.data_sets[0][0], strict=False))
+    given = {key: value for key, value in feed.items() if value is not None}
+    return {key: np.asarray(value) if isinstance(value, np.generic) else value for key, value in given.items()}
+
+
+def case_outputs(name: str) -> list[Any]:
+    """What a case gives, as the suite states it."""
+    return list(_found()[name].data_sets[0][1])
+
+
 @cache
 def case_of(name: str) -> Case | None:
     """A case; None where the runtime does not run it, or gives something else the second time."""
-    found = _found()[name]
-    feed = dict(zip((v.name for v in found.model.graph.input), found.data_sets[0][0], strict=False))
-    feed = {key: value for key, value in feed.items() if value is not None}
+    found, feed = _found()[name], feed_of(name)
     try:
         outputs = run_model(found.model, feed)
         same = differs(outputs, run_model(found.model, feed)) is None
@@ -163,6 +181,8 @@ def _attempt(case: Case, target: int, peer: Peer | None) -> tuple[str, str]:
     try:
         converted = convert(case.model, opset=target) if peer is None else peer.convert(case.model, target)
     except ConversionError as error:
+        if error.__cause__ is not None:
+            return "crashed", str(error)
         refusal = error.refusals[0]
         return "refused", f"{refusal.op}|{refusal.reason}|{refusal.nearest}"
     except PeerError as error:

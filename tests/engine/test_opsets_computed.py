@@ -8,7 +8,16 @@ import numpy as np
 import onnx
 import pytest
 
-from benchmarks.conversion import attempt, case_of, differs, run_model
+from benchmarks.conversion import (
+    Case,
+    attempt,
+    case_model,
+    case_of,
+    case_outputs,
+    differs,
+    feed_of,
+    run_model,
+)
 from benchmarks.conversion_networks import same_graph
 from graphopt.opsets import convert
 
@@ -22,15 +31,39 @@ WRITTEN_OUT = {
     "test_depthtospace_crd_mode_example": 9, "test_bitshift_right_int32_negative_input": 10,
     "test_bitwise_and_ui64_bcast_3v1d": 17, "test_mod_float32_mixed_sign_fmod_0": 26,
     "test_linear_attention_decode_step": 13, "test_asinh": 8, "test_greater_uint64": 8,
+    "test_hardsigmoid_expanded_ver18": 7, "test_clip": 7, "test_dft_irfft": 7, "test_compress_0": 8, "test_compress_1": 7,
+    "test_nonzero_example": 7, "test_onehot_negative_indices": 8, "test_onehot_without_axis": 7,
+    "test_scatter_with_axis": 7, "test_scatter_elements_with_duplicate_indices": 8,
+    "test_maxunpool_export_without_output_shape": 7, "test_unique_sorted_with_negative_axis": 10,
+    "test_unique_not_sorted_without_axis": 7, "test_unique_sorted_without_axis": 9, "test_det_nd": 7,
+    "test_optional_has_element_empty_no_input_name_tensor_input": 7, "test_optional_get_element_tensor": 9, "test_cumsum_2d_int32": 7,
+    "test_top_k_same_values": 9, "test_einsum_batch_diagonal": 8, "test_convinteger_with_padding": 8,
+    "test_qlinearconv": 7, "test_affine_grid_3d_align_corners": 8, "test_nonmaxsuppression_two_classes": 7,
+    "test_nonmaxsuppression_center_point_box_format": 9, "test_resize_upsample_sizes_cubic": 10,
+    "test_resize_downsample_scales_cubic_A_n0p5_exclude_outside": 9, "test_resize_upsample_sizes_nearest_not_larger": 8,
+    "test_resize_tf_crop_and_resize_axes_3_2": 10, "test_resize_downsample_sizes_linear_pytorch_half_pixel": 7,
+    "test_upsample_nearest": 8, "test_erf": 7, "test_mod_mixed_sign_float32": 8, "test_stft_with_window": 13,
 }  # fmt: skip
 """Backend cases, with the opset that each goes down to."""
 
 
+def _case(name: str) -> Case:
+    """A case with what it gives; where the runtime does not take its opset, what the suite says that it gives."""
+    return case_of(name) or Case(name, case_model(name), feed_of(name), case_outputs(name))
+
+
 @pytest.mark.parametrize("name", WRITTEN_OUT)
 def test_written_out(name: str) -> None:
+    assert attempt(_case(name), WRITTEN_OUT[name]) == ("right", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [("test_scan_sum", 9), ("test_scan_sum", 26), ("test_upsample_nearest", 13)]
+)
+def test_written_out_on_the_way_up(name: str, target: int) -> None:
     case = case_of(name)
     assert case is not None
-    assert attempt(case, WRITTEN_OUT[name]) == ("right", "")
+    assert attempt(case, target) == ("right", "")
 
 
 @pytest.mark.parametrize("name", ["test_col2im_dilations", "test_stft_with_window"])

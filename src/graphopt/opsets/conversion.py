@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +21,12 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from graphopt.analysis.evaluate import ConstantRegion, evaluate
 from graphopt.analysis.purity import why_not_fold
 from graphopt.analysis.shapes import ShapeAnalysis
-from graphopt.errors import Decline, ModelError, UsageError
+from graphopt.errors import Decline, GraphoptError, ModelError, UsageError
 from graphopt.ir import Graph, Model, Node, Source, TensorType, Value, paused_gc
 from graphopt.opsets import meanings
 from graphopt.opsets.bodies import write_out
 from graphopt.opsets.changes import DOMAINS, Change, changes, newest
+from graphopt.opsets.descent import MOST_ROUNDS, Descent, Origin
 from graphopt.opsets.runtimes import runtime
 from graphopt.pipeline import Pipeline, Plan, execute
 from graphopt.rewrite import Driver, Log, Options, Rewriter
@@ -44,7 +46,7 @@ class Refusal:
     Attributes:
         op: its operator.
         node: its name, or that of its first output.
-        graph: the graph it is in.
+        graph: the graph it is in. What stands in the way may be one of those that it was written out by.
         reason: why not.
         nearest: the nearest version of the domain that the model can be brought to.
     """
@@ -62,14 +64,33 @@ class Refusal:
 class ConversionError(ModelError):
     """A model cannot be brought to an opset; nothing was changed.
 
+    Where graphopt itself failed, that error is the `__cause__`.
+
     Attributes:
-        refusals: the nodes that stand in the way at the first version that cannot be reached.
+        refusals: the nodes that stand in the way at the first version that cannot be reached; none where what failed
+            is about no node.
     """
 
-    def __init__(self, target: int, refusals: list[Refusal]) -> None:
+    def __init__(self, target: int, refusals: list[Refusal], reason: str = "") -> None:
         more = f"; and {len(refusals) - 3} more" if len(refusals) > 3 else ""
-        super().__init__(f"cannot convert to opset {target}: {'; '.join(map(str, refusals[:3]))}{more}")
+        shown = "; ".join(map(str, refusals[:3])) or reason
+        super().__init__(f"cannot convert to opset {target}: {shown}{more}")
         self.refusals = refusals
+
+
+@contextmanager
+def _failing_alike(target: int) -> Iterator[None]:
+    """Let no error out but those of graphopt."""
+    try:
+        yield
+    except GraphoptError:
+        raise
+    except Exception as error:
+        raise ConversionError(target, [], _internal(error)) from error
+
+
+def _internal(error: Exception) -> str:
+    return f"graphopt failed: {type(error).__name__}: {error}"
 
 
 @dataclass(slots=True)
@@ -80,15 +101,18 @@ class Conversion:
         model: the model; changed in place, or not at all.
         driver: the gate and the log.
         before: the model as it came; see `described`.
+        descent: which of its nodes each node came of.
     """
 
     model: Model
     driver: Driver = field(init=False)
     before: dict[str, Any] = field(init=False)
+    descent: Descent = field(init=False)
 
     def __post_init__(self) -> None:
         self.driver = Driver(self.model, Log())
         self.before = self.described()
+        self.descent = Descent(self.model.graphs())
 
     def described(self) -> dict[str, Any]:
         """The versions that the model states at present, and how many nodes it has."""
@@ -104,8 +128,8 @@ class Conversion:
         Raises:
             ConversionError: a node cannot be brought there; nothing changed.
         """
-        self.driver.infer()
-        with self.driver.undone_on_error():
+        with _failing_alike(next(iter(targets.values()))), self.driver.undone_on_error():
+            self.driver.infer()
             for domain, target in targets.items():
                 for top in (self.model.graph, *self.model.functions):
                     self._bring(top, domain, target)
@@ -122,24 +146,32 @@ class Conversion:
         version = top.opset(domain)
         while version and version != target:
             step = 1 if target > version else -1
-            refusals = self._step(top, domain, version, step)
-            if refusals:
-                raise ConversionError(target, refusals)
+            try:
+                declined = self._step(top, domain, version, step)
+            except _FailedError as failed:
+                origin = self.descent.origin(failed.node)
+                refusal = _refusal(origin, _internal(failed.error), version)
+                raise ConversionError(target, [refusal]) from failed.error
+            except _EndlessError as endless:
+                raise ConversionError(target, [_refusal(endless.origin, endless.reason, version)]) from None
+            if declined:
+                refusals = [_refusal(self.descent.origin(node), str(why), version) for node, why in declined.items()]
+                raise ConversionError(target, list(dict.fromkeys(refusals)))
             version += step
 
-    def _step(self, top: Graph, domain: str, version: int, step: int) -> list[Refusal]:
+    def _step(self, top: Graph, domain: str, version: int, step: int) -> dict[Node, Decline]:
         """Bring a graph to a neighbouring version. Returns what stands in the way."""
-        crossing = _Crossing(self.driver.rewriter, top, domain, step, changes(domain, max(version, version + step)))
+        differing = changes(domain, max(version, version + step))
+        crossing = _Crossing(self.driver.rewriter, top, domain, step, differing, self.descent)
         declined = crossing.read()
         if declined:
             self._learn(declined)
             declined = crossing.read(again=declined)
         if not declined:
             declined = crossing.write(version + step)
-        if declined:
-            return [_refusal(node, reason, version) for node, reason in declined.items()]
-        self.driver.refresh_types()
-        return []
+        if not declined:
+            self.driver.refresh_types()
+        return declined
 
     def _learn(self, nodes: Iterable[Node]) -> None:
         """Find out what is known of nodes that declined: the ranks of what they read, and lists that are computed."""
@@ -152,7 +184,8 @@ class Conversion:
                 rw.begin(_RULE, node)
                 found = {i: array for i, v in enumerate(node.inputs) if (array := _contents(v, analysis)) is not None}
                 if found:
-                    rw.set_inputs(node, dict(found))
+                    with suppress(Decline):  # what is known of its outputs may say otherwise
+                        rw.set_inputs(node, dict(found))
 
     def _state_ir(self, targets: Mapping[str, int]) -> None:
         """State the IR version that came with the opset, but none that what is in the model is newer than."""
@@ -173,6 +206,7 @@ class _Crossing:
         domain: whose version changes.
         step: 1 on the way up, -1 on the way down.
         differing: the operators that the version changes.
+        descent: which node of the model each node came of.
         writing: nodes that are read, with what is to be done at the other version.
         seen: nodes that were looked at.
     """
@@ -182,6 +216,7 @@ class _Crossing:
     domain: str
     step: int
     differing: Mapping[str, Change]
+    descent: Descent
     writing: list[tuple[Node, Iterator[None]]] = field(default_factory=list)
     seen: set[Node] = field(default_factory=set)
 
@@ -190,10 +225,19 @@ class _Crossing:
 
         Args:
             again: nodes that are looked at a second time, when all is tried that there is.
+
+        Raises:
+            _EndlessError: too much came of a node.
+            _FailedError: there is an error in what a node means.
         """
         declined: dict[Node, Decline] = {}
         self.seen.difference_update(again)
+        rounds = 0
         while nodes := [node for node in self._nodes() if node not in self.seen]:
+            rounds += 1
+            if rounds > MOST_ROUNDS:
+                reason = f"what it is written out by is written out more than {MOST_ROUNDS} times over"
+                raise _EndlessError(self.descent.origin(nodes[0]), reason)
             for node in nodes:
                 self.seen.add(node)
                 try:
@@ -202,6 +246,23 @@ class _Crossing:
                 except Decline as reason:
                     declined[node] = reason
         return declined
+
+    @contextmanager
+    def _at(self, node: Node) -> Iterator[None]:
+        """Whatever is made of a node is entered as that, and an error that it meets named with it."""
+        origin = self.descent.origin(node)
+        try:
+            yield
+        except (Decline, GraphoptError):
+            raise
+        except Exception as error:
+            raise _FailedError(node, error) from error
+        finally:
+            touched = self.rw.take_touched()
+        try:
+            self.descent.enter(origin, touched)
+        except Decline as reason:
+            raise _EndlessError(origin, str(reason)) from None
 
     def _nodes(self) -> Iterator[Node]:
         for graph in (self.top, *inner_graphs(self.top)):
@@ -215,9 +276,10 @@ class _Crossing:
         for meaning in (*meanings.of(node, change, self.step, at_last=at_last), _written_out):
             self.rw.begin(_RULE, node)
             try:
-                rest = meaning(node, change, self.rw)
-                if isinstance(rest, Iterator) and next(rest, _DONE) is not _DONE:
-                    self.writing.append((node, rest))
+                with self._at(node):
+                    rest = meaning(node, change, self.rw)
+                    if isinstance(rest, Iterator) and next(rest, _DONE) is not _DONE:
+                        self.writing.append((node, rest))
                 return
             except Decline as reason:
                 declined = declined if declined.args else reason
@@ -227,14 +289,36 @@ class _Crossing:
         """The second part; gives the nodes that cannot be written."""
         declined: dict[Node, Decline] = {}
         self.rw.set_opset(self.top, self.domain, version)
-        for node, rest in self.writing:
-            if not node.removed:
-                self.rw.begin(_RULE, node)
-                try:
-                    next(rest, None)
-                except Decline as reason:
-                    declined[node] = reason
+        waiting = self.writing
+        while waiting:
+            again = []
+            for node, rest in waiting:
+                if not node.removed:
+                    self.rw.begin(_RULE, node)
+                    try:
+                        with self._at(node):
+                            if next(rest, _DONE) is not _DONE:
+                                again.append((node, rest))
+                    except Decline as reason:
+                        declined[node] = reason
+            waiting = again
         return declined
+
+
+class _EndlessError(Exception):
+    """Too much came of a node."""
+
+    def __init__(self, origin: Origin, reason: str) -> None:
+        super().__init__(reason)
+        self.origin, self.reason = origin, reason
+
+
+class _FailedError(Exception):
+    """There is an error in what a node means."""
+
+    def __init__(self, node: Node, error: Exception) -> None:
+        super().__init__(str(error))
+        self.node, self.error = node, error
 
 
 _DONE = object()
@@ -277,9 +361,8 @@ def _follows_from_constants(value: Value, nodes: dict[Node, None]) -> bool:
     return True
 
 
-def _refusal(node: Node, declined: Decline, version: int) -> Refusal:
-    output = next((value.name for value in node.outputs if value is not None), "")
-    return Refusal(node.op_type, node.name or output, node.graph.name, str(declined), version)
+def _refusal(origin: Origin, reason: str, version: int) -> Refusal:
+    return Refusal(origin.op, origin.node, origin.graph, reason, version)
 
 
 def ir_of(opset: int) -> int:
@@ -420,5 +503,6 @@ def convert_source(
         if not any(refusal.graph in inside for refusal in error.refusals):
             raise
     plan = Plan(Pipeline.parse("inline_functions,eliminate_unused_function"))
-    execute(plan, model, Log(), strict=True, check=False, options=Options())
+    with _failing_alike(wanted or ml_opset or 0):
+        execute(plan, model, Log(), strict=True, check=False, options=Options())
     return convert_view(model, wanted, ml_opset=ml_opset)

@@ -135,6 +135,12 @@ class Rewriter(Building):
         for node in fresh:
             check_result(node)
 
+    def take_touched(self) -> list[Node]:
+        """The nodes that were added or changed, or whose readers were, since this was last asked for."""
+        touched = list(self._touched)
+        self._touched.clear()
+        return touched
+
     # ------------------------------------------------------------------ committing
 
     def _commit(

@@ -12,8 +12,9 @@ from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.registry import AT_LAST, DOWN, UP, Meaning
 
 _GROUPS = (
-    "arithmetic", "bits", "computed", "early", "elementary", "indexing", "layers", "lists", "loops", "movement",
-    "pooling", "positions", "products", "quantizing", "resizing", "sampling", "signals",
+    "arithmetic", "bits", "computed", "early", "elementary", "indexing", "layers", "listing", "lists", "loops",
+    "matrices", "movement", "optional", "pooling", "positions", "products", "quantizing", "resizing",
+    "resizing_computed", "sampling", "signals", "suppression",
 )  # fmt: skip
 
 

@@ -145,8 +145,10 @@ def of_one_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
         return
     known = node.result.shape is not None and all(isinstance(dim, int) for dim in node.result.shape)
     shape: Operand = np.asarray(node.result.shape, np.int64) if known else rw.op("Shape", _folded(rw, "Add", operands))
-    wide = [each if each.has_shape_of(node.result) else rw.op("Expand", each, shape) for each in operands]
-    rw.replace(node, [rw.op(node.op_type, *wide)])
+    # The node itself reads them: another one would be asked again whether its operands have one shape.
+    apart = {i: rw.op("Expand", each, shape) for i, each in enumerate(operands) if not each.has_shape_of(node.result)}
+    rw.set_inputs(node, dict(apart))
+    yield from automatic.down(node, change, rw)
 
 
 def _folded(rw: Rewriter, op_type: str, operands: list[Value]) -> Value:

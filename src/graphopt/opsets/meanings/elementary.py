@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.ir.types import element_bits
 from graphopt.opsets import automatic
+from graphopt.opsets.bodies import called
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.registry import Step, down, number_like, typed
 from graphopt.rewrite import Rewriter
@@ -43,6 +46,25 @@ def _atanh(x: Value, op: Make) -> Value:
     return op("Mul", op("Log", op("Div", op("Add", x, 1), op("Sub", 1, x))), 0.5)
 
 
+_ERF = (
+    2.682470633126459, 1.73569020549112, 0.11181143059819, -0.0459519022639801, 0.01738623854189858,
+    -0.005659964362179562, 0.001329342147097636, -3.276186305438632e-05, -0.0002180719521096931, 0.0002177237857780606,
+    -0.0001256261893297997, 1.94075158538918e-05, 7.925424176811898e-06,
+)  # fmt: skip
+"""-log(1 - erf(x)) / x to 3e-9, in powers of x / 2 - 1, from 0 to 4: beyond, single floats have no number but 1."""
+
+
+def _erf(x: Value, op: Make) -> Value:
+    apart = op("Abs", x)
+    within = op("Where", op("Greater", apart, 4), 4, apart)
+    place = op("Sub", op("Mul", within, 0.5), 1)
+    power: Value | float = _ERF[-1]
+    for factor in reversed(_ERF[:-1]):
+        power = op("Add", op("Mul", place, power), factor)
+    curve = op("Sub", 1, op("Exp", op("Neg", op("Mul", within, power))))
+    return op("Where", op("Less", x, 0), op("Neg", curve), curve)
+
+
 def rounded(x: Value, op: Make, dtype: int) -> Value:
     """To the nearest, of two equally near ones to the even one."""
     below = op("Floor", x)
@@ -54,16 +76,21 @@ def rounded(x: Value, op: Make, dtype: int) -> Value:
 
 
 _FORMULAS = {
-    "Asinh": _asinh, "Sinh": _sinh, "Cosh": _cosh, "Acosh": _acosh, "Atanh": _atanh,
+    "Asinh": _asinh, "Sinh": _sinh, "Cosh": _cosh, "Acosh": _acosh, "Atanh": _atanh, "Erf": _erf,
 }  # fmt: skip
 
 
-_NEAR_ZERO = {"Asinh": -1 / 6, "Atanh": 1 / 3, "Sinh": 1 / 6}
+_NEAR_ZERO = {
+    "Asinh": (1.0, -1 / 6),
+    "Atanh": (1.0, 1 / 3),
+    "Erf": (2 / math.sqrt(math.pi), -1 / 3),
+    "Sinh": (1.0, 1 / 6),
+}
 _NEAR = 1e-4
 """Where nothing but the first two terms of the series counts in double precision, of which the formula cancels."""
 
 
-@down(9, "Acosh", "Asinh", "Atanh", "Cosh", "Sinh")
+@down(9, "Acosh", "Asinh", "Atanh", "Cosh", "Erf", "Sinh")
 def by_formula(node: Node, change: Change, rw: Rewriter) -> None:
     """By the formula of its name, in double precision: in the precision of the operand, differences would cancel."""
     x = node.operand(0)
@@ -76,8 +103,9 @@ def by_formula(node: Node, change: Change, rw: Rewriter) -> None:
 
     wide = rw.op("Cast", x, to=TensorProto.DOUBLE)
     result = _FORMULAS[node.op_type](wide, op)
-    if (third := _NEAR_ZERO.get(node.op_type)) is not None:
-        series = op("Mul", wide, op("Add", op("Mul", op("Mul", wide, wide), third), 1))
+    if node.op_type in _NEAR_ZERO:
+        first, third = _NEAR_ZERO[node.op_type]
+        series = op("Mul", op("Mul", wide, op("Add", op("Mul", op("Mul", wide, wide), third), 1)), first)
         result = op("Where", op("Less", op("Abs", wide), _NEAR), series, result)
     rw.replace(node, [rw.op("Cast", result, to=x.dtype)])
 
@@ -155,12 +183,50 @@ def above_a_threshold(node: Node, change: Change, rw: Rewriter) -> None:
     rw.replace(node, [op("Where", chosen, x, 0)])
 
 
+_POWERS = 278
+"""Powers of two between the least and the greatest single float."""
+
+_REMAINDER = """
+<opset_import: ["" : 10], domain: "written.out">
+remainder (rounds, on, x, y, most, half) => (rest) {
+  rest, last = Loop (rounds, on, x, most) <body = power_by_power
+      (int64 at, bool still, double before, double power) => (bool again, double after, double next) {
+    again = Identity (still)
+    much = Mul (y, power)
+    fewer = Sub (before, much)
+    too_much = Less (before, much)
+    after = Where (too_much, before, fewer)
+    next = Mul (power, half)
+  }>
+}
+"""
+
+
+def _remainder_of_floats(node: Node, rw: Rewriter) -> None:
+    """Every power of two times the divisor is taken off that can be, from the greatest on, each time exactly."""
+    x, y = node.operand(0), node.operand(1)
+    if x.dtype not in (TensorProto.FLOAT, TensorProto.FLOAT16):
+        raise Decline("there is no Mod before opset 10, and no wider type in which quotients are exact")
+    op = typed(rw, x)
+    wide = [rw.op("Cast", rw.op("Abs", each), to=TensorProto.DOUBLE) for each in (x, y)]
+    numbers = np.asarray(_POWERS, np.int64), np.asarray(True), np.asarray(2.0 ** (_POWERS - 1)), np.asarray(0.5)
+    rounds, on, most, half = map(rw.constant, numbers)
+    rest = called(rw, onnx.parser.parse_function(_REMAINDER), rounds, on, *wide, most, half)[0]
+    rest = rw.op("Cast", rest, to=x.dtype)
+    signed = op("Where", op("Less", x, 0), rw.op("Neg", rest), rest)
+    infinite = op("Greater", rw.op("Abs", x), float(np.finfo(number_like(x, 0).dtype).max))
+    divides = op("Or", op("Less", y, 0), op("Greater", y, 0))
+    none = op("Or", infinite, op("Not", divides))
+    rw.replace(node, [op("Where", none, math.nan, signed)])
+
+
 @down(10, "Mod")
 def remainder(node: Node, change: Change, rw: Rewriter) -> None:
     """What a division leaves: rounded towards zero as in C, or downwards as in Python."""
     x, y = node.operand(0), node.operand(1)
     if x.dtype in FLOAT_TYPES:
-        raise Decline("there is no Mod before opset 10, and floats have no exact quotient")
+        _remainder_of_floats(node, rw)
+        return
     if (element_bits(x.dtype or 0) or 0) < 32:
         wide = (rw.op("Cast", each, to=TensorProto.INT32) for each in (x, y))
         rw.replace(node, [rw.op("Cast", rw.op("Mod", *wide, fmod=node.attr("fmod", 0)), to=x.dtype)])

@@ -13,6 +13,8 @@ from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.opsets import automatic
 from graphopt.opsets.bodies import write_body
 from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.computed import integers
+from graphopt.opsets.meanings.positions import Counting, Number
 from graphopt.opsets.meanings.registry import Step, down, number_like
 from graphopt.rewrite import Rewriter
 
@@ -26,35 +28,59 @@ def _strides(sizes: tuple[int, ...]) -> np.ndarray:
     return np.asarray([math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))], np.int64)
 
 
-def _flat(rw: Rewriter, x: Value) -> Value:
+def flat(rw: Rewriter, x: Value) -> Value:
+    """A value along one axis."""
     return rw.op("Reshape", x, np.asarray([-1], np.int64))
 
 
-def _counted(rw: Rewriter, indices: Value, size: int | np.ndarray) -> Value:
+def _counted(rw: Rewriter, indices: Value, size: int | Number) -> Value:
     """Indices as 64-bit integers, those from the end counted from the front."""
     wide = indices if indices.dtype == TensorProto.INT64 else rw.op("Cast", indices, to=TensorProto.INT64)
     known = wide.const()
     if known is not None and (known >= 0).all():
         return wide
     negative = rw.op("Cast", rw.op("Less", wide, np.asarray(0, np.int64)), to=TensorProto.INT64)
-    return rw.op("Add", wide, rw.op("Mul", negative, np.asarray(size, np.int64)))
+    return rw.op("Add", wide, Counting(rw)("Mul", negative, size))
 
 
 @down(11, "GatherElements")
 def elements_of_a_flat_tensor(node: Node, change: Change, rw: Rewriter) -> None:
     """Each element by its position in the flat tensor."""
     x, indices = node.operand(0), node.operand(1)
-    places = _positions(rw, x, indices, x.axis(node.attr("axis", 0)))
-    rw.replace(node, [rw.op("Gather", _flat(rw, x), places)])
+    places = flat_positions(rw, x, indices, x.axis(node.attr("axis", 0)))
+    rw.replace(node, [rw.op("Gather", flat(rw, x), places)])
 
 
-def _positions(rw: Rewriter, x: Value, indices: Value, axis: int) -> Value:
+def _is_fixed(x: Value) -> bool:
+    return x.shape is not None and all(isinstance(size, int) for size in x.shape)
+
+
+def flat_positions(rw: Rewriter, x: Value, indices: Value, axis: int) -> Value:
     """Where in the flat tensor the elements are that indices along an axis mean."""
+    if not (_is_fixed(x) and _is_fixed(indices)):
+        return _computed_positions(rw, x, indices, axis)
     sizes, shape = x.sizes(), indices.sizes()
     strides, grid = _strides(sizes), np.indices(shape, dtype=np.int64)
     others = np.asarray(sum(grid[a] * strides[a] for a in range(len(sizes)) if a != axis), np.int64)
     along = rw.op("Mul", _counted(rw, indices, sizes[axis]), np.asarray(strides[axis]))
     return rw.op("Add", along, np.broadcast_to(others, shape).copy())
+
+
+def _computed_positions(rw: Rewriter, x: Value, indices: Value, axis: int) -> Value:
+    """The same of sizes that are computed."""
+    op, rank = Counting(rw), len(x.dims())
+    stride: Number = integers(1)
+    total: Value | None = None
+    for each in reversed(range(rank)):
+        if each == axis:
+            steps = op("Mul", _counted(rw, indices, op.size(x, axis)), stride)
+        else:
+            numbers = op("Mul", op.up_to(op.size(indices, each)), stride)
+            steps = rw.op("Reshape", numbers, integers(-1, *[1] * (rank - 1 - each)))
+        total = steps if total is None else op("Add", total, steps)
+        stride = op("Mul", stride, op.size(x, each))
+    assert total is not None
+    return total
 
 
 @down(12, "GatherND")
@@ -77,8 +103,8 @@ def slices_of_a_flat_tensor(node: Node, change: Change, rw: Rewriter) -> None:
     """Each slice by its position among all."""
     x, indices = node.operand(0), node.operand(1)
     count = indices.size(-1)
-    flat, position = _slices(rw, x, indices, count)
-    rw.replace(node, [rw.op("Gather", flat, position)])
+    slices, position = _slices(rw, x, indices, count)
+    rw.replace(node, [rw.op("Gather", slices, position)])
 
 
 def _slices(rw: Rewriter, x: Value, indices: Value, count: int) -> tuple[Value, Value]:
@@ -86,10 +112,10 @@ def _slices(rw: Rewriter, x: Value, indices: Value, count: int) -> tuple[Value, 
     sizes = x.sizes()
     if not 0 < count <= len(sizes):
         raise Decline("{} indices for {} axes", count, len(sizes))
-    flat = rw.op("Reshape", x, np.asarray([math.prod(sizes[:count]), *sizes[count:]], np.int64))
+    slices = rw.op("Reshape", x, np.asarray([math.prod(sizes[:count]), *sizes[count:]], np.int64))
     wide = _counted(rw, indices, np.asarray(sizes[:count], np.int64))
     steps = rw.op("Mul", wide, _strides(sizes[:count]))
-    return flat, rw.op("ReduceSum", steps, axes=[len(indices.dims()) - 1], keepdims=0)
+    return slices, rw.op("ReduceSum", steps, axes=[len(indices.dims()) - 1], keepdims=0)
 
 
 @down(11, "ScatterND")
@@ -109,7 +135,7 @@ def slices_scattered(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 @down(24, "TensorScatter")
-def written_at_positions(node: Node, change: Change, rw: Rewriter) -> None:
+def written_atflat_positions(node: Node, change: Change, rw: Rewriter) -> None:
     """What is written goes to rows of the cache, from an index for each batch on, round its end where that is asked."""
     x, updates = node.operand(0), node.operand(1)
     sizes, shape = x.sizes(), updates.sizes()
@@ -143,7 +169,7 @@ def gathered_of_two(node: Node, change: Change, rw: Rewriter) -> None:
         return
     sizes = node.result.sizes()
     count, shape = math.prod(sizes), np.asarray(sizes, np.int64)
-    both = rw.op("Concat", *(_flat(rw, rw.op("Expand", each, shape)) for each in (x, y)), axis=0)
+    both = rw.op("Concat", *(flat(rw, rw.op("Expand", each, shape)) for each in (x, y)), axis=0)
     second = rw.op("Cast", rw.op("Not", chosen), to=TensorProto.INT64)
     places = np.arange(count, dtype=np.int64).reshape(sizes)
     rw.replace(node, [rw.op("Gather", both, rw.op("Add", rw.op("Mul", second, np.asarray(count)), places))])
@@ -176,30 +202,11 @@ def triangle(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 @down(11, "CumSum")
-def summed_by_a_triangle(node: Node, change: Change, rw: Rewriter) -> None:
-    """Sums of integers along an axis of known size are a product with a triangle of ones.
-
-    Of floats, where an infinity times 0 is none, each element is added to the one 1, 2, 4 and so on behind.
-    """
+def summed_in_doubled_reach(node: Node, change: Change, rw: Rewriter) -> None:
+    """Each element is added to the one 1, 2, 4 and so on behind, along an axis of known size."""
     x = node.operand(0)
-    axis, rank = x.axis(node.operand(1).integer()), len(x.dims())
-    size = x.size(axis)
-    if x.dtype in FLOAT_TYPES:
-        rw.replace(node, [_doubled(rw, x, axis, size, node)])
-        return
-    ones = np.triu(np.ones((size, size)), 1 if node.attr("exclusive", 0) else 0)
-    weights = (ones.T if node.attr("reverse", 0) else ones).astype(number_like(x, 0).dtype)
-    if axis == rank - 1 and rank > 1:
-        rw.replace(node, [rw.op("MatMul", x, weights)])
-        return
-    if rank == 1:
-        wide = rw.op("MatMul", rw.op("Unsqueeze", x, axes=[0]), weights)
-        rw.replace(node, [rw.op("Squeeze", wide, axes=[0])])
-        return
-    perm = [each for each in range(rank) if each != axis] + [axis]
-    back = [perm.index(each) for each in range(rank)]
-    last = rw.op("MatMul", rw.op("Transpose", x, perm=perm), weights)
-    rw.replace(node, [rw.op("Transpose", last, perm=back)])
+    axis = x.axis(node.operand(1).integer())
+    rw.replace(node, [_doubled(rw, x, axis, x.size(axis), node)])
 
 
 def _doubled(rw: Rewriter, x: Value, axis: int, size: int, node: Node) -> Value:
@@ -209,6 +216,10 @@ def _doubled(rw: Rewriter, x: Value, axis: int, size: int, node: Node) -> Value:
     def moved(value: Value, by: int) -> Value:
         starts, ends = ([by], [size]) if backward else ([0], [size - by])
         kept = rw.op("Slice", value, starts=starts, ends=ends, axes=[axis])
+        if x.dtype not in FLOAT_TYPES:  # which is padded from opset 11 on; no integer times 0 is a NaN
+            part = rw.op("Slice", value, starts=[0], ends=[by], axes=[axis])
+            zeros = rw.op("Mul", part, number_like(x, 0))
+            return rw.op("Concat", *((kept, zeros) if backward else (zeros, kept)), axis=axis)
         pads = [0] * (2 * rank)
         pads[axis + (rank if backward else 0)] = by
         return rw.op("Pad", kept, pads=pads)
@@ -306,7 +317,7 @@ def elements_as_slices(node: Node, change: Change, rw: Rewriter) -> Step:
     if reduction == "none" or (change.version == 18 and reduction in ("add", "mul")):
         return automatic.down(node, change, rw)
     x, indices, updates = node.operand(0), node.operand(1), node.operand(2)
-    places = rw.op("Unsqueeze", _flat(rw, _positions(rw, x, indices, x.axis(node.attr("axis", 0)))), axes=[1])
-    flat = rw.op("ScatterND", _flat(rw, x), places, _flat(rw, updates), reduction=reduction)
-    rw.replace(node, [rw.op("Reshape", flat, np.asarray(x.sizes(), np.int64))])
+    places = rw.op("Unsqueeze", flat(rw, flat_positions(rw, x, indices, x.axis(node.attr("axis", 0)))), axes=[1])
+    result = rw.op("ScatterND", flat(rw, x), places, flat(rw, updates), reduction=reduction)
+    rw.replace(node, [rw.op("Reshape", result, rw.op("Shape", x))])
     return None

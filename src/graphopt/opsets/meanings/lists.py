@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Tensor, Value
@@ -85,8 +86,13 @@ def number_of_parts(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 @down(18, "Split")
 def sizes_of_parts(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Parts of which the last is smaller are stated one by one."""
-    sizes = None
-    if node.attrs.get("num_outputs") is not None:
+    sizes, count = None, node.attrs.get("num_outputs")
+    if count is not None and node.operand(0).rank is None:
+        size = _size(rw, node.operand(0), node.attr("axis", 0))
+        each = rw.op("Div", rw.op("Add", size, np.asarray([count - 1])), np.asarray([count]))
+        last = rw.op("Sub", size, rw.op("Mul", each, np.asarray([count - 1])))
+        rw.set_inputs(node, {1: rw.op("Concat", *[each] * (count - 1), last, axis=0)}, num_outputs=None)
+    elif count is not None:
         sizes = Split.of(node).sizes
         rw.set_attr(node, num_outputs=None)
     yield
@@ -181,6 +187,9 @@ def number_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[No
 def largest_first(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """The smallest are the largest of the negative numbers; the sorted ones are as good as any order."""
     x, smallest = node.operand(0), not node.attr("largest", 1)
+    if x.dtype in (TensorProto.INT64, TensorProto.UINT64):
+        _by_places(node, rw, smallest=smallest)
+        return
     if any(True for _ in lacking(node, change.before)):  # type: ignore[arg-type]  # the standard had it
         yield from automatic.down(node, change, rw)
         return
@@ -191,6 +200,20 @@ def largest_first(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
         return
     yield
     rw.set_attr(node, largest=None, sorted=None)
+
+
+def _by_places(node: Node, rw: Rewriter, *, smallest: bool) -> None:
+    """Integers that no float holds are sorted by how many come before them, which floats hold."""
+    x, rank = node.operand(0), len(node.operand(0).dims())
+    axis = x.axis(node.attr("axis", -1))
+    numbers = np.arange(x.size(axis))
+    own, other = rw.op("Unsqueeze", x, axes=[axis + 1]), rw.op("Unsqueeze", x, axes=[axis])
+    earlier = (numbers < numbers[:, None]).reshape(len(numbers), len(numbers), *[1] * (rank - 1 - axis))
+    first = rw.op("Less" if smallest else "Greater", other, own)
+    before = rw.op("Or", first, rw.op("And", rw.op("Equal", own, other), earlier))
+    place = rw.op("ReduceSum", rw.op("Cast", before, to=TensorProto.FLOAT), axes=[axis + 1], keepdims=0)
+    indices = rw.outputs(2, "TopK", rw.op("Neg", place), node.operand(1), axis=axis)[1]
+    rw.replace(node, [rw.op("GatherElements", x, indices, axis=axis), indices])
 
 
 @down(12, "ArgMax", "ArgMin")
@@ -211,9 +234,3 @@ def last_of_equals(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 def _size(rw: Rewriter, x: Value, axis: int) -> Any:
     """The number of elements along an axis, as a list of one."""
     return rw.op("Gather", rw.op("Shape", x), np.asarray([axis], np.int64))
-
-
-@up(9, "Scan")
-def over_batches(node: Node, change: Change, rw: Rewriter) -> None:
-    """Until opset 8 it goes over each sequence of a batch by itself."""
-    raise Decline("Scan goes over batches until opset 8")

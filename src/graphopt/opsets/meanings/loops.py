@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
@@ -14,7 +17,7 @@ from graphopt.opsets.bodies import called
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.computed import function_of, integers
 from graphopt.opsets.meanings.positions import Counting
-from graphopt.opsets.meanings.registry import Step, down
+from graphopt.opsets.meanings.registry import Step, down, up
 from graphopt.rewrite import Rewriter
 from graphopt.rewrite.legality import reads
 
@@ -92,3 +95,53 @@ def _body(body: onnx.GraphProto, scanned: list[str], axes: list[int], backward: 
     made.node.extend(body.node)
     made.output.extend([still, *body.output])
     return made
+
+
+@up(9, "Scan")
+def over_batches(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Until opset 8 each sequence of a batch is gone over by itself: one `Scan` over the batch has another inside."""
+    if node.input(0) is not None:
+        raise Decline("sequence_lens went with opset 9")
+    operands = [node.operand(index) for index in range(1, len(node.inputs))]
+    outer = [value for value in dict.fromkeys(reads(node)) if value not in operands]
+    if any(not value.name for value in (*operands, *outer)):
+        raise Decline("Scan goes over batches until opset 8")
+    directions, count = node.attrs.get("directions"), node.attr("num_scan_inputs")
+    yield
+    yield  # the body is copied once its nodes are written
+    proto = emit(node)
+    body = next(onnx.helper.get_attribute_value(a) for a in proto.attribute if a.name == "body")
+    names, of_one = [value.name for value in operands], [f"{value.name} of one" for value in operands]
+    found = [f"result {index} of one" for index in range(len(node.outputs))]
+    settings: dict[str, Any] = {} if directions is None else {"scan_input_directions": list(directions)}
+    inner = helper.make_node("Scan", of_one, found, body=body, num_scan_inputs=count, **settings)
+    inputs, outputs = ([_of_no_type(value, name) for value, name in zip(values, known, strict=True)]
+                       for values, known in ((operands, of_one), (node.outputs, found)))  # fmt: skip
+    batch = helper.make_graph([inner], "batch", inputs, outputs)
+    results = [f"result {index}" for index in range(len(node.outputs))]
+    scan = helper.make_node("Scan", names, results, body=batch, num_scan_inputs=len(names))
+    given = dict(zip((*names, *(value.name for value in outer)), (*operands, *outer), strict=True))
+    made = called(rw, function_of(list(given), results, [scan], rw.graph.opset()), *given.values())
+    rw.replace(node, made)
+
+
+def _of_no_type(value: Value | None, name: str) -> onnx.ValueInfoProto:
+    """A value of one element of a batch: the element type alone is stated."""
+    if value is None or value.dtype is None:
+        raise Decline("the element type of an operand is not known")
+    rank = None if value.rank is None else [None] * (value.rank - 1)
+    return helper.make_tensor_value_info(name, value.dtype, rank)
+
+
+@down(11, "If")
+def of_one_shape(node: Node, change: Change, rw: Rewriter) -> Step:
+    """Until opset 10 both branches have to give the same shapes."""
+    one, other = (node.subgraphs[name].outputs for name in ("then_branch", "else_branch"))
+    for first, second in zip(one, other, strict=True):
+        if first.shape is None or second.shape is None:
+            continue
+        ranks = len(first.shape) != len(second.shape)
+        pairs = zip(first.shape, second.shape, strict=False)
+        if ranks or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
+            raise Decline("branches that give different shapes came with opset 11")
+    return automatic.down(node, change, rw)

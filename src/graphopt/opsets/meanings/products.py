@@ -9,6 +9,8 @@ from string import ascii_letters
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.computed import integers
+from graphopt.opsets.meanings.positions import Counting
 from graphopt.opsets.meanings.registry import down
 from graphopt.rewrite import Rewriter
 
@@ -30,6 +32,22 @@ class _Term:
         missing = [place for place, letter in enumerate(wanted) if letter not in self.letters]
         return rw.op("Unsqueeze", result, axes=missing) if missing else result
 
+    def of_different_letters(self, rw: Rewriter) -> _Term:
+        """The diagonals, where a letter stands twice."""
+        term, op = self, Counting(rw)
+        for letter in dict.fromkeys(self.letters):
+            while term.letters.count(letter) > 1:
+                place, rank = term.letters.index(letter), len(term.letters)
+                second = term.letters.index(letter, place + 1)
+                rest = [axis for axis in range(rank) if axis not in (place, second)]
+                size = op.size(self.value, self.letters.index(letter))
+                last = rw.op("Transpose", term.value, perm=[*rest, place, second])
+                rows = rw.op("Reshape", last, integers(*[0] * len(rest), -1))
+                steps = op("Mul", op.up_to(size), op("Add", size, 1))
+                found = rw.op("Gather", rows, steps, axis=len(rest))
+                term = _Term(found, "".join(term.letters[axis] for axis in rest) + letter)
+        return term
+
     def without(self, kept: set[str], rw: Rewriter) -> _Term:
         """The sum over all letters that are not kept."""
         axes = [place for place, letter in enumerate(self.letters) if letter not in kept]
@@ -46,6 +64,7 @@ def product_of_two(node: Node, change: Change, rw: Rewriter) -> None:
     What one of them alone has, and nothing needs later, is summed before.
     """
     terms, out = _read(node)
+    terms = [term.of_different_letters(rw) for term in terms]
     while len(terms) > 1:
         first, second, *rest = terms
         later = set(out).union(*(set(term.letters) for term in rest))
@@ -68,8 +87,8 @@ def _read(node: Node) -> tuple[list[_Term], str]:
     for x, text in zip(operands, texts, strict=True):
         count = len(x.dims()) - len(text) + 3
         letters = text.replace("...", "".join(fresh[len(fresh) - count :]) if count else "")
-        if len(letters) != len(x.dims()) or len(set(letters)) < len(letters):
-            raise Decline("there is no Einsum before opset 12, and {} takes a diagonal", equation)
+        if len(letters) != len(x.dims()):
+            raise Decline("there is no Einsum before opset 12, and {} is not read", equation)
         found.append(_Term(x, letters))
     if arrow:
         return found, right.replace("...", "".join(fresh))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
@@ -32,14 +34,7 @@ def scales_along_an_axis(node: Node, change: Change, rw: Rewriter) -> Step:
     axis = x.axis(node.attr("axis", 1)) if not single else 0
     behind = len(x.dims()) - axis - 1 if not single else 0
     shaped = [None if each is None else _behind(rw, each, behind) for each in (scale, node.input(2))]
-    assert shaped[0] is not None
-    if node.op_type == "DequantizeLinear":
-        rw.replace(node, [_dequantized(rw, x, shaped[0], shaped[1])])
-        return None
-    dtype = node.result.dtype
-    if dtype is None or np.dtype(tensor_dtype_to_np_dtype(dtype)).kind not in "iu":
-        raise Decline("it quantizes to no integers")
-    rw.replace(node, [_quantized(rw, x, shaped[0], shaped[1], dtype)])
+    _by_arithmetic(node, rw, shaped[0] or scale, shaped[1])
     return None
 
 
@@ -50,43 +45,48 @@ def _behind(rw: Rewriter, value: Value, axes: int) -> Value:
     return rw.op("Reshape", value, np.asarray([-1] + [1] * axes, np.int64))
 
 
-def _dequantized(rw: Rewriter, x: Value, scale: Value, zero: Value | None) -> Value:
-    wide = rw.op("Cast", x, to=scale.dtype)
-    if zero is not None:
-        wide = rw.op("Sub", wide, rw.op("Cast", zero, to=scale.dtype))
-    return rw.op("Mul", wide, scale)
+def _by_arithmetic(node: Node, rw: Rewriter, scale: Value, zero: Value | None) -> None:
+    """Quantize or dequantize by a scale and a zero point that broadcast.
 
-
-def _quantized(rw: Rewriter, x: Value, scale: Value, zero: Value | None, dtype: int) -> Value:
-    """Rounded to the nearest even, shifted, and kept within the integers of the type."""
+    What is quantized is rounded to the nearest even, shifted, and kept within the integers of the type.
+    """
+    x, stated = node.operand(0), node.operand(1)
+    kind, dtype = number_type(stated), node.result.dtype
+    if node.op_type == "DequantizeLinear":
+        wide = rw.op("Cast", x, to=kind)
+        if zero is not None:
+            wide = rw.op("Sub", wide, rw.op("Cast", zero, to=kind))
+        rw.replace(node, [rw.op("Mul", wide, scale)])
+        return
+    if dtype is None or np.dtype(tensor_dtype_to_np_dtype(dtype)).kind not in "iu" or x.dtype != kind:
+        raise Decline("it quantizes to no integers of whole bytes")
     limits = np.iinfo(tensor_dtype_to_np_dtype(dtype))
-    steps = rounded(rw.op("Div", x, scale), typed(rw, scale), number_type(scale))
+    steps = rounded(rw.op("Div", x, scale), typed(rw, stated), kind)
     if zero is not None:
-        steps = rw.op("Add", steps, rw.op("Cast", zero, to=scale.dtype))
-    low, high = (number_like(scale, float(each)) for each in (limits.min, limits.max))
-    return rw.op("Cast", rw.op("Clip", steps, min=low, max=high), to=dtype)
+        steps = rw.op("Add", steps, rw.op("Cast", zero, to=kind))
+    low, high = (number_like(stated, float(each)) for each in (limits.min, limits.max))
+    rw.replace(node, [rw.op("Cast", rw.op("Clip", steps, min=low, max=high), to=dtype)])
 
 
 @down(21, *_BOTH)
 def scales_of_blocks(node: Node, change: Change, rw: Rewriter) -> Step:
     """Scales of blocks are those of all their elements; the type of the result is that of a zero point."""
-    block = node.attr("block_size", 0)
+    block, x, scale, zero = node.attr("block_size", 0), node.operand(0), node.operand(1), node.input(2)
     if block:
-        x, scale, zero = node.operand(0), node.operand(1), node.input(2)
         axis = x.axis(node.attr("axis", 1))
-        size = x.size(axis)
-        if node.op_type == "QuantizeLinear":
-            raise Decline("block_size={} came with opset 21", block)
-        whole = [
-            None if each is None else rw.constant(np.repeat(each.array(), block, axis).take(range(size), axis))
-            for each in (scale, zero)
-        ]
-        assert whole[0] is not None
+        blocks = np.arange(x.size(axis), dtype=np.int64) // block
         number = x.const()
         if number is not None and any(True for _ in lacking(node, change.before)):  # type: ignore[arg-type]  # the standard had it
-            x = rw.constant(number.astype(np.int8 if number.dtype.name[0] == "i" else np.uint8))
-            whole[1] = None if whole[1] is None else rw.constant(whole[1].array().astype(x.array().dtype))
-        rw.replace(node, [_dequantized(rw, x, whole[0], whole[1])])
+            wide = np.int8 if number.dtype.name[0] == "i" else np.uint8
+            rw.set_inputs(node, {0: number.astype(wide)} | ({} if zero is None else {2: zero.array().astype(wide)}))
+        zero = node.input(2)
+        of_elements = [None if each is None else _taken(rw, each, blocks, axis) for each in (scale, zero)]
+        _by_arithmetic(node, rw, of_elements[0] or scale, of_elements[1])
+        return None
+    narrow = node.op_type == "QuantizeLinear" and node.result.dtype in (TensorProto.INT16, TensorProto.UINT16)
+    if narrow and any(True for _ in lacking(node, change.before)):  # type: ignore[arg-type]  # the standard had it
+        behind = len(x.dims()) - x.axis(node.attr("axis", 1)) - 1 if scale.dims() not in ((), (1,)) else 0
+        _by_arithmetic(node, rw, _behind(rw, scale, behind), None if zero is None else _behind(rw, zero, behind))
         return None
     stated = node.attr("output_dtype", 0)
     if stated and node.op_type == "QuantizeLinear":
@@ -97,6 +97,12 @@ def scales_of_blocks(node: Node, change: Change, rw: Rewriter) -> Step:
         else:
             rw.set_attr(node, output_dtype=None)
     return automatic.down(node, change, rw)
+
+
+def _taken(rw: Rewriter, value: Value, places: np.ndarray, axis: int) -> Value:
+    """The elements of each block are those of its number."""
+    known = value.const()
+    return rw.op("Gather", value, places, axis=axis) if known is None else rw.constant(known.take(places, axis))
 
 
 @down(23, *_BOTH)
@@ -139,3 +145,51 @@ def of_dequantized(node: Node, change: Change, rw: Rewriter) -> None:
     if any(each.dims() not in ((), (1,)) for each in scales):
         raise Decline("it has scales of rows or columns")
     rw.replace(node, [rw.op("QuantizeLinear", rw.op("MatMul", a, b), scales[2], node.operand(7))])
+
+
+_EXACT, _BYTE = 1 << 24, 255
+"""Whole numbers that single floats hold, and the greatest difference of two bytes."""
+
+
+@down(10, "ConvInteger")
+def of_single_floats(node: Node, change: Change, rw: Rewriter) -> None:
+    """A convolution of floats, which hold every sum of so many products: of halves of the bytes where they are many."""
+    x, weight = (_less_zero_point(rw, node, index) for index in (0, 1))
+    taps = math.prod(node.operand(1).sizes()[1:])
+    if taps * _BYTE * 15 > _EXACT:
+        raise Decline("there is no ConvInteger before opset 10, and sums of {} products are not exact in floats", taps)
+    parts: list[tuple[int, Value]] = [(1, x)]
+    if taps * _BYTE * _BYTE > _EXACT:
+        sixteen = np.asarray(16, np.int32)
+        high = rw.op("Div", x, sixteen)
+        parts = [(16, high), (1, rw.op("Sub", x, rw.op("Mul", high, sixteen)))]
+    total: Value | None = None
+    for times, part in parts:
+        wide = [rw.op("Cast", each, to=TensorProto.FLOAT) for each in (part, weight)]
+        found = rw.op("Cast", rw.op("Conv", *wide, **node.attrs), to=TensorProto.INT32)
+        found = rw.op("Mul", found, np.asarray(times, np.int32)) if times > 1 else found
+        total = found if total is None else rw.op("Add", total, found)
+    assert total is not None
+    rw.replace(node, [total])
+
+
+def _less_zero_point(rw: Rewriter, node: Node, index: int) -> Value:
+    """Bytes as wider integers, from 0 on; weights may have a zero point for each channel."""
+    wide, zero = rw.op("Cast", node.operand(index), to=TensorProto.INT32), node.input(index + 2)
+    if zero is None:
+        return wide
+    shaped = _behind(rw, zero, len(node.operand(index).dims()) - 1)
+    return rw.op("Sub", wide, rw.op("Cast", shaped, to=TensorProto.INT32))
+
+
+@down(10, "QLinearConv")
+def of_integers(node: Node, change: Change, rw: Rewriter) -> None:
+    """Sums of products of integers, times both scales, quantized."""
+    x, x_scale, x_zero, weight, scale, zero, y_scale, y_zero = (node.operand(i) for i in range(8))
+    behind, bias = len(x.dims()) - 2, node.input(8)
+    sums = rw.op("ConvInteger", x, weight, x_zero, zero, **node.attrs)
+    if bias is not None:
+        sums = rw.op("Add", sums, _behind(rw, bias, behind))
+    factor = rw.op("Mul", x_scale, _behind(rw, scale, behind))
+    result = rw.op("Mul", rw.op("Cast", sums, to=scale.dtype), factor)
+    rw.replace(node, [rw.op("QuantizeLinear", result, y_scale, y_zero)])

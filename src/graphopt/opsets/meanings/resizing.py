@@ -39,17 +39,19 @@ def called_upsample(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 def coordinates_stated(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Until opset 10 no coordinate moves by half a pixel; the nearest is before, or in what gets smaller behind."""
     x, scales = node.operand(0), node.operand(1)
-    nearest = "floor"
+    known, nearest = scales.const(), ["floor"]
     if node.attr("mode", "nearest") == "nearest":
-        smaller = {float(scale) < 1 for scale in scales.array().reshape(-1) if scale != 1}
-        if len(smaller) > 1:
-            raise Decline("it makes some axes larger and others smaller")
-        nearest = "ceil" if True in smaller else "floor"
+        smaller, larger = known is None or bool((known < 1).any()), known is None or bool((known > 1).any())
+        nearest = ["floor"] * larger + ["ceil"] * smaller or nearest
     yield
-    rw.set_inputs(
-        node, {0: x, 1: np.zeros(0, np.float32), 2: scales},
-        coordinate_transformation_mode="asymmetric", nearest_mode=nearest,
-    )  # fmt: skip
+    empty, settings = np.zeros(0, np.float32), {"coordinate_transformation_mode": "asymmetric"}
+    if len(nearest) == 1:
+        rw.set_inputs(node, {0: x, 1: empty, 2: scales}, nearest_mode=nearest[0], **settings)
+        return
+    # What gets larger and what gets smaller are different axes, and go one after the other.
+    one, attrs = np.asarray(1, np.float32), {**node.attrs, **settings}
+    wide = rw.op("Resize", x, empty, rw.op("Max", scales, one), nearest_mode="floor", **attrs)
+    rw.replace(node, [rw.op("Resize", wide, empty, rw.op("Min", scales, one), nearest_mode="ceil", **attrs)])
 
 
 @down(11, "Resize")

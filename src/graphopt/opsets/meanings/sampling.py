@@ -16,6 +16,7 @@ from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.computed import integers
 from graphopt.opsets.meanings.elementary import number_type, rounded
+from graphopt.opsets.meanings.positions import Counting
 from graphopt.opsets.meanings.registry import Step, down, number_like, typed
 from graphopt.rewrite import Rewriter
 
@@ -259,3 +260,30 @@ def _window_places(node: Node, kernel: list[int], count: int, axis: int) -> np.n
     windows = np.arange(count) * stride - before
     shape = (1, 1, -1, 1) if axis == 0 else (1, 1, 1, -1)
     return np.asarray(at[None, :, None, None] + windows.reshape(shape))
+
+
+@down(20, "AffineGrid")
+def moved_grid(node: Node, change: Change, rw: Rewriter) -> None:
+    """The places of the elements along each axis, times the matrix of each image."""
+    theta, wanted = node.operand(0), node.operand(1)
+    count, op, counting = theta.size(-1) - 1, typed(rw, theta), Counting(rw)
+    aligned = node.attr("align_corners", 0)
+    total: Value | None = None
+    transposed = rw.op("Transpose", theta, perm=[0, 2, 1])
+    for axis in range(count):
+        size = rw.op("Gather", wanted, integers(2 + axis), axis=0)
+        number, whole = counting.up_to(size), rw.op("Cast", size, to=theta.dtype)
+        numbers = rw.op("Cast", number, to=theta.dtype)
+        if aligned:
+            # A single element is at the start, as in the standard's function.
+            places = op("Sub", op("Div", op("Mul", numbers, 2), op("Max", op("Sub", whole, 1), 1)), 1)
+        else:
+            places = op("Sub", op("Div", op("Add", op("Mul", numbers, 2), 1), whole), 1)
+        # Images of [batch, sizes..., axes]: the last axis of the image is the first of the matrix.
+        shaped = rw.op("Reshape", places, integers(1, -1, *[1] * (count - axis)))
+        row = rw.op("Gather", transposed, integers(count - 1 - axis), axis=1)
+        part = rw.op("Mul", shaped, rw.op("Reshape", row, integers(-1, *[1] * count, count)))
+        total = part if total is None else rw.op("Add", total, part)
+    shift = rw.op("Gather", transposed, integers(count), axis=1)
+    assert total is not None
+    rw.replace(node, [rw.op("Add", total, rw.op("Reshape", shift, integers(-1, *[1] * count, count)))])

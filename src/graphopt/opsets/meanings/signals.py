@@ -6,11 +6,13 @@ import itertools
 import math
 
 import numpy as np
+from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.computed import integers
+from graphopt.opsets.meanings.positions import Counting, Number
 from graphopt.opsets.meanings.registry import down, number_like
 from graphopt.rewrite import Rewriter
 
@@ -27,6 +29,8 @@ def product_with_waves(node: Node, change: Change, rw: Rewriter) -> None:
     size, inverse, onesided = x.size(axis), bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     half = inverse and onesided
     wanted = (2 * (size - 1) if half else size) if length is None else length.integer()
+    if wanted < 0:
+        raise Decline("a transform of {} elements", wanted)
     if half:
         rw.replace(node, [_of_half(rw, x, axis, min(size, wanted // 2 + 1), wanted)])
         return
@@ -40,10 +44,10 @@ def _transformed(
     if x.dtype not in FLOAT_TYPES:
         raise Decline("{} does not hold floats", x.name)
     rank, parts = len(x.dims()), x.size(-1)
-    used = min(size, wanted)
+    used, among = min(size, wanted), max(wanted, 1)
     count = wanted // 2 + 1 if onesided else wanted
-    angles = np.outer(np.arange(used), np.arange(count)) % wanted * (2 * math.pi / wanted)
-    scale = 1 / wanted if inverse else 1.0
+    angles = np.outer(np.arange(used), np.arange(count)) % among * (2 * math.pi / among)
+    scale = 1 / among if inverse else 1.0
     kind = number_like(x, 0).dtype
     cosines = (np.cos(angles) * scale).astype(kind)
     sines = (np.sin(angles) * (scale if inverse else -scale)).astype(kind)
@@ -67,9 +71,9 @@ def _of_half(rw: Rewriter, x: Value, axis: int, used: int, wanted: int) -> Value
     """A real signal of the first half of its transform, of which the other half follows."""
     if x.dtype not in FLOAT_TYPES or x.size(-1) != 2:
         raise Decline("{} does not hold floats of two parts", x.name)
-    rank = len(x.dims())
-    times = np.asarray([1 if k == 0 or 2 * k == wanted else 2 for k in range(used)])[:, None] / wanted
-    angles = np.outer(np.arange(used), np.arange(wanted)) % wanted * (2 * math.pi / wanted)
+    rank, among = len(x.dims()), max(wanted, 1)
+    times = np.asarray([1 if k == 0 or 2 * k == wanted else 2 for k in range(used)])[:, None] / among
+    angles = np.outer(np.arange(used), np.arange(wanted)) % among * (2 * math.pi / among)
     kind = number_like(x, 0).dtype
     perm = [a for a in range(rank) if a not in (axis, rank - 1)] + [rank - 1, axis]
     last = rw.op("Transpose", x, perm=perm)
@@ -84,20 +88,36 @@ def _of_half(rw: Rewriter, x: Value, axis: int, used: int, wanted: int) -> Value
 @down(17, "STFT")
 def transforms_of_frames(node: Node, change: Change, rw: Rewriter) -> None:
     """Each frame is gathered, weighted by the window, and transformed."""
-    x, step, window, length = node.operand(0), node.operand(1).integer(), node.input(2), node.input(3)
+    x, step, window, length = node.operand(0), node.operand(1), node.input(2), node.input(3)
     dims = x.dims()
-    size = length.integer() if length is not None else 0 if window is None else window.size(0)
+    # A model that runs has a window as long as a frame, so a length that is computed can be no other.
+    size = length.integer() if length is not None and length.is_const else 0 if window is None else window.size(0)
     if not size or (window is not None and window.size(0) != size):
-        raise Decline("there is no STFT before opset 17, and the frame has another length than its window")
-    total = x.size(1)
-    frames = (total - size) // step + 1
-    places = np.arange(frames, dtype=np.int64)[:, None] * step + np.arange(size)
+        raise Decline("there is no STFT before opset 17, and the length of a frame is not known")
+    places = _frame_places(rw, x, step, size)
     parts = 1 if len(dims) < 3 else x.size(2)
     signal = x if len(dims) == 3 else rw.op("Unsqueeze", x, axes=[2])
     cut = rw.op("Gather", signal, places, axis=1)
     if window is not None:
         cut = rw.op("Mul", cut, rw.op("Unsqueeze", window, axes=[1]))
     rw.replace(node, [_waves_of_frames(rw, x, cut, parts, size, onesided=bool(node.attr("onesided", 1)))])
+
+
+def _frame_places(rw: Rewriter, x: Value, step: Value, size: int) -> Number:
+    """Where the elements of each frame are."""
+    op, total = Counting(rw), x.dims()[1]
+    if step.is_const:
+        apart = step.integer()
+        if apart < 1:
+            raise Decline("frames are {} elements apart", apart)
+        if isinstance(total, int):
+            starts = np.arange((total - size) // apart + 1, dtype=np.int64) * apart
+            return starts[:, None] + np.arange(size)
+        by: Number = integers(apart)
+    else:
+        by = rw.op("Reshape", rw.op("Cast", step, to=TensorProto.INT64), integers(1))
+    frames = op("Add", op("Div", op("Sub", op.size(x, 1), size), by), 1)
+    return op("Add", rw.op("Unsqueeze", op("Mul", op.up_to(frames), by), axes=[1]), np.arange(size))
 
 
 def _waves_of_frames(rw: Rewriter, x: Value, cut: Value, parts: int, size: int, *, onesided: bool) -> Value:

@@ -1,0 +1,30 @@
+"""Optionals: what is known to be there is passed on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Tensor
+from graphopt.opsets import automatic
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.registry import Step, down
+from graphopt.opsets.types import text
+from graphopt.rewrite import Rewriter
+
+
+@down(15, "OptionalGetElement", "OptionalHasElement")
+@down(18, "OptionalGetElement", "OptionalHasElement")
+def there_or_not(node: Node, change: Change, rw: Rewriter) -> Step:
+    """A tensor or a sequence is there, and nothing is not; an optional tells by itself, from opset 15 on."""
+    x = node.input(0)
+    kind = "nothing" if x is None else text(x.type)
+    if kind is None or kind.startswith("optional"):
+        if change.before is None:
+            raise Decline("there is no {} before opset {}", node.op_type, change.version)
+        return automatic.down(node, change, rw)
+    if node.op_type == "OptionalGetElement":
+        rw.pass_on(node, node.operand(0))
+    else:
+        rw.replace(node, [rw.op("Constant", value=Tensor.from_array(np.asarray(x is not None)))])
+    return None

@@ -1,0 +1,242 @@
+"""`Resize` by scales or sizes that are computed: where each element of the result lies in the image, axis by axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.opsets import automatic
+from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.computed import integers, times_meant
+from graphopt.opsets.meanings.elementary import rounded
+from graphopt.opsets.meanings.positions import Counting
+from graphopt.opsets.meanings.registry import Step, down_at_last, number_like
+from graphopt.rewrite import Rewriter
+
+_SINGLE = TensorProto.FLOAT
+Op = Callable[..., Value]
+Taps = list[tuple[Value, Value | None]]
+"""The elements of an axis that count, with how much; None counts whole."""
+
+
+def _of_singles(rw: Rewriter) -> Op:
+    """Makes operators in which plain numbers stand for constants of single floats, as the runtime computes places."""
+
+    def make(op_type: str, *operands: Value | np.ndarray | float, **attrs: Any) -> Value:
+        given = (np.asarray(each, np.float32) if isinstance(each, (int, float)) else each for each in operands)
+        return rw.op(op_type, *given, **attrs)
+
+    return make
+
+
+@down_at_last(18, "Resize")
+def computed_sizes_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Step:
+    """Computed scales and sizes of some axes are those of all."""
+    axes, policy = node.attrs.get("axes"), node.attr("keep_aspect_ratio_policy", "stretch")
+    x, scales, sizes = node.operand(0), node.input(2), node.input(3)
+    rank, op = len(x.dims()), Counting(rw)
+    places = [x.axis(axis) for axis in axes] if axes is not None else list(range(rank))
+    others = np.asarray([axis not in places for axis in range(rank)])
+    changed: dict[int, Value | np.ndarray] = {}
+    if node.attr("coordinate_transformation_mode") == "tf_crop_and_resize" and axes is not None:
+        # Behind the bounds that are given stand those of a whole axis.
+        count, whole = len(places), range(rank)
+        at = [places.index(a) + side * count if a in places else 2 * count + side for side in (0, 1) for a in whole]
+        region = rw.op("Cast", node.operand(1), to=_SINGLE)
+        changed[1] = rw.op("Gather", rw.op("Concat", region, np.asarray([0, 1], np.float32), axis=0), integers(*at))
+    if scales is not None:
+        at = [places.index(axis) if axis in places else len(places) for axis in range(rank)]
+        both = rw.op("Concat", scales, np.ones(1, np.float32), axis=0)
+        changed[2] = rw.op("Gather", both, np.asarray(at, np.int64), axis=0)
+    if sizes is not None:
+        if policy != "stretch":
+            sizes = _in_proportion(rw, x, sizes, places, larger=policy == "not_smaller")
+        wide = times_meant(rw, rw.constant(np.asarray(places, np.int64)), rank, sizes)
+        changed[3] = op.choose(rw.constant(others), rw.op("Shape", x), wide)
+    rw.set_inputs(node, changed, axes=None, keep_aspect_ratio_policy=None)
+    return automatic.down(node, change, rw)
+
+
+def _in_proportion(rw: Rewriter, x: Value, sizes: Value, places: list[int], *, larger: bool) -> Value:
+    """Sizes of which one is as wished, and the others come of the same scale, halves being rounded up."""
+    op = _of_singles(rw)
+    own = rw.op("Cast", rw.op("Gather", rw.op("Shape", x), np.asarray(places, np.int64), axis=0), to=_SINGLE)
+    scales = op("Div", rw.op("Cast", sizes, to=_SINGLE), own)
+    scale = rw.op("ReduceMax" if larger else "ReduceMin", scales, axes=[0], keepdims=1)
+    return rw.op("Cast", op("Floor", op("Add", op("Mul", own, scale), 0.5)), to=TensorProto.INT64)
+
+
+@down_at_last(9, "Upsample")
+@down_at_last(10, "Resize")
+@down_at_last(11, "Resize")
+@down_at_last(19, "Resize")
+def gathered_at_computed_places(node: Node, change: Change, rw: Rewriter) -> None:
+    """Axis by axis, each element is gathered, or the sum of two or four that are, by how near they are."""
+    x, opset = node.operand(0), node.graph.opset()
+    if node.attr("antialias", 0):
+        raise Decline("antialias=1 came with opset 18, and its sizes are computed")
+    if node.attrs.get("axes") is not None or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        computed_sizes_of_all_axes(node, change, rw)
+        return
+    resizing = _Resizing.of(node, rw, opset)
+    if resizing.mode != "nearest" and x.dtype not in FLOAT_TYPES:
+        raise Decline("{} does not hold floats", x.name)
+    result, beyond = x, None
+    for axis in range(len(x.dims())):
+        place, outside = resizing.places(axis)
+        taps = [(rw.op("Cast", at, to=TensorProto.INT64), share) for at, share in resizing.taps(place, axis)]
+        parts = [_shared(rw, rw.op("Gather", result, at, axis=axis), share, x, axis) for at, share in taps]
+        result = parts[0]
+        for part in parts[1:]:
+            result = rw.op("Add", result, part)
+        if outside is not None:
+            shaped = rw.op("Reshape", outside, integers(-1, *[1] * (len(x.dims()) - 1 - axis)))
+            beyond = shaped if beyond is None else rw.op("Or", beyond, shaped)
+    if beyond is not None:
+        result = rw.op("Where", beyond, number_like(x, node.attr("extrapolation_value", 0.0)), result)
+    rw.replace(node, [result])
+
+
+def _shared(rw: Rewriter, part: Value, share: Value | None, source: Value, axis: int) -> Value:
+    """What elements contribute, by their share along an axis."""
+    if share is None:
+        return part
+    if source.dtype != _SINGLE:
+        share = rw.op("Cast", share, to=source.dtype)
+    return rw.op("Mul", part, rw.op("Reshape", share, integers(-1, *[1] * (len(source.dims()) - 1 - axis))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Resizing:
+    """How an image is resized.
+
+    Attributes:
+        rw: the gate.
+        op: makes operators of single floats.
+        node: the node.
+        mode: `nearest`, `linear` or `cubic`.
+        coordinates: how places are told.
+        nearest: which element is the nearest one; empty where it depends on the scale, as until opset 10.
+    """
+
+    rw: Rewriter
+    op: Op
+    node: Node
+    mode: str
+    coordinates: str
+    nearest: str
+
+    @classmethod
+    def of(cls, node: Node, rw: Rewriter, opset: int) -> _Resizing:
+        mode = node.attr("mode", "nearest")
+        if opset < 11:
+            return cls(rw, _of_singles(rw), node, mode, "asymmetric", "")
+        coordinates = node.attr("coordinate_transformation_mode", "half_pixel")
+        nearest = node.attr("nearest_mode", "round_prefer_floor")
+        return cls(rw, _of_singles(rw), node, mode, coordinates, nearest)
+
+    def _sizes(self, axis: int) -> tuple[Value, Value, Value]:
+        """The size of an axis, that of the result and the scale, as lists of one float."""
+        x, sizes, rw = self.node.operand(0), self.node.input(3), self.rw
+        own = rw.op("Cast", Counting(rw).size(x, axis), to=_SINGLE)
+        if sizes is not None:
+            wanted = rw.op("Cast", rw.op("Gather", sizes, integers(axis), axis=0), to=_SINGLE)
+            return own, wanted, self.op("Div", wanted, own)
+        scales = self.node.input(2 if self.nearest else 1)
+        if scales is None:
+            raise Decline("neither scales nor sizes are given")
+        scale = rw.op("Gather", scales, integers(axis), axis=0)
+        return own, self.op("Floor", self.op("Mul", own, scale)), scale
+
+    def places(self, axis: int) -> tuple[Value, Value | None]:
+        """Where each element of the result lies along an axis, and which of them lie outside."""
+        op, rw = self.op, self.rw
+        own, wanted, scale = self._sizes(axis)
+        whole = rw.op("Cast", wanted, to=TensorProto.INT64)
+        at = rw.op("Cast", Counting(rw).up_to(whole), to=_SINGLE)
+        last, most = op("Sub", own, 1), op("Sub", wanted, 1)
+        middle = op("Sub", op("Div", op("Add", at, 0.5), scale), 0.5)
+        if self.coordinates == "asymmetric":
+            return op("Div", at, scale), None
+        if self.coordinates == "half_pixel":
+            return middle, None
+        several = op("Greater", wanted, 1)
+        if self.coordinates == "pytorch_half_pixel":
+            return op("Where", several, middle, 0), None
+        if self.coordinates == "align_corners":
+            return op("Where", several, op("Div", op("Mul", at, last), op("Where", several, most, 1)), 0), None
+        if self.coordinates == "half_pixel_symmetric":
+            # The part of the result that a whole number of elements leaves out is left out at both ends.
+            part = op("Div", wanted, op("Mul", own, scale))
+            return op("Add", op("Mul", op("Div", own, 2), op("Sub", 1, part)), middle), None
+        return self._of_a_region(axis, at, several, last, most)
+
+    def _of_a_region(
+        self, axis: int, at: Value, several: Value, last: Value, most: Value
+    ) -> tuple[Value, Value | None]:  # fmt: skip
+        op, rw, rank = self.op, self.rw, len(self.node.operand(0).dims())
+        region = self.node.operand(1)
+        ends = (rw.op("Gather", region, integers(at), axis=0) for at in (axis, axis + rank))
+        start, end = (rw.op("Cast", each, to=_SINGLE) for each in ends)
+        step = op("Div", op("Mul", op("Sub", end, start), last), op("Where", several, most, 1))
+        along = op("Add", op("Mul", start, last), op("Mul", at, step))
+        centre = op("Mul", op("Mul", op("Add", start, end), last), 0.5)
+        place = op("Where", several, along, centre)
+        return place, op("Or", op("Less", place, 0), op("Greater", place, last))
+
+    def taps(self, place: Value, axis: int) -> Taps:
+        """The elements along an axis that those of the result are made of."""
+        op = self.op
+        own, _, scale = self._sizes(axis)
+        last = op("Sub", own, 1)
+
+        def kept(number: Value) -> Value:
+            return op("Min", op("Max", number, 0), last)
+
+        if self.mode == "nearest":
+            return [(kept(self._nearest(place, scale)), None)]
+        if self.mode == "linear":
+            inside = kept(place)
+            below = op("Floor", inside)
+            part = op("Sub", inside, below)
+            return [(below, op("Sub", 1, part)), (kept(op("Add", below, 1)), part)]
+        below = op("Floor", place)
+        shares = self._cubic(op("Sub", place, below))
+        ats = [op("Add", below, apart) for apart in (-1, 0, 1, 2)]
+        if self.node.attr("exclude_outside", 0):
+            within = [op("And", op("Greater", at, -0.5), op("Less", at, op("Add", last, 0.5))) for at in ats]
+            shares = [op("Where", truth, share, 0) for truth, share in zip(within, shares, strict=True)]
+            total = op("Add", op("Add", shares[0], shares[1]), op("Add", shares[2], shares[3]))
+            shares = [op("Div", share, total) for share in shares]
+        return [(kept(at), share) for at, share in zip(ats, shares, strict=True)]
+
+    def _nearest(self, place: Value, scale: Value) -> Value:
+        op = self.op
+        floor, ceil = op("Floor", place), op("Ceil", place)
+        if not self.nearest:
+            return op("Where", op("Less", scale, 1), ceil, floor)
+        if self.nearest in ("floor", "ceil"):
+            return floor if self.nearest == "floor" else ceil
+        half = op("Equal", op("Sub", place, floor), 0.5)
+        return op("Where", half, floor if self.nearest.endswith("floor") else ceil, rounded(place, op, _SINGLE))
+
+    def _cubic(self, part: Value) -> list[Value]:
+        """How much the two elements before and the two behind count."""
+        op, a = self.op, self.node.attr("cubic_coeff_a", -0.75)
+
+        def near(t: Value) -> Value:
+            inner = op("Sub", op("Mul", t, a + 2), a + 3)
+            return op("Add", op("Mul", op("Mul", inner, t), t), 1)
+
+        def far(t: Value) -> Value:
+            inner = op("Sub", op("Mul", t, a), 5 * a)
+            return op("Sub", op("Mul", op("Add", op("Mul", inner, t), 8 * a), t), 4 * a)
+
+        rest = op("Sub", 1, part)
+        return [far(op("Add", part, 1)), near(part), near(rest), far(op("Add", rest, 1))]
