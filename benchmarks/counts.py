@@ -55,12 +55,15 @@ def _mismatches(sources: Sources) -> Places:
 
 
 def _long_functions(sources: Sources) -> Places:
-    return [
-        f"{file}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1} lines"
-        for file, node in sources.nodes(ast.FunctionDef, ast.AsyncFunctionDef)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.end_lineno is not None and node.end_lineno - node.lineno >= LONG_FUNCTION
-    ]  # fmt: skip
+    """Those whose body is long; what the parameters are, and mean, is no part of it."""
+    found = []
+    for file, node in sources.nodes(ast.FunctionDef, ast.AsyncFunctionDef):
+        assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        body = node.body[ast.get_docstring(node) is not None :]
+        lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+        if lines > LONG_FUNCTION:
+            found.append(f"{file}:{node.lineno} {node.name}: {lines} lines")
+    return found
 
 
 def _long_files(sources: Sources) -> Places:
@@ -138,7 +141,7 @@ COUNTS = {
     "patterns": Count("rules that are a pattern", _patterns, 999, 73),
     "guards": Count("`is None` in the pass library", _guards, 310),
     "mismatches": Count("refusals that are handed on", _mismatches),
-    "functions": Count(f"functions of more than {LONG_FUNCTION} lines", _long_functions, 20),
+    "functions": Count(f"functions whose body has more than {LONG_FUNCTION} lines", _long_functions),
     "files": Count(f"files of more than {LONG_FILE} lines", _long_files),
     "alike": Count("public classes of one name in several modules", _alike, 1),
     "vague": Count("modules called facts, utils, helpers or misc", _vague_modules),

@@ -182,22 +182,7 @@ def along_each_axis(node: Node, change: Change, rw: Rewriter) -> None:
     names = [f"x{i}" for i, value in enumerate(node.inputs) if value is not None and i != place]
     nodes, current = [], ""
     for number in range(count):
-        done, read = onnx.NodeProto(), [f"x{i}" if v is not None else "" for i, v in enumerate(node.inputs)]
-        done.CopyFrom(emit(node))
-        read[place] = f"axis{number}"
-        del done.input[:], done.output[:]
-        done.input.extend(read)
-        done.output.append(f"done{number}")
-        stated = helper.make_node(
-            "Constant", [], [f"axis{number}"],
-            value=onnx.numpy_helper.from_array(np.asarray(number, np.int64), f"axis{number}"),
-        )  # fmt: skip
-        # Until opset 10 both branches have to have one shape, so nobody is to infer any.
-        hidden = [
-            helper.make_node("Shape", [f"done{number}"], [f"shape{number}"]),
-            helper.make_node("Mul", [f"shape{number}", "one"], [f"hidden{number}"]),
-            helper.make_node("Reshape", [f"done{number}", f"hidden{number}"], [f"found{number}"]),
-        ]
+        stated, done, hidden = _along(node, number, place)
         if not current:
             nodes += [stated, done, *hidden]
             current = f"found{number}"
@@ -216,3 +201,25 @@ def along_each_axis(node: Node, change: Change, rw: Rewriter) -> None:
     body = function_of([*names, "axis", "one"], [current], nodes, rw.graph.opset())
     one = rw.op("Cast", rw.op("Equal", placed, placed), to=TensorProto.INT64)
     rw.replace(node, [called(rw, body, *operands, placed, one)[0]])
+
+
+def _along(node: Node, number: int, place: int) -> tuple[onnx.NodeProto, onnx.NodeProto, list[onnx.NodeProto]]:
+    """An axis, an operator along it, and what hides the shape of its result.
+
+    Until opset 10 both branches have to have one shape, so nothing may infer any.
+    """
+    done = onnx.NodeProto()
+    done.CopyFrom(emit(node))
+    read = [f"x{i}" if v is not None else "" for i, v in enumerate(node.inputs)]
+    read[place] = f"axis{number}"
+    del done.input[:], done.output[:]
+    done.input.extend(read)
+    done.output.append(f"done{number}")
+    array = onnx.numpy_helper.from_array(np.asarray(number, np.int64), f"axis{number}")
+    stated = helper.make_node("Constant", [], [f"axis{number}"], value=array)
+    hidden = [
+        helper.make_node("Shape", [f"done{number}"], [f"shape{number}"]),
+        helper.make_node("Mul", [f"shape{number}", "one"], [f"hidden{number}"]),
+        helper.make_node("Reshape", [f"done{number}", f"hidden{number}"], [f"found{number}"]),
+    ]
+    return stated, done, hidden
