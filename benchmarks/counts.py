@@ -143,7 +143,7 @@ COUNTS = {
     "mismatches": Count("refusals that are handed on", _mismatches),
     "functions": Count(f"functions whose body has more than {LONG_FUNCTION} lines", _long_functions),
     "files": Count(f"files of more than {LONG_FILE} lines", _long_files),
-    "alike": Count("public classes of one name in several modules", _alike, 1),
+    "alike": Count("public classes of one name in several modules", _alike),
     "vague": Count("modules called facts, utils, helpers or misc", _vague_modules),
     "circles": Count("circles of imports", _circles),
     "launchers": Count(

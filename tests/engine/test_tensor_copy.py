@@ -9,7 +9,8 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from graphopt.errors import ModelError
-from graphopt.ir.tensor import FileSlice, Tensor
+from graphopt.ir.slices import FileSlice
+from graphopt.ir.tensor import Tensor
 
 DATA = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 

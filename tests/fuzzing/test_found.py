@@ -10,7 +10,7 @@ import pytest
 from graphopt.fuzzing.building import Sample
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.embedding import numbers_for
-from graphopt.fuzzing.subjects import LEVELS, Conversion, OwnSubject
+from graphopt.fuzzing.subjects import LEVELS, Converter, OwnSubject
 from graphopt.fuzzing.verdicts import Judge
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.onnxtxt"))
@@ -26,5 +26,5 @@ def test_what_was_found_is_mended(path: Path) -> None:
     for subject in SUBJECTS.values():
         assert judge.of(subject, subject.optimize(model)) is None
     for target in [line.partition("# convert: ")[2] for line in lines if line.startswith("# convert: ")]:
-        subject = Conversion(int(target))
+        subject = Converter(int(target))
         assert judge.of(subject, subject.optimize(model)) is None

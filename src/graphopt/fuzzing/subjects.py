@@ -157,7 +157,7 @@ class Alone(OwnSubject):
         return bool(rules)
 
 
-class Conversion(Subject):
+class Converter(Subject):
     """Bringing a model to another opset, up or down, by `graphopt.convert`. Refusing is no fault.
 
     Args:
@@ -238,7 +238,7 @@ def subject_of(name: str, **settings: Any) -> Subject:
         if rest == ALONE:
             return Alone(**settings)
         if rest == CONVERT:
-            return Conversion()
+            return Converter()
         if rest in LEVELS or rest == "layout":
             return OwnSubject(rest, **settings)
         return OwnSubject(passes=rest, **settings)

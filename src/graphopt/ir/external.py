@@ -11,7 +11,8 @@ from onnx import AttributeProto, TensorProto
 
 from graphopt.errors import ModelError, UsageError
 from graphopt.ir.contents import check_dims
-from graphopt.ir.tensor import FileSlice, Tensor
+from graphopt.ir.slices import FileSlice
+from graphopt.ir.tensor import Tensor
 from graphopt.ir.types import tensor_nbytes
 
 Folders = tuple[Path, ...]

@@ -15,7 +15,8 @@ from graphopt.ir.foreign import as_ir_model
 from graphopt.ir.foreign import read as read_foreign
 from graphopt.ir.load import build
 from graphopt.ir.model import Model, Source
-from graphopt.ir.tensor import FileSlice, Tensor
+from graphopt.ir.slices import FileSlice
+from graphopt.ir.tensor import Tensor
 from graphopt.ir.wire import lift
 
 _LIFT_FROM = 4 << 20

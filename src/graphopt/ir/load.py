@@ -20,7 +20,8 @@ from graphopt.ir.order import append, renumber
 from graphopt.ir.schema import OpInfo, has_its_operands
 from graphopt.ir.seal import SealedDict
 from graphopt.ir.sealing import seal_graph
-from graphopt.ir.tensor import FileSlice, Tensor
+from graphopt.ir.slices import FileSlice
+from graphopt.ir.tensor import Tensor
 from graphopt.ir.value import Value
 
 _GRAPH_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})

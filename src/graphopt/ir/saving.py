@@ -21,7 +21,8 @@ from graphopt.ir.files import ExternalData, has_external, is_external
 from graphopt.ir.flush import flush, without_initializers
 from graphopt.ir.messages import delimited
 from graphopt.ir.model import Model
-from graphopt.ir.tensor import FileSlice, Tensor
+from graphopt.ir.slices import FileSlice
+from graphopt.ir.tensor import Tensor
 from graphopt.ir.types import element_bits
 from graphopt.system.files import Draft, alone, destination, is_special, is_temporary, naming
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
-from io import FileIO
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,13 +14,11 @@ from onnx import TensorProto, numpy_helper
 from graphopt.errors import ModelError
 from graphopt.ir.messages import copy_fields
 from graphopt.ir.seal import Sealed, shown, write
+from graphopt.ir.slices import FileSlice
 from graphopt.ir.types import KNOWN_TYPES, element_bits, tensor_nbytes
 
 _CACHE_LIMIT = 1 << 16
 """Arrays up to this many bytes are kept after the first look; larger ones are viewed anew each time."""
-
-_READ_LIMIT = 1 << 22
-"""Slices of files up to this many bytes are read instead of mapped."""
 
 _SAMPLE = 64
 """Bytes at each of three places that tell most tensors apart."""
@@ -46,108 +40,6 @@ _EVERY = 256
 """Of a tensor in a file that is too large to be read for a look, one chunk of elements in so many is read."""
 _WHOLE_CHUNK = 1 << 19
 """Bytes that are looked at at a time where all are: as many as a cache holds, so that memory is read once."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileSlice:
-    """A run of bytes in a file.
-
-    Attributes:
-        path: the file.
-        offset: first byte.
-        length: number of bytes.
-        stamp: what told the file from others when the model was loaded; None where nothing can have replaced it.
-    """
-
-    path: Path
-    offset: int
-    length: int
-    stamp: tuple[int, int] | None = field(default=None, compare=False)
-
-    def opened(self) -> FileIO:
-        """The file, open for reading.
-
-        Raises:
-            OSError: it cannot be opened.
-            ValueError: it is another one than when the model was loaded.
-        """
-        file = FileIO(self.path)
-        if self.stamp not in (None, stamp_of(file)):
-            file.close()
-            raise ValueError("it changed after the model was loaded")
-        return file
-
-    def view(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The bytes, read-only: as a memory map where there are many, since a map costs as much as reading a few."""
-        try:
-            if self.length > _READ_LIMIT:
-                with self.opened() as file:
-                    return np.memmap(file, np.uint8, mode="r", offset=self.offset, shape=(self.length,))
-            return np.frombuffer(self.pieces((0,), self.length)[0], np.uint8)
-        except (OSError, ValueError) as error:
-            message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
-            raise ModelError(message) from error
-
-    def read_into(self, target: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
-        """Read the bytes into an array of as many.
-
-        Raises:
-            ModelError: the file cannot be read, or ends before.
-        """
-        try:
-            with self.opened() as file:
-                file.seek(self.offset)
-                size = file.readinto(target)  # type: ignore[arg-type]  # NumPy's arrays are buffers
-            if size != self.length:
-                raise ValueError(f"the file ends after {size} of them")
-        except (OSError, ValueError) as error:
-            message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
-            raise ModelError(message) from error
-
-    def chunks(self, length: int, every: int) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
-        """Runs of bytes, in an array that the next one is read into.
-
-        Args:
-            length: of a run; the last may be shorter.
-            every: one run in so many is read, the first of them among those.
-
-        Raises:
-            ModelError: the file cannot be read, or ends before.
-        """
-        room = np.empty(min(length, self.length), np.uint8)
-        try:
-            with self.opened() as file:
-                for start in range(0, self.length, length * every):
-                    part = room[: min(length, self.length - start)]
-                    file.seek(self.offset + start)
-                    if file.readinto(part) != part.size:  # type: ignore[arg-type]  # NumPy's arrays are buffers
-                        raise ValueError("the file ends before")
-                    yield part
-        except (OSError, ValueError) as error:
-            message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
-            raise ModelError(message) from error
-
-    def pieces(self, places: Iterable[int], length: int) -> list[bytes]:
-        """Some bytes from each of several places.
-
-        Raises:
-            OSError: the file cannot be read.
-            ValueError: it ends before.
-        """
-        found = []
-        with self.opened() as file:
-            for place in places:
-                file.seek(self.offset + place)
-                found.append(file.read(length))
-                if len(found[-1]) != length:
-                    raise ValueError(f"the file ends after {len(found[-1])} of them")
-        return found
-
-
-def stamp_of(file: IO[bytes]) -> tuple[int, int]:
-    """What tells a file's contents from others that had its name."""
-    found = os.fstat(file.fileno())
-    return found.st_size, found.st_mtime_ns
 
 
 def _places(size: int, length: int) -> tuple[int, int, int]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from graphopt.ir.messages import delimited
-from graphopt.ir.tensor import FileSlice, stamp_of
+from graphopt.ir.slices import FileSlice, stamp_of
 
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 """Field numbers: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data."""

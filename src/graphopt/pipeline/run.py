@@ -20,7 +20,7 @@ _ROUNDS = 20
 """How often a `repeat` may go round; a pipeline that is still changing then is left where it is, and that is logged."""
 
 
-class Group(NamedTuple):
+class PassGroup(NamedTuple):
     """Passes that run together.
 
     Attributes:
@@ -51,7 +51,7 @@ class Plan:
     unsettled: int = 0
     _passes: dict[str, Waiting] = field(default_factory=dict)
     _selected: dict[str, list[Waiting]] = field(default_factory=dict)
-    _groups: dict[Together | Select, Group] = field(default_factory=dict)
+    _groups: dict[Together | Select, PassGroup] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.skip if name not in self.registry]
@@ -95,14 +95,14 @@ class Plan:
             and card.numerics <= self.numerics
         ]
 
-    def group(self, stage: Together | Select) -> Group:
+    def group(self, stage: Together | Select) -> PassGroup:
         """The passes of a stage that run together."""
         found = self._groups.get(stage)
         if found is None:
             parts = stage.parts if isinstance(stage, Together) else (stage,)
             passes = list(dict.fromkeys([each for part in parts for each in self.select(part)]))
             single = tuple([each for each in passes if not each.card.whole])
-            found = self._groups[stage] = Group(single, tuple([each for each in passes if each.card.whole]))
+            found = self._groups[stage] = PassGroup(single, tuple([each for each in passes if each.card.whole]))
         return found
 
     def names(self) -> list[str]:
@@ -151,7 +151,7 @@ def _repeat(stage: Repeat, plan: Plan, driver: Driver) -> int:
     return count
 
 
-def _together(group: Group, driver: Driver, *, again: bool) -> int:
+def _together(group: PassGroup, driver: Driver, *, again: bool) -> int:
     start = perf_counter()
     count = driver.run_rules(group.single, once=again) if group.single else 0
     driver.log.of("worklist").seconds += perf_counter() - start

@@ -22,7 +22,7 @@ BREAKING: tuple[What, ...] = ("wrong", "failed", "slower")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedModel:
     """One model that one contestant treats otherwise than before.
 
     Attributes:
@@ -64,10 +64,10 @@ class Comparison:
     margin: float
     compared: int
     untimed: int
-    changes: list[Change]
+    changes: list[ChangedModel]
 
     @property
-    def breaking(self) -> list[Change]:
+    def breaking(self) -> list[ChangedModel]:
         """What the new release is held back for."""
         return [each for each in self.changes if each.what in BREAKING]
 
@@ -86,7 +86,7 @@ def compare(old: Store, before: Campaign, new: Store, after: Campaign, margin: f
         after: its campaign.
         margin: by which share a time or a size may differ.
     """
-    changes: dict[tuple[str, str, What, str], Change] = {}
+    changes: dict[tuple[str, str, What, str], ChangedModel] = {}
     compared: set[str] = set()
     timed: set[str] = set()
     for record in new.records(after):
@@ -127,7 +127,7 @@ def confirm(store: Store, found: Comparison, times: int, again: Callable[[], Com
     return found
 
 
-def _measure(store: Store, campaign: Campaign, change: Change, settings: CorpusSettings) -> None:
+def _measure(store: Store, campaign: Campaign, change: ChangedModel, settings: CorpusSettings) -> None:
     """Audit a model again, under whichever name it still has."""
     for name in dict.fromkeys((change.name, *store.names_of(change.model))):
         record = audit_one(Reference(name, change.model), settings)
@@ -147,7 +147,7 @@ class _Pair:
         self.old, self.new = old, new
         self.old_all, self.new_all = [old, *old_repeats], [new, *new_repeats]
 
-    def changes(self, margin: float, *, timed: bool) -> Iterator[Change]:
+    def changes(self, margin: float, *, timed: bool) -> Iterator[ChangedModel]:
         """All that is different; in times only where these can be compared."""
         before, after = _rows(self.old), _rows(self.new)
         if self.new.audit is None or self.old.audit is None:
@@ -162,7 +162,7 @@ class _Pair:
                 if timed and _state(before[name]) == _state(after[name]) == "right":
                     yield from self._speed(name, margin)
 
-    def _row(self, name: str, old: dict[str, Any], new: dict[str, Any], margin: float) -> Iterator[Change]:
+    def _row(self, name: str, old: dict[str, Any], new: dict[str, Any], margin: float) -> Iterator[ChangedModel]:
         states = (_state(old), _state(new))
         if states[0] != states[1]:
             what: What = "wrong" if states[1] == "wrong" else "failed" if states[1] != "right" else (
@@ -182,7 +182,7 @@ class _Pair:
                 counts = (f"{was[key]:,}", f"{now_is[key]:,}")
                 yield self._change(name, names[0] if ratio > 1 else names[1], counts, ratio)
 
-    def _speed(self, name: str, margin: float) -> Iterator[Change]:
+    def _speed(self, name: str, margin: float) -> Iterator[ChangedModel]:
         old, new = _speeds(self.old_all, name), _speeds(self.new_all, name)
         if not old or not new:
             return
@@ -197,9 +197,9 @@ class _Pair:
         first, last = (f"{median(each['median'] for each in speeds):.2f}x" for speeds in (old, new))
         yield self._change(name, "slower" if ratio > 1 else "faster", (first, last), ratio)
 
-    def _change(self, contestant: str, what: What, texts: tuple[str, str], ratio: float = 1.0) -> Change:
+    def _change(self, contestant: str, what: What, texts: tuple[str, str], ratio: float = 1.0) -> ChangedModel:
         kind = self.new.kind if what in ("slower", "faster") else ""
-        return Change(self.new.model, self.new.name, contestant, what, *texts, ratio, kind)
+        return ChangedModel(self.new.model, self.new.name, contestant, what, *texts, ratio, kind)
 
 
 def _rows(record: Record) -> dict[str, dict[str, Any]]:
