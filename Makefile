@@ -58,6 +58,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks optimizers
 	$(BIN)/python -m benchmarks stages
 	$(BIN)/python -m benchmarks dresses
+	$(BIN)/python -m benchmarks first
 	$(BIN)/python -m benchmarks latency
 	$(BIN)/python -m benchmarks scaling
 	$(BIN)/python -m benchmarks large

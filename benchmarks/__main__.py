@@ -195,6 +195,14 @@ def atlas(seconds: float = 0.15, *, fresh: Fresh = False) -> None:
 
 
 @app.command()
+def first(models: Models = None, tool: Tools = None, rounds: int = 5) -> None:
+    """First calls in new processes, from file to file with imports, beside the runtime's own optimizer."""
+    from benchmarks.first import run
+
+    run(models, tool, rounds)
+
+
+@app.command()
 def scaling(mix: list[str] | None = None, size: list[int] | None = None, tool: Tools = None, repeats: int = 1) -> None:
     """Time on synthetic graphs from 1,000 to 200,000 nodes."""
     from benchmarks.scaling import SIZES, run

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from benchmarks import dresses, results, stages
+from benchmarks import dresses, first, results, stages
 from benchmarks.latency import BASE
 from benchmarks.optimizers import seconds
 from benchmarks.profiling import totals
@@ -22,7 +22,9 @@ Row = list[str]
 
 def write() -> str:
     """Build the page from whatever results there are; its path."""
-    sections = (_optimizers, _dresses, _latency, _start, _scaling, _large, _unrolling, _profile, _exports, _appendix)
+    sections = (
+        _optimizers, _first, _dresses, _latency, _start, _scaling, _large, _unrolling, _profile, _exports, _appendix,
+    )  # fmt: skip
     parts = [_HEAD, _machine()]
     parts += [text for section in sections if (text := section())]
     PAGE.parent.mkdir(exist_ok=True)
@@ -281,6 +283,26 @@ def _ahead_table(data: list[dict[str, Any]], threads: str) -> str:
         for (model, name), ratio in ahead
     ]
     return "A peer is ahead of graphopt's better variant here:\n\n" + grid(["model", "variant", "by", "why"], rows)
+
+
+def _first() -> str:
+    found = results.load("first")
+    if not found:
+        return ""
+    data: dict[str, dict[str, Any]] = found["data"]
+    rows = []
+    for tool in first.TOOLS:
+        mean, wins, count = first.against_base(data, tool)
+        seconds = geometric_mean(got[tool]["seconds"] for got in data.values() if "seconds" in got.get(tool, {}))
+        cpu, _, _ = first.against_base(data, tool, "cpu")
+        rows.append([tool, figure(seconds), figure(mean), f"{wins} of {count}", figure(cpu)])
+    head = ["tool", "s", f"by {first.BASE}", "faster on", "by processor time"]
+    text = (
+        "The first call in a new process, from file to file, imports included: the fastest of interleaved rounds, a "
+        f"process for each. `{first.BASE}` is the runtime's own optimizer offline."
+    )
+    cells = [[key, *(_cell(got.get(tool), first.told) for tool in first.TOOLS)] for key, got in data.items()]
+    return "\n\n".join(["## First calls", text, grid(head, rows), "### Each model", grid(["model", *first.TOOLS], cells)])
 
 
 def _start() -> str:

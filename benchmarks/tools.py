@@ -130,8 +130,8 @@ PEERS = tuple(name for name in TOOLS if name not in OURS and name != "load_save"
 def measure(tool: str, source: Path, target: Path, repeats: int = 3, limit: float = 600.0) -> dict[str, Any]:
     """Run one tool on one file in a process of its own.
 
-    Returns import time, the time of each run, resident memory after the import and at its peak in the first run;
-    or `failed` with the reason.
+    Returns import time, the time of each run, resident memory after the import and at its peak in the first run, and
+    the processor's time from the start of the process to the end of that run; or `failed` with the reason.
     """
     command = [sys.executable, "-m", "benchmarks.tools", tool, str(source), str(target), str(repeats)]
     try:
@@ -185,8 +185,11 @@ def main(tool: str, source: str, target: str, repeats: str) -> None:
         job(source, target)
         runs.append(round(time.perf_counter() - start, 5))
         if turn == 0:
-            peak = _resident("VmHWM")
-    report = {"import_s": round(imported, 4), "runs_s": runs, "import_mb": after_import, "peak_mb": peak}
+            peak, processor = _resident("VmHWM"), time.process_time()
+    report = {
+        "import_s": round(imported, 4), "runs_s": runs, "import_mb": after_import, "peak_mb": peak,
+        "cpu_s": round(processor, 4),
+    }  # fmt: skip
     print("@@" + json.dumps(report), flush=True)
 
 

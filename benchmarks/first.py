@@ -1,0 +1,88 @@
+"""The first call of each optimizer in a new process, from file to file, imports included: what a user waits for.
+
+    python -m benchmarks first
+
+Every call is a process of its own, with bytecode compiled beforehand as an installation has it. The optimizers take
+turns on a model, and each stands for its fastest round, by the clock and by the processor's time.
+"""
+
+from __future__ import annotations
+
+import compileall
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from benchmarks import results
+from benchmarks.results import geometric_mean
+from benchmarks.skeleton import load_skeleton
+from benchmarks.tools import HERE, count_nodes, measure
+
+MODELS = (
+    "ts/resnet50", "ts/mobilenetv2_100", "ts/efficientnet_b0", "ts/yolo_pan", "ts/bert", "dynamo/densenet121",
+    "dynamo/convnext_atto", "dynamo/llama", "dynamo_raw/vit_tiny_patch16_224", "dynamo_raw/t5_encoder",
+)  # fmt: skip
+TOOLS = (
+    "graphopt_basic", "graphopt_extended", "graphopt_all", "ort_basic", "ort_all", "onnxoptimizer", "onnxsim",
+    "onnxslim",
+)  # fmt: skip
+BASE = "ort_all"
+
+
+def run(models: Sequence[str] | None, tools: Sequence[str] | None, rounds: int) -> None:
+    """Measure all tools on all models; results are kept as they come, those of other models too."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    for folder in ("src", "passes", "benchmarks"):
+        compileall.compile_dir(HERE.parent / folder, quiet=1)
+    data: dict[str, dict[str, Any]] = (results.load("first") or {"data": {}})["data"]
+    with tempfile.TemporaryDirectory() as folder:
+        for key in models or MODELS:
+            path = Path(folder) / "model.onnx"
+            onnx.save(load_skeleton(key), path)
+            data[key] = {**data.get(key, {}), **_model(path, tools or TOOLS, rounds)}
+            results.save("first", data)
+            print(key, ", ".join(f"{tool} {told(got)}" for tool, got in data[key].items()), flush=True)
+    for tool in tools or TOOLS:
+        mean, wins, count = against_base(data, tool)
+        print(f"{tool}: {mean:.3f} of {BASE}'s time, faster on {wins} of {count}")
+
+
+def _model(path: Path, tools: Sequence[str], rounds: int) -> dict[str, dict[str, Any]]:
+    target = path.with_name("optimized.onnx")
+    found: dict[str, dict[str, Any]] = {}
+    for number in range(rounds):
+        for tool in tools if number % 2 else reversed(tools):
+            report = measure(tool, path, target, 1)
+            if "failed" in report:
+                found.setdefault(tool, report)
+                continue
+            seconds = report["import_s"] + report["runs_s"][0]
+            best = found.setdefault(tool, {"seconds": seconds, "nodes": count_nodes(target)})
+            for name, value in (("seconds", seconds), ("cpu", report["cpu_s"]), ("import", report["import_s"])):
+                best[name] = round(min(best.get(name, value), value), 4)
+    return {tool: found[tool] for tool in tools}
+
+
+def told(got: dict[str, Any]) -> str:
+    """A tool's result on a model in a few words."""
+    return "failed" if "failed" in got else f"{got['seconds']:.3f} s"
+
+
+def against_base(data: dict[str, dict[str, Any]], tool: str, by: str = "seconds") -> tuple[float, int, int]:
+    """A tool's time by that of the runtime's own optimizer.
+
+    Args:
+        data: what was measured, by model and tool.
+        tool: the tool.
+        by: `seconds` by the clock, or `cpu`.
+
+    Returns:
+        The geometric mean, the number of models on which the tool is faster, and that of all.
+    """
+    pairs = [(got[tool], got[BASE]) for got in data.values() if tool in got and BASE in got]
+    ratios = [one[by] / two[by] for one, two in pairs if by in one and by in two]
+    return geometric_mean(ratios), sum(ratio < 1 for ratio in ratios), len(ratios)
