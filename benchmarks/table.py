@@ -302,7 +302,9 @@ def _first() -> str:
         f"process for each. `{first.BASE}` is the runtime's own optimizer offline."
     )
     cells = [[key, *(_cell(got.get(tool), first.told) for tool in first.TOOLS)] for key, got in data.items()]
-    return "\n\n".join(["## First calls", text, grid(head, rows), "### Each model", grid(["model", *first.TOOLS], cells)])
+    return "\n\n".join(
+        ["## First calls", text, grid(head, rows), "### Each model", grid(["model", *first.TOOLS], cells)]
+    )
 
 
 def _start() -> str:

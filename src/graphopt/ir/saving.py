@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import re
@@ -249,6 +248,8 @@ def _publish(
 
 def _own_data(target: Path, data: Draft) -> Path:
     """The name of a model's data that no other data has."""
+    import hashlib
+
     data.file.seek(0)
     digest = hashlib.file_digest(data.file, "sha256").hexdigest()[:16]  # type: ignore[arg-type]  # it is buffered
     return target.with_name(f"{_stem(target.name)}.{digest}.data")
@@ -256,6 +257,8 @@ def _own_data(target: Path, data: Draft) -> Path:
 
 def _stem(name: str) -> str:
     """A model's name as far as the name of its data has room for it."""
+    import hashlib
+
     whole = os.fsencode(name)
     if len(whole) <= _LONGEST_STEM:
         return name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
@@ -19,6 +18,9 @@ from graphopt.ir.types import KNOWN_TYPES, element_bits, tensor_nbytes
 
 _CACHE_LIMIT = 1 << 16
 """Arrays up to this many bytes are kept after the first look; larger ones are viewed anew each time."""
+
+_SHORT = 1 << 12
+"""Up to so many bytes are compared as they are, more by a digest."""
 
 _SAMPLE = 64
 """Bytes at each of three places that tell most tensors apart."""
@@ -198,7 +200,11 @@ class Tensor:
             parts = [s if isinstance(s, bytes) else str(s).encode() for s in self.array().ravel()]
             return b"".join(len(p).to_bytes(8, "little") + p for p in parts)
         raw = self._bytes() if self.numel else np.zeros(0, np.uint8)
-        return raw.tobytes() if raw.nbytes <= 64 else hashlib.blake2b(raw.data, digest_size=20).digest()
+        if raw.nbytes <= _SHORT:
+            return raw.tobytes()
+        import hashlib  # a large module, for the few models that have large equal tensors
+
+        return hashlib.blake2b(raw.data, digest_size=20).digest()
 
     def sample(self) -> bytes:
         """Some bytes of beginning, middle and end: tensors that differ in them are not equal. Not for strings."""

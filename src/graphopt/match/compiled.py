@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
@@ -255,6 +254,8 @@ def _with_above(makers: list[Node], near: set[str]) -> set[str]:
 
 
 def _close(name: str) -> str:
+    import difflib
+
     near = difflib.get_close_matches(name, _standard_ops(), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 import sys
@@ -25,6 +24,9 @@ INDEX = "index.json"
 
 _BUILT_IN = "graphopt"
 """The entry point and the distribution of the built-in library."""
+
+_LIBRARY = "graphopt_passes"
+"""Its package."""
 
 _STATED = {"family": str, "level": Level, "numerics": Numerics, "opsets": str, "default": bool, "peers": Mapping}
 """What a pass states of itself, and as what."""
@@ -124,6 +126,8 @@ class Registry:
             return found
         place = self._places.get(name)
         if place is None:
+            import difflib
+
             close = difflib.get_close_matches(name, self._places, 3)
             hint = f"; did you mean {' or '.join(close)}?" if close else "; `graphopt passes` lists all"
             raise UsageError(f"unknown pass {name!r}{hint}")
@@ -161,7 +165,9 @@ def registry() -> Registry:
         # From a bare source tree on the path: every level would be empty, and every run do nothing.
         raise PassError("graphopt's own passes are not registered; install it, with `pip install -e .` in its sources")
     for entry in entries:
-        owner = entry.dist.name if entry.dist is not None else entry.name
+        owner = entry.name
+        if entry.dist is not None and entry.module != _LIBRARY:  # to ask for the name parses all that is said of it
+            owner = entry.dist.name
         try:
             # A distribution may have several entries, and be seen through two folders of the path.
             catalogue, index = _catalogue(entry), _index(entry)
