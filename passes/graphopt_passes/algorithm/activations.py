@@ -8,7 +8,7 @@ from onnx import TensorProto
 from graphopt.match import Either, Match, OpBuilder, Pattern, Product, Var
 from graphopt.match.factors import close
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, size_of
+from graphopt_passes.algorithm.work import Weighed, floats, size_of
 
 _FLAT = 20.0
 """Above it the hyperbolic tangent of `Softplus` is 1 in float32."""
@@ -51,12 +51,10 @@ class ConvertSoftplusToLog(Weighed, OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, result = node.operand(0), node.result
-        if x.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        size = floats(x)
         if result.one_use and next(iter(result.users)).op == "Tanh":
             raise Decline("{} may be part of Mish", result.name)
         one = np.array(1, np.float32)
-        size = size_of(x)
         self.weigh(rw, {"kernel": 1, "softplus": size}, {"kernel": 10, "element": 9 * size, "log": size})
         small = rw.op("Exp", rw.op("Neg", rw.op("Abs", x)))
         total = rw.op("Add", small, one)
@@ -76,11 +74,9 @@ class ConvertEluToExp(Weighed, OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, alpha = node.operand(0), float(node.attr("alpha", 1.0))
-        if x.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        size = floats(x)
         if not 0 < alpha <= 1 or (node.op == "Celu" and alpha != 1):
             raise Decline("with an alpha of {} the curve crosses its tangent", alpha)
-        size = size_of(x)
         passes = 4 if alpha == 1 else 5
         self.weigh(rw, {"kernel": 1, node.op.lower(): size}, {"kernel": passes, "element": passes * size})
         power = rw.op("Exp", rw.op("Min", x, np.array(0, np.float32)))
@@ -98,11 +94,9 @@ class ConvertSeluToExp(Weighed, OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, alpha, gamma = node.operand(0), float(node.attr("alpha", 1.67326319)), float(node.attr("gamma", 1.05070102))
-        if x.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        size = floats(x)
         if not (np.isfinite(alpha) and np.isfinite(gamma)):
             raise Decline("alpha is {}, gamma {}", alpha, gamma)
-        size = size_of(x)
         self.weigh(rw, {"kernel": 1, "selu": size}, {"kernel": 7, "element": 7 * size})
         power = rw.op("Exp", rw.op("Min", x, np.array(0, np.float32)))
         below = rw.op("Mul", rw.op("Sub", power, np.array(1, np.float32)), np.array(alpha * gamma, np.float32))
@@ -122,11 +116,9 @@ class ConvertShrinkToClip(Weighed, OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, bias, bound = node.operand(0), float(node.attr("bias", 0.0)), float(node.attr("lambd", 0.5))
-        if x.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        size = floats(x)
         if bias != bound or not 0 < bound < np.inf:
             raise Decline("a bias of {} is not the threshold of {}", bias, bound)
-        size = size_of(x)
         self.weigh(rw, {"kernel": 1, "shrink": size}, {"kernel": 2, "element": 2 * size})
         near = rw.op("Clip", x, min=np.array(-bound, np.float32), max=np.array(bound, np.float32))
         return rw.replace(node, [rw.op("Sub", x, near)])

@@ -8,7 +8,7 @@ from onnx import TensorProto
 from graphopt.match import Const, Match, OpBuilder, Pattern, Var
 from graphopt.operators import Reshape
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, count, size_of
+from graphopt_passes.algorithm.work import Weighed, count, floats, size_of
 from graphopt_passes.layout.norms import ConvertLayerNormalizationAxis
 
 
@@ -158,11 +158,9 @@ class ConvertLpNormalizationToQuotient(Weighed, OpRule):
         """The sum of squares, or that of absolute values."""
         x, order = node.operand(0), int(node.attr("p", 2))
         axis = x.axis(node.attr("axis", -1))
-        if x.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        size = floats(x)
         if order not in (1, 2):
             raise Decline("{} is not normalized by a norm of order 1 or 2", x.name)
-        size = size_of(x)
         norms = size / max(x.size(axis), 1)
         leading = all(dim == 1 for dim in x.dims()[:axis]) and axis < len(x.dims()) - 1
         reduced = "reduce leading" if leading else "reduce"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, size_of
+from graphopt_passes.algorithm.work import Weighed, floats
 
 _Made = Callable[[Rewriter, Value], Value]
 
@@ -47,15 +46,13 @@ class ConvertPowToProducts(Weighed, OpRule):
         array = exponent.array()
         if array.size != 1 or array.ndim > len(x.dims()):
             raise Decline("{} is no single number", exponent.name)
-        if x.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        size = floats(x)
         power = float(array.reshape(-1)[0])
         if power not in _WRITTEN:
             raise Decline("there is no faster form for a power of {}", power)
         if power % 1 and not is_positive(x):
             raise Decline("{} may be negative", x.name)
         write, passes = _WRITTEN[power]
-        size = size_of(x)
         kind = "square" if power == _SQUARE else "power"
         self.weigh(rw, {"kernel": 1, kind: size}, {"kernel": passes, "element": passes * size})
         return rw.replace(node, [write(rw, x)])

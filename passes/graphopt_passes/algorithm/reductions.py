@@ -8,11 +8,10 @@ from math import prod
 from typing import ClassVar
 
 import numpy as np
-from onnx import TensorProto
 
 from graphopt.operators import Reduction, Reshape
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, count, size_of
+from graphopt_passes.algorithm.work import Weighed, count, floats, size_of
 
 
 class LeadingReduction(Weighed, OpRule):
@@ -25,8 +24,7 @@ class LeadingReduction(Weighed, OpRule):
         view = Reduction.of(node)
         x, axes = view.x, view.axes
         dims = x.dims()
-        if x.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        floats(x)
         long = [axis for axis, dim in enumerate(dims) if dim != 1]
         first = [axis for axis in long if axis in axes]
         if not first or first == long:
@@ -37,7 +35,6 @@ class LeadingReduction(Weighed, OpRule):
             raise Decline("there are axes before and behind those of {}: already fast", node.op)
         if not all(isinstance(dims[axis], int) for axis in first):
             raise Decline("the sizes of the axes {} of {} are not known", axes, x.name)
-        size_of(x)
         rows = prod(x.size(axis) for axis in first)
         made = self.write(view, rows, long[0] > 0, rw)
         shape = [1 if axis in axes else dim for axis, dim in enumerate(dims) if view.keepdims or axis not in axes]
@@ -127,11 +124,9 @@ class _Spelled(Weighed, OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         view = Reduction.of(node)
         x = view.x
-        if x.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        size = floats(x)
         if not view.axes:
             raise Decline("{} reduces nothing", node.op)
-        size = size_of(x)
         then = {"kernel": 2 + self.passes, "element": self.passes * size, "reduce": max(self.passes, 1) * size}
         self.weigh(rw, {"kernel": 1, self.kind: size}, then)
         return rw.replace(node, [self.write(view, rw)])

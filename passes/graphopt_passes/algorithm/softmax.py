@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from graphopt.operators import Reshape, Transpose
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
+from graphopt_passes.algorithm.work import Weighed, Work, count, floats, size_of
 
 _PAIR = 2
 
@@ -26,15 +26,13 @@ class InnerSoftmax(Weighed, OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x = node.operand(0)
         dims, axis = x.dims(), x.axis(node.attr("axis", -1))
-        if x.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        floats(x)
         behind = [dim for dim in dims[axis + 1 :] if dim != 1]
         if not behind:
             raise Decline("the values of {} lie one after the other: already fast", x.name)
         if len(behind) == 1:
             raise Decline("there is one axis behind axis {} of {}: already fast", axis, x.name)
         check_stands_alone(node)
-        size_of(x)
         return self.write(node, x, axis, rw)
 
     @abstractmethod

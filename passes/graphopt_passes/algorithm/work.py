@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import ClassVar
 
+from onnx import TensorProto
+
 from graphopt.rewrite import Decline, Dim, Level, Rewriter, Rule, Value
 from graphopt.system.machine import Target, host
 from graphopt.system.tuned import figures
@@ -177,6 +179,13 @@ def size_of(value: Value) -> int:
     if not elements:
         raise Decline("{} is empty", value.name)
     return elements
+
+
+def floats(x: Value) -> int:
+    """How many elements a value of float32 has; declines where it is of another type, whose kernels were not timed."""
+    if x.dtype != TensorProto.FLOAT:
+        raise Decline("{} is not of float32, whose kernels were measured", x.name)
+    return size_of(x)
 
 
 def rates_of(target: Target) -> Mapping[str, float]:
