@@ -13,7 +13,7 @@ from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.computed import integers
 from graphopt.opsets.meanings.positions import Counting, Number
-from graphopt.opsets.meanings.registry import down, number_like
+from graphopt.opsets.meanings.registry import down, down_at_last, number_like
 from graphopt.rewrite import Rewriter
 
 _MOST_PARTS = 256
@@ -170,3 +170,37 @@ def summed_from_columns(node: Node, change: Change, rw: Rewriter) -> None:
         total = found if total is None else rw.op("Add", total, found)
     assert total is not None
     rw.replace(node, [rw.op("Reshape", total, integers(-1, channels, *image))])
+
+
+@down_at_last(18, "Col2Im")
+def summed_at_computed_places(node: Node, change: Change, rw: Rewriter) -> None:
+    """Every element is added to the padded image where it lies, which follows from the sizes."""
+    x, image, block, op = node.operand(0), node.operand(1), node.operand(2), Counting(rw)
+    rank = image.size(0)
+    gaps, strides = node.attr("dilations") or (1,) * rank, node.attr("strides") or (1,) * rank
+    pads = node.attr("pads") or (0,) * (2 * rank)
+    sizes = [op("Add", rw.op("Gather", image, integers(a), axis=0), pads[a] + pads[a + rank]) for a in range(rank)]
+    places: Value | None = None
+    apart: Number = integers(1)
+    for axis in reversed(range(rank)):
+        cells = rw.op("Gather", block, integers(axis), axis=0)
+        reach = op("Mul", op("Sub", cells, 1), gaps[axis])
+        count = op("Add", op("Div", op("Sub", op("Sub", sizes[axis], reach), 1), integers(strides[axis])), 1)
+        starts = op("Mul", op.up_to(count), integers(strides[axis]))
+        along = op("Add", rw.op("Unsqueeze", op("Mul", op.up_to(cells), gaps[axis]), axes=[1]), starts)
+        others = [each for each in range(2 * rank) if each not in (axis, axis + rank)]
+        shaped = rw.op("Unsqueeze", op("Mul", along, apart), axes=others) if others else op("Mul", along, apart)
+        places = shaped if places is None else op("Add", places, shaped)
+        apart = op("Mul", apart, sizes[axis])
+    assert places is not None
+    places = rw.op("Reshape", places, integers(-1))
+    number = rw.op("Shape", places)
+    rows = rw.op("Reshape", x, rw.op("Concat", integers(0, -1), number, axis=0))
+    shape = rw.op("Shape", rows)
+    ends = rw.op("Concat", rw.op("Slice", shape, starts=[0], ends=[2], axes=[0]), apart, axis=0)
+    empty = rw.op("Expand", number_like(x, 0), ends)
+    added = rw.op("ScatterElements", empty, rw.op("Expand", places, shape), rows, axis=2, reduction="add")
+    whole = rw.op("Reshape", added, rw.op("Concat", integers(0, 0), *sizes, axis=0))
+    before = integers(*pads[:rank])
+    axes = np.arange(2, 2 + rank, dtype=np.int64)
+    rw.replace(node, [rw.op("Slice", whole, before, op("Add", image, before), axes)])
