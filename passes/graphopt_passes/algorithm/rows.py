@@ -177,6 +177,8 @@ def _chain(value: Value, reader: Node) -> _Chain:
         before = _of_part(node.operand(0), node)
         shape = tuple(value.sizes())[:-1]
         if node.op == "Reshape":
+            if before.places.size != count(shape):  # in a branch that nobody takes
+                raise Decline("{} is no reshape of {}", value.name, node.operand(0).name)
             return _further(before, before.places.reshape(shape), node, {"kernel": 1})
         moved = before.places.transpose(Transpose.of(node).perm[:-1])
         return _further(before, moved, node, {"kernel": 1, "element": count(value.sizes())})
@@ -194,6 +196,8 @@ def _picked(node: Node) -> _Chain:
     if axis == len(x.dims()) - 1:
         return _begin(node.result)
     before, sizes = _of_part(x, node), node.result.sizes()
+    if positions.size and not -x.size(axis) <= positions.min() <= positions.max() < x.size(axis):
+        raise Decline("{} are not all positions in {}", node.operand(1).name, x.name)
     work = {"kernel": 1, "element": count(sizes), "gathered row": count(sizes[: axis + 1])}
     return _further(before, before.places.take(positions, axis), node, work, rolls=1)
 

@@ -112,6 +112,7 @@ class _Session:
         self.settings, self.corpus, self.progress, self.sow = settings, corpus, progress, sow
         self.report = SessionReport.empty(settings)
         self.finished: set[int] = set()
+        self.sown: dict[int, list[str]] = {}
         self.lock = threading.Lock()
         self.children: set[Child] = set()
         self.began, self.saved = time.monotonic(), 0.0
@@ -190,6 +191,7 @@ class _Session:
         stage = "drawing", ""
         with self.lock:
             sow = list(self.sow) if self.targets is None else self.targets.draw(f"{self.settings.seed}/{index}")
+            self.sown[index] = sow
         message = child.ask(index=index, skip=list(skip), sow=sow)
         while message is not None and "done" not in message:
             stage = message["stage"], message["subject"]
@@ -198,6 +200,7 @@ class _Session:
             return stage
         with self.lock:
             self.finished.add(index)
+            self.sown.pop(index, None)
             self.report.add(message)
             for found in message["findings"]:
                 self._keep(Finding.of(found, self.settings.seed))
@@ -227,6 +230,7 @@ class _Session:
                     "kind": kind,
                     "message": f"{stage}: {ending}",
                     "cause": stage,
+                    "sown": ",".join(self.sown.get(index, ())),
                 }
                 self.report.add({"made": True})
                 self._keep(Finding.of(found, self.settings.seed))

@@ -32,6 +32,8 @@ def as_initializer(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     tensor = node.constant_tensor()
     if tensor is None:
         raise Decline("it is sparse")
+    if node.graph.in_function:
+        raise Decline("{} is a constant of a function, which has no initializers", node.result.name)
     _stand_for(node, rw.constant(tensor), rw)
 
 
