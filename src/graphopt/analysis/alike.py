@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import onnx
 from onnx import TensorProto, helper
 
-from graphopt.ir import Node
+from graphopt.ir import Node, Value
 
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 _RESULT = "result"
@@ -134,8 +134,15 @@ def _product(node: Node) -> Body | None:
         return _single("MatMul", 0, 1)(node)
     if node.graph.opset() < _EINSUM:
         return None
-    equation = f"...{left},...{right}->...mn"
+    # Inference refuses ellipses for unlike numbers of axes, and a matrix that is constant has no more than its own two.
+    stacks = ["" if _is_matrix(node.operand(at)) else "..." for at in range(2)]
+    equation = f"{stacks[0]}{left},{stacks[1]}{right}->{max(stacks)}mn"
     return [helper.make_node("Einsum", [_operand(0), _operand(1)], [_RESULT], equation=equation)]
+
+
+def _is_matrix(value: Value) -> bool:
+    tensor = value.constant_tensor
+    return tensor is not None and len(tensor.dims) == 2
 
 
 _EINSUM = 12
