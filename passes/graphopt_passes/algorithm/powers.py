@@ -76,7 +76,7 @@ def is_positive(value: Value, depth: int = 0) -> bool:
         return False
     if node.op in _POSITIVE:
         return True
-    operands = [v for v in node.inputs if v is not None]
+    operands = node.operands
     if node.op in _KEEPING:
         return is_positive(node.operand(0), depth + 1)
     if node.op == "Pow":

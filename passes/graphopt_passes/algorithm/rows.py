@@ -151,7 +151,7 @@ def _goes_on(value: Value) -> bool:
         return _keeps_rows(readers[0])
     if any(reader.op not in ("Slice", "Split") for reader in readers):
         return False
-    joins = {join for piece in readers for out in piece.outputs if out is not None for join in out.users}
+    joins = {join for piece in readers for out in piece.results for join in out.users}
     return len(joins) == 1 and joins.pop().op == "Concat"
 
 

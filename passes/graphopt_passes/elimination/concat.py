@@ -17,7 +17,7 @@ class EliminateEmptyConcatInputs(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         axis = node.attr("axis", 1)
-        left = [value for value in node.inputs if value is not None and not _is_empty(value, axis)]
+        left = [value for value in node.operands if not _is_empty(value, axis)]
         if len(left) == len(node.inputs):
             raise Decline
         if not left:

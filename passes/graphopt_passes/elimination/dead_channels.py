@@ -114,7 +114,7 @@ class _Numbers:
         at = self.space.places[node.result]
         shape = [1] * at.rank
         shape[at.axis] = self.space.channels
-        read = [value for value in node.inputs if value is not None]
+        read = node.operands
         joined = [self.known[value] for value in read if value in self.known]
         known = np.logical_and.reduce([same for _, same in joined])
         zero = np.logical_or.reduce([same & (numbers == 0) for numbers, same in joined])
@@ -207,7 +207,7 @@ class _Writer:
                 continue
             found.add(node)
             if node not in self.space.makers:
-                todo += [read for read in node.inputs if read is not None and read in self.space.places]
+                todo += [read for read in node.operands if read in self.space.places]
         return sorted(found, key=lambda node: node.order)
 
     def _narrow(self, node: Node, made: dict[Value | None, Value]) -> Value:

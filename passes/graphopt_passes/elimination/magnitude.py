@@ -70,7 +70,7 @@ def refuse_magnified_after(node: Node, lost: float, *, summed: bool) -> None:
         lost: by how much its output changes for activations of magnitude 1.
         summed: whether it is a change beside far larger terms, so that only what magnifies it can matter.
     """
-    ways = [_Way(value, 1.0, joined=False) for value in node.outputs if value is not None]
+    ways = [_Way(value, 1.0, joined=False) for value in node.results]
     seen: dict[Value, float] = {}
     while ways and len(seen) < _STEPS:
         way = ways.pop()
@@ -101,7 +101,7 @@ def _through(way: _Way, user: Node, lost: float, *, summed: bool) -> list[_Way]:
     if _added(user).min() * float(np.finfo(np.float32).eps) ** 2 >= gain * lost:
         return []
     joined = way.joined or linear or user.op in _JOINING
-    return [_Way(output, gain, joined) for output in user.outputs if output is not None]
+    return [_Way(output, gain, joined) for output in user.results]
 
 
 def _added(node: Node) -> np.ndarray[Any, Any]:
@@ -131,7 +131,7 @@ def _factor(user: Node, value: Value) -> float:
         return 1.0
     if user.op == "Where" and not is_first:
         return 1.0
-    others = [other for other in user.inputs if other is not None and other is not value]
+    others = [other for other in user.operands if other is not value]
     if user.op == "Mul":
         return _limit(others[0]) if others else 1.0
     if user.op == "Div" and others and is_first:

@@ -31,7 +31,7 @@ class EliminateScanWithConstLength(Unrolling):
 
     def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
         """The body carries the states and gets an element of each scanned input."""
-        inputs = [value for value in node.inputs if value is not None]
+        inputs = node.operands
         count = len(inputs) - node.attr("num_scan_inputs", 0)
         if not 0 <= count < len(inputs) == len(node.inputs) == len(body.inputs):
             raise Decline("the body does not fit the scan")

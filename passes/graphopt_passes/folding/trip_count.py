@@ -99,7 +99,7 @@ class _Simulation:
                 if not value.is_const and (producer.subgraphs or not is_deterministic(producer)):
                     raise Unsupported(f"it depends on {producer.op}")
                 self.cone[producer] = None
-                stack.extend(v for v in producer.inputs if v is not None)
+                stack.extend(producer.operands)
 
     def _round(self, nodes: list[Node], number: int, goes_on: Array) -> dict[Value, Array]:
         count, condition = self.body.inputs[:2]

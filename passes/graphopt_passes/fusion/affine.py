@@ -151,7 +151,7 @@ class FuseAffineIntoConcatenatedConvs(OpRule):
         if joined is None:
             raise Decline
         concat = joined.source("Concat", reader=node)
-        convs = [_convolution(value, node) for value in concat.inputs if value is not None]
+        convs = [_convolution(value, node) for value in concat.operands]
         rank = next((conv.rank for conv in convs if conv is not None), 0)
         if not rank:
             raise Decline

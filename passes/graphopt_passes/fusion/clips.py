@@ -20,7 +20,7 @@ class JoinBounds(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         before = self.before[node.op]
-        if all(value is None or value.made_by(*before) is None for value in node.inputs):
+        if not any(value.made_by(*before) for value in node.operands):
             raise Decline
         outer = Bounds.of(node)
         inner = Bounds.of(outer.x.sole_source(*before, reader=node))

@@ -220,7 +220,7 @@ class FuseConsecutiveMinMax(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Collect the operands of an inner one; of a whole tree of them where nothing is constant."""
-        value = next((v for v in node.inputs if v is not None and v.made_by(node.op)), None)
+        value = next((v for v in node.operands if v.made_by(node.op)), None)
         if value is None:
             raise Decline
         inner = value.sole_source(node.op, reader=node)

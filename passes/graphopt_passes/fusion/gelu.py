@@ -70,7 +70,7 @@ def completes_gelu(node: Node) -> bool:
 
 def _near(node: Node) -> list[Value | None]:
     """What a node reads, and what the products before it read."""
-    above = (value.made_by("Mul", "Div") for value in node.inputs if value is not None)
+    above = (value.made_by("Mul", "Div") for value in node.operands)
     return [*node.inputs, *(value for maker in above if maker is not None for value in maker.inputs)]
 
 

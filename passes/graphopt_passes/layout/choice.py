@@ -36,7 +36,7 @@ class _Choice:
         for form in forms.values():
             for value in dict.fromkeys(form.operands):
                 wanted.setdefault(value, []).append(form)
-        makers = {v: self._place[f.node] for f in forms.values() if f.gives for v in f.node.outputs if v is not None}
+        makers = {v: self._place[f.node] for f in forms.values() if f.gives for v in f.node.results}
         for value in dict.fromkeys([*wanted, *makers]):
             self._price(value, makers.get(value, cut.SINK), wanted.get(value, []))
 

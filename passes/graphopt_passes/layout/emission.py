@@ -28,5 +28,5 @@ def emit(group: Group, emitter: Emitter, rule: str) -> None:
         plain = [emitter.leave(value, layout) for value, layout in results]
         blocked = [Blocked(value, layout, group.lanes) for value, layout in results]
     rw.replace(node, plain, detail=str(group))
-    olds = [value for value in node.outputs if value is not None]
+    olds = node.results
     emitter.commit(dict(zip(olds, blocked, strict=False)), dict(zip(olds, plain, strict=False)))

@@ -100,7 +100,7 @@ def last_form(node: Node) -> LastForm:
     form = read(node)
     ranks = [value.rank for value in form.operands]
     if form.gives:
-        ranks += [value.rank for value in node.outputs if value is not None]
+        ranks += [value.rank for value in node.results]
     # Where a convolution's own rank is not known, that of its weight is.
     if any(rank != len(LAST) and (rank is not None or read is not _convolution) for rank in ranks):
         raise Decline
@@ -118,7 +118,7 @@ def _contrib(node: Node, price: Price, op_type: str = "", **changed: Any) -> Las
 
 
 def _rated(node: Node, kind: str) -> Price:
-    size = sum(elements(value) for value in node.outputs if value is not None) / 1e3
+    size = sum(elements(value) for value in node.results) / 1e3
     return size * _RATES[kind], size * _RATES[f"{kind} last"]
 
 

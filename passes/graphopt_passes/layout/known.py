@@ -40,7 +40,7 @@ class Known:
 
     def learn(self, node: Node, gives: Sequence[Layout], sizes: Sizes, lanes: Lanes) -> None:
         """Take in what the form of a node says of its outputs."""
-        for value, layout in zip((v for v in node.outputs if v is not None), gives, strict=False):
+        for value, layout in zip(node.results, gives, strict=False):
             self._layouts[value] = layout
             # A value whose node stays in NCHW after all is reordered, which makes them zero.
             self._lanes[value] = ZERO if self.aligned(layout) else lanes | ZERO

@@ -52,7 +52,7 @@ def choose(graph: Graph) -> list[LastForm]:
         cut.price(place[node], cut.SINK, last)
         for value in form.operands:
             readers.setdefault(value, []).append(node)
-    makers = {v: place[node] for node, form in forms.items() if form.gives for v in node.outputs if v is not None}
+    makers = {v: place[node] for node, form in forms.items() if form.gives for v in node.results}
     for value in dict.fromkeys([*readers, *makers]):
         _price(cut, value, makers.get(value), [place[node] for node in readers.get(value, [])])
     side = cut.solve()

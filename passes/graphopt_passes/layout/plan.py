@@ -148,7 +148,7 @@ def _gains_alone(form: Form, costs: Costs) -> bool:
     if plain <= blocked:
         return False
     reorders = sum(2 * costs.reorder(value) for value in form.operands)
-    reorders += sum((1 + len(out.users)) * costs.reorder(out) for out in form.node.outputs if out is not None)
+    reorders += sum((1 + len(out.users)) * costs.reorder(out) for out in form.node.results)
     return plain - blocked > reorders
 
 

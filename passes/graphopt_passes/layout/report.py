@@ -19,7 +19,7 @@ def rows(graph: Graph, plan: LayoutPlan) -> list[tuple[str, ...]]:
     groups = {group.form.node: group for group in plan.groups.values()}
     found = []
     for node in graph:
-        name = next((value.name for value in node.outputs if value is not None), "")
+        name = next((value.name for value in node.results), "")
         cells = tuple(f"{price:.1f}" for price in plan.prices[node]) if node in plan.prices else ("", "")
         group = groups.get(node)
         if group is not None:

@@ -184,7 +184,7 @@ def _again(rows: _Rows, node: Node) -> Value:
 def _concat(rows: _Rows, node: Node) -> Value:
     if None in node.inputs or not any(rows.known(value) is not None for value in node.inputs):
         raise Decline
-    images = [rows.enter(value) for value in node.inputs if value is not None]
+    images = [rows.enter(value) for value in node.operands]
     return rows.again(node, *images, axis=_AXES[int(node.attrs["axis"])])
 
 

@@ -128,6 +128,16 @@ class Node:
         return value
 
     @property
+    def operands(self) -> list[Value]:
+        """The inputs that are given, optional ones that are left out excepted."""
+        return [value for value in self.inputs if value is not None]
+
+    @property
+    def results(self) -> list[Value]:
+        """The outputs that have a name."""
+        return [value for value in self.outputs if value is not None]
+
+    @property
     def result(self) -> Value:
         """The first output.
 

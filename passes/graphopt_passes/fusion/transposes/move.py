@@ -78,7 +78,7 @@ def _change(region: Region, changed: set[Node], rw: Rewriter, rule: str) -> list
             _turn(node, region, made, rw)
     nodes = [node for node in region.links if node.op == "Transpose"]
     nodes += [user for value in made for user in value.users if user.op == "Transpose"]
-    nodes += [user for node in nodes for value in node.outputs if value is not None for user in value.users]
+    nodes += [user for node in nodes for value in node.results for user in value.users]
     return _joined([node for node in dict.fromkeys(nodes) if node.graph is region.graph], rw, rule)
 
 
@@ -96,7 +96,7 @@ def _joined(nodes: list[Node], rw: Rewriter, rule: str) -> list[Node]:
         except Decline:
             continue
         assert value is not None
-        read = {v for reader in readers for v in reader.inputs if v is not None}
+        read = {v for reader in readers for v in reader.operands}
         left += [v.producer for v in read if v.producer is not None and v.producer.op == "Transpose"]
     return list(dict.fromkeys(left))
 

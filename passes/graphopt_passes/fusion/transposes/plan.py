@@ -156,7 +156,7 @@ def _tensor(region: Region, family: list[Value]) -> _Tensor:
 
 
 def _goes_into_conv(node: Node, family: list[Value]) -> bool:
-    others = [value for value in node.inputs if value is not None and value not in family]
+    others = [value for value in node.operands if value not in family]
     return node.op in _INTO_CONV and all(value.is_const for value in others)
 
 

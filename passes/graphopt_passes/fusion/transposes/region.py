@@ -211,5 +211,5 @@ def _forms_around(node: Node, moved: Perm) -> dict[Value, tuple[Perm, Perm]]:
     after = inverse(found.perm)
     forms = {v: (tuple(range(len(moved))), moved) for v in sources}
     if not is_identity(after):
-        forms |= {v: (tuple(range(len(after))), after) for v in node.outputs if v is not None}
+        forms |= {v: (tuple(range(len(after))), after) for v in node.results}
     return forms

@@ -83,7 +83,7 @@ def moving_inputs(node: Node, rank: int) -> list[Value]:
     """
     if node.op in _ONE_OPERAND:
         return [node.operand(0)]
-    found = [value for value in node.inputs if value is not None and value.rank == rank and not value.is_const]
+    found = [value for value in node.operands if value.rank == rank and not value.is_const]
     if node.op == "MatMul" and rank > 2:
         return found
     return [value for value in found if node.op == "Concat" or any(dim != 1 for dim in value.shape or ())]

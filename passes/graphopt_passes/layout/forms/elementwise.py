@@ -65,7 +65,7 @@ def unary(node: Node, known: Known) -> Form:
 
 def combined(node: Node, known: Known) -> Form:
     """The blocked form of an operator of several operands."""
-    operands = [v for v in node.inputs if v is not None]
+    operands = node.operands
     form: Form | None = _gated(node, known)
     if form is not None:
         return form

@@ -40,7 +40,7 @@ class Joined(_Moved):
 
 def joined(node: Node, known: Known) -> Joined:
     """The blocked form of a Concat."""
-    inputs = [value for value in node.inputs if value is not None]
+    inputs = node.operands
     layouts = [layout for layout in map(known.layout, inputs) if layout is not None]
     if node.attr("axis") not in (1, -3) or len(layouts) < len(inputs):
         raise Decline
