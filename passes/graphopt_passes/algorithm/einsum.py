@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from onnx import TensorProto
@@ -10,8 +9,7 @@ from onnx import TensorProto
 from graphopt.operators import Reshape, Transpose
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
-
-_EQUATION = re.compile(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]*)")
+from graphopt_passes.fusion.einsum import read_equation
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +40,8 @@ class ConvertEinsumToProduct(Weighed, OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Sort the letters, and transpose and reshape the operands and the result accordingly."""
-        equation = str(node.attr("equation")).replace(" ", "")
-        found = _EQUATION.fullmatch(equation)
-        if len(node.inputs) != 2 or found is None:
-            raise Decline("{} is not an explicit sum over two operands", equation)
-        first, second, out = found.groups()
-        a, b = node.operand(0), node.operand(1)
+        first, second, out = read_equation(node)
+        a, b, equation = node.operand(0), node.operand(1), node.attr("equation")
         sizes = _sizes(a, b, first, second)
         batch = "".join(letter for letter in out if letter in first and letter in second)
         inner = "".join(letter for letter in first if letter in second and letter not in out)

@@ -59,7 +59,28 @@ def _resized(node: Node, x: Value | np.ndarray, scales: Numbers, sizes: Numbers,
     return rw.op("Resize", x, absent, absent if scales is None else scales, sizes, **attrs)
 
 
-class ConvertCubicResizeToChannelsLast(_Interpolated):
+class _ChannelsLast(_Interpolated):
+    """A `Resize` of all channels of a pixel together, between two `Transpose`."""
+
+    def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
+        """The kernel takes constant factors, or sizes, of the axes between the first and the last one."""
+        kind = self.kind(view, node.result)
+        self.weigh(rw, _now(view, node.result), _last(kind, view, node.result))
+        scales, sizes = (None if each is None else each[list(_LAST)] for each in _factors(node, view))
+        made = _resized(node, Transpose(view.x, _LAST).write(rw), scales, sizes, rw)
+        return Transpose(made, _FIRST).write(rw)
+
+    @abstractmethod
+    def kind(self, view: Resize, result: Value) -> str:
+        """The kind of work that it is then; declines where it is not faster or not the same."""
+
+
+def _last(kind: str, view: Resize, result: Value) -> Work:
+    outputs = count(result.dims())
+    return {"kernel": 3, "move": count(view.x.dims()) + outputs, kind: outputs}
+
+
+class ConvertCubicResizeToChannelsLast(_ChannelsLast):
     """Make an image larger by a cubic `Resize` of its channels together, between two `Transpose`.
 
     Channels first, ONNX Runtime computes the weights of all neighbours anew for each pixel of each channel. Neighbours
@@ -68,21 +89,12 @@ class ConvertCubicResizeToChannelsLast(_Interpolated):
 
     numerics = Numerics.FAST
 
-    def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
-        """The kernel takes constant factors, or sizes, of the axes between the first and the last one."""
+    def kind(self, view: Resize, result: Value) -> str:
         if view.mode != "cubic" or view.antialias:
-            raise Decline("{} is linear or filtered: about as fast", node.result.name)
+            raise Decline("{} is linear or filtered: about as fast", result.name)
         if min(view.scales) < 1:
-            raise Decline("{} makes the image smaller, for which there is no such kernel", node.result.name)
-        then = {
-            "kernel": 3,
-            "move": count(view.x.dims()) + count(node.result.dims()),
-            "resize last": count(node.result.dims()),
-        }
-        self.weigh(rw, _now(view, node.result), then)
-        scales, sizes = (None if each is None else each[list(_LAST)] for each in _factors(node, view))
-        made = _resized(node, Transpose(view.x, _LAST).write(rw), scales, sizes, rw)
-        return Transpose(made, _FIRST).write(rw)
+            raise Decline("{} makes the image smaller, for which there is no such kernel", result.name)
+        return "resize last"
 
 
 _LEAST_CHANNELS = 8
@@ -91,7 +103,7 @@ _LEAST_CHANNELS = 8
 _MOST_OUTPUTS = 1 << 21
 
 
-class ConvertLinearResizeToChannelsLast(_Interpolated):
+class ConvertLinearResizeToChannelsLast(_ChannelsLast):
     """Resize images linearly with their channels together, between two `Transpose`.
 
     Channels first, ONNX Runtime computes the place of each pixel anew for each channel. Where only the width changes
@@ -100,25 +112,16 @@ class ConvertLinearResizeToChannelsLast(_Interpolated):
 
     numerics = Numerics.EXACT
 
-    def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
-        """The kernel takes constant factors, or sizes, of the axes between the first and the last one."""
+    def kind(self, view: Resize, result: Value) -> str:
         if view.mode != "linear" or view.antialias:
-            raise Decline("{} is cubic or filtered", node.result.name)
+            raise Decline("{} is cubic or filtered", result.name)
         if view.x.size(1) % _LEAST_CHANNELS:
             raise Decline("{} has {} channels, no multiple of {}", view.x.name, view.x.size(1), _LEAST_CHANNELS)
-        if view.x.size(2) == node.result.size(2):
+        if view.x.size(2) == result.size(2):
             raise Decline("{} keeps its height, where infinities spread otherwise", view.x.name)
-        if count(node.result.dims()) > _MOST_OUTPUTS:
-            raise Decline("{} is too large to stay in the cache between both", node.result.name)
-        self.weigh(rw, _now(view, node.result), _linear_last(view, node.result))
-        scales, sizes = (None if each is None else each[list(_LAST)] for each in _factors(node, view))
-        made = _resized(node, Transpose(view.x, _LAST).write(rw), scales, sizes, rw)
-        return Transpose(made, _FIRST).write(rw)
-
-
-def _linear_last(view: Resize, result: Value) -> Work:
-    outputs = count(result.dims())
-    return {"kernel": 3, "move": count(view.x.dims()) + outputs, "resize linear last": outputs}
+        if count(result.dims()) > _MOST_OUTPUTS:
+            raise Decline("{} is too large to stay in the cache between both", result.name)
+        return "resize linear last"
 
 
 def _factors(node: Node, view: Resize) -> tuple[Numbers, Numbers]:
@@ -151,7 +154,7 @@ class ConvertResizeToProducts(_Interpolated):
         then = {"kernel": 2, "product": work, "read": count(node.result.dims())}
         self.weigh(rw, _now(view, node.result), then)
         if view.mode == "linear" and not view.antialias and view.x.size(1) % _LEAST_CHANNELS == 0:
-            self.weigh_against(rw, _linear_last(view, node.result), then)
+            self.weigh_against(rw, _last("resize linear last", view, node.result), then)
         made = view.x
         if columns != width:
             made = rw.op("MatMul", made, _weights(node, view, 3, rw))

@@ -8,7 +8,7 @@ from onnx import TensorProto as T
 
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 
-_EQUATION = re.compile(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)")
+_EQUATION = re.compile(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]*)")
 _TYPES = frozenset({T.FLOAT, T.DOUBLE, T.FLOAT16, T.INT32, T.INT64, T.UINT32, T.UINT64})
 
 
@@ -26,12 +26,8 @@ class ReplaceEinsumWithMatmul(OpRule):
     peers = {"onnxoptimizer": "replace_einsum_with_matmul"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        equation = str(node.attr("equation")).replace(" ", "")
-        found = _EQUATION.fullmatch(equation)
-        if len(node.inputs) != 2 or found is None:
-            raise Decline("{} is not an explicit sum over two operands", equation)
+        first, second, out = read_equation(node)
         a, b = node.operand(0), node.operand(1)
-        first, second, out = found.groups()
         if out[-2:-1] not in first:
             a, b, first, second = b, a, second, first
         _check_sizes(a, b, first, second, _summed(first, second, out))
@@ -40,6 +36,15 @@ class ReplaceEinsumWithMatmul(OpRule):
         if second[-1] != out[-1]:
             b = _turned(b, len(second), rw)
         return rw.replace(node, [rw.op("MatMul", a, b)])
+
+
+def read_equation(node: Node) -> tuple[str, str, str]:
+    """The letters of both operands and of the result; declines where the sum is over others, or not explicit."""
+    equation = str(node.attr("equation")).replace(" ", "")
+    found = _EQUATION.fullmatch(equation)
+    if len(node.inputs) != 2 or found is None:
+        raise Decline("{} is not an explicit sum over two operands", equation)
+    return found[1], found[2], found[3]
 
 
 def _turned(value: Value, rank: int, rw: Rewriter) -> Value:
