@@ -136,6 +136,15 @@ def conversion_networks(models: Models = None, target: list[int] | None = None) 
 
 
 @app.command()
+def conversion_exports() -> None:
+    """How many nodes `basic` leaves of exports at older opsets, raised, and of the same networks exported newer."""
+    from benchmarks.conversion_networks import raised_exports
+
+    for row in raised_exports():
+        print(row, flush=True)
+
+
+@app.command()
 def conversion_raised(models: Models = None, target: list[int] | None = None, level: str = "extended") -> None:
     """How many nodes a level leaves of networks of opset 13, as they are and brought to newer opsets first."""
     from benchmarks.conversion_networks import raised

@@ -150,6 +150,24 @@ def run(keys: Iterable[str] | None, opsets: Iterable[int] | None) -> list[dict[s
     return rows
 
 
+def exported_twice() -> Iterator[tuple[str, str]]:
+    """Networks that the zoo has as exports at two opsets: the older one, and the other."""
+    known = names()
+    for older in known:
+        newer = older.partition("_opset")[0]
+        if newer != older and newer in known:
+            yield older, newer
+
+
+def raised_exports() -> Iterator[dict[str, Any]]:
+    """How many nodes `basic` leaves of an export brought to the opset of a newer one, and of the newer one."""
+    for older, newer in exported_twice():
+        old, new = load_skeleton(older), load_skeleton(newer)
+        opset = opset_of(new)
+        brought = len(graphopt.optimize(old, level="basic", opset=opset).graph.node)
+        yield {"model": newer, "from": opset_of(old), "to": opset, "nodes": brought, "of_export": _basic_nodes(new)}
+
+
 def counts(rows: Iterable[dict[str, Any]]) -> Counter[str]:
     """How many conversions were right there, right back, and back to the same graph."""
     found: Counter[str] = Counter()

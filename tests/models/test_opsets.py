@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 
+from benchmarks.conversion_networks import raised_exports
 from benchmarks.skeleton import load_skeleton, names
 from graphopt.opsets import convert
 from graphopt.opsets.changes import newest
@@ -35,6 +36,12 @@ def test_there_and_back_a_network_has_its_nodes_again() -> None:
     back = convert(convert(model, opset=newest()), opset=_opset(model))
     assert [n.op_type for n in back.graph.node] == [n.op_type for n in model.graph.node]
     assert [list(n.output) for n in back.graph.node] == [list(n.output) for n in model.graph.node]
+
+
+def test_older_exports_that_are_raised_have_the_nodes_of_newer_ones_at_basic() -> None:
+    rows = list(raised_exports())
+    assert len(rows) >= 4
+    assert [row["nodes"] for row in rows] == [row["of_export"] for row in rows]
 
 
 @pytest.mark.slow

@@ -61,6 +61,7 @@ PASSES: dict[str, str] = {
     "fuse_reshapes_into_matmul": "fusion.reshaped_matmul:FuseReshapesIntoMatmul",
     "fuse_scales_of_matmul": "fusion.matmul_scales:FuseScalesOfMatmul",
     "fuse_gelu": "fusion.gelu:FuseGelu",
+    "fuse_hard_swish": "fusion.hard_swish:FuseHardSwish",
     "fuse_layer_normalization": "fusion.normalization:FuseLayerNormalization",
     "fuse_rms_normalization": "fusion.normalization:FuseRmsNormalization",
     "replace_prelu_with_leaky_relu": "fusion.prelu:ReplacePreluWithLeakyRelu",
