@@ -20,6 +20,9 @@ from graphopt.verify.values import Array
 MOST_ELEMENTS = 4096
 """Of one value: larger ones take time and show nothing more."""
 
+FRAGILE = frozenset({"Einsum", "GRU", "InstanceNormalization", "LSTM", "RNN", "STFT"})
+"""The runtime may end the process on empty tensors here."""
+
 _LOOP_SECONDS = 5.0
 
 _STYLES: tuple[Callable[[str, int], str], ...] = (
@@ -234,6 +237,8 @@ class Builder:
         own = {tensor.name for tensor in tensors}
         read = {name for node in nodes for name in _read(node)} & self.held.keys() - own
         given = [*tensors, *(stored(self.held[name], name) for name in sorted(read))]
+        if any(0 in tensor.dims for tensor in given) and any(node.op_type in FRAGILE for node in nodes):
+            return False
         model = makeshift(nodes, given, [*results, *(opaque or {})], self.imports(), self.functions)
         found = evaluate(model)
         if found is None or not as_standard(model, found):

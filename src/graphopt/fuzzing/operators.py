@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, defs
 
-from graphopt.fuzzing.building import Builder, element_type, stored
+from graphopt.fuzzing.building import FRAGILE, Builder, element_type, stored
 from graphopt.fuzzing.makers import MAKERS, RANKS, Maker, Scene, like
 from graphopt.fuzzing.rarities import FIRST, RARE
 from graphopt.verify.values import Array, numpy_dtype
@@ -126,7 +126,7 @@ class _Node:
         """Whether a value may be the first operand."""
         if self.ranks is not None and array.ndim not in self.ranks:
             return False
-        if self.schema.name in _FRAGILE and not array.size:
+        if self.schema.name in FRAGILE and not array.size:
             return False
         return _NAMES.get(element_type(array), "") in self.allowed
 
@@ -143,7 +143,7 @@ class _Node:
             dtype = numpy_dtype(chosen)
             assert dtype is not None
             shape = self.draw.shape(rank)
-            array = self.draw.array(dtype, [max(d, 1) for d in shape] if self.schema.name in _FRAGILE else shape)
+            array = self.draw.array(dtype, [max(d, 1) for d in shape] if self.schema.name in FRAGILE else shape)
         narrow = _NAMES[element_type(array)] in ("tensor(int4)", "tensor(uint4)")
         return self.b.constant(array) if narrow or self.draw.chance(0.12) else self.b.input(array)
 
@@ -256,10 +256,6 @@ class _Node:
             return len(scene.chosen["split"]) if "split" in scene.chosen else int(scene.chosen.get("num_outputs", 2))
         least = max(self.schema.min_output, 1)
         return self.draw.between(least, most) if most > least and self.draw.chance(0.35) else least
-
-
-_FRAGILE = frozenset({"Einsum", "GRU", "InstanceNormalization", "LSTM", "RNN", "STFT"})
-"""The runtime may end the process on empty tensors here."""
 
 
 def _plain(draw: Any, attribute: defs.OpSchema.Attribute) -> Any:

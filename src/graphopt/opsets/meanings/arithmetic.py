@@ -58,7 +58,9 @@ def bounds_as_attributes(node: Node, change: Change, rw: Rewriter) -> Iterator[N
     """Bounds of single floats; all others are those of `Max` and `Min`."""
     x = node.operand(0)
     bounds = [node.input(1), node.input(2)]
-    if x.dtype == TensorProto.FLOAT and all(bound is None or bound.is_const for bound in bounds):
+    numbers = [bound.array().item() for bound in bounds if bound is not None and bound.is_const]
+    crossed = len(numbers) == 2 and numbers[0] > numbers[1]  # which the runtime refuses as attributes
+    if x.dtype == TensorProto.FLOAT and all(bound is None or bound.is_const for bound in bounds) and not crossed:
         yield from automatic.down(node, change, rw)
         return
     if x.dtype not in FLOAT_TYPES:

@@ -201,7 +201,12 @@ def _weights(size: int, number: float, settings: dict[str, Any], *, by_size: boo
     operand = np.asarray([size if by_size else 1, number], np.int64 if by_size else np.float32)
     feed = {"x": np.eye(size, dtype=np.float32), "n": operand}
     found: Any = ReferenceEvaluator(model).run(None, feed)
-    return np.asarray(found[0]).T
+    made = np.asarray(found[0]).T
+    if settings.get("coordinate_transformation_mode") == "pytorch_half_pixel" and len(made) == 1:
+        if settings.get("antialias"):
+            raise Decline("what antialias makes of a single element is not known")
+        return np.eye(1, size, dtype=np.float32)  # at 0, as the standard says; its evaluator takes -0.5
+    return made
 
 
 def _along(x: Value, axis: int, weights: np.ndarray, source: Value, rw: Rewriter) -> Value:
