@@ -21,139 +21,85 @@ from graphopt.system.machine import Target, host
 from graphopt.system.tuned import figures
 
 RATES: dict[str, float] = {
-    "kernel": 1200.0,
-    "element": 0.075,
-    "move": 0.1,
-    "softmax": 0.18,
-    "softmax row": 8.2,
-    "softmax apart": 4.9,
-    "reduce": 0.065,
-    "reduce rows": 0.081,
-    "reduce leading": 0.26,
-    "reduce powers": 0.45,
-    "reduce logarithms": 3.4,
-    "log": 1.4,
-    "power": 3.0,
-    "square": 0.24,
-    "softplus": 9.5,
-    "elu": 1.4,
-    "celu": 1.7,
-    "read": 0.04,
-    "column": 0.16,
-    "product apart": 1.4,
-    "product row": 69.0,
-    "product": 0.01,
-    "einsum": 0.68,
-    "sum apart": 2.2,
-    "depth to space": 1.1,
-    "gather apart": 0.61,
-    "gather last": 2.4,
-    "average": 1.0,
-    "taps": 0.12,
-    "strided taps": 0.3,
-    "global pool": 0.12,
-    "resize linear": 1.1,
-    "resize cubic": 58.0,
-    "resize nearest": 0.33,
-    "resize doubled": 0.055,
-    "resize filtered": 1.3,
-    "resize last": 1.9,
-    "normalize": 0.34,
-    "position": 0.62,
-    "position of few": 1.1,
-    "first of many": 0.45,
-    "first": 1.4,
-    "prelu": 4.2,
-    "selu": 1.5,
-    "shrink": 5.6,
-    "lrn": 19.0,
-    "channel taps": 0.2,
-    "lp normalization": 0.64,
-    "where": 0.36,
-    "bound": 0.21,
-    "whole taps": 1.25,
-    "columns of volumes": 0.6,
-    "columns of images": 0.1,
-    "transposed taps": 0.33,
-    "spectrum": 11.0,
-    "spectrum of any length": 75.0,
-    "resize linear last": 0.3,
-    "expand last": 0.48,
-    "tile last": 1.8,
-    "move apart": 2.3,
-    "gathered row": 2.8,
-    "rotate": 0.2,
-    "rotate pairs": 0.2,
-    "bytes": 0.25,
-    "bytes cut": 0.5,
-    "bytes looked up": 0.26,
-    "bytes scaled": 0.09,
-    "taps of three": 2.2,
-    "taps of lanes": 0.08,
-    "taps of eights": 0.3,
-    "taps of odd channels": 0.5,
-    "byte group": 110.0,
-    "byte part": 60.0,
-    "byte product": 0.0047,
-    "byte product of group": 0.008,
-    "bytes of gemm": 0.2,
-    "bytes of product": 0.13,
+    "kernel": 1200.0,  # starting a kernel of any kind, once
+    "element": 0.075,  # read and written by a simple elementwise kernel, like `Add` or `Exp`
+    "move": 0.1,  # moved by a `Transpose` of one axis
+    "softmax": 0.18,  # `Softmax` along an axis with at most one behind it
+    "softmax row": 8.2,  # each row of that
+    "softmax apart": 4.9,  # `Softmax` along an axis with several behind it
+    "reduce": 0.065,  # `ReduceSum`, `ReduceMean`, `ReduceMax`, `ReduceMin` along the last axes, or behind other axes
+    "reduce rows": 0.081,  # `ReduceSum` and `ReduceMean` of the first axes of all
+    "reduce leading": 0.26,  # the same where only axes of size 1 come first and others follow
+    "reduce powers": 0.45,  # `ReduceL1`, `ReduceL2`, `ReduceSumSquare` and `ReduceLogSum` along any axes
+    "reduce logarithms": 3.4,  # `ReduceLogSumExp`
+    "log": 1.4,  # `Log`
+    "power": 3.0,  # `Pow` by its general function
+    "square": 0.24,  # `Pow` of 2
+    "softplus": 9.5,  # `Softplus`
+    "elu": 1.4,  # `Elu`
+    "celu": 1.7,  # `Celu`
+    "read": 0.04,  # read by a matrix product of one row or column
+    "column": 0.16,  # of a matrix that is multiplied by a constant column
+    "product apart": 1.4,  # of a matrix that is multiplied by a vector of one axis
+    "product row": 69.0,  # each row of that
+    "product": 0.01,  # a multiply-add of a product of matrices
+    "einsum": 0.68,  # an element of the operands and the result of `Einsum`, beside multiplying
+    "sum apart": 2.2,  # `CumSum` along the last axis
+    "depth to space": 1.1,  # `DepthToSpace` in blocks of 2; larger blocks are copied in longer pieces
+    "gather apart": 0.61,  # `GatherElements` of repeated indices
+    "gather last": 2.4,  # `Gather` along the last axis
+    "average": 1.0,  # an element of each window of `AveragePool` since opset 19
+    "taps": 0.12,  # an element of each window of a depthwise convolution
+    "strided taps": 0.3,  # the same with strides
+    "global pool": 0.12,  # `GlobalAveragePool`, `GlobalMaxPool`
+    "resize linear": 1.1,  # an element of the result of a linear `Resize` with channels first
+    "resize cubic": 58.0,  # the same of a cubic one
+    "resize nearest": 0.33,  # the same of one that takes the nearest
+    "resize doubled": 0.055,  # the same by the kernel for images twice as large
+    "resize filtered": 1.3,  # an element of the operand or the result of `Resize` with `antialias`
+    "resize last": 1.9,  # an element of the result of a cubic `Resize` with channels last
+    "normalize": 0.34,  # `LayerNormalization` along the last axis
+    "position": 0.62,  # `ArgMax` along the last axis
+    "position of few": 1.1,  # `ArgMax` of two values in front of others
+    "first of many": 0.45,  # `TopK` of one
+    "first": 1.4,  # each row of that
+    "prelu": 4.2,  # `PRelu`
+    "selu": 1.5,  # `Selu`
+    "shrink": 5.6,  # `Shrink`
+    "lrn": 19.0,  # `LRN`
+    "channel taps": 0.2,  # an element of each window along channels
+    "lp normalization": 0.64,  # `LpNormalization`
+    "where": 0.36,  # `Where` with a condition that is broadcast
+    "bound": 0.21,  # `Min` with a bound that is broadcast
+    "whole taps": 1.25,  # a cell of the kernel of a depthwise convolution that is as large as the image
+    "columns of volumes": 0.6,  # an element of the result of a 3-D `ConvTranspose`, beside the product
+    "columns of images": 0.1,  # the same of a 2-D one
+    "transposed taps": 0.33,  # an element of the window of each pixel of a depthwise `ConvTranspose`
+    "spectrum": 11.0,  # `DFT` of frames whose length is a power of 2
+    "spectrum of any length": 75.0,  # `DFT` of others
+    "resize linear last": 0.3,  # an element of the result of a linear `Resize` with channels last
+    "expand last": 0.48,  # an element that `Expand` repeats along the last axis
+    "tile last": 1.8,  # an element that `Tile` repeats along the last axis
+    "move apart": 2.3,  # moved by a `Transpose` of several axes, the last one among them
+    "gathered row": 2.8,  # a row that `Gather` finds, beside its elements
+    "rotate": 0.2,  # `RotaryEmbedding` of halves
+    "rotate pairs": 0.2,  # `RotaryEmbedding` of neighbours
+    "bytes": 0.25,  # moved along whole rows
+    "bytes cut": 0.5,  # put into longer rows, or shorter ones
+    "bytes looked up": 0.26,  # brought to another scale by `QLinearConcat`
+    "bytes scaled": 0.09,  # brought to another scale by `QLinearAdd` with a number
+    "taps of three": 2.2,  # an element of the windows of a quantized convolution of three channels, more than of four
+    "taps of lanes": 0.08,  # an element of each window of a quantized depthwise convolution, channels a multiple of 16
+    "taps of eights": 0.3,  # the same of a multiple of 8
+    "taps of odd channels": 0.5,  # the same of other numbers
+    "byte group": 110.0,  # a position of a group of a quantized convolution
+    "byte part": 60.0,  # a position of a quantized convolution without groups
+    "byte product": 0.0047,  # a multiply-add of that
+    "byte product of group": 0.008,  # a multiply-add of one with groups
+    "bytes of gemm": 0.2,  # written by `QGemm`, more than a convolution takes
+    "bytes of product": 0.13,  # written by `QLinearMatMul`, more than a convolution takes
 }
-"""Nanoseconds of each kind of work, for each element unless it says otherwise.
-
-- `kernel`: starting a kernel of any kind, once.
-- `element`: read and written by a simple elementwise kernel, like `Add` or `Exp`.
-- `move`: moved by a `Transpose` of one axis.
-- `softmax`, `softmax row`: `Softmax` along an axis with at most one behind it, an element and a row.
-- `softmax apart`: `Softmax` along an axis with several behind it.
-- `reduce`: `ReduceSum`, `ReduceMean`, `ReduceMax` and `ReduceMin` along the last axes, or behind other axes.
-- `reduce rows`: `ReduceSum` and `ReduceMean` of the first axes of all.
-- `reduce leading`: the same where only axes of size 1 come first and others follow.
-- `reduce powers`: `ReduceL1`, `ReduceL2`, `ReduceSumSquare` and `ReduceLogSum` along any axes.
-- `reduce logarithms`: `ReduceLogSumExp`.
-- `log`, `power`, `square`: `Log`, `Pow` by its general function, and of 2.
-- `softplus`, `elu`, `celu`: `Softplus`, `Elu`, `Celu`.
-- `column`: of a matrix that is multiplied by a constant column.
-- `product`: a multiply-add of a product of matrices.
-- `einsum`: what `Einsum` does to an element of its operands and its result beside multiplying.
-- `sum apart`: `CumSum` along the last axis.
-- `depth to space`: `DepthToSpace` in blocks of 2; larger blocks are copied in longer pieces.
-- `gather apart`, `gather last`: `GatherElements` of repeated indices; `Gather` along the last axis.
-- `average`: an element of each window of `AveragePool` since opset 19.
-- `taps`, `strided taps`: an element of each window of a depthwise convolution, with strides of 1 and others.
-- `global pool`: `GlobalAveragePool`, `GlobalMaxPool`.
-- `resize linear`, `resize cubic`: an element of the result of `Resize` with channels first; `resize last`: cubic, last.
-- `resize nearest`, `resize doubled`: an element of a nearest `Resize`, and by the kernel for images twice as large.
-- `resize filtered`: an element of the operand or the result of `Resize` with `antialias`.
-- `normalize`: `LayerNormalization` along the last axis.
-- `position`, `position of few`: `ArgMax` along the last axis, and of two values in front of others.
-- `first of many`, `first`: `TopK` of one, an element and a row.
-- `product apart`, `product row`: of a matrix that is multiplied by a vector of one axis, an element and a row.
-- `read`: read by a matrix product of one row or column.
-- `prelu`, `selu`, `shrink`, `lrn`: `PRelu`, `Selu`, `Shrink`, `LRN`.
-- `channel taps`: an element of each window along channels.
-- `lp normalization`: `LpNormalization`.
-- `where`, `bound`: `Where` with a condition that is stretched, `Min` with a bound that is.
-- `whole taps`: a place of the kernel of a depthwise convolution that is as large as the image.
-- `columns of volumes`, `columns of images`: what `ConvTranspose` adds up for an element of its result, beside the
-  product.
-- `transposed taps`: an element of the window of each pixel of a depthwise `ConvTranspose`.
-- `spectrum`, `spectrum of any length`: `DFT` of frames whose length is a power of 2, and of others.
-- `resize linear last`: an element of the result of a linear `Resize` with channels last.
-- `expand last`, `tile last`: an element that `Expand` and `Tile` repeat along the last axis.
-- `move apart`: moved by a `Transpose` that moves several axes, the last one among them.
-- `gathered row`: a row that `Gather` finds, beside its elements.
-- `rotate`, `rotate pairs`: `RotaryEmbedding` of halves, and of neighbours.
-- `bytes`: moved along whole rows; `bytes cut`: put into longer rows, or shorter ones.
-- `bytes looked up`, `bytes scaled`: brought to another scale by `QLinearConcat`, by `QLinearAdd` with a number.
-- `taps of three`: a place in the windows of a quantized convolution that three channels are gathered from, more than
-  four take.
-- `taps of lanes`, `taps of eights`, `taps of odd channels`: an element of each window of a quantized depthwise
-  convolution of channels that are a multiple of 16, of 8, and no such.
-- `byte group`, `byte part`: a position of a group of a quantized convolution, and of one without groups; `byte
-  product of group`, `byte product`: a multiply-add there.
-- `bytes of gemm`, `bytes of product`: written by `QGemm` and by `QLinearMatMul`, more than a convolution takes.
-"""
+"""Nanoseconds of each kind of work: for each element, unless the comment says of what."""
 
 MARGIN = 0.85
 """The part of the time that the other form may be expected to take: the model is no better than that."""
