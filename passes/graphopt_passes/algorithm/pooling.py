@@ -31,6 +31,10 @@ class ConvertAveragePoolToConv(Weighed, OpRule):
             raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
         if view.ceil or view.same:
             raise Decline("the last window of {} may end behind the padding", node.result.name)
+        for at, size in enumerate(dims[2:]):
+            reach = (view.kernel[at] - 1) * view.dilations[at] + 1
+            if reach > view.before[at] + view.after[at] + (size if isinstance(size, int) else 1):
+                raise Decline("{} may be smaller than a window, of which a pool makes nothing", x.name)
         channels, taps = x.size(1), prod(view.kernel)
         padded = any(view.before + view.after)
         counted = not padded or view.counts_padding

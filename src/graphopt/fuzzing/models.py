@@ -160,7 +160,8 @@ def finish(b: Builder) -> Sample:
     static = not any(
         dim.dim_param or not dim.HasField("dim_value") for i in infos for dim in i.type.tensor_type.shape.dim
     )
-    results = [_info(name, b.held[name], {}, shaped=static and draw.chance(0.6)) for name in outputs]
+    branched = any(node.op_type == "If" for node in b.nodes)  # the other branch may give another shape
+    results = [_info(name, b.held[name], {}, shaped=static and draw.chance(0.6) and not branched) for name in outputs]
     results += [helper.make_value_info(name, kind) for name, kind in b.opaque.items()]
     graph = helper.make_graph(b.nodes, "g", infos, results, b.tensors)
     named = {*b.inputs, *outputs, *initial}

@@ -74,7 +74,8 @@ class Judge:
         self.expected: list[tuple[int, dict[str, Array], list[Any]]] = []
         for number, feed in enumerate(sample.feeds):
             outputs = _twice(self._runner, feed)
-            if outputs is not None and fits(self.model, outputs) and _standard(self.model, feed, outputs):
+            sound = outputs is not None and fits(self.model, outputs) and _joins_fit(self.model, feed)
+            if outputs is not None and sound and _standard(self.model, feed, outputs):
                 self.expected.append((number, feed, outputs))
         if not self.expected or self.expected[0][0] != 0:
             raise NotUsableError("does not run")
@@ -309,6 +310,27 @@ def _standard(model: onnx.ModelProto, feed: dict[str, Array], outputs: list[Any]
     if set(names) & {tensor.name for tensor in given}:
         return True
     return as_standard(makeshift(graph.node, given, names, model.opset_import, model.functions), outputs)
+
+
+def _joins_fit(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    """Whether elements of sequences that are joined fit; the runtime passes over empty ones and leaves memory unset."""
+    graph, joins = model.graph, [node for node in model.graph.node if node.op_type == "ConcatFromSequence"]
+    if not joins:
+        return True
+    given = [*(t for t in graph.initializer if t.name not in feed), *(stored(a, name) for name, a in feed.items())]
+    names = list(dict.fromkeys(node.input[0] for node in joins))
+    found = evaluate(makeshift(graph.node, given, names, model.opset_import, model.functions))
+    if found is None:
+        return True
+    held = dict(zip(names, found, strict=True))
+    for node in joins:
+        stated = {each.name: each.i for each in node.attribute}
+        shapes = [list(np.shape(each)) for each in held[node.input[0]]]
+        if not stated.get("new_axis", 0):
+            shapes = [[size for at, size in enumerate(s) if at != stated["axis"] % len(s)] for s in shapes if s]
+        if any(shape != shapes[0] for shape in shapes):
+            return False
+    return True
 
 
 def _mostly_nan(outputs: list[Any]) -> bool:
