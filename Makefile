@@ -53,20 +53,9 @@ site: $(STAMP)
 lock: $(STAMP)
 	$(BIN)/python requirements/lock.py requirements/dev.lock
 
+# All figures and pages, two hours at most: where it was cut short it goes on. `ONLY="--only families"` runs one part.
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks refill
-	$(BIN)/python -m benchmarks optimizers
-	$(BIN)/python -m benchmarks stages
-	$(BIN)/python -m benchmarks dresses
-	$(BIN)/python -m benchmarks first
-	$(BIN)/python -m benchmarks latency
-	$(BIN)/python -m benchmarks scaling
-	$(BIN)/python -m benchmarks large
-	$(BIN)/python -m benchmarks unrolling
-	$(BIN)/python -m benchmarks quantized
-	$(BIN)/python -m benchmarks ties
-	$(BIN)/python -m benchmarks profile
-	$(BIN)/python -m benchmarks table
+	$(BIN)/python -m benchmarks bench $(ONLY)
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

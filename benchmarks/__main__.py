@@ -13,6 +13,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 Models = Annotated[list[str] | None, typer.Argument(help="names of the zoo, or dress/name; all when left out")]
 Dress = Annotated[str | None, typer.Option(help=f"only one of {', '.join(DRESSES)}")]
 Tools = Annotated[list[str] | None, typer.Option("--tool", help="only these tools; earlier results of others stay")]
+Gaps = Annotated[bool, typer.Option(help="leave out what was measured here at this revision")]
 Fresh = Annotated[bool, typer.Option(help="forget earlier results instead of filling gaps")]
 
 
@@ -163,12 +164,40 @@ def winograd(models: Models = None, threads: list[int] | None = None, budget: fl
 
 
 @app.command()
-def quantized(networks: Models = None, scheme: list[str] | None = None, budget: float = 3.0) -> None:
+def quantized(
+    networks: Models = None,
+    scheme: list[str] | None = None,
+    budget: float = 3.0,
+    threads: int = 1,
+    *,
+    gaps: Gaps = False,
+) -> None:
     """Run time and deviation of quantized networks, beside the runtime's best level; `budget` seconds each."""
     from benchmarks.quantized import NETWORKS, run
     from benchmarks.schemes import SCHEMES
 
-    run(networks or NETWORKS, scheme or SCHEMES, budget)
+    run(networks or NETWORKS, scheme or SCHEMES, budget, threads, fresh=not gaps)
+
+
+@app.command()
+def families(
+    keys: Models = None, family: list[str] | None = None, budget: float = 1.5, threads: int = 1, *, gaps: Gaps = False
+) -> None:
+    """Run time of networks in floats by family, beside the runtime's best level and OpenVINO; writes docs/families.md.
+
+    `keys` are names as dress/name, `family` some of the families.
+    """
+    from benchmarks.families import run
+
+    run(keys, family, budget, threads, fresh=not gaps)
+
+
+@app.command()
+def bench(minutes: float = 115.0, only: list[str] | None = None, *, fresh: Fresh = False) -> None:
+    """Everything, part after part, each within its share of the minutes; where it was cut short it goes on."""
+    from benchmarks.bench import run
+
+    run(minutes, only, fresh=fresh)
 
 
 @app.command()

@@ -2,38 +2,34 @@
 
 Each network is quantized with random weights, as `benchmarks.schemes` says. What the runtime makes of it at
 ORT_ENABLE_ALL runs in turn with level `all` under ORT_DISABLE_ALL, in one process, on one thread, each run after one
-that is not timed; times are the least, and the process's own, which other programs add little to. Deviations are from
+that is not timed; `benchmarks.side_by_side` says how times are taken. Deviations are from
 the quantized network itself with the runtime's optimizer off, as shares of the largest output: of both, the greatest
 and the root of the mean square.
 """
 
 from __future__ import annotations
 
-import contextlib
-import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from benchmarks import results
 from benchmarks.export import MODELS
 from benchmarks.quantized_page import line, write
 from benchmarks.schemes import quantized
+from benchmarks.side_by_side import deviation, is_new, least, openvino, runs_of, stamped
 from benchmarks.skeleton import load_skeleton, sample_inputs
 from benchmarks.ties import ties
 from graphopt import optimize
-from graphopt.audit.bench import Variant, open_variant
 
 NETWORKS = (
     "mobilenetv2_100", "resnet18", "squeezenet1_1", "googlenet", "shufflenet_v2_x1_0", "mobilenetv3_large_100",
     "efficientnet_b0", "regnety_002", "convnext_atto", "unet", "yolo_pan", "vit_tiny_patch16_224", "bert",
 )  # fmt: skip
-_LEAST_ROUNDS = 7
 
 
 def network(name: str, scheme: str) -> tuple[Path, dict[str, Any]]:
@@ -73,7 +69,7 @@ class Prepared:
 def prepare(name: str, scheme: str) -> Prepared:
     """Make the files of a network."""
     path, feed = network(name, scheme)
-    converted, basic = path.with_suffix(".all.onnx"), path.with_suffix(".basic.onnx") if _openvino() else None
+    converted, basic = path.with_suffix(".all.onnx"), path.with_suffix(".basic.onnx") if openvino() else None
     start = time.perf_counter()
     onnx.save(optimize(onnx.load(path), level="all"), converted)
     seconds = time.perf_counter() - start
@@ -82,88 +78,31 @@ def prepare(name: str, scheme: str) -> Prepared:
     return Prepared(name, scheme, path, converted, basic, feed, seconds)
 
 
-def measure(network: Prepared, budget: float) -> dict[str, Any]:
+def measure(network: Prepared, budget: float, threads: int) -> dict[str, Any]:
     """One network: milliseconds at their least, and deviations."""
-    runs: dict[str, Callable[[], list[Any]]] = {
-        "off": _runtime(network.path, "none", network.feed),
-        "graphopt": _runtime(network.converted, "none", network.feed),
-    }
-    with contextlib.suppress(Exception):  # ENABLE_ALL fails on some models whose parameters have shape [1]
-        runs["runtime"] = _runtime(network.path, "all", network.feed)
-    if network.basic is not None:
-        for key, path in (("openvino", network.path), ("openvino basic", network.basic)):
-            with contextlib.suppress(Exception):  # it refuses some models
-                runs[key] = _other(path, network.feed)
+    runs = runs_of(network.path, network.converted, network.basic, network.feed, threads)
     wanted = runs["off"]()
     far = {key: deviation(wanted, run()) for key, run in runs.items() if key != "off"}
-    ms = _least(runs, budget)
-    named = {"network": network.name, "scheme": network.scheme, "revision": results.machine()["revision"]}
-    return {**named, "seconds": network.seconds, "ms": ms, "deviation": far}
+    named = {"network": network.name, "scheme": network.scheme, "threads": threads}
+    return {**named, "seconds": network.seconds, "ms": least(runs, budget, threads), "deviation": far}
 
 
-def _runtime(path: Path, level: str, feed: dict[str, Any]) -> Callable[[], list[Any]]:
-    session = open_variant(Variant(level, str(path), level), 1)
-    return lambda: session.run(None, feed)
-
-
-def _openvino() -> Any:
-    """OpenVINO where it is installed, None elsewhere."""
-    try:
-        import openvino
-    except ImportError:
-        return None
-    return openvino
-
-
-def _other(path: Path, feed: dict[str, Any]) -> Callable[[], list[Any]]:
-    """A network in OpenVINO, in floats of 32 bits, on one thread."""
-    core = _openvino().Core()
-    core.set_property({"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"})
-    request = core.compile_model(core.read_model(path), "CPU").create_infer_request()
-
-    def run() -> list[Any]:
-        request.infer(feed)
-        return [tensor.data for tensor in request.output_tensors]
-
-    run()
-    return run
-
-
-def _least(runs: dict[str, Callable[[], list[Any]]], budget: float) -> dict[str, float]:
-    least = dict.fromkeys(runs, math.inf)
-    stop, rounds = time.perf_counter() + budget, 0
-    while rounds < _LEAST_ROUNDS or time.perf_counter() < stop:
-        for key, run in runs.items():
-            if key == "off" and rounds >= _LEAST_ROUNDS:
-                continue
-            run()
-            start = time.process_time()
-            run()
-            least[key] = min(least[key], (time.process_time() - start) * 1e3)
-        rounds += 1
-    return least
-
-
-def deviation(wanted: list[Any], got: list[Any]) -> tuple[float, float]:
-    """The greatest difference and the root of the mean square, as shares of each output's greatest number."""
-    greatest = square = 0.0
-    for one, two in zip(wanted, got, strict=True):
-        difference = np.abs(one.astype(np.float64) - two) / max(float(np.abs(one).max(initial=0)), 1e-30)
-        greatest = max(greatest, float(difference.max(initial=0)))
-        square = max(square, float(np.sqrt(np.mean(difference**2))))
-    return greatest, square
-
-
-def run(networks: Iterable[str], schemes: Iterable[str], budget: float) -> None:
-    """Measure networks, keep the results as they come, and write the page."""
-    rows = {(row["network"], row["scheme"]): row for row in (results.load("quantized") or {"data": []})["data"]}
+def run(networks: Iterable[str], schemes: Iterable[str], budget: float, threads: int, *, fresh: bool = True) -> None:
+    """Measure networks, keep the results as they come, and write the page; what is new stays unless `fresh`."""
+    kept, here = (results.load("quantized") or {"data": []})["data"], results.machine()
+    rows = {(row["network"], row["scheme"], row.get("threads", 1)): row for row in kept}
     for scheme in schemes:
         for name in networks:
+            old = rows.get((name, scheme, threads))
+            if is_new(old, here) and not fresh:
+                continue
             try:
-                row = measure(prepare(name, scheme), budget)
+                row = measure(prepare(name, scheme), budget, threads)
             except Exception as error:  # the quantizer, or a session: the others are measured all the same
-                row = {"network": name, "scheme": scheme, "failed": str(error)[:300]}
-            rows[name, scheme] = row
+                row = {"network": name, "scheme": scheme, "threads": threads, "failed": str(error)[:300]}
+            if old is not None and "ties" in old:
+                row["ties"] = old["ties"]
+            rows[name, scheme, threads] = stamped(row, old, here)
             results.save("quantized", list(rows.values()))
             print(line(row), flush=True)
     write()

@@ -12,9 +12,10 @@ A case is a file `tests/golden/<pass>/<kind>_<what>.onnxtxt`:
 
 A case in which the pass must decline has `# KEEPS: reason` in place of `# FIRES`, and no second part. Where the pass
 does not say why, as such a node is not its business, the reason is `no match: ` and, in its author's words, the
-condition that the case violates. Other head lines: `# TARGET: avx512` sets the target, `# FROM: exporter, model` says
-who writes such models, `# NOT RUN: reason` leaves out the numeric comparison where no runtime has the operators. Use
-`Case.read`, then `run_case`; `bless` writes what the pass does now into the file.
+condition that the case violates. Other head lines: `# TARGET: avx512` sets the target, `# SETTINGS: {"force": true}`
+what `Options.extra` holds for the pass, as JSON, `# FROM: exporter, model` says who writes such models, `# NOT RUN:
+reason` leaves out the numeric comparison where no runtime has the operators. Use `Case.read`, then `run_case`; `bless`
+writes what the pass does now into the file.
 
 This is the harness of graphopt's own passes, and public: `docs/extending.md` tests a pass of another package with it.
 """
@@ -22,6 +23,7 @@ This is the harness of graphopt's own passes, and public: `docs/extending.md` te
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -35,7 +37,7 @@ from graphopt.errors import GraphoptError, ModelError, UsageError
 from graphopt.ir import Model
 from graphopt.manager import PassManager
 from graphopt.results import Result
-from graphopt.rewrite import Rule
+from graphopt.rewrite import Options, Rule
 from graphopt.system.files import write_text
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 _DIVIDER = "# ---- after"
 _EMPTY = re.compile(r'\[""\] |\n\s*(producer_name|producer_version|doc_string|domain): "",?')
 """What the printer writes of names and strings that are empty."""
-_HEAD = re.compile(r"#\s*(RUN|FIRES|KEEPS|TARGET|FROM|NOT RUN|DOC):?\s*(.*)")
+_HEAD = re.compile(r"#\s*(RUN|FIRES|KEEPS|TARGET|SETTINGS|FROM|NOT RUN|DOC):?\s*(.*)")
 
 
 class GoldenError(GraphoptError, AssertionError):
@@ -174,9 +176,11 @@ def run_case(case: Case, *, bless: bool = False) -> None:
 
 
 def _manager(case: Case) -> PassManager:
+    settings = case.head.get("SETTINGS")
     return PassManager(
-        passes=case.passes, target=case.head.get("TARGET"), numerics="fast", strict=True, check=True, explain=True
-    )
+        passes=case.passes, target=case.head.get("TARGET"), numerics="fast", strict=True, check=True, explain=True,
+        options=Options(extra={case.passes: json.loads(settings)} if settings else {}),
+    )  # fmt: skip
 
 
 def _check_again(case: Case, result: Result) -> None:

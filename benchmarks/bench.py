@@ -1,0 +1,77 @@
+"""`make bench`: every part in its own process, within a budget, so that all of it takes two hours at most.
+
+A part that has run to its end at this revision on this machine is not run again, and parts that are cut short keep what
+they have: the same command goes on from there. Pages are written last, whatever was measured.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import Any
+
+from benchmarks import results
+
+KIND = "bench"
+
+PARTS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
+    ("refill", 3, ("refill",)),
+    ("families", 20, ("families", "--gaps", "--budget", "1")),
+    ("families on two threads", 8, ("families", "--gaps", "--budget", "0.5", "--threads", "2", "--family", "ts")),
+    ("quantized", 20, ("quantized", "--gaps", "--budget", "2")),
+    ("quantized on two threads", 8, ("quantized", "--gaps", "--budget", "1", "--threads", "2")),
+    ("margins", 2, ("margins", "--seconds", "1.5")),
+    ("slow networks", 4, ("slow-networks",)),
+    ("optimizers", 10, ("optimizers", "--repeats", "2")),
+    ("stages", 3, ("stages",)),
+    ("dresses", 7, ("dresses",)),
+    ("first calls", 5, ("first",)),
+    ("latency", 9, ("latency", "--budget", "3")),
+    ("scaling", 5, ("scaling",)),
+    ("large", 4, ("large",)),
+    ("unrolling", 1, ("unrolling",)),
+    ("ties", 3, ("ties",)),
+    ("profile", 2, ("profile",)),
+)
+"""Each part: its name, its share of the minutes, and the command; what tells most of run time comes first."""
+
+_PAGES = ("table",)
+_TOTAL = sum(minutes for _, minutes, _ in PARTS)
+
+
+def run(minutes: float, only: list[str] | None, *, fresh: bool) -> None:
+    """Run the parts that are not done, each for its share of the minutes, then write the pages.
+
+    Args:
+        minutes: for all parts together.
+        only: names of some parts.
+        fresh: run also what is done.
+    """
+    here = results.machine()
+    kept: dict[str, Any] = (results.load(KIND) or {"data": {}})["data"]
+    for name, share, command in PARTS:
+        if (only and name not in only) or (not fresh and _is_done(kept.get(name), here)):
+            continue
+        start = time.monotonic()
+        done = _run(command, 60 * minutes * share / _TOTAL)
+        seconds = round(time.monotonic() - start, 1)
+        place = {"revision": here["revision"], "processor": here["processor"]}
+        kept[name] = {"done": done, "seconds": seconds, **place}
+        results.save(KIND, kept)
+        print(f"{name}: {'done' if done else 'cut short; run it again to go on'}, {seconds:.0f} s", flush=True)
+    for page in _PAGES:
+        _run((page,), 300)
+
+
+def _is_done(part: dict[str, Any] | None, here: dict[str, Any]) -> bool:
+    return part is not None and part["done"] and all(part[key] == here[key] for key in ("revision", "processor"))
+
+
+def _run(command: tuple[str, ...], seconds: float) -> bool:
+    """Whether a command came to its end in time."""
+    try:
+        done = subprocess.run([sys.executable, "-m", "benchmarks", *command], timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
