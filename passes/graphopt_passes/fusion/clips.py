@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators import Bounds
-from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
 
-class JoinBounds(OpRule):
+class JoinBounds(PatternRule):
     """Join an operator that keeps a value within bounds and one before it into one, as their view says.
 
     Attributes:
@@ -18,19 +19,26 @@ class JoinBounds(OpRule):
     numerics = Numerics.ROUNDING
     before: ClassVar[dict[str, tuple[str, ...]]]
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        before = self.before[node.op]
-        if not any(value.made_by(*before) for value in node.operands):
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """The bound of `Min` and `Max` may stand on either side."""
+        pairs = []
+        for last, first in self.before.items():
+            inner = op.AnyOf(*first)(Var(), ..., _bind="inner")
+            pairs.append(op.AnyOf(last)(inner, ...))
+            if last in ("Min", "Max"):
+                pairs.append(op.AnyOf(last)(Const(silent=True), inner, ...))
+        return Either(*pairs)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        inner, outer = m.inner, Bounds.of(m.root)
+        if outer.x is not inner.result:
             raise Decline
-        outer = Bounds.of(node)
-        inner = Bounds.of(outer.x.sole_source(*before, reader=node))
-        return rw.replace(node, [inner.then(outer).write(rw)])
+        return Bounds.of(inner).then(outer).write(rw)
 
 
 class FuseConsecutiveClips(JoinBounds):
     """Join two `Clip` with constant bounds into one."""
 
-    ops = ("Clip",)
     opsets = "6-"
     before: ClassVar[dict[str, tuple[str, ...]]] = {"Clip": ("Clip",)}
     peers = {"onnxscript": "FuseSuccessiveClip"}
@@ -42,7 +50,6 @@ class FuseReluIntoClip(JoinBounds):
     A `Min` or `Max` with one constant number counts as a `Clip`.
     """
 
-    ops = ("Clip", "Relu", "Min", "Max")
     opsets = "6-"
     before: ClassVar[dict[str, tuple[str, ...]]] = {
         "Clip": ("Relu", "Min", "Max"),
@@ -56,7 +63,6 @@ class FuseReluIntoClip(JoinBounds):
 class FuseMinMaxIntoClip(JoinBounds):
     """Join `Min` and `Max` with one constant number each, in either order, into one `Clip`."""
 
-    ops = ("Min", "Max")
     opsets = "8-"
-    before: ClassVar[dict[str, tuple[str, ...]]] = dict.fromkeys(ops, ops)
+    before: ClassVar[dict[str, tuple[str, ...]]] = {"Max": ("Max", "Min"), "Min": ("Max", "Min")}
     peers = {"onnxscript": ("FuseMinMaxToClip", "FuseMaxMinToClip")}
