@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import cycle, pairwise
 from statistics import median
 
 import numpy as np
@@ -11,15 +12,27 @@ import onnxruntime as ort
 from onnx import numpy_helper, parser
 
 from benchmarks import results
-from graphopt import PassManager
+from graphopt import Options, PassManager
+
+
+def _chain(count: int) -> str:
+    """So many operators on single elements, one behind the other."""
+    names = ["s", *(f"v{number}" for number in range(1, count)), "so"]
+    operators = cycle(("Sin", "Abs", "Sqrt", "Cos"))
+    return "  ".join(
+        f"{after} = {op} ({before})" for op, (before, after) in zip(operators, pairwise(names), strict=False)
+    )
+
 
 BODIES = {
     "4 elementwise": ((16,), "a = Sin (s)  b = Mul (a, s)  d = Abs (b)  so = Sqrt (d)"),
+    "16 elementwise": ((16,), _chain(16)),
+    "64 elementwise": ((16,), _chain(64)),
     "MatMul 64x64": ((1, 64), "so = MatMul (s, w)"),
 }
 """Shape of the state and what a round does with it."""
 
-ROUNDS = (1, 2, 5, 20, 100, 400)
+ROUNDS = (1, 2, 5, 20, 100)
 
 
 def loop(dims: tuple[int, ...], steps: str, rounds: int) -> onnx.ModelProto:
@@ -47,7 +60,8 @@ def session(model: onnx.ModelProto) -> tuple[ort.InferenceSession, float]:
 
 def run(repeats: int = 300) -> None:
     """Measure each body at each number of rounds, loop and copies in turn."""
-    manager = PassManager(passes="eliminate_loop_with_const_trip_count")
+    everything = Options(unroll_limit=10**6, unroll_runs=10**9)
+    manager = PassManager(passes="eliminate_loop_with_const_trip_count", options=everything)
     data = []
     for name, (dims, steps) in BODIES.items():
         for rounds in ROUNDS:

@@ -60,7 +60,8 @@ class EliminateScanWithConstLength(Unrolling):
         def join(index: int, values: Sequence[Value]) -> Value:
             return stack(rw, values[::-1] if out_backwards[index] else values, results[index], out_axes[index])
 
-        return Rounds(length, dict(zip(body.inputs, states, strict=False)), elements, join)
+        extra = len(collected) + len(scanned)
+        return Rounds(length, dict(zip(body.inputs, states, strict=False)), elements, join, extra=extra)
 
 
 def _length(scanned: Sequence[Value], axes: Sequence[int]) -> int:

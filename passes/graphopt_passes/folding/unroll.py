@@ -22,6 +22,12 @@ _MOST_BYTES = 1 << 20
 _NODE_BYTES = 64
 """What a node takes in a file, at least."""
 
+_START_US, _LOOP_US, _ROUND_US = 30.0, 1.1, 0.5
+"""Microseconds that a node more takes at a session start, and that a loop and each of its rounds take beside the body.
+
+Measured in ONNX Runtime by `python -m benchmarks unrolling`: a node takes 2 to 38, the more the more there are.
+"""
+
 _STACKED = frozenset({
     TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BOOL, TensorProto.STRING,
     TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
@@ -42,6 +48,8 @@ class Rounds:
         given: what the other inputs get in a round, by its number.
         join: one output of the node, from the number of the collected output and its values in all rounds.
         hidden: how many of the final states are no outputs of the node.
+        known: the inputs of the body that are constants in each round: what follows from them alone is folded.
+        extra: nodes that each round needs beside the body.
     """
 
     count: int
@@ -49,6 +57,8 @@ class Rounds:
     given: Callable[[int], Mapping[Value, Value]]
     join: Callable[[int, Sequence[Value]], Value]
     hidden: int = 0
+    known: tuple[Value, ...] = ()
+    extra: int = 0
 
 
 class Unrolling(GraphPass):
@@ -69,7 +79,8 @@ class Unrolling(GraphPass):
                 if node.op in self.ops and not node.removed:
                     rw.begin(self.name, node)
                     with rw.attempt(node):
-                        _write_out(node, self.rounds(node, body_of(node), rw), rw)
+                        rounds = self.rounds(node, body_of(node), rw)
+                        _write_out(node, rounds, rw, _gain(rounds, body_of(node), rw.options.unroll_runs))
                         again = True
 
     @abstractmethod
@@ -84,7 +95,40 @@ def body_of(node: Node) -> Graph:
     return node.subgraphs["body"]
 
 
-def _write_out(node: Node, rounds: Rounds, rw: Rewriter) -> None:
+def _gain(rounds: Rounds, body: Graph, most_runs: int) -> str:
+    """What becomes of a loop that is written out, in words.
+
+    Declines where that takes longer at each session start, and saves so little in each run, that it would take more
+    than `most_runs` to repay.
+    """
+    each = lasting_nodes(body, rounds.known)
+    growth = rounds.count * (each + rounds.extra) - each - 1
+    if growth <= 0:
+        return f"{rounds.count} rounds, no more nodes than before"
+    runs = round(growth * _START_US / (_LOOP_US + rounds.count * _ROUND_US))
+    if runs > most_runs:
+        raise Decline("{} rounds of {} nodes would be repaid after {} runs of a session", rounds.count, each, runs)
+    return f"{rounds.count} rounds, about {growth} nodes more: a later session start is repaid after {runs} runs"
+
+
+def lasting_nodes(body: Graph, known: Sequence[Value]) -> int:
+    """How many nodes of a body do not follow from constants alone.
+
+    Args:
+        body: the body.
+        known: inputs of it that are constants in each round.
+    """
+    constant, count = set(known), 0
+    for node in body:
+        read = [value for value in node.inputs if value is not None]
+        if all(value in constant or value.is_const for value in read) and not node.subgraphs:
+            constant.update(value for value in node.outputs if value is not None)
+        elif node.op != "Identity":
+            count += 1
+    return count + sum(1 for graph in inner_graphs(body) for _ in graph)
+
+
+def _write_out(node: Node, rounds: Rounds, rw: Rewriter, gain: str) -> None:
     """Replace a node by its rounds."""
     body = body_of(node)
     shared = constants_of(rw, body) if rounds.count else {}
@@ -99,7 +143,7 @@ def _write_out(node: Node, rounds: Rounds, rw: Rewriter) -> None:
     for index, value in enumerate(node.outputs[len(results) :]):
         column = [made for rest in collected if (made := rest[index]) is not None]
         results.append(rounds.join(index, column) if value is not None and value.uses else None)
-    replace_by(rw, node, results, f"{rounds.count} rounds")
+    replace_by(rw, node, results, gain)
 
 
 def used_results(node: Node, body: Graph, carried: int, hidden: int = 0) -> list[Value]:

@@ -23,6 +23,7 @@ class Options:
         fold_qdq: fold quantize/dequantize pairs of constants too.
         inline_functions: replace calls of model-local functions by their bodies.
         unroll_limit: the most nodes that unrolling one Loop may make.
+        unroll_runs: in how many runs of a session it has to repay what the session takes longer to start.
         extra: settings of third-party passes, by pass name.
     """
 
@@ -33,6 +34,7 @@ class Options:
     fold_qdq: bool = False
     inline_functions: bool = False
     unroll_limit: int = 2000
+    unroll_runs: int = 1000
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
