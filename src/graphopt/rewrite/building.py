@@ -160,10 +160,17 @@ class Building:
 
 
 def settled(value: Any) -> Any:
-    """An attribute as it is kept: nothing that its maker could change later."""
-    if isinstance(value, list):
-        return tuple(value)
+    """An attribute as it is kept: nothing that its maker could change later, and floats as a file has them."""
+    if isinstance(value, float):
+        return _single(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(_single(each) if isinstance(each, float) else each for each in value)
     return Tensor.from_array(value) if isinstance(value, np.ndarray) else value
+
+
+def _single(number: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float32(number))
 
 
 def _element_type(inputs: Sequence[Operand]) -> np.dtype[Any] | None:
