@@ -12,6 +12,7 @@ Without an older one, this graphopt without the passes that choose by `graphopt_
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ from benchmarks.table import grid
 from graphopt import PassManager
 from graphopt.pipeline import registry
 from graphopt.system.sessions import kernel_events, open_session
+from graphopt.system.tuned import VARIABLE
 from graphopt_passes.algorithm.work import Weighed
 
 BEGIN, END = "<!-- networks of `python -m benchmarks slow-networks` -->", "<!-- end of networks -->"
@@ -68,6 +70,7 @@ SKELETONS = (
 
 def run(*, old: Path | None = None, fresh: bool = False, seconds: float = 2.0) -> None:
     """Measure the networks that there are no results of yet, and write their table; results are kept as they come."""
+    os.environ[VARIABLE] = "off"  # both sides choose by the rates that are built in
     rows = [] if fresh else (results.load(KIND) or {"data": []})["data"]
     rows = [row for row in rows if "before" in row]
     known, machine = {row["network"] for row in rows}, Machine()

@@ -19,7 +19,7 @@ FIRES = {
     "vision transformer, images of any size": {"convert_constant_resize_to_products"},
     "ConvNeXt": {"convert_global_average_pool_to_reduce_mean", "convert_leading_reduction_to_matmul"},
     "3-D U-Net": {"convert_conv_3d_to_2d", "convert_conv_transpose_3d_to_2d"},
-    "segmentation by a pyramid of tokens": {"convert_linear_resize_to_channels_last", "convert_softmax_of_few"},
+    "segmentation by a pyramid of tokens": {"convert_softmax_of_few", "move_conv_before_resize"},
     "decoder step, grouped queries, 2047 cached": {
         "convert_halves_to_rotary_embedding",
         "convert_repeated_heads_to_rows",

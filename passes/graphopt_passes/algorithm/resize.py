@@ -52,7 +52,7 @@ _ABSENT_SINCE = 13
 """Before, what is left out is an empty list."""
 
 
-def _resized(node: Node, x: Value | np.ndarray, scales: Numbers, sizes: Numbers, rw: Rewriter) -> Value:
+def resized(node: Node, x: Value | np.ndarray, scales: Numbers, sizes: Numbers, rw: Rewriter) -> Value:
     """The same operator on something else, with a number for each axis."""
     absent = np.zeros(0, np.float32) if rw.graph.opset() < _ABSENT_SINCE else None
     attrs = {name: value for name, value in node.attrs.items() if name != "axes"}
@@ -66,8 +66,8 @@ class _ChannelsLast(_Interpolated):
         """The kernel takes constant factors, or sizes, of the axes between the first and the last one."""
         kind = self.kind(view, node.result)
         self.weigh(rw, _now(view, node.result), _last(kind, view, node.result))
-        scales, sizes = (None if each is None else each[list(_LAST)] for each in _factors(node, view))
-        made = _resized(node, Transpose(view.x, _LAST).write(rw), scales, sizes, rw)
+        scales, sizes = (None if each is None else each[list(_LAST)] for each in factors_of(node, view))
+        made = resized(node, Transpose(view.x, _LAST).write(rw), scales, sizes, rw)
         return Transpose(made, _FIRST).write(rw)
 
     @abstractmethod
@@ -124,7 +124,7 @@ class ConvertLinearResizeToChannelsLast(_ChannelsLast):
         return "resize linear last"
 
 
-def _factors(node: Node, view: Resize) -> tuple[Numbers, Numbers]:
+def factors_of(node: Node, view: Resize) -> tuple[Numbers, Numbers]:
     """The factors of all axes, or the sizes that they are resized to: what the operator states."""
     stated = node.input(2)
     if stated is not None and stated.array().size:
@@ -168,14 +168,14 @@ class ConvertResizeToProducts(_Interpolated):
 def _weights(node: Node, view: Resize, axis: int, rw: Rewriter) -> Value:
     """What resizing one axis makes of unit vectors; computed when constants are folded."""
     before, after = view.x.size(axis), node.result.size(axis)
-    scales, sizes = _factors(node, view)
+    scales, sizes = factors_of(node, view)
     others = [at for at in range(4) if at != axis]
     if scales is not None:
         scales[others] = 1
     if sizes is not None:
         sizes[others] = (1, 1, before)
     unit = np.eye(before, dtype=np.float32)[None, None]
-    made = _resized(node, unit, scales, sizes, rw)
+    made = resized(node, unit, scales, sizes, rw)
     return rw.op("Reshape", made, np.array((before, after) if axis == 3 else (after, before), np.int64))
 
 

@@ -24,8 +24,14 @@ _FUSED = "elimination/*@extended,folding/*@extended,fusion/*@extended,custom/*@e
 _FASTER = f"repeat({{algorithm/*@extended}},{{{_FUSED}}},{{{_CLEAN}}})"
 """Other forms for slow kernels come last: fusions know few of them, but those have to come to rest with them."""
 
-_WHOLE = "fusion/fuse_erf_gelu@extended,fusion/fuse_fast_gelu@extended,fusion/fuse_quick_gelu@extended"
-"""Fusions of several elementwise operators to one come before the layout, whose plan would price each of them."""
+_WHOLE = (
+    "fusion/fuse_erf_gelu@extended,fusion/fuse_fast_gelu@extended,fusion/fuse_quick_gelu@extended,"
+    "fusion/move_conv_before_resize@extended"
+)
+"""Fusions of several elementwise operators to one come before the layout, whose plan would price each of them.
+
+So do convolutions that leave for the other side of a `Resize`.
+"""
 
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",

@@ -1,0 +1,159 @@
+"""Convolutions of single pixels behind what makes images larger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.operators import Concat
+from graphopt.operators.resize import Resize
+from graphopt.operators.window import Window
+from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.algorithm.resize import factors_of, resized
+from graphopt_passes.algorithm.work import Weighed, count, size_of
+from graphopt_passes.fusion.contrib.operands import DOMAIN
+
+_FUSED = f"{DOMAIN}::FusedConv"
+_ACTIVATIONS = ("", "Relu", "Sigmoid", "Tanh")
+"""What `FusedConv` may apply that is an operator without parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some of the channels that a convolution reads.
+
+    Attributes:
+        x: their values.
+        start: the first channel.
+        enlarged: the `Resize` that they come from, if the convolution may stand before it.
+        saved: by how much less work that is, in multiply-adds.
+    """
+
+    x: Value
+    start: int
+    enlarged: Node | None = None
+    saved: float = 0.0
+
+
+class MoveConvBeforeResize(Weighed, OpRule):
+    """Compute a 1x1 convolution of images that are made larger before that, on the small ones.
+
+    A linear or nearest `Resize` gives each pixel a mean of others, the same for all channels, and the convolution gives
+    a sum of channels, the same for all pixels: their order does not matter. Of channels that are joined those that
+    come from smaller images get a convolution of their own, and the results are added, as in decoders that join all
+    levels of a pyramid. It comes before the layout of images is chosen.
+    """
+
+    name = "move_conv_before_resize"
+    ops = ("Conv", _FUSED)
+    sources = ("Concat", "Resize")
+    opsets = "11-"
+    numerics = Numerics.ROUNDING
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look for channels that were made larger."""
+        x, weight = node.operand(0), node.operand(1)
+        joined = x.source("Concat", "Resize", reader=node)
+        if node.result.dtype != TensorProto.FLOAT or len(x.dims()) != 4:
+            raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
+        array = weight.array()
+        if array.shape[2:] != (1, 1) or node.attr("group", 1) != 1:
+            raise Decline("{} does not multiply single pixels, or in groups", node.result.name)
+        window = Window.of(node, (1, 1))
+        if window.strides != (1, 1) or any(window.before + window.after):
+            raise Decline("{} leaves pixels out, or adds some", node.result.name)
+        if str(node.attr("activation", "")) not in _ACTIVATIONS or len(node.inputs) > 3:
+            raise Decline("{} adds a residual, or has parameters", node.result.name)
+        size_of(x)
+        parts = self._parts(joined, node)
+        rest = [part for part in parts if part.enlarged is None]
+        if len(rest) == len(parts):
+            raise Decline("no part of {} is made larger by more than it costs to add", x.name)
+        self._weigh(node, parts, rw)
+        return rw.replace(node, [_written(node, array, parts, rw)])
+
+    def _parts(self, joined: Node, reader: Node) -> list[_Part]:
+        """What the convolution reads, with where it can stand before a `Resize`."""
+        whole = reader.operand(0)
+        if joined.op == "Resize":
+            return [self._part(whole, 0, reader)]
+        concat = Concat.of(joined)
+        if concat.axis != 1 or not whole.one_use:
+            raise Decline("{} is not joined by channels for {} alone", whole.name, reader.result.name)
+        parts, start = list[_Part](), 0
+        for value in concat.parts:
+            parts.append(self._part(value, start, joined))
+            start += value.size(1)
+        return parts
+
+    @staticmethod
+    def _part(value: Value, start: int, reader: Node) -> _Part:
+        node = value.producer
+        if node is None or node.op != "Resize" or not value.one_use or node.graph is not reader.graph:
+            return _Part(value, start)
+        try:
+            view = Resize.of(node)
+            factors_of(node, view)
+        except Decline:
+            return _Part(value, start)
+        plain = view.mode in ("linear", "nearest") and not view.antialias and view.coordinates != "tf_crop_and_resize"
+        if not plain or len(view.scales) != 4 or view.scales[:2] != (1, 1) or prod(view.scales) <= 1:
+            return _Part(value, start)
+        return _Part(value, start, node, float(count(value.dims()) - count(view.x.dims())))
+
+    def _weigh(self, node: Node, parts: list[_Part], rw: Rewriter) -> None:
+        outputs, size = node.result.size(1), count(node.result.dims())
+        now, then = {"kernel": 1.0, "product": 0.0}, {"kernel": 0.0, "product": 0.0, "element": 0.0}
+        kept = [part for part in parts if part.enlarged is None]
+        for part in parts:
+            elements = count(part.x.dims())
+            now["product"] += elements * outputs
+            then["product"] += (elements - part.saved) * outputs
+            if part.enlarged is not None:
+                kind = f"resize {part.enlarged.attr('mode', 'nearest')}"
+                now[kind] = now.get(kind, 0.0) + elements
+                then[kind] = then.get(kind, 0.0) + size
+                now["kernel"] += 1
+                then["kernel"] += 3
+                then["element"] += size
+        joined = {"kernel": float(len(parts) > 1), "element": sum(count(part.x.dims()) for part in parts)}
+        if len(parts) > 1:
+            now["kernel"] += joined["kernel"]
+            now["element"] = joined["element"]
+        if kept:
+            then["kernel"] += 1 + (len(kept) > 1)
+            then["element"] += sum(count(part.x.dims()) for part in kept) * (len(kept) > 1)
+        self.weigh(rw, now, then)
+
+
+def _written(node: Node, array: np.ndarray, parts: list[_Part], rw: Rewriter) -> Value:
+    """A convolution of the parts that stay, and one before each `Resize`; the first one adds the bias."""
+    total: Value | None = None
+    kept = [part for part in parts if part.enlarged is None]
+    if kept:
+        whole = kept[0].x if len(kept) == 1 else rw.op("Concat", *(part.x for part in kept), axis=1)
+        weight = np.concatenate([_share(array, part) for part in kept], axis=1)
+        total = rw.op("Conv", whole, weight, node.input(2), kernel_shape=(1, 1))
+    for part in parts:
+        if part.enlarged is None:
+            continue
+        view = Resize.of(part.enlarged)
+        bias = None if total is not None else node.input(2)
+        small = rw.op("Conv", view.x, np.ascontiguousarray(_share(array, part)), bias, kernel_shape=(1, 1))
+        scales, sizes = factors_of(part.enlarged, view)
+        if sizes is not None:
+            sizes[1] = len(array)
+        made = resized(part.enlarged, small, scales, sizes, rw)
+        total = made if total is None else rw.op("Add", total, made)
+    assert total is not None
+    activation = str(node.attr("activation", ""))
+    return rw.op(activation, total) if activation else total
+
+
+def _share(array: np.ndarray, part: _Part) -> np.ndarray:
+    return array[:, part.start : part.start + part.x.size(1)]
