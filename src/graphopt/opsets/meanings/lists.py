@@ -132,7 +132,7 @@ def axes_by_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
             raise Decline("{} is not constant", axes.name)
         rw.replace(node, [rw.op("Reshape", node.operand(0), np.asarray(shape, np.int64))])
         return
-    if axes is not None and len(set(axes.array().tolist())) < axes.array().size:
+    if axes is not None and len(np.unique(axes.array())) < axes.array().size:
         raise Decline("{} names an axis twice", axes.name)
     yield from automatic.down(node, change, rw)
 
