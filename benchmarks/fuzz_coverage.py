@@ -19,6 +19,8 @@ PACKAGE = "graphopt_passes"
 
 _CHUNK = 40
 """Models of one process: where the runtime ends it, so many are lost."""
+_RANDOM = 4
+"""One model of so many is all random; the others begin with golden cases of all passes alike."""
 
 
 def main() -> None:
@@ -57,10 +59,15 @@ def _apart(coverage: Any, data: Path, seed: str, first: int) -> tuple[int, list[
 
 def run(seed: str, first: int) -> list[str]:
     """Judge models; what was wrong."""
-    from graphopt.fuzzing.working import Settings, Worker  # imported while it is traced
+    from graphopt.fuzzing.seedlings import golden  # imported while it is traced
+    from graphopt.fuzzing.targets import Targets
+    from graphopt.fuzzing.working import FuzzSettings, Worker
 
-    worker = Worker(Settings(seed, reduce=False))
-    tallies = {number: worker.work(number) for number in range(first, first + _CHUNK)}
+    worker, targets = Worker(FuzzSettings(seed, reduce=False)), Targets(golden(), until=1)
+    tallies = {
+        number: worker.work(number, sow=targets.draw(f"{seed}/{number}") if number % _RANDOM else ())
+        for number in range(first, first + _CHUNK)
+    }
     found = [(number, finding) for number, tally in tallies.items() for finding in tally.findings]
     return [f"{number}: {each['subject']}: {each['kind']}: {each['cause']}" for number, each in found]
 
