@@ -27,6 +27,8 @@ FIRST: Mapping[str, Callable[[Draw], Array]] = {
     "MaxRoiPool": _floats(1, 2, 6, 6), "NonMaxSuppression": _floats(1, 4, 4), "RotaryEmbedding": _floats(1, 2, 3, 4),
     "SoftmaxCrossEntropyLoss": _floats(2, 3, 4), "NegativeLogLikelihoodLoss": _floats(2, 3, 4),
     "STFT": _floats(1, 16, 1), "DeformConv": _floats(1, 1, 3, 3), "Attention": _floats(1, 2, 3, 4),
+    "MaxUnpool": _floats(1, 1, 2, 2), "MelWeightMatrix": lambda draw: np.array(draw.one((2, 4)), np.int64),
+    "TfIdfVectorizer": lambda draw: np.array([draw.between(0, 4) for _ in range(6)], np.int64),
     "RegexFullMatch": lambda draw: np.array([draw.one(("a", "b1", "")) for _ in range(3)], object),
 }  # fmt: skip
 """The first operand of operators that a value of the graph seldom suits."""
@@ -55,5 +57,14 @@ RARE: Mapping[tuple[str, str], Maker] = {
     ("DeformConv", "group"): lambda _: None, ("Attention", "K"): lambda s: s.floats(*s.shape),
     ("Attention", "V"): lambda s: s.floats(*s.shape), ("Attention", "scale"): sometimes(either(0.5)),
     ("Attention", "is_causal"): sometimes(either(0, 1)), ("RegexFullMatch", "pattern"): either("[a-z]+", ".*"),
+    ("MaxUnpool", "I"): _given([[[[0, 3], [8, 15]]]], np.int64), ("MaxUnpool", "kernel_shape"): either([2, 2]),
+    ("MaxUnpool", "strides"): either([2, 2]), ("MaxUnpool", "pads"): lambda _: None,
+    ("MelWeightMatrix", "dft_length"): _given(16, np.int64), ("MelWeightMatrix", "sample_rate"): _given(8000, np.int64),
+    ("MelWeightMatrix", "lower_edge_hertz"): _given(0, np.float32),
+    ("MelWeightMatrix", "upper_edge_hertz"): _given(4000, np.float32),
+    ("TfIdfVectorizer", "max_gram_length"): either(2), ("TfIdfVectorizer", "max_skip_count"): either(0, 1),
+    ("TfIdfVectorizer", "min_gram_length"): either(1), ("TfIdfVectorizer", "mode"): either("TF", "IDF", "TFIDF"),
+    ("TfIdfVectorizer", "ngram_counts"): either([0, 2]), ("TfIdfVectorizer", "ngram_indexes"): either([0, 1, 2]),
+    ("TfIdfVectorizer", "pool_int64s"): either([1, 2, 0, 3]),
 }  # fmt: skip
 """What goes with it, as `MAKERS` says it of all others."""

@@ -37,6 +37,8 @@ def as_loop(node: Node, change: Change, rw: Rewriter) -> None:
     """Each step gathers what it reads; what it puts out is stacked, and turned where it has another axis or order."""
     count = node.attr("num_scan_inputs")
     states = len(node.inputs) - count
+    if not states:
+        raise Decline("a Loop without anything that it carries came with opset 13")
     operands = [node.operand(index) for index in range(len(node.inputs))]
     op, results = Counting(rw), len(node.outputs) - states
     backward = node.attr("scan_input_directions") or (0,) * count
