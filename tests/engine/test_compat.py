@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from benchmarks.skeleton import load_skeleton
 from graphopt.compat import onnxoptimizer, onnxsim
 from graphopt.errors import UsageError
 from graphopt.verify import compare
@@ -153,3 +154,32 @@ def test_the_pass_of_their_main_branch_for_squeezes_that_unsqueeze_undoes() -> N
     name = "fuse_consecutive_squeeze_unsqueeze"
     assert name in onnxoptimizer.get_available_passes()
     assert [node.op_type for node in onnxoptimizer.optimize(model, [name]).graph.node] == ["Relu"]
+
+
+SMALL = {
+    "equal constants of two nodes": """<ir_version: 9, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { a = Constant<value = float[1] {2}>() b = Constant<value = float[1] {2}>() p = Mul(x,a) q = Mul(x,b) y = Add(p,q) }""",
+    "zero through Identity and Reshape": """<ir_version: 9, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y) { z = Constant<value = float[1] {0}>() r = Identity(z) s = Constant<value = int64[2] {1,1}>() e = Reshape(r, s) c = Cast<to = 1>(e) y0 = Add(x, c) y = Relu(y0) }""",
+    "zero through ConstantOfShape": """<ir_version: 9, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y) { s = Constant<value = int64[2] {1,1}>() z = ConstantOfShape(s) c = Cast<to = 1>(z) y0 = Add(x, c) y = Relu(y0) }""",
+    "size cast to float and back": """<ir_version: 9, opset_import: ["" : 17]> g (float[A,3,4] x) => (float[B,C] y) { s = Shape(x) i = Constant<value = int64[1] {0}>() d = Gather(s,i) f = Cast<to = 1>(d) e = Cast<to = 7>(f) m = Constant<value = int64[1] {12}>() t = Concat<axis=0>(e,m) y = Reshape(x,t) }""",
+    "size cast and unsqueezed": """<ir_version: 9, opset_import: ["" : 17]> g (float[A,3,4] x) => (float[B,C] y) { s = Shape(x) i = Constant<value = int64 {0}>() d = Gather(s,i) f = Cast<to = 7>(d) ax = Constant<value = int64[1] {0}>() u = Unsqueeze(f, ax) m = Constant<value = int64[1] {12}>() t = Concat<axis=0>(u,m) y = Reshape(x,t) }""",
+}
+
+
+@pytest.mark.parametrize("fixed_point", [False, True])
+@pytest.mark.parametrize("text", SMALL.values(), ids=SMALL)
+def test_no_more_nodes_than_the_original_leaves(text: str, fixed_point: bool) -> None:
+    """Neutral elements reached through several producers, sizes cast on their way into a Reshape, equal constants."""
+    original = pytest.importorskip("onnxoptimizer")
+    model = onnx.parser.parse_model(text)
+    theirs = original.optimize(model, fixed_point=fixed_point)
+    ours = onnxoptimizer.optimize(model, fixed_point=fixed_point)
+    assert len(ours.graph.node) <= len(theirs.graph.node)
+    assert compare(model, ours).ok
+
+
+@pytest.mark.parametrize("key", ["dynamo_raw/distilbert_dyn", "dynamo_raw/poolformer_s12"])
+def test_no_more_nodes_in_one_round_on_networks(key: str) -> None:
+    original = pytest.importorskip("onnxoptimizer")
+    model = load_skeleton(key)
+    theirs = len(original.optimize(model).graph.node)
+    assert len(onnxoptimizer.optimize(model).graph.node) <= theirs

@@ -38,6 +38,7 @@ _DEFAULT = (
 _NEWER = {"fuse_consecutive_squeeze_unsqueeze": "eliminate_squeeze_unsqueeze"}
 """Passes that onnxoptimizer's main branch has and its last release has not, and what they are called here."""
 
+_COMMON, _DUPLICATE = "eliminate_common_subexpression", "eliminate_duplicate_initializer"
 _MOST_ROUNDS = 10
 
 
@@ -67,7 +68,7 @@ def optimize(model: onnx.ModelProto, passes: Sequence[str] | None = None, fixed_
     if not isinstance(model, onnx.ModelProto):
         raise UsageError(f"optimize expects a ModelProto, found {type(model).__name__}")
     wanted = get_fuse_and_elimination_passes() if passes is None else passes
-    names = [_NEWER.get(name, name) for name in wanted]
+    names = _with_equal_constants([_NEWER.get(name, name) for name in wanted])
     result = onnx.ModelProto()
     result.CopyFrom(model)
     for _ in range(_MOST_ROUNDS if fixed_point else 1):
@@ -82,6 +83,16 @@ def optimize(model: onnx.ModelProto, passes: Sequence[str] | None = None, fixed_
         if before is None or before == result.SerializeToString(deterministic=True):
             break
     return result
+
+
+def _with_equal_constants(names: list[str]) -> list[str]:
+    """The passes, with equal initializers merged before common subexpressions where both are asked for.
+
+    onnxoptimizer compares constants by what they hold while it looks for equal nodes, graphopt by what they are.
+    """
+    if not {_COMMON, _DUPLICATE} <= set(names):
+        return names
+    return [each for name in names for each in ((_DUPLICATE, name) if name == _COMMON else (name,))]
 
 
 def check(model: onnx.ModelProto) -> None:
