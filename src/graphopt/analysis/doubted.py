@@ -46,11 +46,13 @@ class _Scope:
 
 
 def _shape(found: onnx.TypeProto) -> Known:
-    if not found.HasField("tensor_type") or not found.tensor_type.HasField("shape"):
+    if not found.HasField("tensor_type"):
         return None
-    return tuple(
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in found.tensor_type.shape.dim
-    )
+    tensor = found.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    dims = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim]
+    return (*dims,)
 
 
 def stop_doubts(graph: Graph, proto: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:

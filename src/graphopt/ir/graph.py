@@ -101,16 +101,17 @@ class Node:
 
     def attr(self, name: str, default: Any = None) -> Any:
         """The attribute's value: as written, else its default at this opset, else `default`."""
-        value = self.attrs.get(name)
+        attrs = self._attrs
+        value = (self.attrs if attrs is None else attrs).get(name)
         if value is not None:
             return value
-        schema = self.schema
+        schema = op_schema(self.op_type, self.domain, self.graph.opsets.get(self.domain, 0))
         return schema.defaults.get(name, default) if schema is not None else default
 
     @property
     def schema(self) -> OpInfo | None:
         """The operator's definition at this graph's opset, or None when unknown."""
-        return op_schema(self.op_type, self.domain, self.graph.opset(self.domain))
+        return op_schema(self.op_type, self.domain, self.graph.opsets.get(self.domain, 0))
 
     def input(self, index: int) -> Value | None:
         """The input at a position, None when left out."""
@@ -156,10 +157,11 @@ class Node:
             The attribute, or the value of the input that took its place; None when it is left out.
         """
         form = _form(self.op, name)
-        if form is not None and self.graph.opset() >= form.since:
+        if form is None:
+            return self.attr(name)
+        if self.graph.opset() >= form.since:
             return self.input(form.index)
-        names = form.names if form is not None and form.names else (name,)
-        return next((found for key in names if (found := self.attr(key)) is not None), None)
+        return next((found for key in form.names or (name,) if (found := self.attr(key)) is not None), None)
 
     def ints(self, name: str) -> tuple[int, ...] | None:
         """A list of integers, like axes or pads, whether it is an attribute or an input at this opset.

@@ -46,9 +46,11 @@ class Match:
             raise PassError(f"the pattern binds nothing to {name!r}; it binds {known}")
         for part in parts:
             found: Any = self.values.get(part)  # type: ignore[arg-type]  # keys are compared by identity
-            found = found or next((node for node, owner in self.owners.items() if owner is part), None)
             if found is not None:
                 return found
+            for node, owner in self.owners.items():
+                if owner is part:
+                    return node
         return None
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from graphopt.analysis.types import infer_types
 from graphopt.errors import Decline, EngineError, PassError
@@ -85,6 +86,8 @@ class Driver:
         self._settled: dict[tuple[RuleOrWaiting | str, ...], tuple[int, ...]] = {}
         self._present: set[str] = set()
         """The operators that the model has, or had."""
+        self._ready: set[RuleOrWaiting] = set()
+        """The rules that may find something among them."""
         self._looked_at: tuple[int, ...] = ()
         """The state of the model when all of its operators were last among these."""
         self._entries: dict[tuple[RuleOrWaiting, int], list[tuple[str, Attempt]]] = {}
@@ -178,7 +181,8 @@ class Driver:
         if table is None:
             table = tables[key] = {}
             for rule in rules:
-                if not self._lacks(rule):
+                if rule in self._ready or not self._lacks(rule):
+                    self._ready.add(rule)  # operators are never taken off the list of those seen
                     for op, attempt in self._entry(rule, opset):
                         if op not in table:
                             table[op] = Attempts()
@@ -203,12 +207,12 @@ class Driver:
                 return []
             is_pattern = isinstance(rule, PatternRule)
             attempt = _pattern_attempt(rule, silent=not self.log.listen) if is_pattern else rule.rewrite
-            sources = {op: rule.compiled.sources(op) if is_pattern else frozenset(rule.sources) for op in rule.ops}
+            sources = _sources(rule)
         except BaseException as error:  # a pattern that cannot be compiled, for one
             self._isolate(waiting.name, None, error, self._journal.mark(), len(self.log.events))
             return []
         stats = self.log.of(rule.name)
-        return [(op, (rule.name, attempt, stats, needed)) for op, needed in sources.items()]
+        return [(op, (rule.name, attempt, stats, needed)) for op, needed in sources]
 
     def _drain(self, graph: Graph, rules: tuple[RuleOrWaiting, ...], limit: int) -> None:
         present = self._present
@@ -371,6 +375,21 @@ class Driver:
             elif isinstance(rule, (OpRule, PatternRule)):
                 group.append(rule)
         return count + (self.run_rules(group) if group else 0)
+
+
+_known_sources: WeakKeyDictionary[type[Rule], list[tuple[str, frozenset[str]]]] = WeakKeyDictionary()
+
+
+def _sources(rule: OpRule | PatternRule) -> list[tuple[str, frozenset[str]]]:
+    """The operators that a rule is asked at, each with those of which one computes an input there."""
+    found = _known_sources.get(type(rule))
+    if found is None:
+        if isinstance(rule, PatternRule):
+            found = [(op, rule.compiled.sources(op)) for op in rule.ops]
+        else:
+            found = [(op, frozenset(rule.sources)) for op in dict.fromkeys(rule.ops)]
+        _known_sources[type(rule)] = found
+    return found
 
 
 def _is_fixed(graph: Graph) -> bool:
