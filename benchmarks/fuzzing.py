@@ -20,6 +20,7 @@ from typing import Any
 from onnx import TensorProto, defs, helper
 
 import graphopt
+from benchmarks import yardstick
 from graphopt.fuzzing.findings import SessionReport
 from graphopt.fuzzing.operators import APART, OPSETS
 from graphopt.fuzzing.verdicts import KINDS
@@ -75,11 +76,12 @@ _TELL_SECONDS = 60.0
 def write(reports: list[dict[str, Any]]) -> None:
     """Put the tables into the pages."""
     own = [report for report in reports if any(name.startswith("graphopt ") for name in report["subjects"])]
+    field = [report for report in reports if report not in own]
     page = DOCS / "fuzzing.md"
     text = page.read_text()
     for name, lines in {
         "sessions": sessions(reports), "verdicts": verdicts(reports), "causes": causes(reports),
-        "operators": operators(reports), "reduced": reduced(reports),
+        "operators": operators(reports), "reduced": reduced(reports), "yardstick": yardstick.table(field),
     }.items():  # fmt: skip
         text = _between(text, name, lines)
     page.write_text(text)

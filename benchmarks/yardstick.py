@@ -94,6 +94,11 @@ def verdict(known: Known, subject: Subject) -> str:
 def main() -> None:
     """Write the table to standard output."""
     reports = [json.loads((Path(folder) / "session.json").read_text())["report"] for folder in sys.argv[1:]]
+    sys.stdout.write("\n".join(table(reports)) + "\n")
+
+
+def table(reports: list[dict[str, Any]]) -> list[str]:
+    """What of the known faults is there still, and what sessions found of it."""
     findings = [(finding, report["models"]) for report in reports for finding in report["findings"]]
     subjects: dict[str, Subject] = {}
     lines, there, found = [], 0, 0
@@ -110,12 +115,14 @@ def main() -> None:
         subject.close()
     models = sum(report["models"] for report in reports)
     seconds = sum(report["seconds"] for report in reports)
-    sys.stdout.write(
+    return [
         f"{there} of {len(lines)} known faults show in these versions. In {models} random models, {seconds:.0f} s, "
-        f"the fuzzer found {found} of them.\n\n"
-        "| optimizer | pass | fault | verdict | first model |\n|---|---|---|---|--:|\n"
-    )
-    sys.stdout.write("\n".join(lines) + "\n")
+        f"the fuzzer found {found} of them.",
+        "",
+        "| optimizer | pass | fault | verdict | first model |",
+        "|---|---|---|---|--:|",
+        *lines,
+    ]
 
 
 if __name__ == "__main__":
