@@ -11,7 +11,18 @@ from benchmarks.atlas_cases import Case
 
 def patterns() -> Iterator[Case]:
     """Every case."""
-    for part in (_normalizations, _pools, _convolutions, _spectra, _masks, _moves, _attention, _heads, _others):
+    for part in (
+        _normalizations,
+        _pools,
+        _convolutions,
+        _spectra,
+        _enlarged,
+        _masks,
+        _moves,
+        _attention,
+        _heads,
+        _others,
+    ):
         yield from part()
 
 
@@ -72,6 +83,19 @@ def _spectra() -> Iterator[Case]:
     for samples, length, step in ((16000, 400, 160), (16000, 512, 128), (64000, 1024, 256)):
         window = (f"int64 s = {{{step}}}", f"w = {length}")
         yield Case("STFT", (f"float[1,{samples},1]",), "y = STFT <onesided = 1> (x, s, w)", window)
+
+
+def _enlarged() -> Iterator[Case]:
+    for channels, side, scale, outputs in ((64, 28, 2, 64), (256, 16, 4, 256), (128, 32, 2, 19)):
+        constants = (f"w = {outputs},{channels},1,1", f"float[4] s = {{1, 1, {scale}, {scale}}}")
+        yield Case(
+            "Resize and 1x1 Conv",
+            (f"float[1,{channels},{side},{side}]",),
+            'r = Resize <mode = "linear"> (x, , s) y = Conv (r, w)',
+            constants,
+        )
+    for dims in ("1,64,56,56", "1,512,1999", "1,128,768"):
+        yield Case("Pow", (f"float[{dims}]",), "y = Pow (x, e)", ("float e = {2}",))
 
 
 def _masks() -> Iterator[Case]:

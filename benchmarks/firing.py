@@ -139,9 +139,14 @@ def _row(rule: type[Rule], data: dict[str, dict[str, list[int]]]) -> tuple[str, 
 
 def reason(rule: type[Rule]) -> str:
     """Why a pass is there that fires on no network; "" when nothing says it."""
-    origins = [case.head["FROM"] for case in map(Case.read, cases(GOLDEN / rule.name)) if "FROM" in case.head]
     peers = ", ".join(f"{peer}: {theirs}" for peer, theirs in rule.equivalents())
-    return "; ".join(dict.fromkeys(origins)) or peers or faster(rule.name)
+    return origin(rule) or peers or faster(rule.name)
+
+
+def origin(rule: type[Rule]) -> str:
+    """Who writes what a pass looks for, as its golden cases have it; "" when none says it."""
+    origins = [case.head["FROM"] for case in map(Case.read, cases(GOLDEN / rule.name)) if "FROM" in case.head]
+    return "; ".join(dict.fromkeys(origins))
 
 
 def faster(name: str) -> str:

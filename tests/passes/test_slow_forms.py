@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto
 
+from benchmarks.atlas import BATCHES, EXTREMES, NEVER_EMPTY
 from graphopt import Options, PassManager
 from graphopt.pipeline import registry
 from graphopt.pipeline.tuning import tuner
@@ -21,13 +22,9 @@ from graphopt_passes.algorithm import probes, work
 from graphopt_passes.algorithm.work import Weighed
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-NAMES = [name for name in registry().names() if issubclass(registry().rule_class(name), Weighed)]
-BATCHES = (0, 1, 2, 3)
-NEVER_EMPTY = frozenset({"Einsum"})
-"""Operators that end the runtime's process where they have nothing to compute."""
-
+WEIGHED = [name for name in registry().names() if issubclass(registry().rule_class(name), Weighed)]
+NAMES = [*WEIGHED, "convert_conv_3d_to_2d"]
 FLOATS = {TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16}
-EXTREME = np.array([0.0, -0.0, 1e-40, -1e-38, np.inf, -np.inf, np.nan], np.float32)
 
 
 def models(name: str) -> list[ModelProto]:
@@ -55,7 +52,7 @@ def open_batch(model: ModelProto) -> ModelProto:
     return opened
 
 
-def feed(model: ModelProto, batch: int, *, extreme: bool) -> dict[str, np.ndarray]:
+def feed(model: ModelProto, batch: int, extremes: tuple[float, ...] = ()) -> dict[str, np.ndarray]:
     """Numbers for all inputs; names of sizes stand for few elements."""
     random = np.random.default_rng(batch)
     made = {}
@@ -67,9 +64,9 @@ def feed(model: ModelProto, batch: int, *, extreme: bool) -> dict[str, np.ndarra
         ]
         if kind.elem_type in FLOATS:
             array = random.standard_normal(dims) * 3
-            if extreme and array.size:
+            if extremes and array.size:
                 places = random.integers(0, array.size, max(array.size // 50, 1))
-                array.reshape(-1)[places] = random.choice(EXTREME, len(places))
+                array.reshape(-1)[places] = random.choice(extremes, len(places))
             made[info.name] = array.astype(FLOATS[kind.elem_type])
         else:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
@@ -108,7 +105,9 @@ def outcome(model: ModelProto, numbers: dict[str, np.ndarray]) -> list[np.ndarra
 def test_forms_agree(name: str) -> None:
     """Forced, each form gives the same for no, one and many images, and for numbers at the edges of what there is."""
     numerics = registry().rule_class(name).numerics
-    manager = PassManager(passes=name, options=Options(extra={name: {"force": True}}), numerics="fast", strict=True)
+    manager = PassManager(
+        passes=name, options=Options(extra={name: {"force": True}}), numerics="fast", strict=True, target="avx512"
+    )
     fired = compared = 0
     for model in models(name):
         result = manager.run(model)
@@ -116,8 +115,8 @@ def test_forms_agree(name: str) -> None:
             continue
         fired += 1
         for batch in batches(model):
-            for extreme in (False, True) if numerics != Numerics.FAST else (False,):
-                numbers = feed(model, batch, extreme=extreme)
+            for extremes in ((), EXTREMES[numerics]):
+                numbers = feed(model, batch, extremes)
                 expected = outcome(model, numbers)
                 if expected is None:
                     continue
