@@ -13,6 +13,6 @@ def sources() -> Sources:
 @pytest.mark.parametrize("key", COUNTS)
 def test_there_are_as_many_as_there_may_be(key: str, sources: Sources) -> None:
     count = COUNTS[key]
-    assert count.least <= len(count.find(sources)) <= count.most, (
+    assert count.least <= count.of(sources) <= count.most, (
         f"{count.what}: `python -m benchmarks counts --places {key}` says where"
     )

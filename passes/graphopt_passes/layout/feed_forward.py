@@ -35,7 +35,7 @@ _MOST_BETWEEN = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class LayerProduct:
     """A matrix product of rows with constant weights.
 
     Attributes:
@@ -53,7 +53,7 @@ class Product:
     nodes: tuple[Node, ...]
 
     @classmethod
-    def of(cls, value: Value) -> Product:
+    def of(cls, value: Value) -> LayerProduct:
         """Read what computes a value.
 
         Raises:
@@ -126,7 +126,7 @@ class ConvertFeedForwardToConv(OpRule):
     opsets = "7-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        last = Product.of(node.result)
+        last = LayerProduct.of(node.result)
         if node.op != "Add" and any(user.op == "Add" and _adds_row(user, node.result) for user in node.result.users):
             raise Decline  # that sum is the end of the product
         between, first = _block(last)
@@ -145,19 +145,19 @@ class ConvertFeedForwardToConv(OpRule):
 def _adds_row(node: Node, value: Value) -> bool:
     """Whether a sum adds a constant row to a product."""
     try:
-        return value.one_use and Product.of(node.result).nodes[0] is value.producer
+        return value.one_use and LayerProduct.of(node.result).nodes[0] is value.producer
     except Decline:
         return False
 
 
-def _block(last: Product) -> tuple[list[Node], list[Product]]:
+def _block(last: LayerProduct) -> tuple[list[Node], list[LayerProduct]]:
     """What lies before a product: operators in order, and the products of rows that they begin with.
 
     Raises:
         Decline: something else is read, or somebody else reads what lies between.
     """
     between: dict[Node, None] = {}
-    first: dict[Value, Product] = {}
+    first: dict[Value, LayerProduct] = {}
     _collect(last.x, between, first)
     inside = {*between, last.nodes[0]}
     for value in (*first, *(node.result for node in between)):
@@ -168,12 +168,12 @@ def _block(last: Product) -> tuple[list[Node], list[Product]]:
     return list(between), list(first.values())
 
 
-def _collect(value: Value, between: dict[Node, None], first: dict[Value, Product]) -> None:
+def _collect(value: Value, between: dict[Node, None], first: dict[Value, LayerProduct]) -> None:
     """Walk up from a value to the products; operators are kept in the order in which they compute."""
     if value in first or value.producer in between:
         return
     try:
-        first[value] = Product.of(value)
+        first[value] = LayerProduct.of(value)
     except Decline:
         node = value.producer
         if node is None or len(node.outputs) != 1 or len(between) + len(first) > _MOST_BETWEEN:
@@ -202,7 +202,7 @@ def _is_number(value: Value) -> bool:
     return tensor is not None and prod(tensor.dims) == 1 and len(tensor.dims) <= 1
 
 
-def _check(node: Node, products: list[Product], target: Target, rw: Rewriter, *, force: bool) -> int:
+def _check(node: Node, products: list[LayerProduct], target: Target, rw: Rewriter, *, force: bool) -> int:
     """How many rows there are, where the block can be written and is worth it.
 
     Raises:
