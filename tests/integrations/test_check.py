@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -80,3 +85,50 @@ def test_only_what_is_surely_slower_fails(now: Spread, ok: bool) -> None:
     finding = _slower("m", row, past, 3.0)
     assert [each.ok for each in finding] == [ok]
     assert isinstance(finding[0], CheckedItem)
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "continuous-integration.md").read_text()
+
+
+@pytest.fixture
+def repository(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a model and what it was, and the command on the path."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(small_model(), tmp_path / "model.onnx")
+    assert run("check", "model.onnx", "--save", "baseline.json").exit_code == 0
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "graphopt").write_text(f'#!/bin/sh\nexec {sys.executable} -m graphopt "$@"\n')
+    (tmp_path / "bin" / "graphopt").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+@pytest.mark.parametrize("is_worse", [False, True])
+def test_the_hook_of_the_page(run: Run, repository: Path, is_worse: bool) -> None:
+    """What pre-commit does: the entry with the files whose names fit."""
+    (block,) = [block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "hooks:" in block]
+    entry = re.search(r"entry: (.*)", block)
+    files = re.search(r"files: (.*)", block)
+    assert entry is not None
+    assert files is not None
+    if is_worse:
+        onnx.save(worse(), repository / "model.onnx")
+    staged = [path.name for path in repository.iterdir() if re.search(files[1], path.name)]
+    assert staged == ["model.onnx"]
+    done = subprocess.run([*shlex.split(entry[1]), *staged], capture_output=True, text=True, check=False)
+    assert done.returncode == (1 if is_worse else 0), done.stderr
+
+
+@pytest.mark.parametrize("is_worse", [False, True])
+def test_the_workflow_of_the_page(repository: Path, monkeypatch: pytest.MonkeyPatch, is_worse: bool) -> None:
+    """Its steps as a runner takes them, but for those that check out and install."""
+    (block,) = [block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "jobs:" in block]
+    steps = [step for step in re.findall(r"- run: (.*)", block) if not step.startswith("pip install")]
+    assert steps
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(repository / "summary.md"))
+    if is_worse:
+        onnx.save(worse(), repository / "model.onnx")
+    codes = [subprocess.run(["sh", "-e", "-c", step], check=False).returncode for step in steps]
+    assert codes == [1 if is_worse else 0]
+    assert "### graphopt check: " in (repository / "summary.md").read_text()
+    assert ElementTree.parse(repository / "graphopt.xml").getroot().get("failures") == ("2" if is_worse else "0")
