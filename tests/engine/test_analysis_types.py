@@ -15,6 +15,7 @@ from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.propagation import contents_may_explode
 from graphopt.analysis.skeleton import Skeleton
 from graphopt.ir import Model, TensorType, paused_gc
+from graphopt.system.sessions import open_session
 
 IMPORTS = '["" : 18, "com.microsoft" : 1, "my" : 1]'
 
@@ -259,3 +260,43 @@ def test_agrees_with_inference_on_plain_graphs() -> None:
     for name, proto_type in expected.items():
         dims = [d.dim_value or d.dim_param for d in proto_type.tensor_type.shape.dim]
         assert list(found[name] or ()) == dims
+
+
+CONTRIB = {
+    "attention": ("y = com.microsoft.Attention <num_heads = 2> (x, w, b)", {"w": (16, 48), "b": (48,)}),
+    "attention of other values": (
+        "y = com.microsoft.Attention <num_heads = 2, qkv_hidden_sizes = [16, 16, 32]> (x, w, b)",
+        {"w": (16, 64), "b": (64,)},
+    ),
+    "attention of heads": ("y = com.microsoft.MultiHeadAttention <num_heads = 2> (x, x, x)", {}),
+    "attention of wide values": (
+        "v = MatMul (x, w) y = com.microsoft.MultiHeadAttention <num_heads = 2> (x, x, v)",
+        {"w": (16, 24)},
+    ),
+    "skips": ("y = com.microsoft.SkipLayerNormalization (x, x, g)", {"g": (16,)}),
+    "skips, simplified": ("y = com.microsoft.SkipSimplifiedLayerNormalization (x, x, g)", {"g": (16,)}),
+    "gelu": ("y = com.microsoft.BiasGelu (x, g)", {"g": (16,)}),
+}
+
+
+@pytest.mark.parametrize("name", CONTRIB)
+def test_shapes_behind_the_runtimes_own_operators_are_known(name: str) -> None:
+    """As the runtime itself gives them, and of what follows, too."""
+    body, constants = CONTRIB[name]
+    text = f"g (float[2,5,16] x) => (y, z, r) {{ {body} t = Transpose <perm = [0, 2, 1]> (y) z = MatMul (x, p) r = Relu (t) }}"
+    model = parser.parse_model(f"<ir_version: 9, opset_import: {IMPORTS}> {text}")
+    for number, (key, dims) in enumerate({**constants, "p": (16, 3)}.items()):
+        array = np.random.default_rng(number).standard_normal(dims).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, key))
+    found = shapes(Model.load(model))
+    wanted = open_session(model).run(["y", "z", "r"], {"x": np.ones((2, 5, 16), np.float32)})
+    assert [found[key] for key in ("y", "z", "r")] == [each.shape for each in wanted]
+
+
+def test_what_is_packed_or_of_other_ranks_is_not_guessed() -> None:
+    packed = load("g (float[2,5,2,3,8] x) => (y) { y = com.microsoft.MultiHeadAttention <num_heads = 2> (x) }")
+    assert shapes(packed)["y"] is None
+    open_weight = load(
+        "g (float[2,5,16] x, float w, float b) => (y) { y = com.microsoft.Attention <num_heads = 2> (x, w, b) }"
+    )
+    assert shapes(open_weight)["y"] is None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
 
 class EliminateExpandBeforeBroadcast(OpRule):
     """Let an operator that broadcasts read what an `Expand` repeats, when another operand has the shape of the result.
 
-    The `Expand` stays for its other readers, where it has any.
+    An `Expand` that stays for other readers is left to all: to broadcast takes longer than to read what is there.
     """
 
     ops = (
@@ -25,9 +25,17 @@ class EliminateExpandBeforeBroadcast(OpRule):
         for index, value in enumerate(operands):
             try:
                 x = value.source("Expand", reader=node).operand(0)
-                if any(other is not value and other.has_shape_of(result) for other in operands):
-                    return rw.set_input(node, index, x)
-                raise Decline("no other operand is known to have the shape of {}", result.name)
+                if not any(other is not value and other.has_shape_of(result) for other in operands):
+                    raise Decline("no other operand is known to have the shape of {}", result.name)
+                if value.output_count or not all(self._reads_so(user, value) for user in value.users):
+                    raise Decline("{} is there for other readers", value.name)
+                return rw.set_input(node, index, x)
             except Decline as reason:
                 declined = reason if reason.args else declined
         raise declined
+
+    def _reads_so(self, user: Node, value: Value) -> bool:
+        """Whether a reader could do without the copy as well."""
+        return user.op in self.ops and any(
+            other is not None and other is not value and other.has_shape_of(user.result) for other in user.inputs
+        )

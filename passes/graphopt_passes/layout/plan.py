@@ -119,7 +119,7 @@ def with_margin(form: Form, price: Price, costs: Costs) -> Price:
     """The price of a form that has to pay beyond the model's error to be other than the runtime's own choice.
 
     The runtime blocks convolutions whatever they cost, where it can, and pads nothing else. What the model says gains
-    less than its error stays as it would be there. Most of what a ConvTranspose gains are reorders, which are certain.
+    less than its error stays as it would be there.
     """
     plain, blocked = price
     if form.usual is None:

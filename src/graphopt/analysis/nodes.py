@@ -162,7 +162,9 @@ _LIKE_FIRST = (
     "com.microsoft.nchwc::GlobalMaxPool", "com.microsoft.nchwc::MaxPool", "com.microsoft.nchwc::ReorderInput",
     "com.microsoft.nchwc::ReorderOutput", "com.microsoft::BiasGelu", "com.microsoft::FastGelu",
     "com.microsoft::FusedConv", "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul", "com.microsoft::Gelu",
-    "com.microsoft::BranchwiseRMSNorm", "com.microsoft::QuickGelu",
+    "com.microsoft::BranchwiseRMSNorm", "com.microsoft::QuickGelu", "com.microsoft::Attention",
+    "com.microsoft::MatMulNBits", "com.microsoft::MultiHeadAttention", "com.microsoft::RotaryEmbedding",
+    "com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization",
 )  # fmt: skip
 
 _BOOLEAN = (
@@ -185,6 +187,11 @@ _DTYPES: dict[str, Callable[[Node, int], int | None]] = {
     "TopK": _then(TensorProto.INT64),
 }
 """Element types of outputs by operator; each of these has a shape rule."""
+
+
+def knows(node: Node) -> bool:
+    """Whether there are rules for the types of an operator that the standard's inference does not know."""
+    return bool(node.domain) and node.op in _DTYPES
 
 
 def dtype_of_output(node: Node, index: int) -> int | None:

@@ -10,7 +10,7 @@ import onnx
 from onnx import shape_inference
 
 from graphopt.analysis.doubted import STOP, stop_doubts
-from graphopt.analysis.nodes import infer_node
+from graphopt.analysis.nodes import infer_node, knows
 from graphopt.analysis.propagation import (
     contents_may_explode,
     follows_long_vectors,
@@ -68,7 +68,10 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     _Writer(model, skeleton.seeds).write(result)
     if result is None:
         _infer_each(model.graph)
-    elif any(node.op == "Loop" for node in model.nodes()):
+        return
+    if any(map(knows, model.nodes())):
+        _infer_behind(model.graph)
+    if any(node.op == "Loop" for node in model.nodes()):
         # The standard's inference knows no shape of what a loop carries.
         ShapeAnalysis(model, zero_sizes=True).refine()
 
@@ -98,6 +101,17 @@ def _infer_each(graph: Graph) -> None:
                 value.type = value_type
         for subgraph in node.subgraphs.values():
             _infer_each(subgraph)
+
+
+def _infer_behind(graph: Graph) -> None:
+    """Fill in what the standard's inference left open since it knows nothing of an operator further up."""
+    for node in graph:
+        if any(value is not None and value.shape is None for value in node.outputs):
+            for value, value_type in zip(node.outputs, infer_node(node), strict=True):
+                if value is not None and value.shape is None and isinstance(value_type, TensorType):
+                    value.type = value_type
+        for subgraph in node.subgraphs.values():
+            _infer_behind(subgraph)
 
 
 def _stale(graph: Graph, result: onnx.GraphProto) -> bool:

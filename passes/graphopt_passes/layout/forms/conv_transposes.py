@@ -136,6 +136,11 @@ class TransposedConvolution(Convolving):
     phases: Phases
 
     @property
+    def usual(self) -> bool:
+        """The runtime leaves it in NCHW."""
+        return False
+
+    @property
     def weight(self) -> Value:
         """The kernel, constant."""
         return self.node.operand(1)
