@@ -14,6 +14,10 @@ _NUMBERS = {"s": np.float32(0.02), "t": np.float32(0.03), "z": np.uint8(120), "u
 """Scales and zero points: of an operand, of the result; and of weights."""
 
 
+_STANDARD = ("Concat", "MaxPool", "QLinearMatMul", "Transpose")
+"""Operators that are not the runtime's own."""
+
+
 @dataclass(frozen=True, slots=True)
 class ByteProbe:
     """One operator on unsigned bytes that does one kind of work, or that and others whose rates come before.
@@ -45,7 +49,7 @@ class ByteProbe:
         if self.weights:
             constants["w"] = random.integers(-60, 60, self.weights).astype(np.int8)
         names = ["" if name == "-" else name for name in self.inputs.split()]
-        own = self.op in ("Concat", "QLinearMatMul")
+        own = self.op in _STANDARD
         node = helper.make_node(self.op, names, ["y"], "probe", domain="" if own else _DOMAIN, **dict(self.attrs))
         graph = helper.make_graph(
             [node], "g",
@@ -79,6 +83,14 @@ def _products(side: int, inputs: int, outputs: int, window: int = 3) -> int:
     return side * side * window**2 * inputs * outputs
 
 
+def _pool(kind: str, op: str, inputs: str, dims: tuple[int, ...], *, last: bool = False) -> ByteProbe:
+    """A pool of 3x3 that moves by two; with channels last where the operator has an attribute for that."""
+    attrs: tuple[tuple[str, Any], ...] = (("kernel_shape", (3, 3)), ("strides", (2, 2)), ("pads", (1, 1, 1, 1)))
+    attrs += (("channels_last", 1),) if last else ()
+    return ByteProbe(kind, dims, op, inputs, amount=prod(dims) // 4, attrs=attrs)
+
+
+_LAST = (1, 56, 56, 64)
 _WHOLE, _ROWS, _WIDE = (1, 64, 56, 56), (512, 32), 256
 _CUT = (1, 56, 56, 40)
 _GEMM = (("byte product", prod(_ROWS) * _WIDE),)
@@ -111,5 +123,12 @@ PROBES = (
     ByteProbe(
         "bytes of product", _ROWS, "QLinearMatMul", "x s z w s o t u", (_ROWS[1], _WIDE), _ROWS[0] * _WIDE, _GEMM
     ),
+    ByteProbe("bytes between orders", _WHOLE, "Transpose", "x", attrs=(("perm", (0, 2, 3, 1)),)),
+    ByteProbe("image pass", _WHOLE, "Concat", "x x", amount=2 * prod(_WHOLE), attrs=(("axis", 1),)),
+    ByteProbe("image pass last", _LAST, "Concat", "x x", amount=2 * prod(_LAST), attrs=(("axis", 3),)),
+    _pool("maximum of bytes", "MaxPool", "x", _WHOLE),
+    _pool("maximum of bytes last", "NhwcMaxPool", "x", _LAST),
+    _pool("average of bytes", "QLinearAveragePool", "x s z t u", _WHOLE),
+    _pool("average of bytes last", "QLinearAveragePool", "x s z t u", _LAST, last=True),
 )  # fmt: skip
 """Sizes that fit the cache, as the built-in rates have it."""

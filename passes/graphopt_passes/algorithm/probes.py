@@ -187,6 +187,7 @@ PROBES: tuple[Probe | ByteProbe, ...] = (
         "rotate pairs", (1, 12, 128, 64), "y = com.microsoft.RotaryEmbedding <interleaved = 1> (x, p, u, u)",
         constants="int64[1] p = {0}", other=(128, 32),
     ),
+    Probe("floats between orders", _IMAGE, "y = Transpose <perm = [0, 2, 3, 1]> (x)"),
     *byte_probes.PROBES,
 )  # fmt: skip
 """Sizes that fit the cache, as the built-in rates have it."""

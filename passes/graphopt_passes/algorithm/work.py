@@ -98,6 +98,14 @@ RATES: dict[str, float] = {
     "byte product of group": 0.008,  # a multiply-add of one with groups
     "bytes of gemm": 0.2,  # written by `QGemm`, more than a convolution takes
     "bytes of product": 0.13,  # written by `QLinearMatMul`, more than a convolution takes
+    "bytes between orders": 0.035,  # moved by a `Transpose` that brings channels to the end
+    "floats between orders": 0.11,
+    "image pass": 0.012,  # an element of quantized images that are joined or cut, and with channels last
+    "image pass last": 0.035,
+    "maximum of bytes": 18.0,  # an element of the result of a pool of quantized images, and with channels last
+    "maximum of bytes last": 0.2,
+    "average of bytes": 7.7,
+    "average of bytes last": 4.8,
 }
 """Nanoseconds of each kind of work: for each element, unless the comment says of what."""
 

@@ -18,16 +18,10 @@ DOMAIN = "com.microsoft"
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 _BYTES = (TensorProto.UINT8, TensorProto.INT8)
-_START = 1.5
 _SIDE = 56
 """What a size counts as that is not known."""
-_RATES = {
-    "bytes": 0.08, "floats": 0.35, "pass": 0.05, "pass last": 0.1,
-    "maximum": 15.0, "maximum last": 0.4, "average": 24.0, "average last": 13.0,
-}  # fmt: skip
-"""Nanoseconds for each element of the result: `bytes` and `floats` are moved by a `Transpose` between both orders,
-`pass` by an operator that joins or cuts images, `maximum` and `average` pass through a pool of integers; `last` with
-channels last. Measured on one thread of an Intel Xeon at 2.8 GHz with AVX512 and onnxruntime 1.31.1."""
+Rates = Mapping[str, float]
+"""Nanoseconds of each kind of work, as `graphopt_passes.algorithm.work` states and `graphopt tune` measures them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +81,18 @@ def elements(value: Value) -> int:
     return prod(sizes) * (batch if isinstance(batch, int) else 1)
 
 
-def reorder(value: Value) -> float:
+def reorder(value: Value, rates: Rates) -> float:
     """Microseconds of a `Transpose` between both orders."""
-    return _START + elements(value) * _RATES["bytes" if value.dtype in _BYTES else "floats"] / 1e3
+    kind = "bytes between orders" if value.dtype in _BYTES else "floats between orders"
+    return (rates["kernel"] + elements(value) * rates[kind]) / 1e3
 
 
-def last_form(node: Node) -> LastForm:
-    """The form of a node; declines where it has none."""
+def last_form(node: Node, rates: Rates) -> LastForm:
+    """The form of a node, priced by a machine's rates; declines where it has none."""
     read = _FORMS.get(node.op)
     if read is None or any(value is None for value in node.outputs):
         raise Decline
-    form = read(node)
+    form = read(node, rates)
     ranks = [value.rank for value in form.operands]
     if form.gives:
         ranks += [value.rank for value in node.results]
@@ -117,22 +112,22 @@ def _contrib(node: Node, price: Price, op_type: str = "", **changed: Any) -> Las
     return LastForm(node, (0,), price, (DOMAIN, op_type or node.op_type), {**node.attrs, **changed})
 
 
-def _rated(node: Node, kind: str) -> Price:
+def _rated(node: Node, kind: str, rates: Rates) -> Price:
     size = sum(elements(value) for value in node.results) / 1e3
-    return size * _RATES[kind], size * _RATES[f"{kind} last"]
+    return size * rates[kind], size * rates[f"{kind} last"]
 
 
-def _convolution(node: Node) -> LastForm:
+def _convolution(node: Node, rates: Rates) -> LastForm:
     tensor = node.operand(3).constant_tensor
     if tensor is None or len(tensor.dims) != len(LAST) or not gains(node):
         raise Decline
     # The kernel for channels second moves its image and its result by itself; what moves them in front of it may
     # still meet another that moves them back, so that is taken to be a little better.
-    plain = 1.05 * (reorder(node.operand(0)) + reorder(node.result))
+    plain = 1.05 * (reorder(node.operand(0), rates) + reorder(node.result, rates))
     return _contrib(node, (plain, 0.0), channels_last=1)
 
 
-def _unary(node: Node) -> LastForm:
+def _unary(node: Node, rates: Rates) -> LastForm:
     parameters = [value for value in node.inputs[1:] if value is not None]
     if len(node.outputs) != 1 or not all(_is_number(value) for value in parameters):
         raise Decline
@@ -144,10 +139,10 @@ def _is_number(value: Value) -> bool:
     return tensor is not None and prod(tensor.dims) == 1 and len(tensor.dims) <= len(LAST)
 
 
-def _binary(first: int, second: int) -> Callable[[Node], LastForm]:
+def _binary(first: int, second: int) -> Callable[[Node, Rates], LastForm]:
     """Operators of two operands, of which one may be a constant."""
 
-    def read(node: Node) -> LastForm:
+    def read(node: Node, rates: Rates) -> LastForm:
         images, constants = [], {}
         for at in (first, second):
             value = node.operand(at)
@@ -165,63 +160,63 @@ def _binary(first: int, second: int) -> Callable[[Node], LastForm]:
     return read
 
 
-def _concat(start: int, step: int) -> Callable[[Node], LastForm]:
+def _concat(start: int, step: int) -> Callable[[Node, Rates], LastForm]:
     """Operators whose parts begin at `start` among their inputs and take `step` each."""
 
-    def read(node: Node) -> LastForm:
+    def read(node: Node, rates: Rates) -> LastForm:
         places = tuple(range(start, len(node.inputs), step))
-        return _same(node, places, _rated(node, "pass"), axis=_moved(int(node.attr("axis", 1))))
+        return _same(node, places, _rated(node, "image pass", rates), axis=_moved(int(node.attr("axis", 1))))
 
     return read
 
 
-def _split(node: Node) -> LastForm:
-    return _same(node, (0,), _rated(node, "pass"), axis=_moved(int(node.attr("axis", 0))))
+def _split(node: Node, rates: Rates) -> LastForm:
+    return _same(node, (0,), _rated(node, "image pass", rates), axis=_moved(int(node.attr("axis", 0))))
 
 
-def _slice(node: Node) -> LastForm:
+def _slice(node: Node, rates: Rates) -> LastForm:
     axes = node.ints("axes")
     if axes is None:
         axes = tuple(range(len(node.ints("starts") or ())))
     moved = np.array([_moved(axis) for axis in axes], np.int64)
-    return LastForm(node, (0,), _rated(node, "pass"), ("", "Slice"), node.attrs, {3: moved})
+    return LastForm(node, (0,), _rated(node, "image pass", rates), ("", "Slice"), node.attrs, {3: moved})
 
 
 def _moved(axis: int) -> int:
     return LAST.index(axis % len(LAST))
 
 
-def _max_pool(node: Node) -> LastForm:
+def _max_pool(node: Node, rates: Rates) -> LastForm:
     if not gains(node) or len(node.outputs) != 1:
         raise Decline
-    form = _contrib(node, _rated(node, "maximum"), "NhwcMaxPool")
+    form = _contrib(node, _rated(node, "maximum of bytes", rates), "NhwcMaxPool")
     attrs = {name: value for name, value in form.attrs.items() if name != "storage_order"}
     return LastForm(node, form.images, form.price, form.op, attrs)
 
 
-def _average_pool(node: Node) -> LastForm:
+def _average_pool(node: Node, rates: Rates) -> LastForm:
     if not gains(node):
         raise Decline
-    return _contrib(node, _rated(node, "average"), channels_last=1)
+    return _contrib(node, _rated(node, "average of bytes", rates), channels_last=1)
 
 
-def _global_average_pool(node: Node) -> LastForm:
+def _global_average_pool(node: Node, rates: Rates) -> LastForm:
     if node.attr("channels_last", 0):
         raise Decline
     return _contrib(node, (0.0, 0.0), channels_last=1)
 
 
-def _transpose(node: Node) -> LastForm:
+def _transpose(node: Node, rates: Rates) -> LastForm:
     """One between both orders is none where its image is had in both."""
     perm = tuple(node.attr("perm", ()))
     if perm == LAST:
-        return LastForm(node, (0,), (reorder(node.operand(0)), 0.0), gives=False)
+        return LastForm(node, (0,), (reorder(node.operand(0), rates), 0.0), gives=False)
     if perm == FIRST:
-        return LastForm(node, (), (reorder(node.result), 0.0))
+        return LastForm(node, (), (reorder(node.result, rates), 0.0))
     raise Decline
 
 
-_FORMS: dict[str, Callable[[Node], LastForm]] = {
+_FORMS: dict[str, Callable[[Node, Rates], LastForm]] = {
     **dict.fromkeys((*ELEMENTWISE, "DequantizeLinear", "QuantizeLinear"), _unary),
     **dict.fromkeys((f"{DOMAIN}::QLinearLeakyRelu", f"{DOMAIN}::QLinearSigmoid"), _unary),
     **dict.fromkeys((f"{DOMAIN}::QLinearAdd", f"{DOMAIN}::QLinearMul"), _binary(0, 3)),

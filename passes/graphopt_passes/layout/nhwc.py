@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from graphopt.ir import Graph, Node, TensorType, Value
 from graphopt.rewrite import Decline, GraphPass, Level, Numerics, Rewriter
-from graphopt_passes.layout.images import FIRST, LAST, LastForm, gains, last_form, reorder
+from graphopt.system.machine import host
+from graphopt_passes.algorithm.work import rates_of
+from graphopt_passes.layout.images import FIRST, LAST, LastForm, Rates, gains, last_form, reorder
 from graphopt_passes.layout.mincut import INFINITE, MinimumCut
 
 _TIE = 1e-3
@@ -18,7 +20,7 @@ class ConvertLayoutNhwc(GraphPass):
 
     `QLinearConv` becomes the one of `com.microsoft`, which has kernels for that order. All nodes of a graph are looked
     at together: each keeps the order or changes it, such that its kernels and the transposes between both orders take
-    the least time by the cost model. The numbers are the same.
+    the least time by the cost model, whose rates `graphopt tune` measures. The numbers are the same.
     """
 
     ops = ("MaxPool", "QLinearConv", "com.microsoft::QLinearAveragePool", "com.microsoft::QLinearConv")
@@ -32,7 +34,7 @@ class ConvertLayoutNhwc(GraphPass):
         if graph.is_function or not any(map(gains, graph)):
             return
         images = _ChannelsLast(rw)
-        for form in choose(graph):
+        for form in choose(graph, rates_of(rw.options.target or host())):
             if rw.log.full:
                 break
             rw.begin(self.name, form.node)
@@ -40,9 +42,9 @@ class ConvertLayoutNhwc(GraphPass):
                 images.convert(form)
 
 
-def choose(graph: Graph) -> list[LastForm]:
+def choose(graph: Graph, rates: Rates) -> list[LastForm]:
     """The forms of those nodes with which the whole graph takes the least time, in order."""
-    forms = {form.node: form for form in _forms(graph)}
+    forms = {form.node: form for form in _forms(graph, rates)}
     cut = MinimumCut()
     place = {node: cut.thing() for node in forms}
     readers: dict[Value, list[Node]] = {}
@@ -54,22 +56,22 @@ def choose(graph: Graph) -> list[LastForm]:
             readers.setdefault(value, []).append(node)
     makers = {v: place[node] for node, form in forms.items() if form.gives for v in node.results}
     for value in dict.fromkeys([*readers, *makers]):
-        _price(cut, value, makers.get(value), [place[node] for node in readers.get(value, [])])
+        places = [place[node] for node in readers.get(value, [])]
+        _price(cut, value, reorder(value, rates), makers.get(value), places)
     side = cut.solve()
     return [form for node, form in forms.items() if place[node] in side]
 
 
-def _forms(graph: Graph) -> Iterator[LastForm]:
+def _forms(graph: Graph, rates: Rates) -> Iterator[LastForm]:
     for node in graph:
         try:
-            yield last_form(node)
+            yield last_form(node, rates)
         except Decline:
             continue
 
 
-def _price(cut: MinimumCut, value: Value, maker: int | None, readers: list[int]) -> None:
+def _price(cut: MinimumCut, value: Value, price: float, maker: int | None, readers: list[int]) -> None:
     """The price of a value in both orders: a transpose for each order in which it is wanted and not made."""
-    price = reorder(value)
     if readers:
         enter = cut.thing()
         cut.price(enter, cut.SINK if maker is None else maker, price)
