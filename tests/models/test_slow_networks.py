@@ -17,7 +17,7 @@ FORCED = Options(extra={name: {"force": True} for name in (*WEIGHED, "convert_co
 FIRES = {
     "diffusion U-Net with attention": {"fuse_mul_add_into_batch_normalization"},
     "vision transformer, images of any size": {"convert_constant_resize_to_products"},
-    "ConvNeXt": {"convert_global_average_pool_to_reduce_mean", "convert_leading_reduction_to_matmul"},
+    "ConvNeXt": {"convert_channel_normalization_to_last", "convert_global_average_pool_to_reduce_mean"},
     "3-D U-Net": {"convert_conv_3d_to_2d", "convert_conv_transpose_3d_to_2d"},
     "segmentation by a pyramid of tokens": {"convert_softmax_of_few", "move_conv_before_resize"},
     "decoder step, grouped queries, 2047 cached": {

@@ -29,7 +29,6 @@ PASSES: dict[str, str] = {
     "convert_constant_resize_to_products": "algorithm.resize:ConvertConstantResizeToProducts",
     "convert_cubic_resize_to_channels_last": "algorithm.resize:ConvertCubicResizeToChannelsLast",
     "fuse_mul_add_into_batch_normalization": "algorithm.normalization:FuseMulAddIntoBatchNormalization",
-    "convert_channel_normalization_to_last": "algorithm.normalization:ConvertChannelNormalizationToLast",
     "convert_arg_max_to_top_k": "algorithm.positions:ConvertArgMaxToTopK",
     "convert_einsum_to_product": "algorithm.einsum:ConvertEinsumToProduct",
     "convert_three_channels_to_four": "algorithm.byte_convolutions:ConvertThreeChannelsToFour",

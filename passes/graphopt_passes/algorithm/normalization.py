@@ -7,9 +7,8 @@ from onnx import TensorProto
 
 from graphopt.match import Const, Match, OpBuilder, Pattern, Var
 from graphopt.operators import Reshape
-from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, floats, size_of
-from graphopt_passes.layout.norms import ConvertLayerNormalizationAxis
 
 
 class FuseMulAddIntoBatchNormalization(Weighed, PatternRule):
@@ -49,24 +48,6 @@ def _by_channel(value: Value, channels: int, rank: int) -> np.ndarray:
     if (np.signbit(array) & (array == 0)).any():
         raise Decline("{} holds a negative zero, which the mean of 0 would make positive", value.name)
     return np.broadcast_to(array.reshape(-1), channels).copy()
-
-
-class ConvertChannelNormalizationToLast(Weighed, ConvertLayerNormalizationAxis):
-    """Compute a normalization over channels that is written out by `LayerNormalization` between two `Transpose`.
-
-    It is `convert_layer_normalization_axis` where no layout is chosen.
-    """
-
-    family = "fusion"  # before its reductions are other forms
-    level = Level.EXTENDED
-
-    def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        if m.norm is None:
-            size = size_of(m.x)
-            then = {"kernel": 3, "move": 2 * size, "normalize": size}
-            reduced = "reduce leading" if m.x.dims()[0] == 1 else "reduce"
-            self.weigh(rw, {"kernel": 8, "element": 4 * size, reduced: 2 * size}, then)
-        return super().rewrite(m, rw)
 
 
 class ConvertGroupNormalizationToInstance(Weighed, OpRule):

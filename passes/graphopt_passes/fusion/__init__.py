@@ -22,6 +22,7 @@ PASSES: dict[str, str] = {
     "fuse_gather_into_conv": "fusion.channels:FuseGatherIntoConv",
     "convert_gather_to_slice": "fusion.selections:ConvertGatherToSlice",
     "move_gather_before_normalization": "fusion.gathered_normalization:MoveGatherBeforeNormalization",
+    "convert_channel_normalization_to_last": "fusion.channel_normalization:ConvertChannelNormalizationToLast",
     "move_conv_before_resize": "fusion.resized_convs:MoveConvBeforeResize",
     "fuse_consecutive_slices": "fusion.consecutive:FuseConsecutiveSlices",
     "fuse_consecutive_squeezes": "fusion.consecutive:FuseConsecutiveSqueezes",
