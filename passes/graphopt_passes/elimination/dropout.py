@@ -23,8 +23,7 @@ class EliminateNopDropout(OpRule):
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        if _may_train(node) and node.number("ratio") != 0:
-            raise Decline("it may train")
+        _check_inference(node)
         x, mask = node.operand(0), node.output(1)
         if mask is None or not mask.uses:
             return rw.replace(node, [x, None])
@@ -34,7 +33,10 @@ class EliminateNopDropout(OpRule):
         return rw.replace(node, [x, rw.op("ConstantOfShape", rw.op("Shape", x), value=true)])
 
 
-def _may_train(node: Node) -> bool:
-    """Whether it may be in training: as `is_test` says until opset 6, and `training_mode` from 12 on."""
+def _check_inference(node: Node) -> None:
+    """Decline where it drops anything in training: see `is_test` until opset 6, and `training_mode` from 12 on."""
     training = node.input(2)
-    return not node.attr("is_test", 1) or (training is not None and not training.holds(False))
+    if not node.attr("is_test", 1) and node.number("ratio") != 0:
+        raise Decline("is_test is not set: it may train")
+    if training is not None and not training.holds(False) and node.number("ratio") != 0:
+        raise Decline("{} is not known to be false: it may train", training.name)
