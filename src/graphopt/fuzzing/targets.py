@@ -17,7 +17,7 @@ FIRES = ""
 
 _OFTEN = 10
 """A pass is to fire so many times as often as it is to decline for one reason."""
-_TOGETHER = (6, 10, 14, 18)
+_TOGETHER = (4, 8, 10, 14)
 """How many golden cases one model begins with."""
 _EXPLORED = 0.12
 """Part of the cases that are drawn by how seldom they were, whatever they show."""
