@@ -26,6 +26,9 @@ def along_one_axis(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     if x.rank is not None and axis in (-1, x.rank - 1):
         rw.set_attr(node, axis=axis)
         return
+    if x.shape is not None and 0 in x.shape:
+        rw.replace(node, [rw.op("Identity", x)])  # of nothing; a shape of zeros would copy sizes of the flat one
+        return
     flat = rw.op(node.op_type, rw.op("Flatten", x, axis=axis), axis=1)
     rw.replace(node, [rw.op("Reshape", flat, rw.op("Shape", x))])
 
