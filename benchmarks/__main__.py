@@ -137,6 +137,15 @@ def conversion_networks(models: Models = None, target: list[int] | None = None) 
 
 
 @app.command()
+def attention(models: Models = None, seconds: float = 12.0) -> None:
+    """What `Attention` of opset 23 gains over what `all` writes, on one thread."""
+    from benchmarks.attention import run
+
+    for row in run(models, seconds):
+        print(row, flush=True)
+
+
+@app.command()
 def conversion_exports() -> None:
     """How many nodes `basic` leaves of exports at older opsets, raised, and of the same networks exported newer."""
     from benchmarks.conversion_networks import raised_exports

@@ -16,7 +16,7 @@ import onnx
 
 import graphopt
 from benchmarks import results
-from benchmarks.conversion import NEWEST_RUN, differs, run_model
+from benchmarks.conversion import DOCS, NEWEST_RUN, differs, run_model
 from benchmarks.conversion_ledger import Ledger, digest
 from benchmarks.skeleton import load_skeleton, names, sample_inputs
 from graphopt.ir.schema import op_schema
@@ -28,6 +28,9 @@ OPSETS = (11, 13, 17, 21, NEWEST_RUN)
 """What networks are brought to."""
 
 _AT_ONCE = 5
+
+MARK = "<!-- written by `python -m benchmarks conversion-networks` -->"
+END = "<!-- as far as here -->"
 
 
 def opset_of(model: onnx.ModelProto) -> int:
@@ -147,7 +150,35 @@ def run(keys: Iterable[str] | None, opsets: Iterable[int] | None) -> list[dict[s
         if count % _AT_ONCE == 0 or count == len(chosen):
             results.save("conversion_networks", sorted(rows, key=lambda row: (row["model"], row["to"])))
             print(count, dict(counts(rows)), flush=True)
+    if not keys and not opsets:
+        write(rows)
     return rows
+
+
+def table(rows: Iterable[dict[str, Any]]) -> str:
+    """The conversions by target, as Markdown."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["to"], []).append(row)
+    lines = [
+        "| to opset | networks | right there | right back | nothing written out | same graph | same count at basic |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for opset, each in sorted(found.items()):
+        count = counts(each)
+        names_ = (
+            "conversions", "there right", "back right", "nothing written out", "the same graph",
+            "basic leaves as many nodes",
+        )  # fmt: skip
+        lines.append(f"| {opset} | " + " | ".join(str(count[name]) for name in names_) + " |")
+    return "\n".join(lines)
+
+
+def write(rows: Iterable[dict[str, Any]]) -> None:
+    """Put the table into docs/convert.md, between the lines that say so."""
+    page = DOCS / "convert.md"
+    head, mark, rest = page.read_text().partition(MARK)
+    page.write_text(f"{head}{mark}\n\n{table(rows)}\n\n{END}{rest.partition(END)[2]}")
 
 
 def exported_twice() -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import onnx
@@ -19,7 +20,7 @@ from benchmarks.conversion import (
     run_model,
 )
 from benchmarks.conversion_networks import same_graph
-from graphopt.opsets import convert
+from graphopt.opsets import ConversionError, convert
 
 WRITTEN_OUT = {
     "test_reduce_l2_negative_axes_keep_dims_random": 9, "test_reduce_log_sum_desc_axes": 12,
@@ -105,3 +106,106 @@ def test_graphs_are_the_same_whatever_is_stated_at_its_default() -> None:
     assert same_graph(one, two)
     assert not same_graph(one, three)
     assert same_graph(one, convert(convert(one, opset=21), opset=17))
+
+
+BYTES = """
+<ir_version: 8, opset_import: ["" : 13]>
+g (float[1,3,2,2] x, float[3] s, uint8[3] z) => (uint8[1,3,2,2] q, float[1,3,2,2] y) {
+  q = QuantizeLinear (x, s, z)
+  y = DequantizeLinear (q, s, z)
+}
+"""
+
+
+@pytest.mark.parametrize("target", [7, 9, 10, 12])
+def test_computed_scales_of_channels_go_down(target: int) -> None:
+    model = onnx.parser.parse_model(BYTES)
+    feed = {
+        "x": np.linspace(-3, 3, 12, dtype=np.float32).reshape(1, 3, 2, 2), "s": np.asarray([0.1, 0.5, 0.02], np.float32),
+        "z": np.asarray([3, 128, 7], np.uint8),
+    }  # fmt: skip
+    assert differs(run_model(model, feed), run_model(convert(model, opset=target), feed)) is None
+
+
+ENLARGED = """
+<ir_version: 8, opset_import: ["" : 20]>
+g (float[1,2,3,4] x) => (float[1,2,6,8] y) <float[4] scales = {1, 1, 2, 2}> { y = Resize <mode = "linear"> (x, , scales) }
+"""
+
+
+def test_regions_that_are_empty_come_and_go() -> None:
+    model = onnx.parser.parse_model(ENLARGED)
+    older = convert(model, opset=11)
+    assert len(older.graph.node[0].input) == 3
+    assert older.graph.node[0].input[1]
+    assert same_graph(model, convert(older, opset=20))
+
+
+MIXED = """
+<ir_version: 8, opset_import: ["" : 10]>
+g (float[1,2,3,4] x, float[4] s) => (float[n,c,h,w] y) { y = Resize <mode = "nearest"> (x, s) }
+"""
+
+
+@pytest.mark.parametrize("scales", [(1, 1, 2, 3), (1, 1, 0.5, 0.3), (1, 1, 2, 0.5), (1, 2, 0.7, 1.5)])
+@pytest.mark.parametrize("stated", [True, False])
+def test_images_that_grow_and_shrink_are_raised(scales: tuple[float, ...], *, stated: bool) -> None:
+    model = onnx.parser.parse_model(MIXED)
+    numbers = np.asarray(scales, np.float32)
+    feed = {"x": np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4), "s": numbers}
+    expected = run_model(model, feed)
+    if stated:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(numbers, "s"))
+        del model.graph.input[1:], feed["s"]
+    assert differs(expected, run_model(convert(model, opset=13), feed)) is None
+
+
+BRANCHES = """
+<ir_version: 8, opset_import: ["" : 13]>
+g (bool c, float[2] x, float[3] z) => (float[n] y) {
+  y = If (c) <then_branch = one () => (float[2] s) { s = Neg (x) }, else_branch = two () => (float[3] t) { t = Neg (z) }>
+}
+"""
+
+
+def test_branches_of_two_shapes_stay_above_opset_10() -> None:
+    model = onnx.parser.parse_model(BRANCHES)
+    assert convert(model, opset=11).opset_import[0].version == 11
+    with pytest.raises(ConversionError, match="If 'y': branches that give different shapes.*nearest opset: 11"):
+        convert(model, opset=10)
+
+
+IMPORTS = """
+<ir_version: 8, opset_import: ["" : {own}, "f" : 1]>
+g (float[2,3] x) => (float[2] y) {{ a = Relu (x)  y = f.Summed (a) }}
+<domain: "f", opset_import: ["" : {inner}]>
+Summed (x) => (y) {{ axes = Constant <value = int64[1] {{1}}> ()  y = ReduceSum <keepdims = 0> (x, axes) }}
+"""
+
+
+@pytest.mark.parametrize(("own", "inner"), [(13, 18), (18, 13)])
+@pytest.mark.parametrize("target", [11, 15, 20])
+def test_functions_are_converted_from_the_opset_that_they_import(own: int, inner: int, target: int) -> None:
+    after = convert(onnx.parser.parse_model(IMPORTS.format(own=own, inner=inner)), opset=target)
+    assert [entry.version for entry in after.opset_import if not entry.domain] == [target]
+    assert [entry.version for entry in after.functions[0].opset_import] == [target]
+    feed = {"x": np.asarray([[1, -2, 3], [4, 5, -6]], np.float32)}
+    assert differs([np.asarray([4, 9], np.float32)], run_model(after, feed)) is None
+
+
+def test_a_determinant_is_what_numpy_says() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 11]> g (float[2,5,5] x) => (float[2] y) { y = Det (x) }'
+    x = np.random.default_rng(5).standard_normal((2, 5, 5)).astype(np.float32)
+    x[1, 2] = x[1, 3]
+    found = run_model(convert(onnx.parser.parse_model(text), opset=9), {"x": x})
+    np.testing.assert_allclose(found[0], np.linalg.det(x.astype(np.float64)), rtol=1e-4, atol=1e-4)
+
+
+def test_the_error_function_is_that_of_single_floats() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 9]> g (float[n] x) => (float[n] y) { y = Erf (x) }'
+    x = np.asarray([0.0, 1e-30, 1e-6, 9e-5, 2e-4, 0.3, 1, 2.5, 3.9, 4, 6, np.inf, np.nan], np.float32)
+    x = np.concatenate([x, -x])
+    found = run_model(convert(onnx.parser.parse_model(text), opset=8), {"x": x})
+    expected = np.asarray([math.erf(float(each)) for each in x], np.float32)
+    np.testing.assert_array_almost_equal_nulp(found[0][~np.isnan(x)], expected[~np.isnan(x)], 1)
+    assert np.isnan(found[0][np.isnan(x)]).all()

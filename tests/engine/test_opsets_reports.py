@@ -8,6 +8,9 @@ from pathlib import Path
 import onnx
 import pytest
 
+from benchmarks import conversion_networks as networks
+from benchmarks import results
+from benchmarks.skeleton import names
 from graphopt.errors import UsageError
 from graphopt.opsets import convert, runtimes
 from graphopt.verify import compare
@@ -93,6 +96,17 @@ def test_the_page_lists_the_runtimes_that_are_known() -> None:
     known = [(name, str(each.oldest), str(each.newest), each.of) for name, each in runtimes().items()]
     assert rows == known
     assert all(each.source.startswith("https://") for each in runtimes().values())
+
+
+def test_the_page_has_the_networks_that_were_converted() -> None:
+    stored = results.load("conversion_networks")
+    assert stored is not None
+    rows = stored["data"]
+    assert networks.table(rows) in PAGE
+    assert {row["model"] for row in rows} == set(names())
+    found = networks.counts(rows)
+    assert found["there right"] == found["back right"] == found["conversions"]
+    assert found["nothing written out, another graph"] == 0
 
 
 def test_a_model_goes_into_what_a_runtime_takes_and_stays_where_it_is_taken() -> None:
