@@ -209,6 +209,8 @@ def _zero_of(x: Value) -> np.ndarray:
 def chosen_by_position(node: Node, change: Change, rw: Rewriter) -> None:
     """All three are expanded, and each element gathered from one of the two behind one another."""
     chosen, x, y = (node.operand(index) for index in range(3))
+    if any(value.shape is not None and 0 in value.shape for value in (chosen, x, y)):
+        raise Decline("{} is empty, and has sizes that are not known", node.result.name)
     op = Counting(rw)
     truth = rw.op("Cast", chosen, to=TensorProto.INT64)
     for other in (x, y):
