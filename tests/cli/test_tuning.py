@@ -143,6 +143,15 @@ def test_the_first_use_calibrates_once_and_keeps_what_it_found(tables: Path, mon
     assert NAME not in json.loads(path.read_text())["passes"]
 
 
+def test_a_core_that_is_named_has_its_own_rates(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "calibrate", lambda target: pytest.fail("measured"))
+    other = next(core for core in ("xeon", "zen4") if core != host().core)
+    named = Target.parse(f"avx512-{other}")
+    tuned.keep(NAME, ZEN, {"rates": dataclasses.replace(timing.ZEN5, error=0.375).stated()})
+    assert timing.rates_of(named) == timing.built_in(named)
+    assert timing.rates_of(ZEN).error == 0.375
+
+
 def test_without_a_place_to_keep_it_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "file" / "folder"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphopt.system import tuned
-from graphopt.system.machine import Target, host
+from graphopt.system.machine import Target
 from graphopt_passes.rates import MachineRates
 
 PASS = "convert_layout_nchwc"
@@ -83,7 +83,7 @@ def rates_of(target: Target) -> LayoutRates:
     """What was measured on machines of a target, the built-in figures where nothing was."""
     given = built_in(target)
     figures = tuned.figures(PASS, target)
-    if figures is None and target == host():
+    if figures is None:
         figures = tuned.calibration(PASS, target, "graphopt_passes.layout.calibration:calibrate")
     return given.stated_by(figures) or given
 

@@ -26,7 +26,7 @@ from typing import Any
 from graphopt.errors import ModelError
 from graphopt.system.extras import require
 from graphopt.system.files import naming, write_text
-from graphopt.system.machine import Target, processor
+from graphopt.system.machine import Target, host, processor
 
 VARIABLE = "GRAPHOPT_TUNED"
 _FORMAT = 1
@@ -57,6 +57,12 @@ def place(target: Target) -> Path | None:
     return root / f"{target.name}-nchwc{target.block}.json" if root is not None else None
 
 
+def is_host(target: Target) -> bool:
+    """Whether a target is this machine with its own cores, not only one whose models run here."""
+    here = host()
+    return target == here and target.core == here.core
+
+
 def calibrated_place(target: Target) -> Path | None:
     """The file of what a short calibration found on this processor; None where tables are switched off."""
     root = folder()
@@ -73,10 +79,11 @@ def calibration(name: str, target: Target, measure: str) -> dict[str, Any] | Non
         measure: where the function is that measures, as `module:function`; it gets the target.
 
     Returns:
-        The figures; None where tables are switched off, none can be kept, or there is no runtime to measure with.
+        The figures; None where tables are switched off, none can be kept, the target is not this machine, or there is
+        no runtime to measure with.
     """
     path = calibrated_place(target)
-    if path is None:
+    if path is None or not is_host(target):
         return None
     passes = _read(path, _stamp(path)).get("passes", {})
     stated = passes.get(name)
@@ -118,6 +125,8 @@ def figures(name: str, target: Target) -> dict[str, Any] | None:
     Returns:
         The figures as the pass's tuner gave them; None where nothing (readable) was measured.
     """
+    if target.core and not is_host(target):
+        return None  # it was named for its own rates, and what is kept is of the cores here
     path = place(target)
     found = _read(path, _stamp(path)) if path is not None else {}
     stated = found.get("passes", {}).get(name)
