@@ -25,6 +25,7 @@ from graphopt.system.machine import METADATA_KEY
 
 if TYPE_CHECKING:
     from graphopt.audit import Audit
+    from graphopt.audit.comparison import AuditSettings
     from graphopt.verify import Report
 
 
@@ -250,7 +251,7 @@ class PassManager:
         fired = [self.plan.rule(name).numerics for name in result.hits]
         return max(fired, default=Numerics.EXACT)
 
-    def compare(self, source: Source, against: Sequence[str] | None = None, **settings: Any) -> Audit:
+    def compare(self, source: Source, against: Sequence[str] | None = None, **settings: Unpack[AuditSettings]) -> Audit:
         """Run this and other optimizers on a model and compare outputs, sizes and run times.
 
         Args:

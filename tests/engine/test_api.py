@@ -18,6 +18,7 @@ import graphopt
 from graphopt import Level, Numerics, PassManager, api, demo
 from graphopt.errors import UsageError
 from graphopt.manager import RunSettings
+from graphopt.verify import assert_equivalent
 from tests.cli.conftest import small_model
 
 
@@ -184,3 +185,13 @@ def test_shapes_and_opsets_hold_in_every_function() -> None:
     assert fixed.nodes[1] == len(result.model.graph.node) <= loose.nodes[1]
     assert api.bisect(model, dims={"n": 2}, opset=17) is None
     assert api.bisect(model, shapes={"x": [2, 3]}) is None
+
+
+@pytest.mark.parametrize(
+    "called", [*(getattr(api, name) for name in api.__all__), PassManager, PassManager.compare, assert_equivalent]
+)
+def test_every_keyword_has_a_type(called: Any) -> None:
+    stated = inspect.signature(called).parameters.values()
+    assert all(each.annotation is not inspect.Parameter.empty or each.name == "self" for each in stated)
+    more = [each.annotation for each in stated if each.kind is inspect.Parameter.VAR_KEYWORD]
+    assert all(annotation.startswith("Unpack[") for annotation in more)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from graphopt.audit import feeds, inspection
 from graphopt.audit.bench import Job, Variant
@@ -65,6 +65,26 @@ class Conditions:
             raise UsageError(f"threads: one or more counts of at least 1 expected, found {self.threads}")
         if self.rounds is not None and self.rounds < 1:
             raise UsageError(f"rounds: at least 1 expected, found {self.rounds}")
+
+
+class AuditSettings(TypedDict, total=False):
+    """What `audit` takes by keyword, beside the contestants; it says what each means."""
+
+    threads: Sequence[int]
+    rounds: int | None
+    budget: float
+    starts: int
+    shapes: Shapes | None
+    dims: Mapping[str, int] | None
+    data: str | Path | Mapping[str, Any] | None
+    metric: str | Callable[..., float] | None
+    verify: bool
+    seed: int
+    limits: Limits | None
+    keep: str | Path | None
+    timed: bool
+    isolate: bool
+    progress: Progress
 
 
 def audit(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import TypedDict, Unpack
 
 from graphopt.errors import ModelError, VerificationError
 from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator
@@ -82,7 +82,20 @@ def compare(
     return run_comparison(original, result, request)
 
 
-def assert_equivalent(original: ModelLike, result: ModelLike, **options: Any) -> Report:
+class CompareSettings(TypedDict, total=False):
+    """What `compare` takes by keyword; it says what each means."""
+
+    numerics: str | Enum
+    seed: int
+    sets: Sequence[str] | None
+    inputs: Feed | Sequence[Feed] | None
+    shapes: Shapes | None
+    dims: Mapping[str, int] | None
+    timeout: float | None
+    isolate: bool | None
+
+
+def assert_equivalent(original: ModelLike, result: ModelLike, **options: Unpack[CompareSettings]) -> Report:
     """`compare`, raising `VerificationError` with the summary unless the models were shown to agree."""
     report = compare(original, result, **options)
     if not report.ok:
