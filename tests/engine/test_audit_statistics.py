@@ -11,10 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.audit.bench import largest_error
-from graphopt.audit.feeds import sizes_from_shapes, timing_sizes
+from graphopt.audit.feeds import timing_sizes
 from graphopt.audit.inspection import check, losses
 from graphopt.audit.statistics import Spread, speedups
 from graphopt.errors import UsageError
+from graphopt.verify.interface import sizes_from_shapes
 
 
 def tiny(op: str = "Relu") -> onnx.ModelProto:
