@@ -297,6 +297,7 @@ def _lines(paths: Iterable[Path]) -> int:
 
 def _general(reason: str) -> str:
     """A reason without the names of one model."""
+    reason = re.sub(r"^\S+ has shape", "a result has shape", reason)
     return (
         re.sub(r"(the (?:rank|shape|size|element types?) (?:of|of axis \S+ of) )\S+", r"\1an operand", reason)
         if ("known" in reason)
