@@ -64,6 +64,7 @@ def _model(path: Path, tools: Sequence[str], rounds: int) -> dict[str, dict[str,
             best = found.setdefault(tool, {"seconds": seconds, "nodes": count_nodes(target)})
             for name, value in (("seconds", seconds), ("cpu", report["cpu_s"]), ("import", report["import_s"])):
                 best[name] = round(min(best.get(name, value), value), 4)
+            best["load"] = max(best.get("load", 0.0), round(os.getloadavg()[0], 1))
     return {tool: found[tool] for tool in tools}
 
 

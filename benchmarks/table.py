@@ -301,6 +301,9 @@ def _first() -> str:
         "The first call in a new process, from file to file, imports included: the fastest of interleaved rounds, a "
         f"process for each. `{first.BASE}` is the runtime's own optimizer offline."
     )
+    load = max(report.get("load", 0.0) for got in data.values() for report in got.values())
+    if load > 1.5:
+        text += f" Other work kept the machine busy (a load of up to {load:.0f}): the ratios say more than the seconds."
     cells = [[key, *(_cell(got.get(tool), first.told) for tool in first.TOOLS)] for key, got in data.items()]
     return "\n\n".join(
         ["## First calls", text, grid(head, rows), "### Each model", grid(["model", *first.TOOLS], cells)]
