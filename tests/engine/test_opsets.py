@@ -300,12 +300,27 @@ EQUATIONS = [
     "ijk,kl->ijl", "...ij,...jk->...ik", "ij,jk,kl->il", "ij,k->i", "bijk,bijl->bkl", "...i->...", "i->i",
 ]  # fmt: skip
 
+STRETCHED = [
+    ("ijkl,ijlz->ijkz", [(2, 3, 4, 1), (2, 3, 5, 6)]), ("ij,jk->ik", [(2, 1), (3, 4)]), ("ij,kj->ik", [(2, 4), (3, 1)]),
+    ("bhid,bhjd->bhij", [(1, 2, 3, 4), (2, 1, 5, 4)]), ("i,i->", [(1,), (5,)]), ("i,i,i->i", [(1,), (1,), (5,)]),
+]  # fmt: skip
+
 
 @pytest.mark.parametrize("equation", EQUATIONS)
 def test_einstein_sums_are_written_out(equation: str) -> None:
     terms = [term.replace("...", "bh") for term in equation.partition("->")[0].split(",")]
+    writes_out_alike(equation, [tuple(_SIZES[letter] for letter in term) for term in terms])
+
+
+@pytest.mark.parametrize(("equation", "shapes"), STRETCHED)
+def test_an_axis_of_one_is_broadcast_to_its_letter(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    writes_out_alike(equation, shapes)
+
+
+def writes_out_alike(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    """An `Einsum` of random operands gives the same where its opset has none."""
     rng = np.random.default_rng(0)
-    feed = {f"x{i}": rng.standard_normal([_SIZES[c] for c in t]).astype(np.float32) for i, t in enumerate(terms)}
+    feed = {f"x{i}": rng.standard_normal(shape).astype(np.float32) for i, shape in enumerate(shapes)}
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, x.shape) for name, x in feed.items()]
     node = helper.make_node("Einsum", list(feed), ["y"], equation=equation)
     graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])

@@ -61,14 +61,16 @@ class _Term:
 def product_of_two(node: Node, change: Change, rw: Rewriter) -> None:
     """Two operands are multiplied as matrices, or element by element where more than one letter makes a side.
 
-    What one of them alone has, and nothing needs later, is summed before.
+    What one of them alone has, and nothing needs later, is summed before. An axis of size 1 is broadcast to the others
+    of its letter, which no product of matrices does for what it sums.
     """
     terms, out = _read(node)
+    stretched = _stretched(terms)
     terms = [term.of_different_letters(rw) for term in terms]
     while len(terms) > 1:
         first, second, *rest = terms
         later = set(out).union(*(set(term.letters) for term in rest))
-        terms = [_product(first, second, later, rw), *rest]
+        terms = [_product(first, second, later, stretched, rw), *rest]
     result = terms[0].without(set(out), rw).ordered(out, rw)
     rw.replace(node, [rw.op("Identity", result) if result.name else result])
 
@@ -96,7 +98,14 @@ def _read(node: Node) -> tuple[list[_Term], str]:
     return found, "".join(fresh) + "".join(sorted(each for each in set(every) - {","} if every.count(each) == 1))
 
 
-def _product(first: _Term, second: _Term, later: set[str], rw: Rewriter) -> _Term:
+def _stretched(terms: list[_Term]) -> set[str]:
+    """The letters of which some axes, not all, are known to be of size 1."""
+    ones = {letter for term in terms for letter, dim in zip(term.letters, term.value.dims(), strict=True) if dim == 1}
+    longer = {letter for term in terms for letter, dim in zip(term.letters, term.value.dims(), strict=True) if dim != 1}
+    return ones & longer
+
+
+def _product(first: _Term, second: _Term, later: set[str], stretched: set[str], rw: Rewriter) -> _Term:
     """The product of two, summed over the letters that nothing needs later."""
     a = first.without(later | set(second.letters), rw)
     b = second.without(later | set(a.letters), rw)
@@ -105,7 +114,7 @@ def _product(first: _Term, second: _Term, later: set[str], rw: Rewriter) -> _Ter
     batch = "".join(letter for letter in both if letter in later)
     rows = "".join(letter for letter in a.letters if letter not in both)
     columns = "".join(letter for letter in b.letters if letter not in both)
-    if len(summed) == 1 and len(rows) <= 1 and len(columns) <= 1:
+    if len(summed) == 1 and stretched.isdisjoint(summed) and len(rows) <= 1 and len(columns) <= 1:
         left, right = a.ordered(batch + rows + summed[0], rw), b.ordered(batch + summed[0] + columns, rw)
         count = len(batch)
         left = left if rows else rw.op("Unsqueeze", left, axes=[count])
