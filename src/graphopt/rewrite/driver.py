@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from graphopt.analysis.types import infer_types
 from graphopt.errors import Decline, EngineError, PassError
@@ -377,19 +376,12 @@ class Driver:
         return count + (self.run_rules(group) if group else 0)
 
 
-_known_sources: WeakKeyDictionary[type[Rule], list[tuple[str, frozenset[str]]]] = WeakKeyDictionary()
-
-
 def _sources(rule: OpRule | PatternRule) -> list[tuple[str, frozenset[str]]]:
     """The operators that a rule is asked at, each with those of which one computes an input there."""
-    found = _known_sources.get(type(rule))
-    if found is None:
-        if isinstance(rule, PatternRule):
-            found = [(op, rule.compiled.sources(op)) for op in rule.ops]
-        else:
-            found = [(op, frozenset(rule.sources)) for op in dict.fromkeys(rule.ops)]
-        _known_sources[type(rule)] = found
-    return found
+    if isinstance(rule, PatternRule):
+        return [(op, rule.compiled.sources(op)) for op in rule.ops]
+    needed = frozenset(rule.sources)
+    return [(op, needed) for op in dict.fromkeys(rule.ops)]
 
 
 def _is_fixed(graph: Graph) -> bool:
