@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -97,6 +98,7 @@ def greedy(gibibytes: int = 64) -> onnx.ModelProto:
 
 
 def slowly(reference: Reference, settings: CorpusSettings, disk: int | None = None) -> Record:
-    """The same, slowly enough for something to happen meanwhile."""
+    """The same, slowly enough for something to happen meanwhile; a file beside the model says which process is at it."""
+    Path(reference.name).with_suffix(".begun").write_text(str(os.getpid()), encoding="ascii")
     time.sleep(0.2)
     return quick(reference, settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,25 +28,24 @@ from tests.corpus.test_running import done
 
 
 @contextmanager
-def killing(ready: threading.Event, times: int) -> Iterator[list[int]]:
-    """Kill one of this process's Dask workers a few times, once they are there; a new one takes seconds to start."""
+def killing(models: Path) -> Iterator[list[int]]:
+    """Kill one of this process's Dask workers while it is at a model."""
     stop, killed = threading.Event(), []
 
     def kill() -> None:
-        ready.wait()
-        while len(killed) < times and not stop.wait(0.7):
-            found = [each for each in psutil.Process().children(recursive=True) if is_worker(each)]
-            if found:
-                victim = random.Random(len(killed)).choice(found)
-                os.kill(victim.pid, signal.SIGKILL)
-                killed.append(victim.pid)
+        while not killed and not stop.wait(0.01):
+            at_work = {path.read_text(encoding="ascii") for path in models.glob("*.begun")}
+            for each in psutil.Process().children(recursive=True):
+                if str(each.pid) in at_work and is_worker(each):
+                    os.kill(each.pid, signal.SIGKILL)
+                    killed.append(each.pid)
+                    return
 
     thread = threading.Thread(target=kill)
     thread.start()
     try:
         yield killed
     finally:
-        ready.set()
         stop.set()
         thread.join()
 
@@ -63,15 +62,8 @@ def test_workers_that_are_killed_cost_their_task(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("graphopt.audit.corpus.running.audit_one", slowly)
     monkeypatch.setattr("graphopt.audit.corpus.running._MOST_LOST", 50)
     models, store = write(tmp_path / "models", 16), tmp_path / "store"
-    ready = threading.Event()
-
-    def start() -> Fleet:
-        fleet = Fleet(2)
-        ready.set()
-        return fleet
-
-    with killing(ready, times=1) as killed:
-        found = run_corpus([str(models)], store, COUNTING, engine=start)
+    with killing(models) as killed:
+        found = run_corpus([str(models)], store, COUNTING, engine=partial(Fleet, 2))
     assert killed
     assert found.lost >= 1
     assert found.statuses == {"done": 16}
