@@ -32,15 +32,25 @@ def infer_node(node: Node) -> list[ValueType | None]:
     Returns:
         One entry for each output; None where it is not known.
     """
+    types = _own(node)
+    return _standard(node) if types is None else types
+
+
+def infer_by_rules(node: Node) -> list[ValueType | None]:
+    """The type of each output of a node where rules of our own tell it, of inputs whose shapes are known.
+
+    Args:
+        node: a node whose inputs have their types set as far as they are known.
+    """
+    if any(value is not None and value.shape is None for value in node.inputs):
+        return [None] * len(node.outputs)
+    return _own(node) or [None] * len(node.outputs)
+
+
+def _own(node: Node) -> list[ValueType | None] | None:
     dtype_rule = _DTYPES.get(node.op)
-    if dtype_rule is not None:
-        types = _own(node, dtype_rule)
-        if types is not None:
-            return types
-    return _standard(node)
-
-
-def _own(node: Node, dtype_rule: Callable[[Node, int], int | None]) -> list[ValueType | None] | None:
+    if dtype_rule is None:
+        return None
     analysis = ShapeAnalysis()
     try:
         result = SHAPE_RULES[node.op](analysis, node)

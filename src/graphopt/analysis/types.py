@@ -10,7 +10,7 @@ import onnx
 from onnx import shape_inference
 
 from graphopt.analysis.doubted import STOP, stop_doubts
-from graphopt.analysis.nodes import infer_node, knows
+from graphopt.analysis.nodes import infer_by_rules, infer_node, knows
 from graphopt.analysis.propagation import (
     contents_may_explode,
     follows_long_vectors,
@@ -69,13 +69,16 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     if result is None:
         _infer_each(model.graph)
         return
-    if any(map(knows, model.nodes())):
-        _infer_behind(model.graph)
+    behind = any(map(knows, model.nodes()))
+    if behind or model.opset() >= _BROADCASTING:
+        _infer_further(model.graph, behind=behind)
     if any(node.op == "Loop" for node in model.nodes()):
         # The standard's inference knows no shape of what a loop carries.
         ShapeAnalysis(model, zero_sizes=True).refine()
 
 
+_BROADCASTING = 7
+"""The first opset whose operators broadcast as our rules of shapes do."""
 _MOST_ROUNDS = 16
 """How often what is in doubt is taken back; what followed from it seldom brings forth more."""
 
@@ -103,15 +106,24 @@ def _infer_each(graph: Graph) -> None:
             _infer_each(subgraph)
 
 
-def _infer_behind(graph: Graph) -> None:
-    """Fill in what the standard's inference left open since it knows nothing of an operator further up."""
+def _infer_further(graph: Graph, *, behind: bool) -> None:
+    """Fill in what the standard's inference left open and our own rules know.
+
+    That is asked of every model, whatever operators are in it: a pass that brings another operator in is not to make
+    more known of nodes far from it.
+
+    Args:
+        graph: a graph, with its bodies.
+        behind: whether there are operators that the standard's inference does not know. What reads them is put to it.
+    """
     for node in graph:
         if any(value is not None and value.shape is None for value in node.outputs):
-            for value, value_type in zip(node.outputs, infer_node(node), strict=True):
+            types = infer_node(node) if behind else infer_by_rules(node)
+            for value, value_type in zip(node.outputs, types, strict=True):
                 if value is not None and value.shape is None and isinstance(value_type, TensorType):
                     value.type = value_type
         for subgraph in node.subgraphs.values():
-            _infer_behind(subgraph)
+            _infer_further(subgraph, behind=behind)
 
 
 def _stale(graph: Graph, result: onnx.GraphProto) -> bool:
