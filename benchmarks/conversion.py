@@ -35,7 +35,7 @@ from graphopt.verify.report import worst
 from graphopt.verify.runners import CannotLoadError, RunError, open_runner
 from graphopt.verify.source import Source
 from graphopt.verify.structure import leaves
-from tests.backend_models import _cases
+from tests.backend_models import backend_cases
 
 RESULT = RESULTS / "conversion.json"
 DOCS = Path(__file__).parents[1] / "docs"
@@ -83,7 +83,7 @@ def run_model(model: onnx.ModelProto, feed: dict[str, Any]) -> list[Any]:
 @lru_cache(maxsize=1)
 def _found() -> dict[str, Any]:
     """The cases of the suite that import the standard's operators, by name."""
-    known = (case for case in _cases() if case.model is not None and case.data_sets)
+    known = (case for case in backend_cases() if case.model is not None and case.data_sets)
     return {case.name: case for case in known if any(o.domain in ("", "ai.onnx") for o in case.model.opset_import)}
 
 
@@ -199,7 +199,8 @@ def _attempt(case: Case, target: int, peer: Peer | None) -> tuple[str, str]:
 
 def targets(opset: int) -> list[int]:
     """The opsets that a model of one is converted to."""
-    return [target for target in range(LOWEST, NEWEST_RUN + 1) if target != opset]
+    newest = min(NEWEST_RUN, onnx.defs.onnx_opset_version())
+    return [target for target in range(LOWEST, newest + 1) if target != opset]
 
 
 def sampled(count: int) -> list[tuple[str, int]]:

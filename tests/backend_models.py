@@ -11,7 +11,8 @@ import onnx
 
 
 @lru_cache(maxsize=1)
-def _cases() -> list[Any]:
+def backend_cases() -> list[Any]:
+    """The operator cases, collected once: onnx 1.18 refuses to do it twice in a process."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
@@ -26,7 +27,7 @@ def backend_inputs() -> dict[str, list[dict[str, Any]]]:
         case.name: [
             dict(zip((v.name for v in case.model.graph.input), inputs, strict=False)) for inputs, _ in case.data_sets
         ]
-        for case in _cases()
+        for case in backend_cases()
         if case.model is not None and case.data_sets
     }
 
@@ -38,7 +39,7 @@ def backend_models() -> dict[str, onnx.ModelProto]:
     seen: set[bytes] = set()
     data = Path(onnx.__file__).parent / "backend" / "test" / "data"
     found = [(str(p.relative_to(data)), onnx.load(p, load_external_data=False)) for p in sorted(data.rglob("*.onnx"))]
-    found += [(case.name, case.model) for case in _cases() if case.model is not None]
+    found += [(case.name, case.model) for case in backend_cases() if case.model is not None]
     for name, model in found:
         text = model.SerializeToString()
         if text not in seen:

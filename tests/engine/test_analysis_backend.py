@@ -8,11 +8,11 @@ import pytest
 
 from graphopt.analysis import ShapeAnalysis, infer_types
 from graphopt.ir import Model
-from tests.backend_models import _cases
+from tests.backend_models import backend_cases
 
 
 def _models():
-    return [case for case in _cases() if case.model is not None and case.data_sets]
+    return [case for case in backend_cases() if case.model is not None and case.data_sets]
 
 
 def _analysis(model):

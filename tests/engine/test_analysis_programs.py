@@ -462,6 +462,10 @@ def test_claims_hold_for_every_run(seed: int, length: int) -> None:
     check_program(seed, length, SIZES, zero_sizes=False)
 
 
+@pytest.mark.skipif(
+    tuple(map(int, ort.__version__.split(".")[:2])) < (1, 32),
+    reason="ONNX Runtime 1.30 ends the process with a division by zero at some empty tensors, 1.32 does not",
+)
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 1 << 40), st.integers(1, 14))
 def test_claims_hold_for_empty_tensors(seed: int, length: int) -> None:

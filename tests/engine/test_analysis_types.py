@@ -300,3 +300,16 @@ def test_what_is_packed_or_of_other_ranks_is_not_guessed() -> None:
         "g (float[2,5,16] x, float w, float b) => (y) { y = com.microsoft.Attention <num_heads = 2> (x, w, b) }"
     )
     assert shapes(open_weight)["y"] is None
+
+
+@pytest.mark.parametrize(("left", "right"), [("[3,4]", "[2,4,5]"), ("[2,3,4]", "[4,5]"), ("[]", "[2,4,5]")])
+def test_ellipses_over_unlike_numbers_of_axes_are_survived(left: str, right: str) -> None:
+    """Inference of onnx before 1.23 ends the process with a segmentation fault."""
+    view = Model.load(
+        parser.parse_model(
+            f'<ir_version: 9, opset_import: ["": 17]> g (float{left} a, float{right} b) => (y, z) '
+            '{ c = Relu (a) y = Einsum <equation = "...km,...kn->...mn"> (c, b) z = Relu (b) }'
+        )
+    )
+    infer_types(view)
+    assert view.graph.values["z"].shape == (2, 4, 5)[-len(right.split(",")) :]

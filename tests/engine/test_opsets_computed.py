@@ -17,6 +17,7 @@ from benchmarks.conversion import (
     case_outputs,
     differs,
     feed_of,
+    names,
     run_model,
 )
 from benchmarks.conversion_networks import same_graph
@@ -48,8 +49,15 @@ WRITTEN_OUT = {
 """Backend cases, with the opset that each goes down to."""
 
 
+def _skip_what_this_onnx_lacks(name: str, opset: int = 0) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    if newest < 26 and (opset > newest or name not in names()):
+        pytest.skip(f"onnx {onnx.__version__} has opsets up to {newest}, and no case of that: 1.23 has")
+
+
 def _case(name: str) -> Case:
     """A case with what it gives; where the runtime does not take its opset, what the suite says that it gives."""
+    _skip_what_this_onnx_lacks(name)
     return case_of(name) or Case(name, case_model(name), feed_of(name), case_outputs(name))
 
 
@@ -62,6 +70,7 @@ def test_written_out(name: str) -> None:
     ("name", "target"), [("test_scan_sum", 9), ("test_scan_sum", 26), ("test_upsample_nearest", 13)]
 )
 def test_written_out_on_the_way_up(name: str, target: int) -> None:
+    _skip_what_this_onnx_lacks(name, target)
     case = case_of(name)
     assert case is not None
     assert attempt(case, target) == ("right", "")

@@ -9,6 +9,9 @@ from onnx import TensorProto, helper
 
 from graphopt.ir import Node, Value
 
+SOUND_ELLIPSES = tuple(map(int, onnx.__version__.split(".")[:2])) >= (1, 23)
+"""Whether inference of `Einsum` looks at no more axes than there are."""
+
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 _RESULT = "result"
 
@@ -136,8 +139,30 @@ def _product(node: Node) -> Body | None:
         return None
     # Inference refuses ellipses for unlike numbers of axes, and a matrix that is constant has no more than its own two.
     stacks = ["" if _is_matrix(node.operand(at)) else "..." for at in range(2)]
+    if stacks[0] and stacks[1] and not (SOUND_ELLIPSES or _are_of_one_rank(node.operand(0), node.operand(1))):
+        return None
     equation = f"{stacks[0]}{left},{stacks[1]}{right}->{max(stacks)}mn"
     return [helper.make_node("Einsum", [_operand(0), _operand(1)], [_RESULT], equation=equation)]
+
+
+def may_end_the_process(node: Node) -> bool:
+    """Whether the inference of onnx before 1.23 may read past the end: ellipses over unlike numbers of axes.
+
+    A segmentation fault is no exception; such a node must not reach it. Where ranks are not known it may.
+    """
+    if SOUND_ELLIPSES or node.op != "Einsum":
+        return False
+    equation = node.attr("equation", "")
+    terms = equation.partition("->")[0].replace(" ", "").split(",") if isinstance(equation, str) else []
+    axes = set()
+    for term, value in zip(terms, node.inputs, strict=False):
+        if "..." in term:
+            axes.add(None if value is None or value.shape is None else len(value.shape) - len(term) + 3)
+    return sum("..." in term for term in terms) > 1 and (None in axes or len(axes) > 1)
+
+
+def _are_of_one_rank(left: Value, right: Value) -> bool:
+    return left.shape is not None and right.shape is not None and len(left.shape) == len(right.shape)
 
 
 def _is_matrix(value: Value) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import onnx
 from onnx import TensorProto, defs, shape_inference
 
+from graphopt.analysis.alike import may_end_the_process
 from graphopt.analysis.disagreements import BROKEN, ENTRIES, Facts, doubts
 from graphopt.analysis.shapes import Shape, ShapeAnalysis
 from graphopt.analysis.shapes.engine import DECLINED, SHAPE_RULES
@@ -78,7 +79,7 @@ def _standard(node: Node) -> list[ValueType | None]:
     unknown: list[ValueType | None] = [None] * len(node.outputs)
     opset = node.graph.opset(node.domain)
     info = node.schema
-    if info is None or node.subgraphs or not is_safe(node, info):
+    if info is None or node.subgraphs or may_end_the_process(node) or not is_safe(node, info):
         return unknown
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}

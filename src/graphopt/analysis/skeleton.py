@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 
-from graphopt.analysis.alike import as_call, as_node, body_alike
+from graphopt.analysis.alike import as_call, as_node, body_alike, may_end_the_process
 from graphopt.analysis.calls import CallSizes
 from graphopt.analysis.disagreements import may_disagree
 from graphopt.analysis.overridable import CallersChoice, is_default
@@ -131,7 +131,7 @@ class Skeleton:
                 or not _has_its_operands(node, schema)
                 or (bool(axes) and not _has_real_axes(node, axes))
             )
-            if malformed or (in_function and may_disagree(node)):
+            if malformed or may_end_the_process(node) or (in_function and may_disagree(node)):
                 protos.append(_stand_in(node))
             elif op == "Slice" and graph.opset() == WRONG_SLICE and not _is_of_shape(node):
                 protos.append(_later_slice(node))
