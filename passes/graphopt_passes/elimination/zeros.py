@@ -33,6 +33,8 @@ class EliminateZeroBias(OpRule):
         bias = node.input(at)
         if bias is None or not bias.holds(0):
             raise Decline
+        if not np.isfinite(node.attr("beta", 1.0)):
+            raise Decline("a zero times {} is no zero", node.attr("beta"))
         return rw.replace(node, [rw.op(node.op_type, *node.inputs[:at], **node.attrs)])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from onnx import TensorProto
 
 from graphopt.errors import Decline
@@ -135,8 +136,14 @@ _LEAVES: dict[type, Callable[[Match, Any, Value], None]] = {
 }  # fmt: skip
 
 
+_LARGEST = float(np.finfo(np.float32).max)
+
+
 def _check_product(m: Match, product: Factors, scale: float | str) -> None:
     if isinstance(scale, str):
+        # The reciprocal of a constant may be too large where dividing by the constant is not.
+        if not abs(product.scale) <= _LARGEST:
+            raise Decline("what {} is multiplied by is no single float", product.values[0].name)
         m.bound[scale] = product.scale
     elif not close(product.scale, scale):
         raise Decline("{} is multiplied by {:.7g}, expected {:.7g}", product.values[0].name, product.scale, scale)

@@ -81,4 +81,6 @@ def _moved_zero(node: Node, at: int, *, signed: bool, rw: Rewriter) -> Value:
     if zero is not None:
         return rw.constant(_moved(zero.array(), signed=signed), like=zero)
     shape = node.operand(_SCALES[node.op]).sizes() if node.op in _SCALES else ()
+    if len(shape) > 1:
+        raise Decline("zero points of shape {} are not read as scales are", shape)
     return rw.constant(_moved(np.zeros(shape, np.uint8 if signed else np.int8), signed=signed))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.errors import Decline
@@ -97,6 +98,8 @@ def of_mean_and_deviation(node: Node, change: Change, rw: Rewriter) -> None:
     if x.dtype is None or any(value is not None and value.uses for value in node.outputs[1:]):
         raise Decline("the element type of {} is not known, or its moments are used", x.name)
     axis, stash = node.attr("axis", -1), node.attr("stash_type", 1)
+    if x.dtype == TensorProto.DOUBLE:
+        stash = x.dtype  # the runtime makes no single floats of doubles in between, although the standard may say so
     axes = list(range(axis, 0)) if axis < 0 else list(range(axis - len(x.dims()), 0))
     wide = x if x.dtype == stash else rw.op("Cast", x, to=stash)
     kind = tensor_dtype_to_np_dtype(stash)
