@@ -27,7 +27,12 @@ def layer_normalization(op: OpBuilder, x: Pattern) -> Pattern:
 
 
 def normalized_axes(m: Match) -> tuple[int, ...]:
-    """The axes of the mean of squares, which those of the mean that is subtracted must be, where there is one."""
+    """The axes of the mean of squares, which those of the mean that is subtracted must be, where there is one.
+
+    The number that is added to that mean has to be one, for a power of a negative infinity is 0 where a root is NaN.
+    """
+    if not 0 <= m.epsilon < math.inf:
+        raise Decline("{} is added to the mean of squares", m.epsilon)
     if not m.axes:
         raise Decline("an empty list of axes stands for all of them, or for none")
     axes = from_front(m.axes, len(m.x.dims()), m.x.name)
