@@ -139,6 +139,10 @@ on a machine that had other work. Dependencies included.
 
 CPU seconds of whole processes, the least of interleaved rounds, with the bytecode that an installation has: the import
 alone, then the command from file to file on a model of three nodes and on the demo's MobileNetV2 (242 nodes, 14 MB).
+Other work slowed the machine down while these were taken: they compare within the table, not with other pages.
+
+The command imports onnx in parts, as something asks for them, and ends without taking all objects apart
+(`graphopt.cli.lifetime`); a program that imports graphopt as a library imports the whole of onnx.
 
 {grid(("", *(what if what == "import" else f"command, {what}" for what in whats)), starts)}
 """

@@ -32,9 +32,9 @@ DOCS = Path(__file__).parents[1] / "docs"
 OWN = ("basic", "extended", "all", "convert", "alone")
 PEERS = ("onnxoptimizer", "onnxsim", "onnxslim", "onnxscript", "ort-basic", "ort-extended", "ort-all")
 SESSIONS: dict[str, tuple[float, dict[str, Any]]] = {
-    "passes": (0.74, {"levels": OWN, "until": 2000, "thin": 32}),
-    "levels": (0.08, {"levels": OWN[:4], "explain": True}),
-    "field": (0.18, {"levels": (), "peers": PEERS}),
+    "passes": (0.86, {"levels": OWN, "until": 2000, "thin": 64}),
+    "levels": (0.06, {"levels": OWN[:4], "explain": True}),
+    "field": (0.08, {"levels": (), "peers": PEERS}),
 }
 """The sessions of a run, in what part of its time, and with what settings."""
 
@@ -103,13 +103,14 @@ def sessions(reports: list[dict[str, Any]]) -> list[str]:
     lines = [
         f"Versions: {versions}.",
         "",
-        "| seed | models | drawn again | seconds | optimizers |",
-        "|---|--:|--:|--:|---|",
+        "| seed | models | different | drawn again | seconds | optimizers |",
+        "|---|--:|--:|--:|--:|---|",
     ]
     for report in reports:
         again = sum(report["discarded"].values())
         names = ", ".join(report["subjects"])
-        lines.append(f"| {report['seed']} | {report['models']} | {again} | {report['seconds']:.0f} | {names} |")
+        counts = f"{report['models']} | {report.get('distinct') or ''} | {again} | {report['seconds']:.0f}"
+        lines.append(f"| {report['seed']} | {counts} | {names} |")
     return lines
 
 
@@ -209,9 +210,10 @@ _FIRED, _DECLINED = 2000, 200
 
 def passes(reports: list[dict[str, Any]]) -> list[str]:
     """In how many models each pass of graphopt fired and declined, for how many reasons, and for the rarest of them."""
-    fired, reasons = Counter(), {}
+    fired, forms, reasons = Counter(), Counter(), {}
     for report in reports:
         fired.update(report["fired"])
+        forms.update(report.get("forms", {}))
         for name, found in report["declined"].items():
             reasons.setdefault(name, Counter()).update(found)
     names = registry().names()
@@ -222,13 +224,13 @@ def passes(reports: list[dict[str, Any]]) -> list[str]:
         f"Of {len(names)} passes {reached} fired, {often} of them in at least {_FIRED} models. Of {len(counts)} "
         f"reasons to decline that were met {sum(count >= _DECLINED for count in counts)} were in {_DECLINED} or more.",
         "",
-        "| pass | fired | declined | reasons | rarest |",
-        "|---|--:|--:|--:|--:|",
+        "| pass | fired | forms | declined | reasons | rarest |",
+        "|---|--:|--:|--:|--:|--:|",
     ]
     for name in names:
         found = reasons.get(name, Counter())
         rarest = min(found.values(), default=0)
-        lines.append(f"| {name} | {fired[name]} | {found.total()} | {len(found)} | {rarest} |")
+        lines.append(f"| {name} | {fired[name]} | {forms[name]} | {found.total()} | {len(found)} | {rarest} |")
     return lines
 
 

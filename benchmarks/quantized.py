@@ -29,14 +29,19 @@ from graphopt import optimize
 NETWORKS = (
     "mobilenetv2_100", "resnet18", "squeezenet1_1", "googlenet", "shufflenet_v2_x1_0", "mobilenetv3_large_100",
     "efficientnet_b0", "regnety_002", "convnext_atto", "unet", "yolo_pan", "vit_tiny_patch16_224", "bert",
+    "made/mobilenet_v1", "made/csp_darknet", "made/ssd_mobile", "made/feature_pyramid", "made/cbam",
+    "made/style_transfer", "made/fast_scnn", "made/face_embedding", "made/coatnet", "made/swin_v2", "made/mlp_mixer",
+    "made/perceiver", "made/speech_encoder", "made/contrib_encoder",
 )  # fmt: skip
+"""Skeletons of the TorchScript exporter, and networks that `benchmarks.architectures` writes (`made/NAME`)."""
 
 
 def network(name: str, scheme: str) -> tuple[Path, dict[str, Any]]:
     """The file of a quantized network, made when there is none yet, and inputs for it."""
-    path = MODELS / "quantized" / f"{name}.{scheme}.onnx"
-    source = load_skeleton(f"ts/{name}")
-    feed = sample_inputs(f"ts/{name}", source, batch=1)
+    path = MODELS / "quantized" / f"{name.replace('/', '_')}.{scheme}.onnx"
+    key = name if "/" in name else f"ts/{name}"
+    source = load_skeleton(key)
+    feed = sample_inputs(key, source, batch=1)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         onnx.save(quantized(source, scheme, feed), path)

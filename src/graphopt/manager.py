@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from time import perf_counter
@@ -16,7 +16,7 @@ from graphopt.ir.collector import make_room, weigh
 from graphopt.ir.external import check_opaque
 from graphopt.ir.foreign import as_ir_model, is_program
 from graphopt.ir.foreign import write as write_foreign
-from graphopt.ir.interface import fix_shapes
+from graphopt.ir.interface import load_fixed
 from graphopt.ir.model import IrModel, Program
 from graphopt.pipeline import INLINE, Pipeline, Plan, execute, pipeline_of
 from graphopt.results import Census, Result
@@ -24,13 +24,23 @@ from graphopt.rewrite import Level, Log, Numerics, Options, Target
 from graphopt.system.machine import METADATA_KEY
 
 if TYPE_CHECKING:
+    from logging import Logger
+
     from graphopt.audit import Audit
     from graphopt.audit.comparison import AuditSettings
-    from graphopt.verify import Report
+    from graphopt.verify import Feed, Report
 
 
-_LOGGER = logging.getLogger("graphopt")
-_LOGGER.addHandler(logging.NullHandler())  # who wants to hear it says where
+def _logger() -> Logger | None:
+    """The logger of runs; None while nobody has imported `logging`, who thus cannot hear anything."""
+    if "logging" not in sys.modules:
+        return None
+    import logging
+
+    found = logging.getLogger("graphopt")
+    if not found.handlers:
+        found.addHandler(logging.NullHandler())  # who wants to hear it says where
+    return found
 
 
 class RunSettings(TypedDict, total=False):
@@ -148,32 +158,27 @@ class PassManager:
 
     def _tell(self, result: Result) -> None:
         """Log what somebody who relies on the run should know, and what it did."""
+        logger = _logger()
+        if logger is None:
+            return
         for failure in result.failures:
-            _LOGGER.warning("pass %s failed at %s and was undone: %s", failure.rule, failure.node, failure.error)
+            logger.warning("pass %s failed at %s and was undone: %s", failure.rule, failure.node, failure.error)
         if self.plan.unsettled:
-            _LOGGER.warning("passes were still changing the model after as many rounds as are allowed")
+            logger.warning("passes were still changing the model after as many rounds as are allowed")
         if result.log.full:
-            _LOGGER.warning("stopped after %d rewrites, as was asked for: there may be more to do", len(result.events))
+            logger.warning("stopped after %d rewrites, as was asked for: there may be more to do", len(result.events))
         if result.unread.tensors:
-            _LOGGER.warning("%s", result.unread)
+            logger.warning("%s", result.unread)
         if not result.changed:
-            _LOGGER.info("nothing to do: the model is left as it was")
+            logger.info("nothing to do: the model is left as it was")
         else:
             before, after = result.before.nodes, result.after.nodes
-            _LOGGER.info("%d -> %d nodes, %d rewrites in %.2f s", before, after, len(result.events), result.seconds)
+            logger.info("%d -> %d nodes, %d rewrites in %.2f s", before, after, len(result.events), result.seconds)
         for name, hits in result.hits.items():
-            _LOGGER.debug("%s: %d", name, hits)
+            logger.debug("%s: %d", name, hits)
 
     def _load(self, source: Source, *, inplace: bool) -> Model:
-        if not (self.shapes or self.dims):
-            return Model.load(source, inplace=inplace, opaque=self.opaque_weights)
-        if isinstance(source, onnx.ModelProto) and not inplace:
-            copy = onnx.ModelProto()
-            copy.CopyFrom(source)
-            source, inplace = copy, True
-        model = Model.load(source, inplace=inplace, opaque=self.opaque_weights)
-        fix_shapes(model, self.shapes, self.dims)
-        return model
+        return load_fixed(source, self.shapes, self.dims, inplace=inplace, opaque=self.opaque_weights)
 
     def as_optimized(self, source: Source) -> Source:
         """What the result is to be compared with: the model itself, with the shapes that were given for it.
@@ -216,12 +221,17 @@ class PassManager:
             raise VerificationError(report.summary())
         result.verification = report
 
-    def verification(self, source: Source, result: Result, *, timeout: float | None = None) -> Report:
-        """Run a result and what it was made of on generated inputs, and compare as the passes that fired ask for.
+    def verification(
+        self, source: Source, result: Result, *, seed: int = 0, inputs: Feed | Sequence[Feed] | None = None,
+        timeout: float | None = None,
+    ) -> Report:  # fmt: skip
+        """Run a result and what it was made of on the same inputs, and compare as the passes that fired ask for.
 
         Args:
             source: what was optimized: a path, serialized bytes, or a `ModelProto`.
             result: the result of this manager's run.
+            seed: seed of the generated inputs.
+            inputs: inputs of your own, one feed or several, beside the generated ones.
             timeout: seconds after which to give up.
 
         Returns:
@@ -229,7 +239,7 @@ class PassManager:
             constant, such as a weight behind an `Identity`, the runtime multiplies with another kernel. Where weights
             were left unread, both sides are run with the same random ones: no pass has relied on any.
         """
-        from graphopt.verify import compare
+        from graphopt.verify import SETS, compare
 
         before: Source = self.as_optimized(source)
         after = result.model
@@ -239,12 +249,12 @@ class PassManager:
             before, after = both_filled(before, result.view)
         # ONNX Runtime's blocked max pools treat NaN and infinities differently from its plain ones.
         blocked = any(self.plan.rule(name).level >= Level.LAYOUT for name in result.hits)
-        sets = ("ordinary", "extreme", "overrides") if blocked else None
+        sets = ("ordinary", "extreme", "overrides") if blocked else None if inputs is None else SETS
         numerics = self._numerics_used(result)
-        report = compare(before, after, numerics=numerics, sets=sets, timeout=timeout)
+        report = compare(before, after, numerics=numerics, seed=seed, sets=sets, inputs=inputs, timeout=timeout)
         if report.ok or numerics is not Numerics.EXACT:
             return report
-        return compare(before, after, numerics=Numerics.ROUNDING, sets=sets, timeout=timeout)
+        return compare(before, after, numerics=Numerics.ROUNDING, seed=seed, sets=sets, inputs=inputs, timeout=timeout)
 
     def _numerics_used(self, result: Result) -> Numerics:
         """The loosest numerics among the passes that fired."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from abc import ABC, abstractmethod
-from html import escape
 from typing import Any
 
 from graphopt.printable import console
@@ -30,6 +29,8 @@ class Shown(ABC):
 
     def to_html(self) -> str:
         """As a page of HTML: what a terminal would show, without scripts and style sheets."""
+        from html import escape
+
         return _PAGE.format(title=escape(f"graphopt {type(self).__name__.lower()}"), body=html_of(self))
 
     def _repr_html_(self) -> str:

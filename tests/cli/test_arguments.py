@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy
+import onnx
 import pytest
 
 from graphopt.cli.app import COMMANDS
@@ -30,7 +32,8 @@ def test_values_come_from_a_file(run: Run, model_file: Path, tmp_path: Path) -> 
     [
         ("level = ", "is no TOML file"),
         ("[optimize]\nlevle = 'all'", "optimize has no option 'levle'; did you mean level?"),
-        ("[optimize]\nlevel = 3", "level: expected str, found 3"),
+        ("[optimize]\nlevel = 3", "unknown level '3'"),
+        ("[optimize]\nlevel = true", "level: expected str, found True"),
         ("[optimize]\nlevel = ['all']", "level: expected str, found ['all']"),
         ("optimize = 3", "optimize: expected a table, found 3"),
         ("strict = 1", "strict: expected bool, found 1"),
@@ -131,9 +134,20 @@ SHARED = (
     "--timeout",
     "--json",
 )
-OWN = {("convert", "--opset"), ("profile", "--threads"), ("fuzz", "--seed")}
-"""Where a name stands for what only that command has: the version to convert to, one number of threads, a text."""
-WITH_SIZES = ("optimize", "check", "explain", "bisect", "verify", "audit", "audit-passes", "profile", "layout")
+OWN = {("convert", "--opset"), ("fuzz", "--seed")}
+"""Where a name stands for what only that command has: the version to convert to, a text."""
+WITH_SIZES = (
+    "optimize",
+    "convert",
+    "check",
+    "explain",
+    "bisect",
+    "verify",
+    "audit",
+    "audit-passes",
+    "profile",
+    "layout",
+)
 
 
 @pytest.mark.parametrize("option", SHARED)
@@ -150,6 +164,61 @@ def test_an_option_means_the_same_in_every_command(option: str) -> None:
 @pytest.mark.parametrize("name", WITH_SIZES)
 def test_commands_that_run_models_take_sizes(name: str) -> None:
     assert {"--shape", "--dim"} <= set(COMMANDS[name].options)
+
+
+@pytest.mark.parametrize("name", ["optimize", "convert", "verify", "audit", "corpus run", "check", "bisect", "profile"])
+def test_commands_that_run_models_take_a_seed(name: str) -> None:
+    assert "--seed" in COMMANDS[name].options
+
+
+@pytest.mark.parametrize("name", ["corpus run", "fuzz"])
+def test_commands_that_run_levels_take_numerics_and_a_target(run: Run, tmp_path: Path, name: str) -> None:
+    given = {"corpus run": (tmp_path, "--store", tmp_path / "s.db", "--no-latency"), "fuzz": ("--models", "1")}[name]
+    assert "'mars'" in run(*name.split(), *given, "--target", "mars").stderr
+    assert "'none'" in run(*name.split(), *given, "--numerics", "none").stderr
+
+
+@pytest.mark.parametrize("words", [("optimize",), ("convert", "--opset", "18")])
+def test_inputs_of_ones_own_are_compared(run: Run, model_file: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    numpy.savez(tmp_path / "own.npz", x=numpy.ones((2, 4), numpy.float32))
+    name, *more = words
+    given = (name, model_file, tmp_path / "out.onnx", *more, "--verify", "--seed", "3", "--data")
+    assert run(*given, tmp_path / "own.npz").exit_code == 0
+    numpy.savez(tmp_path / "other.npz", y=numpy.ones((2, 4), numpy.float32))
+    wrong = run(*given, tmp_path / "other.npz")
+    assert wrong.exit_code
+    assert "x" in wrong.stderr
+
+
+def test_several_models_are_converted_into_a_folder(run: Run, model_file: Path, tmp_path: Path) -> None:
+    other, out = tmp_path / "other.onnx", tmp_path / "out"
+    other.write_bytes(model_file.read_bytes())
+    out.mkdir()
+    done = run("convert", model_file, other, out, "--opset", "16", "--verify", "--shape", "x=2,4", "--json")
+    assert [each["after"]["opsets"][""] for each in json.loads(done.stdout)] == [16, 16]
+    assert sorted(path.name for path in out.iterdir()) == sorted([model_file.name, "other.onnx"])
+    assert onnx.load(out / "other.onnx").graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
+
+
+def test_a_number_may_be_a_number_in_a_file(run: Run, model_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "graphopt.toml"
+    file.write_text("threads = 1\nseed = 4\nbudget = 0\n")
+    for words in (("profile", model_file, "--only", "levels", "--rounds", "2"), ("fuzz", "--models", "1")):
+        done = run(
+            *words,
+            "--config",
+            file,
+            "--quiet",
+            "--level" if words[0] == "fuzz" else "--json",
+            *(["basic"] * (words[0] == "fuzz")),
+        )
+        assert done.exit_code == 0, done.output
+
+
+def test_usage_names_each_argument_once(run: Run) -> None:
+    assert "MODEL..." in run("inspect", "--help").stdout
+    assert "[MODEL" not in run("inspect", "--help").stdout
+    assert "[default: ]" not in "".join(run(*name.split(), "--help").stdout for name in COMMANDS)
 
 
 @pytest.mark.parametrize("name", ["check", "bisect", "explain", "audit"])

@@ -64,7 +64,6 @@ def test_what_runs_no_model_needs_no_extra(model_file: Path, tmp_path: Path) -> 
         ("onnxruntime", ("bisect", "MODEL"), "ort"),
         ("onnxruntime", ("audit", "MODEL", "--against", "none"), "ort"),
         ("onnxruntime", ("tune",), "ort"),
-        ("psutil", ("verify", "MODEL", "MODEL"), "tools"),
         ("psutil", ("audit", "MODEL"), "tools"),
         ("jinja2", ("explain", "MODEL", "--html", "OUT"), "tools"),
         ("networkx", ("audit-passes", "MODEL", "--against", "onnxoptimizer"), "peers"),

@@ -313,3 +313,16 @@ def test_ellipses_over_unlike_numbers_of_axes_are_survived(left: str, right: str
     )
     infer_types(view)
     assert view.graph.values["z"].shape == (2, 4, 5)[-len(right.split(",")) :]
+
+
+def test_inference_gets_the_numbers_of_ranges() -> None:
+    """Before onnx 1.23 it ends the process where a constant operand of `Range` has none, or indices have no rank."""
+    for kind in ("double", "float", "int64", "int32"):
+        found = shapes(
+            load(
+                f"g () => ({kind}[n] y) <{kind} a = {{1}}, {kind} b = {{7}}, {kind} c = {{2}}> {{ y = Range(a, b, c) }}"
+            )
+        )
+        assert found["y"] == (3,)
+    text = "g (float[1,1,2,2] x, int64[] i) => (float[a,b,c,d] y) { y = MaxUnpool<kernel_shape = [2,2]>(x, i) }"
+    assert len(shapes(load(text))["y"] or ()) in (0, 4)

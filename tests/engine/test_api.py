@@ -195,3 +195,40 @@ def test_every_keyword_has_a_type(called: Any) -> None:
     assert all(each.annotation is not inspect.Parameter.empty or each.name == "self" for each in stated)
     more = [each.annotation for each in stated if each.kind is inspect.Parameter.VAR_KEYWORD]
     assert all(annotation.startswith("Unpack[") for annotation in more)
+
+
+ONE = small_model()
+ARRAY = np.ones((2, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda: api.verify(ONE, ONE, inputs=[ARRAY]), "inputs: expected arrays by name, found ndarray"),
+        (lambda: api.verify(ONE, ONE, timeout="3"), "timeout: expected a number of at least 0, found '3'"),
+        (lambda: api.verify(ONE, ONE, seed=-1), "seed: expected a whole number of at least 0, found -1"),
+        (lambda: api.audit(ONE, levels="all", against="nobody"), "unknown peer 'nobody'"),
+        (lambda: api.audit(ONE, budget=True), "budget: expected a number of at least 0, found True"),
+        (lambda: api.audit(ONE, numerics="loose"), "unknown numerics 'loose'"),
+        (lambda: api.bisect(ONE, inputs={"y": ARRAY}), "inputs: no array 'x'; found y"),
+        (lambda: api.profile(ONE, inputs={"y": ARRAY}), "inputs: no array 'x'; found y"),
+        (lambda: api.profile(ONE, parts="level"), "unknown part 'level'; expected some of levels"),
+        (lambda: api.profile(ONE, threads=0), "threads: expected a whole number of at least 1, found 0"),
+        (lambda: graphopt.fuzz(levels=3.5), "levels: expected one or several, found float"),
+        (lambda: graphopt.fuzz(jobs=0), "jobs: expected a whole number of at least 1, found 0"),
+        (lambda: graphopt.fuzz(ops="Cnov"), "ops: expected operators of the standard, found 'Cnov'"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_line(call: Callable[[], Any], complaint: str) -> None:
+    with pytest.raises(UsageError) as told:
+        call()
+    assert complaint in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_session_of_random_models_shows_itself() -> None:
+    found = graphopt.fuzz(levels="basic", models=1, ops="Relu")
+    assert json.loads(found.to_json())["models"] == found.models
+    assert "of seed 0" in str(found)
+    assert "<table" in found.to_html()
+    assert "graphopt basic" in found._repr_html_()

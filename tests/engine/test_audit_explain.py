@@ -33,7 +33,7 @@ def chain(*ops: str) -> onnx.ModelProto:
 @pytest.fixture
 def broken_identity(monkeypatch):
     """Eliminates Identity rightly but for the one named `identity3`, where it drops the Neg in front too."""
-    from graphopt_passes.elimination.identity import EliminateIdentity
+    from graphopt_passes.elimination.nop import EliminateIdentity
 
     right = EliminateIdentity.rewrite
 
@@ -106,7 +106,7 @@ def test_story_of_a_node() -> None:
 
 
 def test_near_misses_tell_why(monkeypatch) -> None:
-    from graphopt_passes.elimination.identity import EliminateIdentity
+    from graphopt_passes.elimination.nop import EliminateIdentity
 
     def rewrite(self, node, rw):
         raise Decline("{} is dear to me", node.name)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.skeleton import load_skeleton
-from graphopt.compat import onnxoptimizer, onnxsim
+from graphopt.compat import onnxoptimizer, onnxsim, onnxslim
 from graphopt.errors import UsageError
 from graphopt.verify import compare
 
@@ -183,3 +185,19 @@ def test_no_more_nodes_in_one_round_on_networks(key: str) -> None:
     model = load_skeleton(key)
     theirs = len(original.optimize(model).graph.node)
     assert len(onnxoptimizer.optimize(model).graph.node) <= theirs
+
+
+def test_simplify_and_slim_fill_in_inputs_that_are_not_given(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> agraph (float[n,2] x, float[n,2] b) => (float[n,2] y)'
+        " { i = Identity(x) y = Add(i, b) }"
+    )
+    ones = np.ones((3, 2), np.float32)
+    np.save(tmp_path / "x.npy", ones)
+    assert onnxsim.simplify(model, check_n=1, input_data={"b": ones[:1]})[1]
+    for given in ({"x": ones, "b": ones}, [f"x:{tmp_path}/x.npy", "b:3,2"], ["x:5,2", "b:5,2"]):
+        slimmed = onnxslim.slim(model, model_check=True, model_check_inputs=given)
+        assert slimmed is not None
+        assert [node.op_type for node in slimmed.graph.node] == ["Add"]
+    with pytest.raises(UsageError, match="input shape 'x': expected something like input:1,3,224,224"):
+        onnxslim.slim(model, model_check=True, model_check_inputs=["x"])

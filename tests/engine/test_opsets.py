@@ -18,7 +18,7 @@ from graphopt.compat.onnx_version_converter import convert_version
 from graphopt.errors import UsageError
 from graphopt.ir import Model
 from graphopt.opsets import ConversionError, convert, convert_view
-from graphopt.opsets.changes import all_changes, newest
+from graphopt.opsets.changes import Change, all_changes, defaults, newest
 from graphopt.verify import compare
 
 LOOKED_AT = Path(__file__).with_name("opset_changes.txt")
@@ -87,9 +87,18 @@ def test_backend_cases_are_right_or_refused(number: int) -> None:
     _check(list(pairs())[number::8])
 
 
+def _widens(change: Change) -> bool:
+    """Whether nothing but element types was added, as far as the schemas tell."""
+    old, new = change.before, change.after
+    if old is None or new is None or defaults(old) != defaults(new) or set(old.attributes) != set(new.attributes):
+        return False
+    before, after = ([(p.option, p.is_homogeneous) for p in (*s.inputs, *s.outputs)] for s in (old, new))
+    return before == after
+
+
 def test_every_change_of_the_standard_was_looked_at() -> None:
     """A release of onnx with a new version of an operator fails here by name until somebody has read what changed."""
-    more = {f"{c.domain}:{c.op_type}-{c.version}" for c in all_changes() if not c.widens}
+    more = {f"{c.domain}:{c.op_type}-{c.version}" for c in all_changes() if not _widens(c)}
     assert sorted(more - set(LOOKED_AT.read_text().split())) == []
 
 

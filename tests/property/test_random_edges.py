@@ -21,6 +21,9 @@ from graphopt.verify.numerics import compare_arrays
 from graphopt.verify.runners import CannotLoadError, RunError, Runner, open_runner
 from graphopt.verify.source import Source
 from graphopt.verify.structure import leaves
+from tests.versions import sound_inference
+
+pytestmark = sound_inference
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FAMILIES = ("elimination", "folding", "fusion")

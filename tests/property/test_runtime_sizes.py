@@ -16,6 +16,7 @@ from graphopt.analysis import ShapeAnalysis, infer_node, infer_types
 from graphopt.analysis.disagreements import pool_steps
 from graphopt.ir import Model, TensorType
 from tests.property.sized_operators import KINDS, Drawn, data, drawn, pool
+from tests.versions import NEW_RUNTIME
 
 SEEDS = 120
 
@@ -73,6 +74,8 @@ def problems(case: Drawn, fed: Collection[int], shaped: bool = True) -> tuple[li
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_claim_contradicts_the_runtime(kind: str) -> None:
+    if kind == "slice" and not NEW_RUNTIME:
+        pytest.skip("ONNX Runtime before 1.32 gives Slice of an empty tensor other empty dimensions than the standard")
     ran = 0
     for seed in range(SEEDS):
         case = drawn(kind, seed)

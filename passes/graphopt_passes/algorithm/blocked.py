@@ -1,12 +1,10 @@
 """Blocked convolutions by Winograd's algorithm: what can be computed so, in which operators, without leaving blocks.
 
-A blocked value is [C / b, H, W, b] in memory, so that a row of b numbers, one pixel of one block of channels, is what
-`Gather` moves. Tiles are moved as rows too: [a * a, C / b, tiles, b] goes through the input transform as two matrix
-products, is a blocked value of a * a groups for the product with the weights, which is a grouped 1x1 convolution with
-weights that are blocked in advance, and comes out of the output transform, another matrix product with the bias and
-the activation, as [m * m, K / b, tiles, b]. A `Gather` makes an image of that, or, with the transform of the next
-layer in mind, its tiles at once. One more row, of zeros, serves as padding. Kernels of one row or column have tiles of
-one row or column, and one matrix product for each transform.
+A blocked value is [C / b, H, W, b] in memory, and a row of b numbers, one pixel of one block, is what `Gather` moves.
+Tiles are rows too: [a * a, C / b, tiles, b] goes through the input transform as two matrix products, is multiplied with
+the weights by a 1x1 convolution of a * a groups, and comes out of the output transform, a matrix product with bias and
+activation, as [m * m, K / b, tiles, b]. A `Gather` makes an image of that, or the tiles of the next layer. A row of
+zeros serves as padding. Kernels of one row or column have one matrix product for each transform.
 """
 
 from __future__ import annotations
@@ -28,28 +26,22 @@ from graphopt_passes.layout.weights import grouped_blocked
 DOMAIN = "com.microsoft.nchwc"
 FLOAT = TensorProto.FLOAT
 
-FUSED = {"Relu": (), "LeakyRelu": ("activation_alpha",), "Sigmoid": (), "Tanh": ()}
-"""Activations that `FusedGemm` has, and what it calls their parameters."""
+FUSED = ("Relu", "LeakyRelu", "Sigmoid", "Tanh")
+"""Activations that `FusedGemm` has."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockedLayer(Layer):
-    """A blocked convolution with a kernel that the algorithm has matrices for.
+    """A blocked convolution with a kernel that the algorithm has matrices for."""
 
-    Attributes:
-        block: channels per block.
-    """
-
-    block: int
+    block: int  # channels of each
 
     @property
     def residual(self) -> Value | None:
-        """What is added before the activation."""
         return self.node.input(3)
 
     @property
     def activation(self) -> str | None:
-        """The activation at its end."""
         name: str | None = self.node.attr("activation")
         return name
 
@@ -81,7 +73,7 @@ def read_blocked(node: Node, block: int) -> BlockedLayer:
     if outputs % block or inputs % block:
         raise Decline("it reads {} channels in plain layout", inputs)
     batch, source = extents(x)
-    if node.attr("activation") not in (None, *_PLAIN):
+    if node.attr("activation") not in (None, *_PARAMETERS):
         raise Decline("its activation is {}", node.attr("activation"))
     return checked(BlockedLayer(node, unblocked(kernel, block), batch, source, pads, strides_of(node), block))
 
@@ -145,12 +137,7 @@ def image_rows(layer_size: tuple[int, int], blocks: int, grid: Grid | None, batc
 
 @dataclass(slots=True)
 class BlockedBuilder:
-    """Builds blocked layers; keeps what several of them share, and in which forms values exist.
-
-    Attributes:
-        rw: the gate.
-        rule: the pass that asks.
-    """
+    """Builds blocked layers for a pass; keeps what several of them share, and in which forms values exist."""
 
     rw: Rewriter
     rule: str
@@ -159,7 +146,7 @@ class BlockedBuilder:
     _fresh: dict[tuple[Any, ...], Value] = field(default_factory=dict)
     _fresh_rows: dict[tuple[Graph, Value], BlockRows] = field(default_factory=dict)
     _batches: dict[Value, Value] = field(default_factory=dict)
-    _layer: BlockedLayer | None = None
+    _layer: BlockedLayer = field(init=False)
 
     def build(self, layer: BlockedLayer, tile: int) -> Fired:
         """Compute a layer with output tiles of `tile` in place of its `Conv`."""
@@ -187,13 +174,7 @@ class BlockedBuilder:
     def _taps(self, layer: BlockedLayer, form: Filtering) -> Value:
         """All taps gathered, as channels of one 1x1 convolution: for few pixels, with which its kernel does better."""
         grid = Grid((1, 1), *layer.size, 1)
-        source = self._rows_of(layer.x, layer.inputs, layer.source, layer)
-        places = self._constant(
-            "winograd_tiles", (source.grid, layer.form, grid), lambda: _gathered(layer, grid, source)
-        )
-        rows = source.value
-        if any(layer.pads):
-            rows = self._once(("winograd_padded", rows), lambda: self._padded(source.value, layer))
+        rows, places = self._tiles(layer, grid, padded=any(layer.pads))
         seen = self._reshape(self._gather(rows, places), form.area * layer.inputs, *layer.size, batch=1)
         wide = layer.kernel.transpose(0, 2, 3, 1).reshape(layer.outputs, form.area * layer.inputs, 1, 1)
         weights = self._constant(layer.weight, "taps", lambda: grouped_blocked(wide, layer.block))
@@ -204,14 +185,19 @@ class BlockedBuilder:
         image.type = TensorType(FLOAT, (1, layer.outputs, *layer.size))
         return image
 
+    def _tiles(self, layer: BlockedLayer, grid: Grid, *, padded: bool = True) -> tuple[Value, Value]:
+        """The rows of what a layer reads, and which of them are its tiles."""
+        source = self._rows_of(layer.x, layer.inputs, layer.source, layer)
+        key, rows = (source.grid, layer.form, grid), source.value
+        places = self._constant("winograd_tiles", key, lambda: _gathered(layer, grid, source))
+        if padded:
+            rows = self._once(("winograd_padded", rows), lambda: self._padded(source.value, layer))
+        return rows, places
+
     def _product(self, layer: BlockedLayer, form: Filtering, grid: Grid, weight: np.ndarray) -> Value:
         """Input transform and product with the weights: a * a * K/b * tiles, b."""
         area, count = form.area, grid.count
-        source = self._rows_of(layer.x, layer.inputs, layer.source, layer)
-        places = self._constant(
-            "winograd_tiles", (source.grid, layer.form, grid), lambda: _gathered(layer, grid, source)
-        )
-        padded = self._once(("winograd_padded", source.value), lambda: self._padded(source.value, layer))
+        padded, places = self._tiles(layer, grid)
         seen = self._gather(padded, places)
         for axis, side in _transformed(form):
             matrix = self._matrix("winograd_input", side, input_rows(side), padded)
@@ -241,7 +227,7 @@ class BlockedBuilder:
         name, parameters = layer.activation, tuple(layer.node.attr("activation_params") or ())
         fused = layer.batch is not None and name in FUSED
         if fused:
-            named = dict(zip(FUSED[str(name)], parameters, strict=False))
+            named = {f"activation_{key}": number for key, number in _named(str(name), parameters).items()}
             result = self.rw.op("FusedGemm", matrix, product, added, domain="com.microsoft", activation=name, **named)
         elif layer.batch is not None and added is not None:
             result = self.rw.op("Gemm", matrix, product, added)
@@ -249,7 +235,7 @@ class BlockedBuilder:
             result = self.rw.op("MatMul", matrix, product)
             result = result if added is None else self.rw.op("Add", result, added)
         tiles = self._reshape(result, rows * columns * (layer.outputs // layer.block) * grid.count, layer.block)
-        return tiles if fused or name is None else _PLAIN[name](self, tiles, parameters)
+        return tiles if fused or name is None else _applied(name, tiles, parameters, self.rw)
 
     def _output(self, form: Filtering, side: int, product: Value) -> Value:
         """The matrix of the output transform of an axis with `side` coefficients."""
@@ -324,18 +310,15 @@ class BlockedBuilder:
         return self._once((what, key, self._batch()), lambda: self._spread(matrix, array.shape, batched))
 
     def _spread(self, matrix: Value, shape: tuple[int, ...], batched: Value) -> Value:
-        """A matrix for each image of an open batch."""
         first = self.rw.op("Slice", self.rw.op("Shape", batched), np.array([0], np.int64), np.array([1], np.int64))
         sizes = self.rw.op("Concat", first, np.array((1, *shape), np.int64), axis=0)
         return self.rw.op("Expand", matrix, sizes)
 
     def _batch(self) -> Value:
         """What stands for the size of an open batch: the value with which a row of layers began."""
-        assert self._layer is not None
         return self._batches.get(self._layer.x, self._layer.x)
 
     def _constant(self, what: Value | str, key: Any, make: Callable[[], np.ndarray]) -> Value:
-        """A constant that the layers of a graph share."""
         like = what if isinstance(what, str) else f"{what.name}_winograd"
 
         def build() -> Value:
@@ -356,11 +339,9 @@ class BlockedBuilder:
         return value
 
     def _graph(self) -> Graph:
-        assert self._layer is not None
         return self._layer.node.graph
 
     def _open(self) -> bool:
-        assert self._layer is not None
         return self._layer.batch is None
 
     def _gather(self, rows: Value, places: Value) -> Value:
@@ -372,7 +353,6 @@ class BlockedBuilder:
         return self.rw.op("Reshape", value, np.array((*lead, *shape), np.int64))
 
     def _flat(self, value: Value, *shape: int) -> Value:
-        """A matrix, one for each image of an open batch."""
         return self._reshape(value, *((1, *shape) if self._open() else shape))
 
 
@@ -413,30 +393,22 @@ def _filled(places: np.ndarray, count: int) -> np.ndarray:
     return np.pad(split, [(0, 0)] * 3 + [(0, count - split.shape[3])]).ravel()
 
 
-def _clip(build: BlockedBuilder, value: Value, parameters: tuple[float, ...]) -> Value:
-    low, high = (np.array(limit, np.float32) for limit in parameters)
-    return build.rw.op("Clip", value, low, high)
+_PARAMETERS: dict[str, tuple[str, ...]] = {
+    "Clip": ("min", "max"), "HardSigmoid": ("alpha", "beta"), "HardSwish": (), "LeakyRelu": ("alpha",), "Relu": (),
+    "Sigmoid": (), "Tanh": (),
+}  # fmt: skip
+"""Activations of a blocked `Conv`, and what the parameters of each are called."""
 
 
-def _leaky(build: BlockedBuilder, value: Value, parameters: tuple[float, ...]) -> Value:
-    return build.rw.op("LeakyRelu", value, alpha=parameters[0])
+def _named(name: str, parameters: tuple[float, ...]) -> dict[str, Any]:
+    return dict(zip(_PARAMETERS[name], parameters, strict=False))
 
 
-def _hard_sigmoid(build: BlockedBuilder, value: Value, parameters: tuple[float, ...]) -> Value:
-    return build.rw.op("HardSigmoid", value, alpha=parameters[0], beta=parameters[1])
-
-
-def _hard_swish(build: BlockedBuilder, value: Value, _: tuple[float, ...]) -> Value:
-    return build.rw.op("Mul", value, build.rw.op("HardSigmoid", value, alpha=1 / 6, beta=0.5))
-
-
-_PLAIN: dict[str, Callable[[BlockedBuilder, Value, tuple[float, ...]], Value]] = {
-    "Relu": lambda build, value, _: build.rw.op("Relu", value),
-    "Sigmoid": lambda build, value, _: build.rw.op("Sigmoid", value),
-    "Tanh": lambda build, value, _: build.rw.op("Tanh", value),
-    "LeakyRelu": _leaky,
-    "Clip": _clip,
-    "HardSigmoid": _hard_sigmoid,
-    "HardSwish": _hard_swish,
-}
-"""Activations as operators of their own."""
+def _applied(name: str, value: Value, parameters: tuple[float, ...], rw: Rewriter) -> Value:
+    """An activation as an operator of its own."""
+    if name == "HardSwish":
+        return rw.op("Mul", value, rw.op("HardSigmoid", value, alpha=1 / 6, beta=0.5))
+    named = _named(name, parameters)
+    if name == "Clip":
+        named = {limit: np.array(number, np.float32) for limit, number in named.items()}
+    return rw.op(name, value, **named)

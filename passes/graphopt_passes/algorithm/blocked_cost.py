@@ -1,8 +1,7 @@
 """What a blocked convolution costs directly and by Winograd's algorithm, in milliseconds on one thread.
 
-Each kernel of the blocked form has a rate of its own. That of the transforms, which do little but read and write,
-falls once tiles are out of the cache; weights, 4 or 1.8 times as large, come from memory in a real model.
-`graphopt tune` measures all of that on the machine it runs on; docs/winograd.md has the built-in figures.
+Each kernel has a rate of its own. That of the transforms falls once tiles are out of the cache; weights, 4 or 1.8 times
+as large, come from memory. `graphopt tune` measures that; docs/winograd.md has the built-in figures.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ class BlockedRates(MachineRates):
     start: float
 
     def direct_time(self, size: Size) -> float:
-        """Milliseconds of the direct convolution."""
         macs, weights = size.direct_work
         slow = (_STRIDED if size.strided else 1.0) * (_NARROW_IMAGE if size.size[1] <= _NARROWEST else 1.0)
         return slow * macs / self.direct + weights / self.weights[0] + self.start
@@ -146,7 +144,6 @@ class Size:
 
     @classmethod
     def of(cls, layer: BlockedLayer) -> Size:
-        """The size of a layer."""
         alone = layer.batch is None or layer.activation not in FUSED
         late = (layer.activation is not None and alone) + (layer.batch is None and layer.residual is not None)
         return cls(
@@ -161,7 +158,6 @@ class Size:
         return 1.0 * self.batch * prod(self.size) * weights, 4.0 * weights
 
     def tiles(self, tile: int) -> int:
-        """How many tiles are computed."""
         (height, width), (rows, columns) = self.size, Filtering(tile, self.kernel).outputs
         return Grid((rows, columns), -(-height // rows), -(-width // columns), self.batch).count
 

@@ -21,7 +21,6 @@ class ConvertQuantizedConcat(Weighed, OpRule):
     opsets = f"10-{NEWEST}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Those parts that have the scale of the result already are joined as they are."""
         scale, zero = _number(node.operand(0)), _number(node.operand(1))
         parts, size, scaled = [], 0, 0
         for at in range(2, len(node.inputs), 3):

@@ -68,16 +68,7 @@ class ByteConvolution:
     def part(
         self, channels: slice, x: Value, weight: np.ndarray, rw: Rewriter, *, group: int = 1, wide: int = 0
     ) -> Value:
-        """A convolution for some of the channels of the result.
-
-        Args:
-            channels: which of them.
-            x: the image.
-            weight: their weights.
-            rw: the gate.
-            group: the groups among them.
-            wide: how many channels there are to be, more than the result has; 0 for no more.
-        """
+        """A convolution for some of the channels of the result, with others behind them up to `wide` ones."""
         inputs = list(self.node.inputs)
         inputs[0], inputs[3] = x, rw.constant(weight, like=inputs[3])
         for at in (4, 5, 8):
@@ -122,7 +113,6 @@ class ConvertThreeChannelsToFour(_OfBytes):
     """
 
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
-        """The convolution with one more channel, of zero points."""
         node, weight = convolution.node, convolution.weight
         if convolution.group != 1 or weight.shape[1] != _FOUR - 1:
             raise Decline
@@ -142,13 +132,10 @@ class ConvertThreeChannelsToFour(_OfBytes):
 class ConvertByteGroupsToDense(_OfBytes):
     """Compute quantized convolutions of groups as one without, or as several, with weights that change nothing between.
 
-    The parts have as many groups as is fastest, the last one what is left.
-
-    The kernel goes through groups one by one, at every position.
+    The kernel goes through groups one by one, at every position. The parts have as many groups as is fastest.
     """
 
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
-        """The number of parts that is fastest, joined."""
         weight, group = convolution.weight, convolution.group
         outputs, inputs = len(weight) // group, weight.shape[1]
         if group == 1 or inputs == 1 or outputs == 1:
@@ -199,7 +186,6 @@ class ConvertDepthwiseBytesToLanes(_OfBytes):
     """Add channels to quantized depthwise convolutions up to a multiple of sixteen, and cut them off behind."""
 
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
-        """The convolution between Concat and Slice."""
         node, weight = convolution.node, convolution.weight
         channels = len(weight)
         if weight.shape[1] != 1 or convolution.group != channels or channels < _FEWEST_CHANNELS:
@@ -218,3 +204,30 @@ class ConvertDepthwiseBytesToLanes(_OfBytes):
         kernel[:channels] = weight
         made = convolution.part(slice(None), wider, kernel, rw, group=wide, wide=wide)
         return rw.op("Slice", made, starts=(0,), ends=(channels,), axes=(3,))
+
+
+class ConvertByteOutputsToLanes(_OfBytes):
+    """Add channels to the result of a quantized convolution up to a multiple of four, of 16 at least, and cut them off.
+
+    The kernel computes outputs of which there are less than sixteen, and writes those beyond a multiple of four, in
+    the time that it takes for many.
+    """
+
+    def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
+        """The wider convolution, and a slice behind it."""
+        node, weight, positions = convolution.node, convolution.weight, convolution.positions
+        outputs, inputs = len(weight), weight.shape[1]
+        if convolution.group != 1:
+            raise Decline
+        wide = max(-(-outputs // _FOUR) * _FOUR, _LANES)
+        if wide == outputs:
+            raise Decline("{} outputs fill their lanes", outputs)
+        column = positions * inputs * prod(weight.shape[2:])
+        few = wide == _LANES
+        base = {"byte sixteen": column} if few else {"byte product": column * outputs}
+        rest = {"byte rest": column, "byte rest written": 0 if few else positions * outputs}
+        self.weigh(rw, {"kernel": 1, **base, **rest}, {"kernel": 2, **base, "row cut": positions})
+        kernel = convolution.filled((wide, inputs))
+        kernel[:outputs] = weight
+        made = convolution.part(slice(None), node.operand(0), kernel, rw, wide=wide)
+        return rw.op("Slice", made, starts=(0,), ends=(outputs,), axes=(3,))

@@ -92,7 +92,6 @@ def _row(value: Value, outputs: int) -> Value:
 
 
 def _bias(value: Value, outputs: int) -> np.ndarray:
-    """A constant bias as one number for each column."""
     array = value.array()
     if prod(array.shape[:-1]) != 1 or array.size not in (1, outputs):
         raise Decline("{} is not one number for each column", value.name)

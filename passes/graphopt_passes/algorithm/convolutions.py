@@ -25,7 +25,6 @@ class ConvertWholeImageConvToSum(Weighed, OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """One channel of weights for each of the image."""
         x, weight, bias = node.operand(0), node.operand(1), node.input(2)
         dims, kernel = x.dims(), weight.dims()
         if x.dtype != TensorProto.FLOAT or len(dims) < 3 or len(kernel) != len(dims):
@@ -76,8 +75,7 @@ class _Transposed(Weighed, OpRule):
 class ConvertConvTranspose3dTo2d(_Transposed):
     """Compute a `ConvTranspose` of volumes whose slices do not overlap by one of their slices, with slices as channels.
 
-    Decoders of volumes double them with kernels as large as the strides. The columns of volumes that the kernel adds up
-    are slower than those of images.
+    Decoders of volumes have kernels as large as the strides. Columns of volumes are added up slower than of images.
     """
 
     name = "convert_conv_transpose_3d_to_2d"
@@ -123,14 +121,12 @@ class ConvertConvTranspose3dTo2d(_Transposed):
 class ConvertConvTransposeToProducts(_Transposed):
     """Make images larger by matrix products where the weights of a `ConvTranspose` interpolate rows and columns.
 
-    Networks for segmentation have such weights, the same for each channel. Products with zeros make a NaN or an
-    infinity spread along its row and column.
+    Networks for segmentation have such weights. Products with zeros spread a NaN or an infinity along row and column.
     """
 
     numerics = Numerics.FAST
 
     def write(self, node: Node, weight: np.ndarray, window: Window, rw: Rewriter) -> Value:
-        """Columns first: they lie one behind the other."""
         x, result = node.operand(0), node.result
         if weight.ndim != 4 or set(window.dilations) != {1}:
             raise Decline("{} is no image, or its window is dilated", x.name)

@@ -39,7 +39,6 @@ class ConvertEinsumToProduct(Weighed, OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Sort the letters, and transpose and reshape the operands and the result accordingly."""
         first, second, out = read_equation(node)
         a, b, equation = node.operand(0), node.operand(1), node.attr("equation")
         sizes = _sizes(a, b, first, second)

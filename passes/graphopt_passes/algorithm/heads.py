@@ -81,15 +81,7 @@ def _repeats(single: Value, stretched: Value, joined: Value) -> int:
 
 
 def _regrouped(value: Value, shape: Sequence[Dim], axis: int, times: int, rw: Rewriter) -> Value:
-    """A value with so many times less along an axis, 1 or 2, and as many more along the other one of the two.
-
-    Args:
-        value: four axes.
-        shape: the result's sizes.
-        axis: the axis.
-        times: how often.
-        rw: the gate.
-    """
+    """Four axes with `times` less along an axis, 1 or 2, and as many more along the other one of the two."""
     if _is_stated(shape):
         with suppress(Decline):
             return Reshape.to(value, shape).write(rw)

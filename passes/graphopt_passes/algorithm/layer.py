@@ -46,34 +46,28 @@ class Layer:
 
     @property
     def weight(self) -> Value:
-        """Its kernel as a value."""
         return self.node.operand(1)
 
     @property
     def bias(self) -> np.ndarray | None:
-        """Its constant bias, None where it has none."""
         value = self.node.input(2)
         return None if value is None else value.array()
 
     @property
     def outputs(self) -> int:
-        """Output channels."""
         return int(self.kernel.shape[0])
 
     @property
     def inputs(self) -> int:
-        """Input channels."""
         return int(self.kernel.shape[1])
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Height and width of the kernel."""
         height, width = self.kernel.shape[2:]
         return int(height), int(width)
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of the result."""
         top, left, bottom, right = self.pads
         (height, width), (rows, columns), (down, across) = self.source, self.sides, self.strides
         return (height + top + bottom - rows) // down + 1, (width + left + right - columns) // across + 1
@@ -97,13 +91,9 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlainLayer(Layer):
-    """A 3x3 convolution of stride 1 in NCHW.
+    """A 3x3 convolution of stride 1 in NCHW."""
 
-    Attributes:
-        relu: the `Relu` that alone reads its result.
-    """
-
-    relu: Node | None
+    relu: Node | None  # which alone reads its result
 
     def biases(self, tile: int) -> int:
         """Once for each tile of a fixed batch."""

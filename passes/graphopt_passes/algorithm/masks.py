@@ -39,15 +39,7 @@ class _Masked(Weighed, OpRule):
 
     @abstractmethod
     def write(self, x: Value, condition: Value, number: float, kept: bool, rw: Rewriter) -> Value:
-        """The other form, where it is faster.
-
-        Args:
-            x: what is masked.
-            condition: where.
-            number: what is put there.
-            kept: whether the condition says what is kept.
-            rw: the gate.
-        """
+        """The other form of `x` with a number in some places, which the condition holds in, or says what is `kept`."""
 
 
 def _number(value: Value) -> float | None:
@@ -65,7 +57,6 @@ class ConvertMaskToBounds(_Masked):
     """
 
     def write(self, x: Value, condition: Value, number: float, kept: bool, rw: Rewriter) -> Value:
-        """An upper bound or a lower one."""
         if not (number <= _LIMITS.min or number >= _LIMITS.max):
             raise Decline("{} is masked by {}, and may have numbers beyond", x.name, number)
         size, bounds = size_of(x), 0 if condition.is_const else size_of(condition)
@@ -83,7 +74,6 @@ class ConvertZeroMaskToProduct(_Masked):
     """
 
     def write(self, x: Value, condition: Value, number: float, kept: bool, rw: Rewriter) -> Value:
-        """The condition, or its opposite, as 1 and 0."""
         if number:
             raise Decline("{} is masked by {}", x.name, number)
         size, bounds = size_of(x), 0 if condition.is_const else size_of(condition)

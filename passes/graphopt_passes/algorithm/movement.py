@@ -28,7 +28,6 @@ class ConvertCumSumAxis(Weighed, OpRule):
     _TYPES: ClassVar[frozenset[int]] = frozenset({T.FLOAT, T.DOUBLE, T.INT32, T.INT64})
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """The order of the additions stays as it is."""
         x, axis = node.operand(0), node.operand(1)
         place = x.axis(axis.integer())
         if x.dtype not in self._TYPES:
@@ -80,7 +79,6 @@ class ConvertRepeatedColumnToProduct(Weighed, OpRule):
     opsets = "8-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """All other axes stay as they are."""
         x, dims = node.operand(0), node.operand(0).dims()
         if x.dtype != T.FLOAT or not dims or len(node.result.dims()) != len(dims):
             raise Decline("{} is not of float32, or gets more axes", x.name)

@@ -20,12 +20,10 @@ class FuseMulAddIntoBatchNormalization(Weighed, PatternRule):
     opsets = "9-"
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """A product that is read for its sum alone."""
         scaled = op.Mul(Var("x", dtype=TensorProto.FLOAT), Const("scale", silent=True))
         return op.Add(scaled, Const("bias", silent=True))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Both constants have one number for each channel, or one for all."""
         dims = m.x.dims()
         if len(dims) < 3 or m.x.is_const:
             raise Decline
@@ -53,8 +51,7 @@ def _by_channel(value: Value, channels: int, rank: int) -> np.ndarray:
 class ConvertGroupNormalizationToInstance(Weighed, OpRule):
     """Compute `GroupNormalization` by `InstanceNormalization` of the groups, and `BatchNormalization` for its scale.
 
-    The runtime has no kernel for it and takes it apart into a dozen operators. The `BatchNormalization` has a mean of 0
-    and a variance of 1.
+    The runtime has no kernel for it and takes it apart into a dozen operators.
     """
 
     ops = ("GroupNormalization",)
@@ -88,8 +85,8 @@ _ROOTS: dict[float, tuple[int, ...]] = {0.5: (1,), 0.75: (1, 2), 1.0: (0,)}
 class ConvertLrnToPool(Weighed, OpRule):
     """Compute `LRN` by an `AveragePool` along the channels, and its power by square roots.
 
-    The kernel calls the general function for powers for each element. It adds and subtracts squares as its window moves
-    on, so that a NaN or an infinity stays in all channels behind it, and rounding errors do.
+    The kernel calls the general power function. It adds and subtracts squares as its window moves on, so that a NaN or
+    an infinity stays in all channels behind it.
     """
 
     ops = ("LRN",)
@@ -136,7 +133,6 @@ class ConvertLpNormalizationToQuotient(Weighed, OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """The sum of squares, or that of absolute values."""
         x, order = node.operand(0), int(node.attr("p", 2))
         axis = x.axis(node.attr("axis", -1))
         size = floats(x)

@@ -15,18 +15,11 @@ _Key = tuple[Graph, object, int]
 
 @dataclass(slots=True)
 class PlainBuilder:
-    """Builds layers, and makes what several of them need once for each graph.
-
-    Attributes:
-        rw: the gate.
-        rule: the pass that asks.
-        plain: use standard operators only.
-        shared: constants of earlier layers.
-    """
+    """Builds layers for a pass, and makes what several of them need once for each graph."""
 
     rw: Rewriter
     rule: str
-    plain: bool
+    plain: bool  # use standard operators only
     shared: dict[_Key, Value] = field(default_factory=dict)
     _fresh: dict[_Key, Value] = field(default_factory=dict)
 
@@ -118,7 +111,6 @@ class PlainBuilder:
         return self.rw.constant(spread, like=layer.node.input(2))
 
     def _constant(self, layer: PlainLayer, what: Value | str, tile: int, array: np.ndarray) -> Value:
-        """A constant that the layers of a graph share."""
         key = (layer.node.graph, what, tile)
         value = self.shared.get(key) or self._fresh.get(key)
         if value is None:

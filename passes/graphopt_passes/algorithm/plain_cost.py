@@ -1,10 +1,8 @@
 """What a 3x3 convolution costs directly and by Winograd's algorithm in NCHW, in milliseconds on one thread.
 
-Direct convolution multiplies and adds at the core's peak. Winograd's multiplies 4 times (F(4x4,3x3)) or 2.25 times
-(F(2x2,3x3)) less at the same rate, or as fast as its weights, 4 or 1.8 times as large, come from memory, and passes
-over inputs and outputs for the transforms, at half the speed once the tiles do not fit the cache. docs/winograd.md
-compares what was measured on two machines with what this model says. The machine that a model is optimized for is not
-known to be either, so by default a layer must gain on both. Other machines and larger batches are extrapolated.
+Winograd's multiplies 4 times (F(4x4,3x3)) or 2.25 times (F(2x2,3x3)) less, or as fast as its weights, 4 or 1.8 times as
+large, come from memory, and passes over inputs and outputs for the transforms. docs/winograd.md compares the model with
+what was measured on two machines; by default a layer must gain on both.
 """
 
 from __future__ import annotations

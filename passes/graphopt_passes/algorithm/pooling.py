@@ -15,8 +15,8 @@ from graphopt_passes.algorithm.work import Weighed, count, size_of
 class ConvertAveragePoolToConv(Weighed, OpRule):
     """Compute an `AveragePool` of opset 19 or later by a depthwise convolution with equal weights.
 
-    From opset 19 on ONNX Runtime has a kernel for dilated windows, 3 to 20 times as slow as the one of opset 18, and
-    uses it for all. Where padding that is not counted is in windows, their sums are multiplied by a constant image.
+    From opset 19 on ONNX Runtime uses a kernel for dilated windows, 3 to 20 times as slow. Where padding that is not
+    counted is in windows, their sums are multiplied by a constant image.
     """
 
     ops = ("AveragePool",)
@@ -24,17 +24,13 @@ class ConvertAveragePoolToConv(Weighed, OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """The same windows, for images of known channels."""
         view = Pool.of(node)
         x, dims = view.x, view.x.dims()
         if x.dtype != TensorProto.FLOAT or len(dims) != 4:
             raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
         if view.ceil or view.same:
             raise Decline("the last window of {} may end behind the padding", node.result.name)
-        for at, size in enumerate(dims[2:]):
-            reach = (view.kernel[at] - 1) * view.dilations[at] + 1
-            if reach > view.before[at] + view.after[at] + (size if isinstance(size, int) else 1):
-                raise Decline("{} may be smaller than a window, of which a pool makes nothing", x.name)
+        view.check_fits()
         channels, taps = x.size(1), prod(view.kernel)
         padded = any(view.before + view.after)
         counted = not padded or view.counts_padding

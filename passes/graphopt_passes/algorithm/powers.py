@@ -33,9 +33,8 @@ _WRITTEN: dict[float, tuple[_Made, int]] = {
 class ConvertPowToProducts(Weighed, OpRule):
     """Compute a power with an exponent of 2, 4, -1, -2, 1/2, 3/2 or -1/2 by `Mul`, `Sqrt` and `Reciprocal`.
 
-    ONNX Runtime calls the general function for each element unless the exponent is 2 or 3, and its loop for squares is
-    slower than `Mul`. For halves the operand must be one that is never negative: a root of minus infinity is no number,
-    but a power of it is.
+    ONNX Runtime calls the general function unless the exponent is 2 or 3, and its loop for squares is slower than
+    `Mul`. For halves the operand must never be negative: a root of minus infinity is no number, but a power of it is.
     """
 
     ops = ("Pow",)

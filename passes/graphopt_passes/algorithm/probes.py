@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import parser
+from onnx import numpy_helper, parser
 
-from graphopt.errors import UsageError
 from graphopt.pipeline.tuning import Progress
 from graphopt.system.files import scratch
-from graphopt.system.machine import Target, host
+from graphopt.system.machine import Target
 from graphopt.system.sessions import kernel_events, open_session
-from graphopt_passes.algorithm import byte_probes
-from graphopt_passes.algorithm.byte_probes import ByteProbe
 from graphopt_passes.algorithm.work import RATES
+from graphopt_passes.layout.tuning import check_is_here, operands_of
 
 _ROUNDS = 12
 _WARM = 2
@@ -38,6 +37,8 @@ class Probe:
         constants: constants of the text form.
         opset: the opset.
         other: shape of a second operand, `u`, where there is one.
+        weights: shape of signed bytes, `w`, where there are some.
+        dtype: element type of the operands.
     """
 
     kind: str
@@ -48,28 +49,27 @@ class Probe:
     constants: str = ""
     opset: int = 18
     other: tuple[int, ...] = ()
+    weights: tuple[int, ...] = ()
+    dtype: str = "float"
 
     def model(self) -> onnx.ModelProto:
-        """The model of the operator."""
-        operands = [f"float[{','.join(map(str, self.dims))}] x"]
-        operands += [f"float[{','.join(map(str, self.other))}] u"] if self.other else []
+        operands = [f"{self.dtype}[{','.join(map(str, self.dims))}] x"]
+        operands += [f"{self.dtype}[{','.join(map(str, self.other))}] u"] if self.other else []
         model = parser.parse_model(
             f'<ir_version: 9, opset_import: ["" : {self.opset}, "com.microsoft" : 1]> '
             f"g ({', '.join(operands)}) => (float y) <{self.constants}> {{ {self.body} }}"
         )
         model.graph.output[0].ClearField("type")
+        if self.weights:
+            weights = np.random.default_rng(0).integers(-60, 60, self.weights).astype(np.int8)
+            model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
         return model
 
-    def feed(self) -> dict[str, np.ndarray]:
-        """Its operands."""
-        random = np.random.default_rng(0)
-        operands = {"x": self.dims, "u": self.other} if self.other else {"x": self.dims}
-        return {name: random.standard_normal(dims).astype(np.float32) for name, dims in operands.items()}
 
-
-def nanoseconds(probe: Probe | ByteProbe) -> float:
+def nanoseconds(probe: Probe) -> float:
     """The least time of an operator: other work on the machine only adds to it."""
-    model, feed = probe.model(), probe.feed()
+    model = probe.model()
+    feed = operands_of(model)
     with scratch() as folder:
         session = open_session(model, profile=folder / "p")
         for _ in range(_ROUNDS + _WARM):
@@ -87,9 +87,58 @@ def _resize(kind: str, settings: str, scale: str, amount: float, dims: tuple[int
     return Probe(kind, dims, f"y = Resize <{settings}> (x, , s)", amount, constants=f"float[4] s = {{{scale}}}")
 
 
+_NUMBERS = {
+    "s": "float s = {0.02}", "t": "float t = {0.03}", "z": "uint8 z = {120}", "v": "uint8 v = {100}",
+    "o": "int8 o = {0}",
+}  # fmt: skip
+"""Scales and zero points: of an operand, of the result; and of weights."""
+
+_Less = tuple[tuple[str, float], ...]
+
+
+def _bytes(
+    kind: str,
+    dims: tuple[int, ...],
+    body: str,
+    amount: float = 0,
+    less: _Less = (),
+    *,
+    weights: tuple[int, ...] = (),
+) -> Probe:
+    """A probe on unsigned bytes, whose operator may read `_NUMBERS`."""
+    constants = ", ".join(text for name, text in _NUMBERS.items() if re.search(rf"\b{name}\b", body))
+    return Probe(kind, dims, f"y = {body}", amount, less, constants, weights=weights, dtype="uint8")
+
+
+def _convolution(
+    kind: str, channels: tuple[int, int], side: int, amount: float, less: _Less = (), *, group: int = 1
+) -> Probe:
+    """A 3x3 convolution with channels last."""
+    inputs, outputs = channels
+    attrs = f"channels_last = 1, group = {group}, pads = [1, 1, 1, 1], kernel_shape = [3, 3]"
+    body = f"com.microsoft.QLinearConv <{attrs}> (x, s, z, w, s, o, t, v)"
+    return _bytes(kind, (1, side, side, inputs), body, amount, less, weights=(outputs, inputs // group, 3, 3))
+
+
+def _depthwise(kind: str, channels: int) -> Probe:
+    return _convolution(kind, (channels, channels), 28, 9 * 28 * 28 * channels, group=channels)
+
+
+def _products(side: int, inputs: int, outputs: int) -> int:
+    return side * side * 9 * inputs * outputs
+
+
+def _product(kind: str, body: str) -> Probe:
+    """A product of rows of 32 with 256 columns."""
+    return _bytes(kind, (512, 32), body, 512 * 256, (("byte product", 512 * 32 * 256),), weights=(32, 256))
+
+
+_LAST, _CUT = (1, 56, 56, 64), (1, 56, 56, 40)
+_WINDOW = "kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]"
+_AVERAGE = "com.microsoft.QLinearAveragePool"
 _PAIRS, _LARGE = 8192, 4 * prod((1, 64, 28, 28))
 _FLOOR = 'coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"'
-PROBES: tuple[Probe | ByteProbe, ...] = (
+PROBES = (
     Probe("kernel", (1,), "y = Relu (x)"),
     Probe("element", _IMAGE, "y = Relu (x)"),
     Probe("move", _IMAGE, "y = Transpose <perm = [0, 2, 3, 1]> (x)"),
@@ -188,7 +237,58 @@ PROBES: tuple[Probe | ByteProbe, ...] = (
         constants="int64[1] p = {0}", other=(128, 32),
     ),
     Probe("floats between orders", _IMAGE, "y = Transpose <perm = [0, 2, 3, 1]> (x)"),
-    *byte_probes.PROBES,
+    _bytes("bytes", _IMAGE, "Concat <axis = 1> (x, x)", 2 * prod(_IMAGE)),
+    _bytes("bytes cut", _CUT, "Concat <axis = 3> (x, x)", 2 * prod(_CUT)),
+    _bytes(
+        "bytes looked up", _IMAGE, "com.microsoft.QLinearConcat <axis = 1> (t, v, x, s, z, x, s, z)", 2 * prod(_IMAGE),
+        (("bytes", 2 * prod(_IMAGE)),),
+    ),
+    _bytes("bytes scaled", _IMAGE, "com.microsoft.QLinearAdd (x, s, z, z, s, z, t, v)"),
+    _convolution("byte product", (128, 128), 28, _products(28, 128, 128)),
+    _convolution("byte part", (32, 32), 28, 28 * 28, (("byte product", _products(28, 32, 32)),)),
+    _convolution("byte product of group", (128, 128), 28, _products(28, 64, 128), group=2),
+    _convolution(
+        "byte group", (128, 128), 28, 16 * 28 * 28, (("byte product of group", _products(28, 8, 128)),), group=16
+    ),
+    _convolution(
+        "taps of three", (3, 16), 112, 9 * 112 * 112,
+        (("byte product", _products(112, 4, 16)), ("byte part", 112 * 112)),
+    ),
+    _depthwise("taps of lanes", 96),
+    _depthwise("taps of eights", 104),
+    _depthwise("taps of odd channels", 100),
+    _product("bytes of gemm", "com.microsoft.QGemm <alpha = 1.0> (x, s, z, w, s, o, , t, v)"),
+    _product("bytes of product", "QLinearMatMul (x, s, z, w, s, o, t, v)"),
+    _convolution("byte sixteen", (32, 16), 56, _products(56, 32, 1)),
+    _convolution("byte rest", (32, 12), 56, _products(56, 32, 1), (("byte sixteen", _products(56, 32, 1)),)),
+    _bytes(
+        "byte rest written", (1, 112, 112, 16),
+        "com.microsoft.QLinearConv <channels_last = 1> (x, s, z, w, s, o, t, v)", 112 * 112 * 63,
+        (("byte product", 112 * 112 * 16 * 63), ("byte rest", 112 * 112 * 16)), weights=(63, 16, 1, 1),
+    ),
+    Probe(
+        "row cut", (12544, 64), "y = Slice (x, b, e, a)", 12544, dtype="uint8",
+        constants="int64[1] b = {0}, int64[1] e = {63}, int64[1] a = {1}",
+    ),
+    _bytes(
+        "softmax of bytes", (3, 197, 197), "com.microsoft.QLinearSoftmax <axis = -1, opset = 13> (x, s, z, t, v)"
+    ),
+    _bytes("bytes multiplied", _IMAGE, "com.microsoft.QLinearMul (x, s, z, z, s, v, t, v)"),
+    _bytes("bytes to floats", _IMAGE, "DequantizeLinear (x, s, z)"),
+    Probe("floats to bytes", _IMAGE, "y = QuantizeLinear (x, s, z)", constants="float s = {0.03}, uint8 z = {120}"),
+    Probe(
+        "resize linear of bytes", (1, 64, 28, 28), 'y = Resize <mode = "linear"> (x, , s)', 4 * 64 * 28 * 28,
+        constants="float[4] s = {1, 1, 2, 2}", dtype="uint8",
+    ),
+    _bytes("bytes between orders", _IMAGE, "Transpose <perm = [0, 2, 3, 1]> (x)"),
+    _bytes("image pass", _IMAGE, "Concat <axis = 1> (x, x)", 2 * prod(_IMAGE)),
+    _bytes("image pass last", _LAST, "Concat <axis = 3> (x, x)", 2 * prod(_LAST)),
+    _bytes("maximum of bytes", _IMAGE, f"MaxPool <{_WINDOW}> (x)", prod(_IMAGE) // 4),
+    _bytes("maximum of bytes last", _LAST, f"com.microsoft.NhwcMaxPool <{_WINDOW}> (x)", prod(_LAST) // 4),
+    _bytes("average of bytes", _IMAGE, f"{_AVERAGE} <{_WINDOW}> (x, s, z, t, v)", prod(_IMAGE) // 4),
+    _bytes(
+        "average of bytes last", _LAST, f"{_AVERAGE} <{_WINDOW}, channels_last = 1> (x, s, z, t, v)", prod(_LAST) // 4
+    ),
 )  # fmt: skip
 """Sizes that fit the cache, as the built-in rates have it."""
 
@@ -197,13 +297,7 @@ class RatesTuner:
     """Measures for all passes that know other forms of slow operators."""
 
     def measure(self, target: Target, progress: Progress) -> dict[str, Any]:
-        """Time `PROBES`.
-
-        Raises:
-            UsageError: the target is not this machine.
-        """
-        if target != host():
-            raise UsageError(f"{target} cannot be measured here: this machine is {host()}")
+        check_is_here(target)
         rates: dict[str, float] = {}
         for number, probe in enumerate(PROBES):
             progress(probe.kind, number / len(PROBES))
@@ -213,7 +307,6 @@ class RatesTuner:
         return {"rates": rates}
 
     def rows(self, figures: dict[str, Any] | None, target: Target) -> list[tuple[str, ...]]:
-        """Each rate in use."""
         stated = (figures or {}).get("rates", {})
         return [("kind of work", "nanoseconds"), *((kind, f"{stated.get(kind, RATES[kind]):.3g}") for kind in RATES)]
 

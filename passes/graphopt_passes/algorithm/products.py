@@ -13,8 +13,8 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 class ConvertColumnProductToRow(Weighed, OpRule):
     """Multiply by a vector, or by a matrix of one column, from the left instead of from the right.
 
-    One row times a transposed matrix is a kernel that reads the matrix once. ONNX Runtime multiplies by a vector of
-    one axis row by row, and packs a constant column into columns of zeros.
+    One row times a transposed matrix reads the matrix once. ONNX Runtime multiplies by a vector row by row, and packs a
+    constant column into columns of zeros.
     """
 
     ops = ("MatMul",)
@@ -22,7 +22,6 @@ class ConvertColumnProductToRow(Weighed, OpRule):
     opsets = f"7-{NEWEST}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """The rows of the first operand become one axis."""
         x, column = node.operand(0), node.operand(1)
         sizes, dims = column.dims(), x.dims()
         if len(dims) < 2 or len(sizes) not in (1, 2) or sizes[1:] not in ((), (1,)):

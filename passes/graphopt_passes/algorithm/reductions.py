@@ -42,14 +42,7 @@ class LeadingReduction(Weighed, OpRule):
 
     @abstractmethod
     def write(self, view: Reduction, rows: int, slow: bool, rw: Rewriter) -> Value:
-        """The other form, where it is faster.
-
-        Args:
-            view: the reduction.
-            rows: how many numbers are reduced to each.
-            slow: whether axes of size 1 are before its axes.
-            rw: the gate.
-        """
+        """The other form of a reduction of `rows` numbers to one each, `slow` where axes of size 1 are before them."""
 
 
 def _columns(view: Reduction, rows: tuple[int, ...], rw: Rewriter) -> Value:
@@ -83,7 +76,6 @@ class ConvertLeadingReductionToRows(LeadingReduction):
     numerics = Numerics.EXACT
 
     def write(self, view: Reduction, rows: int, slow: bool, rw: Rewriter) -> Value:
-        """The same operator between two reshapes."""
         if not slow:
             raise Decline("no axis of size 1 is before those of {}: already fast", view.op)
         size = size_of(view.x)
@@ -133,7 +125,7 @@ class _Spelled(Weighed, OpRule):
 
     @abstractmethod
     def write(self, view: Reduction, rw: Rewriter) -> Value:
-        """The other form."""
+        """The other form, where it is faster."""
 
 
 def _sum(view: Reduction, of: Value, rw: Rewriter) -> Value:
@@ -166,7 +158,6 @@ class ConvertLogSumToSum(_Spelled):
     passes = 0
 
     def write(self, view: Reduction, rw: Rewriter) -> Value:
-        """Only what is left is passed over."""
         return rw.op("Log", _sum(view, view.x, rw))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -34,6 +35,8 @@ class _Interpolated(Weighed, OpRule):
             raise Decline("{} resizes a region", node.result.name)
         if x.dtype != TensorProto.FLOAT or len(x.dims()) != 4 or len(view.scales) != 4 or view.scales[:2] != (1, 1):
             raise Decline("{} is no image of float32 with its channels first", x.name)
+        if max(view.scales) == min(view.scales) == 1:  # which have their channels first and last
+            raise Decline("{} keeps its size", x.name)
         size_of(x)
         return rw.replace(node, [self.write(node, view, rw)])
 
@@ -52,7 +55,7 @@ _ABSENT_SINCE = 13
 """Before, what is left out is an empty list."""
 
 
-def resized(node: Node, x: Value | np.ndarray, scales: Numbers, sizes: Numbers, rw: Rewriter) -> Value:
+def resized(node: Node, x: Value | np.ndarray, scales: Any, sizes: Any, rw: Rewriter) -> Value:
     """The same operator on something else, with a number for each axis."""
     absent = np.zeros(0, np.float32) if rw.graph.opset() < _ABSENT_SINCE else None
     attrs = {name: value for name, value in node.attrs.items() if name != "axes"}
@@ -83,8 +86,8 @@ def _last(kind: str, view: Resize, result: Value) -> Work:
 class ConvertCubicResizeToChannelsLast(_ChannelsLast):
     """Make an image larger by a cubic `Resize` of its channels together, between two `Transpose`.
 
-    Channels first, ONNX Runtime computes the weights of all neighbours anew for each pixel of each channel. Neighbours
-    of weight zero are left out channels last, so that an infinity there is no NaN.
+    Channels first, ONNX Runtime computes all weights anew for each pixel of each channel. Neighbours of weight zero are
+    left out channels last, so that an infinity there is no NaN.
     """
 
     numerics = Numerics.FAST
@@ -106,8 +109,7 @@ _MOST_OUTPUTS = 1 << 21
 class ConvertLinearResizeToChannelsLast(_ChannelsLast):
     """Resize images linearly with their channels together, between two `Transpose`.
 
-    Channels first, ONNX Runtime computes the place of each pixel anew for each channel. Where only the width changes
-    another kernel works there, by which an infinity spreads less far.
+    Channels first, ONNX Runtime computes the place of each pixel anew for each channel.
     """
 
     numerics = Numerics.EXACT
@@ -135,8 +137,7 @@ def factors_of(node: Node, view: Resize) -> tuple[Numbers, Numbers]:
 class ConvertResizeToProducts(_Interpolated):
     """Make an image larger or smaller by matrix products with the weights of its columns and of its rows.
 
-    The weights are what the operator itself makes of unit vectors, in every mode. Products with zeros make a NaN or an
-    infinity spread along its row and column.
+    The weights are what the operator makes of unit vectors. A NaN or an infinity spreads along its row and column.
     """
 
     numerics = Numerics.FAST
@@ -157,15 +158,15 @@ class ConvertResizeToProducts(_Interpolated):
             self.weigh_against(rw, _last("resize linear last", view, node.result), then)
         made = view.x
         if columns != width:
-            made = rw.op("MatMul", made, _weights(node, view, 3, rw))
+            made = rw.op("MatMul", made, weights_of(node, view, 3, rw))
         if rows != height:
-            made = rw.op("MatMul", _weights(node, view, 2, rw), made)
+            made = rw.op("MatMul", weights_of(node, view, 2, rw), made)
         if made is view.x:
             raise Decline("{} has the size of {}", node.result.name, view.x.name)
         return made
 
 
-def _weights(node: Node, view: Resize, axis: int, rw: Rewriter) -> Value:
+def weights_of(node: Node, view: Resize, axis: int, rw: Rewriter) -> Value:
     """What resizing one axis makes of unit vectors; computed when constants are folded."""
     before, after = view.x.size(axis), node.result.size(axis)
     scales, sizes = factors_of(node, view)
@@ -182,8 +183,7 @@ def _weights(node: Node, view: Resize, axis: int, rw: Rewriter) -> Value:
 class ConvertConstantResizeToProducts(Weighed, OpRule):
     """Resize a constant, as a table of embeddings of positions, to a size that is not known by two matrix products.
 
-    The weights are what the operator makes of unit vectors while the model runs, one axis at a time, which is a small
-    part of its work. The constant is finite, so that products with zeros are zeros.
+    The weights are what the operator makes of unit vectors while the model runs, a small part of its work.
     """
 
     name = "convert_constant_resize_to_products"
@@ -192,7 +192,6 @@ class ConvertConstantResizeToProducts(Weighed, OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Columns first: they lie one behind the other."""
         x = node.operand(0)
         if not x.is_const:
             raise Decline("{} is not constant", x.name)
@@ -231,11 +230,7 @@ def _begins_with_ones(factors: Value | None) -> bool:
 
 
 def _unit_weights(node: Node, axis: int, rw: Rewriter) -> Value:
-    """What resizing one axis makes of unit vectors, from sizes or factors that are not constant.
-
-    Raises:
-        Decline: there are none for this axis.
-    """
+    """What resizing one axis by sizes or factors that are not constant makes of unit vectors."""
     x = node.operand(0)
     by_sizes = len(node.inputs) > 3 and node.input(3) is not None
     given = node.operand(3 if by_sizes else 2)
@@ -248,25 +243,21 @@ def _unit_weights(node: Node, axis: int, rw: Rewriter) -> Value:
     kind = np.int64 if by_sizes else np.float32
     kept = [np.array([before if by_sizes else 1], kind) if each == 5 - axis else own for each in (2, 3)]
     numbers = rw.op("Concat", np.ones(2, kind), *kept, axis=0)
-    absent = np.zeros(0, np.float32) if rw.graph.opset() < _ABSENT_SINCE else None
-    attrs = {name: value for name, value in node.attrs.items() if name != "axes"}
     unit = np.eye(before, dtype=np.float32)[None, None]
-    factors = (absent, numbers) if by_sizes else (numbers, None)
-    return rw.op("Squeeze", rw.op("Resize", unit, absent, *factors, **attrs), axes=(0, 1))
+    scales, sizes = (None, numbers) if by_sizes else (numbers, None)
+    return rw.op("Squeeze", resized(node, unit, scales, sizes, rw), axes=(0, 1))
 
 
 class ConvertNearestResizeToFloor(Weighed, OpRule):
     """Double images by the rounding for which the runtime has a kernel: down, from coordinates that are not centered.
 
-    Of an image twice as high and as wide every way to round and to center takes the same pixels, but for the one that
-    aligns corners.
+    Every way to round and to center takes the same pixels then, but for the one that aligns corners.
     """
 
     ops = ("Resize",)
     opsets = "11-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """The operator stays, with two attributes changed."""
         view = Resize.of(node)
         if view.mode != "nearest" or view.antialias or view.x.is_const:
             raise Decline

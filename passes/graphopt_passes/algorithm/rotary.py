@@ -31,7 +31,6 @@ class _Rotary(Weighed, PatternRule):
     attrs: ClassVar[Mapping[str, Any]] = {}
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """What others read stays for them."""
         straight = op.Mul(Var("x"), Var("cosine"), _shared=True)
         return op.Add(straight, op.Mul(self.turned(op), Var("sine"), _shared=True))
 
@@ -98,7 +97,6 @@ class ConvertHalvesToRotaryEmbedding(_Rotary):
             raise Decline
 
     def once(self, wave: Value, half: int, rw: Rewriter) -> Value:
-        """The first half."""
         if not _is_twice(wave, half):
             raise Decline("the halves of {} are not known to be equal", wave.name)
         array = wave.const()
@@ -159,7 +157,6 @@ class ConvertPairsToRotaryEmbedding(_Rotary):
             raise Decline
 
     def once(self, wave: Value, half: int, rw: Rewriter) -> Value:
-        """Every second number."""
         array = wave.array()
         if not np.array_equal(array[..., ::2], array[..., 1::2]):
             raise Decline("the neighbours in {} are not equal", wave.name)

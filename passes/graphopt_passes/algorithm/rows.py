@@ -18,8 +18,7 @@ _TYPES = frozenset({TensorProto.FLOAT, TensorProto.INT32})
 class ConvertTransposeToRows(Weighed, OpRule):
     """Move several axes, the last one among them, by one `Transpose` of one axis and a `Gather` of rows.
 
-    ONNX Runtime has kernels for one axis that moves, and for rows that stay whole; else it goes element by element. Two
-    `Transpose` would be joined again, by any optimizer.
+    ONNX Runtime has kernels for one axis that moves, and for rows that stay whole; else it goes element by element.
     """
 
     ops = ("Transpose",)
@@ -78,15 +77,7 @@ def _follows(one: int, two: int, dims: Sequence[Dim]) -> bool:
 
 
 def _gathered(x: Value, dims: Sequence[Dim], order: Sequence[int], lead: bool, rw: Rewriter) -> Value:
-    """The rows along the last axis, with the axes in front of it in another order.
-
-    Args:
-        x: what the rows are of.
-        dims: its sizes, known but for the first one.
-        order: the axes in front of the last one.
-        lead: whether the first axis stays the first one.
-        rw: the gate.
-    """
+    """The rows along the last axis, with the axes in front of it in another order; the first stays if it may `lead`."""
     kept = tuple(dims[:1]) if lead else ()
     sizes = [dim for dim in dims[len(kept) :] if isinstance(dim, int)]
     moved = [axis - len(kept) for axis in order[len(kept) :]]
@@ -117,15 +108,13 @@ class _Chain:
 class ConvertRollToGather(Weighed, OpRule):
     """Roll images and part them into windows, or join and roll them back, by one `Gather` of rows.
 
-    Shifted windows of attention are written as four `Slice`, two `Concat`, a `Transpose` and two `Reshape`; a roll may
-    be a `Gather` by then.
+    Shifted windows of attention are written as `Slice`, `Concat`, `Transpose` and `Reshape`, or by a `Gather`.
     """
 
     ops = ("Concat", "Gather", "Reshape", "Transpose")
     opsets = "5-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look backwards from the last node of such a row."""
         result = node.result
         if result.dtype != TensorProto.FLOAT or not result.shape or _goes_on(result):
             raise Decline

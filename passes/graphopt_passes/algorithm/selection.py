@@ -14,8 +14,7 @@ from graphopt_passes.algorithm.work import Weighed, count, size_of
 class ConvertGatherElementsToGather(Weighed, PatternRule):
     """Take whole slices by `Gather` or `GatherND` where the indices of `GatherElements` repeat along the other axes.
 
-    That is how exporters write the choice of a detector's best boxes: positions are expanded to the width of what is
-    chosen.
+    Exporters expand the positions of a detector's best boxes to the width of what is chosen.
     """
 
     opsets = "12-"
@@ -26,7 +25,6 @@ class ConvertGatherElementsToGather(Weighed, PatternRule):
         return op.GatherElements(x, repeated, axis=Attr("axis"))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Look at the shape of the positions before they are repeated."""
         x, positions, repeated = m.x, m.positions, m.repeated.result
         dims, wanted, own = x.dims(), repeated.dims(), positions.dims()
         axis = x.axis(m.axis or 0)
@@ -53,7 +51,6 @@ class ConvertGatherAxis(Weighed, OpRule):
     ops = ("Gather",)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Any list of positions, constant or not."""
         x, positions = node.operand(0), node.operand(1)
         axis, rank = x.axis(node.attr("axis", 0)), len(x.dims())
         if positions.rank != 1 or axis != rank - 1 or rank < 2 or x.is_const:

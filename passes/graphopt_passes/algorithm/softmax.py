@@ -55,12 +55,16 @@ class ConvertSoftmaxOfFew(InnerSoftmax):
     numerics = Numerics.ROUNDING
 
     def write(self, node: Node, x: Value, axis: int, rw: Rewriter) -> Outcome:
-        """The definition of the operator, with the largest value subtracted first."""
         dims, size = x.dims(), size_of(x)
         reduced = "reduce leading" if all(dim == 1 for dim in dims[:axis]) else "reduce"
         self.weigh(rw, _by_rows(dims, axis), {"kernel": 5, "element": 3 * size, reduced: 2 * size})
-        powers = rw.op("Exp", rw.op("Sub", x, rw.op("ReduceMax", x, axes=(axis,))))
-        return rw.replace(node, [rw.op("Div", powers, rw.op("ReduceSum", powers, axes=(axis,)))])
+        return rw.replace(node, [spelled_out(x, axis, rw)])
+
+
+def spelled_out(x: Value, axis: int, rw: Rewriter) -> Value:
+    """The definition of `Softmax`, with the largest value subtracted first."""
+    powers = rw.op("Exp", rw.op("Sub", x, rw.op("ReduceMax", x, axes=(axis,))))
+    return rw.op("Div", powers, rw.op("ReduceSum", powers, axes=(axis,)))
 
 
 class ConvertSoftmaxToRows(InnerSoftmax):
@@ -83,10 +87,15 @@ class ConvertSoftmaxToRows(InnerSoftmax):
             made = Reshape.to(rw.op(node.op_type, flat, axis=1), dims).write(rw)
         except Decline:
             then = {**then, "move": 2 * size_of(x)}
-            last = Transpose(x, (*(at for at in range(len(dims)) if at != axis), axis))
-            made = Transpose(rw.op(node.op_type, last.write(rw), axis=-1), last.inverse).write(rw)
+            made = along_last(node, x, axis, rw)
         self.weigh(rw, now, then)
         return rw.replace(node, [made])
+
+
+def along_last(node: Node, x: Value, axis: int, rw: Rewriter) -> Value:
+    """A `Softmax` or `LogSoftmax` with its axis transposed to the end and back."""
+    last = Transpose(x, (*(at for at in range(len(x.dims())) if at != axis), axis))
+    return Transpose(rw.op(node.op_type, last.write(rw), axis=-1), last.inverse).write(rw)
 
 
 def _joined(dims: Sequence[Dim]) -> Dim:
@@ -100,8 +109,7 @@ def _joined(dims: Sequence[Dim]) -> Dim:
 class ConvertSoftmaxOfPairsToSigmoid(Weighed, OpRule):
     """Compute a `Softmax` of two last values each as the `Sigmoid` of their differences, by one small product.
 
-    The kernel starts anew for each row. Of two infinities the difference is taken as it is, so that what was no number
-    may be one.
+    The kernel starts anew for each row. The difference of two infinities may make a number of what was none.
     """
 
     ops = ("Softmax",)
@@ -109,7 +117,6 @@ class ConvertSoftmaxOfPairsToSigmoid(Weighed, OpRule):
     numerics = Numerics.FAST
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Both differences of a pair."""
         x = node.operand(0)
         rank = len(x.dims())
         if x.dtype != TensorProto.FLOAT or rank < 2 or x.axis(node.attr("axis", -1)) != rank - 1:
@@ -134,7 +141,6 @@ class ConvertSoftmaxOfTwoToSigmoids(Weighed, OpRule):
     numerics = Numerics.FAST
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Both halves of the result."""
         x = node.operand(0)
         dims, axis = x.dims(), x.axis(node.attr("axis", -1))
         behind = [dim for dim in dims[axis + 1 :] if dim != 1]
@@ -160,7 +166,6 @@ class ConvertSoftmaxMeanToProduct(Weighed, OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Powers, both sums at once, and their quotient."""
         softmax, numbers = _weighed_mean(node)
         x = softmax.operand(0)
         dims = x.dims()

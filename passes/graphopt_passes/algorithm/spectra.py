@@ -26,15 +26,7 @@ class _Spectrum(Weighed, OpRule):
     numerics = Numerics.FAST
 
     def price(self, rw: Rewriter, frames: int, length: int, bins: int, more: Work) -> None:
-        """See that the product is faster.
-
-        Args:
-            rw: the gate.
-            frames: how many there are.
-            length: of each.
-            bins: of each spectrum.
-            more: other work of the product's form.
-        """
+        """Decline unless the product is faster, of so many frames, with what `more` its form does."""
         if not 1 < length <= _LONGEST:
             raise Decline("a frame of {} elements would take too large a matrix", length)
         kind = "spectrum" if length & (length - 1) == 0 else "spectrum of any length"
@@ -54,7 +46,6 @@ class ConvertDftToProduct(_Spectrum):
     ops = ("DFT",)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Along the axis in front of the last one, which is that of real and imaginary parts."""
         x, dims = node.operand(0), node.operand(0).dims()
         if x.dtype != TensorProto.FLOAT or len(dims) < 3 or x.size(len(dims) - 1) != 1:
             raise Decline("{} is not of real numbers in float32", x.name)

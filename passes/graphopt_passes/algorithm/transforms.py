@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -59,68 +60,46 @@ class Filtering:
         return f"F({height}x{width},{rows}x{columns})"
 
 
-_INPUT = {
-    4: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
-    6: (
-        (4, 0, -5, 0, 1, 0),
-        (0, -4, -4, 1, 1, 0),
-        (0, 4, -4, -1, 1, 0),
-        (0, -2, -1, 2, 1, 0),
-        (0, 2, -1, -2, 1, 0),
-        (0, 4, 0, -5, 0, 1),
-    ),
-    8: (
-        (-1, 0, 21 / 4, 0, -21 / 4, 0, 1, 0),
-        (0, 1, 1, -17 / 4, -17 / 4, 1, 1, 0),
-        (0, -1, 1, 17 / 4, -17 / 4, -1, 1, 0),
-        (0, 1 / 2, 1 / 4, -5 / 2, -5 / 4, 2, 1, 0),
-        (0, -1 / 2, 1 / 4, 5 / 2, -5 / 4, -2, 1, 0),
-        (0, 2, 4, -5 / 2, -5, 1 / 2, 1, 0),
-        (0, -2, 4, 5 / 2, -5, -1 / 2, 1, 0),
-        (0, -1, 0, 21 / 4, 0, -21 / 4, 0, 1),
-    ),
-}
-_WEIGHT = {
-    (2, 3): ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
-    (2, 5): (
-        (1 / 4, 0, 0, 0, 0),
-        (-1 / 6, -1 / 6, -1 / 6, -1 / 6, -1 / 6),
-        (-1 / 6, 1 / 6, -1 / 6, 1 / 6, -1 / 6),
-        (1 / 24, 1 / 12, 1 / 6, 1 / 3, 2 / 3),
-        (1 / 24, -1 / 12, 1 / 6, -1 / 3, 2 / 3),
-        (0, 0, 0, 0, 1),
-    ),
-    (2, 7): (
-        (-1, 0, 0, 0, 0, 0, 0),
-        (-2 / 9,) * 7,
-        (-2 / 9, 2 / 9, -2 / 9, 2 / 9, -2 / 9, 2 / 9, -2 / 9),
-        (1 / 90, 1 / 45, 2 / 45, 4 / 45, 8 / 45, 16 / 45, 32 / 45),
-        (1 / 90, -1 / 45, 2 / 45, -4 / 45, 8 / 45, -16 / 45, 32 / 45),
-        (32 / 45, 16 / 45, 8 / 45, 4 / 45, 2 / 45, 1 / 45, 1 / 90),
-        (32 / 45, -16 / 45, 8 / 45, -4 / 45, 2 / 45, -1 / 45, 1 / 90),
-        (0, 0, 0, 0, 0, 0, 1),
-    ),
-    (4, 3): (
-        (1 / 4, 0, 0),
-        (-1 / 6, -1 / 6, -1 / 6),
-        (-1 / 6, 1 / 6, -1 / 6),
-        (1 / 24, 1 / 12, 1 / 6),
-        (1 / 24, -1 / 12, 1 / 6),
-        (0, 0, 1),
-    ),
-}
-_OUTPUT = {
-    (2, 3): ((1, 1, 1, 0), (0, 1, -1, -1)),
-    (2, 5): ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 1)),
-    (2, 7): ((1, 1, 1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 1 / 2, -1 / 2, 1)),
-    (4, 3): ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
-}
+_POINTS = {4: (0, 1, -1), 6: (0, 1, -1, 2, -2), 8: (0, 1, -1, 2, -2, 1 / 2, -1 / 2)}
+"""Where polynomials are evaluated, and at infinity, by the size of a tile of inputs: Cook and Toom's construction."""
+
+
+def _signed(rows: np.ndarray, *at: int) -> np.ndarray:
+    """F(2,3) is written as in the paper, with what belongs to zero and to infinity negated."""
+    if len(rows) == 4:
+        rows[list(at)] *= -1
+    return rows + 0.0  # no negative zeros
+
+
+def _input(size: int) -> np.ndarray:
+    """B^T: the polynomials that are zero at all points but one, and at all: [a, a]."""
+    points = _POINTS[size]
+    rows = [(*np.poly([other for other in points if other != point])[::-1], 0) for point in points]
+    return _signed(np.array([*rows, np.poly(points)[::-1]]), 0, -1)
+
+
+def _powers(size: int, count: int) -> np.ndarray:
+    """The first powers of each point; of infinity the last one counts: [a, count]."""
+    return np.concatenate([np.vander(_POINTS[size], count, increasing=True), np.eye(count)[-1:]])
+
+
+@lru_cache
+def _weight(tile: int, kernel: int) -> np.ndarray:
+    """G: values at the points, divided by what the polynomials of B^T are there: [a, r]."""
+    points = _POINTS[tile + kernel - 1]
+    scale = [1 / prod(point - other for other in points if other != point) for point in points]
+    return _signed(_powers(tile + kernel - 1, kernel) * np.array([*scale, 1])[:, None], 0)
+
+
+def _output(tile: int, kernel: int) -> np.ndarray:
+    """A^T: the powers of each point as a column: [m, a]."""
+    return _signed(_powers(tile + kernel - 1, tile), -1).T
 
 
 @lru_cache
 def input_filters(tile: int) -> np.ndarray:
     """B^T d B as the filters of a convolution with the tile as its stride: [a*a, 1, a, a]."""
-    rows, size = np.array(_INPUT[tile + 2], np.float64), tile + 2
+    rows, size = _input(tile + 2), tile + 2
     filters = np.einsum("ai,bj->abij", rows, rows).reshape(size * size, 1, size, size)
     return np.asarray(filters, np.float32)
 
@@ -128,7 +107,7 @@ def input_filters(tile: int) -> np.ndarray:
 @lru_cache
 def output_matrix(tile: int) -> np.ndarray:
     """A^T M A as one matrix over the flattened tiles: [m*m, a*a]."""
-    rows, size = np.array(_OUTPUT[tile, 3], np.float64), tile + 2
+    rows, size = _output(tile, 3), tile + 2
     matrix = np.einsum("ai,bj->abij", rows, rows).reshape(tile * tile, size * size)
     return np.asarray(matrix, np.float32)
 
@@ -136,18 +115,18 @@ def output_matrix(tile: int) -> np.ndarray:
 @lru_cache
 def input_rows(size: int) -> np.ndarray:
     """B^T, which transforms one axis of tiles: [a, a]."""
-    return np.array(_INPUT[size], np.float32)
+    return np.array(_input(size), np.float32)
 
 
 @lru_cache
 def output_rows(tile: int, kernel: int) -> np.ndarray:
     """A^T, which transforms one axis of products: [m, a]."""
-    return np.array(_OUTPUT[tile, kernel], np.float32)
+    return np.array(_output(tile, kernel), np.float32)
 
 
 def transformed_weight(weight: np.ndarray, tile: int) -> np.ndarray:
     """G g G^T for every channel pair, computed in float64: [a*a, K, C]; declines where float32 cannot hold it."""
-    rows, columns = (np.array(_WEIGHT[tile, side] if side > 1 else ((1,),), np.float64) for side in weight.shape[2:])
+    rows, columns = (_weight(tile, side) if side > 1 else np.ones((1, 1)) for side in weight.shape[2:])
     half = np.einsum("ai,kcij->akcj", rows, weight.astype(np.float64), optimize=True)
     full = np.einsum("akcj,bj->abkc", half, columns, optimize=True)
     with np.errstate(over="ignore"):

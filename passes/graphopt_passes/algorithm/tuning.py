@@ -1,8 +1,7 @@
 """Measures blocked 3x3 convolutions, direct and by Winograd's algorithm, and fits the cost model to them.
 
-All layers are in one model, which the passes themselves convert: to blocks alone, and to either tile size. The three
-run in turn under the runtime's profiler, so that noise hits all alike, and weights have left the cache before they come
-on again, as in a real model. The least time of each kernel counts: other work on the machine only adds to it.
+All layers are in one model, which the passes convert to blocks alone, and to either tile size. The three run in turn
+under the profiler, and the least time of each kernel counts: other work on the machine only adds to it.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt.errors import UsageError
 from graphopt.pipeline.tuning import Progress
 from graphopt.system.files import scratch
-from graphopt.system.machine import BLOCKS, Target, host
+from graphopt.system.machine import Target
 from graphopt.system.sessions import kernel_events, open_session
 from graphopt_passes.algorithm.blocked_cost import BUILT_IN, PASS, BlockedRates, Size
 from graphopt_passes.algorithm.transforms import TILES
+from graphopt_passes.layout.tuning import check_is_here, operands_of
 
 _ROUNDS = 30
 _WARM = 2
@@ -47,13 +46,7 @@ class WinogradTuner:
     """Measures for `convert_conv_to_winograd`."""
 
     def measure(self, target: Target, progress: Progress) -> dict[str, Any]:
-        """Time `CASES` and fit the rates to them.
-
-        Raises:
-            UsageError: the target is not this machine, or has no blocked kernels.
-        """
-        if target != host() or target.block not in BLOCKS:
-            raise UsageError(f"{target} cannot be measured here: this machine is {host()}")
+        check_is_here(target, blocked=True)
         taken = time_cases(CASES, target, progress)
         rates = fit(CASES, taken)
         rows = []
@@ -79,17 +72,10 @@ def _model(case: Size, rates: BlockedRates) -> list[float]:
     return [rates.direct_time(case), *(rates.winograd_time(case, tile) for tile in TILES)]
 
 
-# ---------------------------------------------------------------------- measuring
-
-
 def time_cases(cases: tuple[Size, ...], target: Target, progress: Progress) -> dict[int, list[Times]]:
     """Least kernel times of each case, on one thread: direct (0) and by tile size."""
     plain = _model_of(cases)
-    random = np.random.default_rng(0)
-    feed = {
-        x.name: random.standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)
-        for x in plain.graph.input
-    }
+    feed = operands_of(plain)
     with scratch() as folder:
         sessions = {}
         for tile in (0, *TILES):
@@ -143,16 +129,8 @@ def _model_of(cases: tuple[Size, ...]) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-# ---------------------------------------------------------------------- fitting
-
-
 def fit(cases: tuple[Size, ...], taken: dict[int, list[Times]]) -> BlockedRates:
-    """The rates that describe what was measured: medians, and least squares of relative errors for two at once.
-
-    Args:
-        cases: what was measured.
-        taken: the times, in the order of the cases, direct (0) and by tile size.
-    """
+    """The rates that describe what was measured: medians, and least squares of relative errors for two at once."""
     straight = [case.direct_work for case in cases]
     direct = _two(straight, [times["product"] for times in taken[0]], (BUILT_IN.direct, BUILT_IN.weights[0]))
     work = [(case, tile, case.work(tile), taken[tile][at]) for tile in TILES for at, case in enumerate(cases)]

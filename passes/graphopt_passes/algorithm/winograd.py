@@ -36,23 +36,21 @@ Ask = Callable[[AnyLayer], list[Choice]]
 class ConvertConvToWinograd(GraphPass):
     """Compute convolutions by Winograd's algorithm, with fewer multiplications, where that should pay.
 
-    It takes convolutions with constant float32 weights and a fixed height and width, of stride 1. A blocked one (see
-    `convert_layout_nchwc`) stays in blocks, with its residual sum and its activation, and layers in a row hand on their
-    tiles; its kernel is 3x3 or 5x5, or a row or column of 3, 5 or 7. A `Conv` in NCHW takes in the `Relu` after it, and
-    must be 3x3. A cost model chooses between tiles of 4 and 2 outputs a side, for sides of 5 and 7 of 2, and the direct
-    convolution. Of a few pixels, with any strides, it gathers all taps as the channels of a 1x1 convolution where that
-    is faster, in as many multiplications as before. Transformed weights are larger, and all together may grow by
-    `Options.max_weight_growth`: layers that save most time per byte come first.
+    It takes convolutions of stride 1 with constant float32 weights and a fixed height and width. A blocked one (see
+    `convert_layout_nchwc`) keeps its residual sum and activation, and layers in a row hand on tiles; its kernel is
+    3x3 or 5x5, or a row or column of 3, 5 or 7. A `Conv` in NCHW takes in the `Relu` after it, and must be 3x3. A cost
+    model chooses between tiles of 4 and 2 outputs a side and the direct convolution; of a few pixels, with any strides,
+    a 1x1 convolution may gather all taps as channels. Transformed weights may grow by `Options.max_weight_growth`:
+    layers that save most time per byte come first.
 
     `Options(extra={"convert_conv_to_winograd": {...}})` takes `"force"`, a tile size (4 or 2) for every layer that can,
-    whatever the cost model and the budget say; for blocked layers `"blocked_rates"`, `BlockedRates` in place of what
-    `graphopt tune` measured here or of the built-in ones; for those in NCHW `"plain": True` for standard operators
-    only, and `"rates"`, the machine that the cost model is for (`zen4`, `xeon`, or `PlainRates` of its own); without it
-    a layer must gain on all machines that were measured. A model may ask for a tile size, or `off`, by
-    `graphopt.winograd` in its metadata.
+    whatever it costs; for blocked layers `"blocked_rates"`, `BlockedRates` in place of those of `graphopt tune` or
+    built in; for those in NCHW `"plain": True` for standard operators only, and `"rates"`, the machine that the cost
+    model is for (`zen4`, `xeon`, or `PlainRates` of its own), by default all that were measured. A model may ask for a
+    tile size, or `off`, by `graphopt.winograd` in its metadata.
 
-    Rounding errors are larger than those of the direct convolution, and a NaN or an infinity in the input spreads to
-    the whole tile, so it takes `numerics="fast"`, or naming the pass.
+    Rounding errors are larger than those of the direct convolution, and a NaN or an infinity spreads to its whole tile,
+    so it takes `numerics="fast"`, or naming the pass.
     """
 
     ops = ("Conv", f"{DOMAIN}::Conv")
@@ -62,7 +60,6 @@ class ConvertConvToWinograd(GraphPass):
     tuner: ClassVar[str] = "graphopt_passes.algorithm.tuning:WinogradTuner"
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        """Choose for all layers of the model together, then convert."""
         settings = rw.options.extra.get(self.name, {})
         layers = self._layers(model, rw)
         force = _forced(settings, model)
@@ -148,7 +145,6 @@ def _is_simple(layer: AnyLayer) -> bool:
 
 
 def _worth(choice: Choice) -> float:
-    """Milliseconds saved a byte."""
     return choice.saved / max(choice.growth + choice.tables, 1)
 
 

@@ -1,11 +1,9 @@
 """Which of two forms of a computation is faster: the work of each, priced by the machine's rates for each kind of work.
 
-A rule that has another form for an operator states what both do, as amounts of the kinds of work in `RATES`: elements
-that pass through a kernel of some kind, rows, multiply-adds, and kernels that are started. Sizes that are not known
-count as small ones. The other form is written where the model expects it to be faster by more than the model's error.
-
-The rates are nanoseconds on one thread, of an AMD EPYC of family 26 with AVX512 and onnxruntime 1.32.0, in the cache;
-what `graphopt tune` measures on a machine takes their place there.
+A rule states what both forms do as amounts of the kinds of work in `RATES`: elements that pass through a kernel, rows,
+multiply-adds, and kernels that are started. It writes the other form where the model expects it to be faster by more
+than its error. The rates are nanoseconds on one thread, in the cache, of an AMD EPYC of family 26 with AVX512 and
+onnxruntime 1.32.0; what `graphopt tune` measures takes their place.
 """
 
 from __future__ import annotations
@@ -57,6 +55,7 @@ RATES: dict[str, float] = {
     "resize nearest": 0.33,  # the same of one that takes the nearest
     "resize doubled": 0.055,  # the same by the kernel for images twice as large
     "resize filtered": 1.3,  # an element of the operand or the result of `Resize` with `antialias`
+    "resize linear of bytes": 3.3,  # an element of the result of a linear `Resize` of bytes with channels first
     "resize last": 1.9,  # an element of the result of a cubic `Resize` with channels last
     "normalize": 0.34,  # `LayerNormalization` along the last axis
     "position": 0.62,  # `ArgMax` along the last axis
@@ -88,6 +87,10 @@ RATES: dict[str, float] = {
     "bytes cut": 0.5,  # put into longer rows, or shorter ones
     "bytes looked up": 0.26,  # brought to another scale by `QLinearConcat`
     "bytes scaled": 0.09,  # brought to another scale by `QLinearAdd` with a number
+    "bytes multiplied": 0.18,  # multiplied by a number by `QLinearMul`
+    "bytes to floats": 0.12,  # an element of `DequantizeLinear`
+    "floats to bytes": 0.065,  # an element of `QuantizeLinear`
+    "softmax of bytes": 2.5,  # an element of `QLinearSoftmax`
     "taps of three": 2.2,  # an element of the windows of a quantized convolution of three channels, more than of four
     "taps of lanes": 0.08,  # an element of each window of a quantized depthwise convolution, channels a multiple of 16
     "taps of eights": 0.3,  # the same of a multiple of 8
@@ -96,6 +99,10 @@ RATES: dict[str, float] = {
     "byte part": 60.0,  # a position of a quantized convolution without groups
     "byte product": 0.0047,  # a multiply-add of that
     "byte product of group": 0.008,  # a multiply-add of one with groups
+    "byte sixteen": 0.08,  # a multiply-add with each of 16 outputs, of which there are no more
+    "byte rest": 0.035,  # a multiply-add with what is left of outputs beyond sixteens, below 16 or not in fours
+    "byte rest written": 0.25,  # each output of those that are not in fours
+    "row cut": 2.0,  # a row that `Slice` shortens
     "bytes of gemm": 0.2,  # written by `QGemm`, more than a convolution takes
     "bytes of product": 0.13,  # written by `QLinearMatMul`, more than a convolution takes
     "bytes between orders": 0.035,  # moved by a `Transpose` that brings channels to the end
@@ -165,15 +172,7 @@ class Weighed(Rule):
     peers: ClassVar[dict[str, str]] = {}
 
     def weigh(self, rw: Rewriter, now: Work, then: Work) -> None:
-        """Decline unless another form is faster, by more than the model's error.
-
-        Args:
-            rw: the gate, for the settings of the run.
-            now: the work of the operators as they are.
-            then: the work of the other form.
-        """
-        if rw.options.extra.get(self.name, {}).get("force"):
-            return
+        """Decline unless another form is faster than the operators as they are, by more than the model's error."""
         before, after = self._prices(rw, now, then)
         if after > before:
             raise Decline("it is expected to take {:.0f} us, the other form {:.0f} us", before, after)
@@ -181,20 +180,14 @@ class Weighed(Rule):
             raise Decline("the other form is expected to be {:.2f} times as fast: within the margin", before / after)
 
     def weigh_against(self, rw: Rewriter, other: Work, then: Work) -> None:
-        """Decline unless a form is faster than another one that a rule of its own writes.
-
-        Args:
-            rw: the gate, for the settings of the run.
-            other: the work of that.
-            then: the work of this one.
-        """
-        if rw.options.extra.get(self.name, {}).get("force"):
-            return
+        """Decline unless a form is faster than another one that a rule of its own writes."""
         before, after = self._prices(rw, other, then)
         if after > before:
             raise Decline("another form is expected to take {:.0f} us, this one {:.0f} us", before, after)
 
-    @staticmethod
-    def _prices(rw: Rewriter, now: Work, then: Work) -> tuple[float, float]:
+    def _prices(self, rw: Rewriter, now: Work, then: Work) -> tuple[float, float]:
+        """Microseconds of both; no time for the second one where it is asked for whatever it takes."""
+        if rw.options.extra.get(self.name, {}).get("force"):
+            return 0.0, 0.0
         rates = rates_of(rw.options.target or host())
         return price(now, rates), price(then, rates)

@@ -11,6 +11,7 @@ class EliminateExpandBeforeBroadcast(OpRule):
     An `Expand` that stays for other readers is left to all: to broadcast takes longer than to read what is there.
     """
 
+    # No pattern: any of the operands may be repeated.
     ops = (
         "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul",
         "Or", "Pow", "Sub", "Sum", "Where", "Xor",
@@ -19,23 +20,22 @@ class EliminateExpandBeforeBroadcast(OpRule):
     opsets = "8-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look for an operand that keeps the shape of the result."""
         result, declined = node.result, Decline()
-        operands = [node.operand(index) for index in range(len(node.inputs))]
-        for index, value in enumerate(operands):
+        for index, value in enumerate(node.operands):
             try:
                 x = value.source("Expand", reader=node).operand(0)
-                if not any(other is not value and other.has_shape_of(result) for other in operands):
+                if not _has_other(node, value):
                     raise Decline("no other operand is known to have the shape of {}", result.name)
-                if value.output_count or not all(self._reads_so(user, value) for user in value.users):
+                if value.output_count or not all(
+                    user.op in self.ops and _has_other(user, value) for user in value.users
+                ):
                     raise Decline("{} is there for other readers", value.name)
                 return rw.set_input(node, index, x)
             except Decline as reason:
                 declined = reason if reason.args else declined
         raise declined
 
-    def _reads_so(self, user: Node, value: Value) -> bool:
-        """Whether a reader could do without the copy as well."""
-        return user.op in self.ops and any(
-            other is not None and other is not value and other.has_shape_of(user.result) for other in user.inputs
-        )
+
+def _has_other(node: Node, value: Value) -> bool:
+    """Whether another operand has the shape of the result."""
+    return any(other is not value and other.has_shape_of(node.result) for other in node.operands)

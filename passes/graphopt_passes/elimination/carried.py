@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from itertools import compress
+from typing import Any
 
 from graphopt.analysis.purity import is_removable
 from graphopt.ir import Graph, Node, Value, captured_values
 from graphopt.rewrite import Decline, OpRule, Outcome, Rewriter
 from graphopt.rewrite.inline import Operand, Trim, replace_by, trimmed
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Carried:
     def is_passed_on(self, k: int) -> bool:
         """Whether each round leaves a state as it was, or as the initial value."""
         value = self.body.outputs[self.first_out + k]
-        while (identity := value.made_by("Identity")) is not None and identity.graph is self.body:
+        while (identity := value.made_by("Identity")) and identity.graph is self.body:
             value = identity.operand(0)
         return value is self.before(k) or value is self.start(k)
 
@@ -73,10 +72,8 @@ class Carried:
     def wanted(self, used: Sequence[bool]) -> list[bool]:
         """The states and results that something depends on.
 
-        That may be a final value that is read, the condition, a result, or a node that may do more than compute.
-
-        Args:
-            used: which of the final states and results are read.
+        That may be a final value that is read, as `used` says, the condition, a result, or a node that may do more than
+        compute.
         """
         wanted = list(used)
         while True:
@@ -89,7 +86,7 @@ class Carried:
 
     def roots(self, wanted: Sequence[bool]) -> list[Value]:
         """The outputs of a round that stay: the condition, and the states and results that are wanted."""
-        return [*self.body.outputs[: self.first_out], *_chosen(self.after, wanted)]
+        return [*self.body.outputs[: self.first_out], *compress(self.after, wanted)]
 
 
 class EliminateUnusedSubgraphOutputs(OpRule):
@@ -120,7 +117,6 @@ class EliminateLoopInvariantState(OpRule):
     opsets = "9-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Compare what goes into a round with what comes out."""
         carried = Carried.of(node)
         gone = {k for k in range(carried.states) if carried.is_passed_on(k)}
         if not gone:
@@ -138,7 +134,7 @@ def _trim_branches(node: Node, used: list[bool], rw: Rewriter) -> list[Operand]:
     if all(used) or len(branches) != 2 or any(len(branch.outputs) != len(used) for branch in branches.values()):
         raise Decline
     gone = [index for index, is_used in enumerate(used) if not is_used]
-    trims = {key: Trim((), gone, _unneeded(branch, _chosen(branch.outputs, used))) for key, branch in branches.items()}
+    trims = {key: Trim((), gone, _unneeded(each, list(compress(each.outputs, used)))) for key, each in branches.items()}
     return _dealt(trimmed(rw, node, trims, inputs=node.inputs, outputs=sum(used)), used)
 
 
@@ -154,13 +150,9 @@ def _trim_body(node: Node, used: list[bool], rw: Rewriter) -> list[Operand]:
     lists = {name: node.attrs[name] for name in ("scan_output_axes", "scan_output_directions") if name in node.attrs}
     if any(len(listed) != len(results) for listed in lists.values()):
         raise Decline
-    attrs: dict[str, Any] = {name: tuple(_chosen(listed, results)) or None for name, listed in lists.items()}
+    attrs: dict[str, Any] = {name: tuple(compress(listed, results)) or None for name, listed in lists.items()}
     made = trimmed(rw, node, {"body": trim}, inputs=operands, outputs=sum(keep), **attrs)
     return _dealt(made, keep)[: len(node.outputs)]
-
-
-def _chosen(values: Sequence[T], wanted: Sequence[bool]) -> list[T]:
-    return [value for value, is_wanted in zip(values, wanted, strict=True) if is_wanted]
 
 
 def _dealt(made: list[Operand], kept: Sequence[bool]) -> list[Operand]:
@@ -185,9 +177,8 @@ def _needed(graph: Graph, roots: list[Value]) -> tuple[set[Node], set[Value]]:
         if node in nodes:
             continue
         nodes.add(node)
-        for value in (*node.inputs, *captured_values(node)):
-            if value is not None:
-                values.add(value)
-                if value.producer is not None and value.graph is graph:
-                    stack.append(value.producer)
+        for value in (*node.operands, *captured_values(node)):
+            values.add(value)
+            if value.producer is not None and value.graph is graph:
+                stack.append(value.producer)
     return nodes, values

@@ -134,12 +134,7 @@ class LinearLayer:
         return per_channel(shift, 2, 1, self.channels) * float(self.node.attr("beta", 1.0))
 
     def added(self, numbers: np.ndarray, channels: np.ndarray) -> np.ndarray:
-        """What some channels that it reads, the same everywhere, add to each channel that it makes.
-
-        Args:
-            numbers: the number that each of them holds.
-            channels: which ones.
-        """
+        """What some of the channels that it reads, which hold one number each, add to each channel that it makes."""
         assert self.read is not None
         part = np.moveaxis(np.take(self.weight, channels, self.read), (self.read, self.made), (0, 1))
         sums = part.sum(axis=tuple(range(2, part.ndim)), dtype=np.float64)
@@ -194,56 +189,35 @@ class Space:
                 continue
             if value.is_anchored or value.producer is None:
                 raise Decline("{} is seen outside of the graph's nodes", value.name)
-            todo += self._made(value.producer, at)
+            todo += self._through(value.producer, at, makes=True)
             for user in value.users:
-                todo += self._read(user, at)
+                todo += self._through(user, at, makes=False)
 
-    def _made(self, node: Node, at: Place) -> list[Place]:
-        self._see(node)
-        if node.op not in LAYERS:
-            return self._kept(node, at)
-        layer = self._layer(node)
-        self._count(layer, layer.channels, at)
-        if layer.is_depthwise:
-            return self._each(layer, at)
-        self.makers[node] = layer
-        return []
-
-    def _read(self, node: Node, at: Place) -> list[Place]:
-        self._see(node)
-        if node.op not in LAYERS:
-            return self._kept(node, at)
-        if node.inputs[0] is not at.value or node.inputs.count(at.value) > 1:
-            raise Decline("{} is no plain input of {}", at.value.name, node.op)
-        layer = self._layer(node)
-        self._count(layer, layer.channels if layer.read is None else layer.weight.shape[layer.read], at)
-        if layer.is_depthwise:
-            return self._each(layer, at)
-        self.readers[node] = layer
-        return []
-
-    def _see(self, node: Node) -> None:
+    def _through(self, node: Node, at: Place, *, makes: bool) -> list[Place]:
+        """The other values that have the same channels by an operator which makes, or reads, this one."""
         if node.graph is not self.graph:
             raise Decline("{} of an inner or outer graph is in between", node.op)
-
-    def _layer(self, node: Node) -> LinearLayer:
+        if node.op not in LAYERS:
+            return self._kept(node, at)
+        if not makes and (node.inputs[0] is not at.value or node.inputs.count(at.value) > 1):
+            raise Decline("{} is no plain input of {}", at.value.name, node.op)
         weight = node.operand(1)
         if not weight.one_use or weight.is_anchored:
             raise Decline("the weight {} has other uses", weight.name)
-        return LinearLayer.of(node)
-
-    def _count(self, layer: LinearLayer, channels: int, at: Place) -> None:
+        layer = LinearLayer.of(node)
+        channels = layer.channels if makes or layer.read is None else layer.weight.shape[layer.read]
         if channels != self.channels or (layer.axis, layer.rank) != (at.axis, at.rank):
-            raise Decline("{} has {} channels, {} has {}", layer.node.op, channels, at.value.name, self.channels)
-
-    def _each(self, layer: LinearLayer, at: Place) -> list[Place]:
-        self.between[layer.node] = layer
-        return [Place(value, at.axis, at.rank) for value in (layer.node.operand(0), layer.node.result)]
+            raise Decline("{} has {} channels, {} has {}", node.op, channels, at.value.name, self.channels)
+        if layer.is_depthwise:
+            self.between[node] = layer
+            return [Place(value, at.axis, at.rank) for value in (node.operand(0), node.result)]
+        (self.makers if makes else self.readers)[node] = layer
+        return []
 
     def _kept(self, node: Node, at: Place) -> list[Place]:
         """The other values that an operator which keeps channels apart has with this one."""
         read = KEEPING.get(node.op)
-        if read is None or any(value is not None for value in node.outputs[1:]):
+        if read is None or len(node.results) > 1:
             raise Decline("{} is in between", node.op)
         places = read(node, at, self.channels)
         self.between[node] = None
@@ -254,8 +228,8 @@ def _of_pointwise(node: Node, at: Place, channels: int) -> list[Place]:
     if node.op in _BROADCASTING and not node.graph.broadcasts(node.op):
         raise Decline("the operands of {} are not broadcast freely at this opset", node.op)
     joined = [value for value in node.operands if not value.is_const]
-    for value in node.inputs:
-        if value is not None and value.is_const:
+    for value in node.operands:
+        if value.is_const:
             per_channel(value, at.rank, at.axis, channels)
     if node.op not in _BROADCASTING and joined != [node.operand(0)]:
         raise Decline("{} has bounds that are not constant", node.op)

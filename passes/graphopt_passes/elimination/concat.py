@@ -37,6 +37,7 @@ class EliminatePartOfConcat(OpRule):
     the inputs meet. The `Concat` stays for its other readers, where it has any.
     """
 
+    # No pattern: a Concat has any number of operands, of which the positions choose one.
     ops = ("Gather", "Slice", "Split")
     sources = ("Concat",)
     opsets = "2-"

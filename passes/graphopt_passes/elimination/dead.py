@@ -47,7 +47,6 @@ class EliminateUnusedInitializer(GraphPass):
     peers = {"onnxoptimizer": "eliminate_unused_initializer", "onnxscript": "RemoveUnusedNodesPass"}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Drop what has no reader."""
         for value in [v for v in graph.initializers if not v.users and not v.is_anchored]:
             rw.drop_constant(value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from math import gcd
 
@@ -40,7 +41,6 @@ class EliminateDeadChannels(GraphPass):
     late = True
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Look at what each linear operator makes and reads."""
         seen: set[Value] = set()
         for node in [node for node in graph if node.op in self.ops]:
             for place, channels in _suspects(node):
@@ -55,14 +55,12 @@ def _suspects(node: Node) -> Iterator[tuple[Place, int]]:
     tensor = None if node.removed else node.operand(1).constant_tensor
     if tensor is None or not tensor.may_hold_zero(SAMPLED):
         return
-    try:
+    with suppress(Decline):
         layer = LinearLayer.of(node)
-    except Decline:
-        return
-    if layer.dead().any():
-        yield Place(node.result, layer.axis, layer.rank), layer.channels
-    if not node.removed and layer.read is not None and layer.unread().any():
-        yield Place(node.operand(0), layer.axis, layer.rank), layer.weight.shape[layer.read]
+        if layer.dead().any():
+            yield Place(node.result, layer.axis, layer.rank), layer.channels
+        if not node.removed and layer.read is not None and layer.unread().any():
+            yield Place(node.operand(0), layer.axis, layer.rank), layer.weight.shape[layer.read]
 
 
 def _eliminate(space: Space, place: Place, rw: Rewriter) -> set[Value]:
@@ -78,24 +76,18 @@ def _eliminate(space: Space, place: Place, rw: Rewriter) -> set[Value]:
 
 
 class _Numbers:
-    """What is known of each channel of the values of a space."""
+    """For the values of a space the number that each channel holds, and whether it is known to hold that everywhere."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
         self.known: dict[Value, tuple[np.ndarray, np.ndarray]] = {}
         for node in sorted({**space.makers, **space.between}, key=lambda node: node.order):
             layer = space.makers.get(node) or space.between.get(node)
-            if layer is not None:
-                found = self._of_layer(layer)
-            elif node.op in POINTWISE:
-                found = self._of_pointwise(node)
-            else:
-                found = self.known[node.operand(0)]
-            self.known[node.result] = found
-
-    def of(self, value: Value) -> tuple[np.ndarray, np.ndarray]:
-        """The number that each channel holds, and whether it is known to hold that everywhere."""
-        return self.known[value]
+            self.known[node.result] = (
+                self._of_layer(layer) if layer is not None
+                else self._of_pointwise(node) if node.op in POINTWISE
+                else self.known[node.operand(0)]
+            )  # fmt: skip
 
     def _of_layer(self, layer: LinearLayer) -> tuple[np.ndarray, np.ndarray]:
         bias, known = layer.bias(), layer.dead()
@@ -146,7 +138,7 @@ def _kept(space: Space, numbers: _Numbers) -> np.ndarray:
     channels = space.channels
     gone = np.full(channels, bool(space.readers))
     for layer in space.readers.values():
-        gone &= _free(layer, *numbers.of(layer.node.operand(0)))
+        gone &= _free(layer, *numbers.known[layer.node.operand(0)])
     dead = np.flatnonzero(gone)
     if not dead.size:
         raise Decline("the channels that are constant are not so for all readers, or padded")
@@ -169,11 +161,10 @@ def _free(layer: LinearLayer, number: np.ndarray, known: np.ndarray) -> np.ndarr
 
 def _has_bias(layer: LinearLayer) -> bool:
     """Whether the operator can add constants: it has a place for them, and what is there now is constant."""
-    try:
+    with suppress(Decline):
         layer.bias()
-    except Decline:
-        return False
-    return layer.node.op != "MatMul" or layer.rank == 2
+        return layer.node.op != "MatMul" or layer.rank == 2
+    return False
 
 
 @dataclass(slots=True)
@@ -237,7 +228,7 @@ class _Writer:
 
     def _added(self, layer: LinearLayer) -> np.ndarray | None:
         """The new bias of a reader, None where what goes adds nothing."""
-        numbers, _ = self.numbers.of(layer.node.operand(0))
+        numbers, _ = self.numbers.known[layer.node.operand(0)]
         gone = np.setdiff1d(np.arange(self.space.channels), self.kept)
         added = layer.added(numbers, gone[~layer.unread()[gone]])
         return narrowed(layer.bias() + added, layer.weight.dtype, "biases") if added.any() else None

@@ -29,7 +29,6 @@ class EliminateDuplicateInitializer(GraphPass):
     }
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        """Go through the graphs from the outermost to the innermost."""
         scopes: dict[Graph, dict[Layout, list[Value]]] = {}
         for graph in list(model.graphs()):
             rw.enter(graph)
@@ -42,16 +41,13 @@ def _by_layout(graph: Graph) -> dict[Layout, list[Value]]:
     """The initializers of a graph that may be merged, those that must stay first."""
     groups: dict[Layout, list[Value]] = {}
     for value in graph.initializers:
-        if value.tensor is not None and (not value.is_anchored or _is_put_out(value)):
+        # An output stays, but others may give way to it.
+        is_output = value.output_count > 0 and value.is_const and value.name not in value.graph.annotated
+        if value.tensor is not None and (is_output or not value.is_anchored):
             groups.setdefault((value.tensor.dtype, value.tensor.dims), []).append(value)
     for group in groups.values():
         group.sort(key=lambda value: not value.output_count)
     return groups
-
-
-def _is_put_out(value: Value) -> bool:
-    """Whether it stays for being an output only, so that others may give way to it."""
-    return value.output_count > 0 and value.is_const and value.name not in value.graph.annotated
 
 
 def _merge(graph: Graph, scopes: dict[Graph, dict[Layout, list[Value]]], rw: Rewriter) -> None:
@@ -90,7 +86,4 @@ def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]
 
 def _probe(value: Value) -> Hashable:
     """A few bytes of a large tensor: weights of one layer seldom begin and end as those of another do."""
-    tensor = value.tensor
-    if tensor is None or tensor.nbytes <= _SMALL:
-        return b""
-    return tensor.sample()
+    return value.tensor.sample() if value.tensor is not None and value.tensor.nbytes > _SMALL else b""

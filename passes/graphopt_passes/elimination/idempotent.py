@@ -21,6 +21,7 @@ class EliminateConsecutiveIdempotentOps(OpRule):
     which copies a dimension of the first result, that dimension is filled in or must be the same in both.
     """
 
+    # No pattern: what is before is in a table, and for a Reshape the shape decides.
     ops = (*LEAVES, "Reshape")
     peers = {
         "onnxoptimizer": "eliminate_consecutive_idempotent_ops",
@@ -31,7 +32,7 @@ class EliminateConsecutiveIdempotentOps(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x = node.operand(0)
         if node.op != "Reshape":
-            if x.made_by(*LEAVES[node.op]) is None:
+            if not x.made_by(*LEAVES[node.op]):
                 raise Decline
             return rw.replace(node, [x])
         first = x.source("Reshape", reader=node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,10 +44,9 @@ class KernelAxis:
     def cut(self, first: int, last: int) -> KernelAxis:
         """The window without the cells before and behind some."""
         before, after = first * self.dilation, (self.cells - 1 - last) * self.dilation
+        dilation = self.dilation if last > first else 1
         cells = last - first + 1
-        return KernelAxis(
-            self.size, cells, self.stride, self.dilation if cells > 1 else 1, self.before - before, self.after - after
-        )
+        return replace(self, cells=cells, dilation=dilation, before=self.before - before, after=self.after - after)
 
     def _sees(self, cell: int) -> bool:
         """Whether a cell is over the image anywhere: where it first comes out of the padding in front."""
@@ -69,7 +68,6 @@ class EliminatePaddedKernelCells(OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Make the kernel smaller, and the padding with it."""
         weight, axes = node.operand(1), _axes(node)
         live = [axis.live() for axis in axes]
         smaller = [axis.cut(*cells) for axis, cells in zip(axes, live, strict=True)]

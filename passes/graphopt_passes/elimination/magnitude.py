@@ -36,12 +36,27 @@ _MOVING = frozenset(
 
 _JUMPING = frozenset(
     ("Sign", "Ceil", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "Not", "NonZero", "Mod",
-     "Cast")
+     "Cast", "Shrink")
 )  # fmt: skip
 """Operators that jump at zero."""
 
-_STEEP = frozenset(("Reciprocal", "Log", "Sqrt", "Pow", "ArgMax", "ArgMin", "TopK", "IsInf", "IsNaN"))
-"""Operators that are steep at zero, or for which it may matter what is the largest there."""
+_STEEP = frozenset(
+    ("Reciprocal", "Log", "Sqrt", "Pow", "ReduceLogSum", "ArgMax", "ArgMin", "TopK", "Hardmax", "Unique", "IsInf",
+     "IsNaN", "LpNormalization", "MeanVarianceNormalization", "DynamicQuantizeLinear",
+     "com.microsoft::DynamicQuantizeMatMul")
+)  # fmt: skip
+"""Operators that are steep at zero, divide by the magnitude of all there is, or for which it may matter what is the
+largest there."""
+
+_WITH_EPSILON = {
+    "InstanceNormalization": 1e-5, "LayerNormalization": 1e-5, "GroupNormalization": 1e-5, "RMSNormalization": 1e-5,
+    "SimplifiedLayerNormalization": 1e-5, "SkipLayerNormalization": 1e-12, "SkipSimplifiedLayerNormalization": 1e-12,
+    "GroupNorm": 1e-5, "SkipGroupNorm": 1e-5, "BranchwiseRMSNorm": 1e-5,
+}  # fmt: skip
+"""Operators that divide by a magnitude to which they add this, where they state nothing else."""
+
+_LEAST_EPSILON = 1e-24
+"""Beside that square magnitudes below the largest negligible weight, 1e-31, do not count."""
 
 _JOINING = frozenset(("Add", "Sub", "Sum", "Mean", "Max", "Min"))
 _BOUNDED = frozenset(("Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax", "Sin", "Cos"))
@@ -68,7 +83,8 @@ def refuse_magnified_after(node: Node, lost: float, *, summed: bool) -> None:
     Args:
         node: the operator.
         lost: by how much its output changes for activations of magnitude 1.
-        summed: whether it is a change beside far larger terms, so that only what magnifies it can matter.
+        summed: whether it is a change beside far larger terms, which are zero where all that they weigh is: an
+            operator on the way that is not known may magnify it, but none that tells zero from next to zero.
     """
     ways = [_Way(value, 1.0, joined=False) for value in node.results]
     seen: dict[Value, float] = {}
@@ -89,11 +105,10 @@ def _through(way: _Way, user: Node, lost: float, *, summed: bool) -> list[_Way]:
             raise Decline
         factor = _factor(user, value)
     except Decline:
-        steep = user.op in _STEEP or (user.op == "Div" and user.operand(0) is not value)
-        vanishes = summed or (way.joined and not steep)
-        if not vanishes or user.op in _JUMPING or user.graph is not value.graph:
+        vanishes = (summed or way.joined) and not _is_steep(user, value)
+        if not vanishes or user.op in _JUMPING or user.subgraphs or user.graph is not value.graph:
             raise Decline("{} may magnify {}", user.op, value.name) from None
-        return []
+        return [_Way(output, way.gain, joined=True) for output in user.results]
     linear = user.op in WEIGHED and user.op != "BatchNormalization"
     gain = way.gain * (max(1.0, factor / _ORDINARY) if linear else factor)
     if not gain <= MOST:
@@ -102,6 +117,16 @@ def _through(way: _Way, user: Node, lost: float, *, summed: bool) -> list[_Way]:
         return []
     joined = way.joined or linear or user.op in _JOINING
     return [_Way(output, gain, joined) for output in user.results]
+
+
+def _is_steep(user: Node, value: Value) -> bool:
+    """Whether a reader makes what is next to zero something else than zero."""
+    name = user.op.rpartition("::")[2]
+    if name in _WITH_EPSILON:
+        return not float(user.attr("epsilon", _WITH_EPSILON[name])) >= _LEAST_EPSILON
+    if name == "LRN":
+        return not float(user.attr("bias", 1.0)) >= _LEAST_EPSILON
+    return user.op in _STEEP or (user.op == "Div" and user.operand(0) is not value)
 
 
 def _added(node: Node) -> np.ndarray[Any, Any]:
@@ -136,12 +161,19 @@ def _factor(user: Node, value: Value) -> float:
         return _limit(others[0]) if others else 1.0
     if user.op == "Div" and others and is_first:
         return 1.0 / _least(others[0])
+    if user.op == "Pow" and is_first and others and _is_power(others[0].array()):
+        return 1.0
     if user.op == "PRelu" and others and is_first:
         return _limit(others[0])
     if user.op == "BatchNormalization" and is_first:
         scale = Affine.of_normalization(user).scale
         return 1.0 if scale is None else float(np.abs(scale).max(initial=0.0))
     return _largest_weight(user, value)
+
+
+def _is_power(exponents: np.ndarray[Any, Any]) -> bool:
+    """Whether these take what is next to zero nearer to it, negative numbers too: 1, 2, 3 and so on."""
+    return bool(exponents.size and (exponents >= 1).all() and (exponents == np.floor(exponents)).all())
 
 
 def _largest_weight(user: Node, value: Value) -> float:

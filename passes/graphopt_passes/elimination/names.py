@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import count
+
 from graphopt.rewrite import Graph, GraphPass, Rewriter
 
 
@@ -15,18 +18,12 @@ class SetUniqueNameForNodes(GraphPass):
     peers = {"onnxoptimizer": "set_unique_name_for_nodes"}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Name the nodes of one graph, knowing the names of all."""
-        taken: dict[str, int] = {}
-        for node in rw.model.nodes():
-            taken[node.name] = taken.get(node.name, 0) + 1
-        number = 0
+        taken, numbers = Counter(node.name for node in rw.model.nodes()), count()
         for node in graph:
             if node.name and taken[node.name] == 1:
                 continue
             taken[node.name] -= 1
-            name = ""
-            while not name or name in taken:
-                name = f"{node.name or node.op_type}_{number}"
-                number += 1
+            stem = node.name or node.op_type
+            name = next(name for number in numbers if (name := f"{stem}_{number}") not in taken)
             taken[name] = 1
             rw.rename_node(node, name)

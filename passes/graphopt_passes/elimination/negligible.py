@@ -26,9 +26,10 @@ class EliminateNegligibleWeights(GraphPass):
     from its row times the largest magnitude of the input. Beside that absolute bound one of two things must hold.
     Either the sum is at most the square of the epsilon (1.4e-14 for float) times the bias of that output. Or nothing
     that reads the output magnifies it: the constants it is multiplied with on the way, to where constants that much
-    larger are added or the graph ends, stay below the inverse of that square; and unless weights that much larger
-    stay in the row, no operator on the way tells zero from next to zero. In front of the operator the activations
-    must not have been multiplied with more than that either.
+    larger are added or the graph ends, stay below the inverse of that square; no operator on the way tells zero from
+    next to zero, for the larger weights of a row may all meet zeros; and none is one of which nothing is known unless
+    such weights stay. In front of the operator the activations must not have been multiplied with more than that
+    either.
 
     A negligible bias goes where all weights of its output are zero, for it is all that the output is then, and what
     reads it multiplies with it; beside ordinary weights it costs nothing and stays.

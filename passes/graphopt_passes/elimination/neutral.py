@@ -60,7 +60,6 @@ class EliminateNopWithUnit(NeutralElement):
     }
 
     def check(self, node: Node, x: Value, neutral: Value) -> None:
-        """Compare the sign of zero, and ask how exact a power is."""
         if node.op == "Pow" and x.dtype not in _EXACT_POWERS:
             raise Decline("powers of {} are not exact", x.name)
         if node.op in ("Add", "Sub") and neutral.dtype in FLOAT_TYPES:

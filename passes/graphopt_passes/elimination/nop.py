@@ -1,10 +1,11 @@
-"""Operators on positions and shapes that give what they read."""
+"""Operators that give what they read."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 
 import numpy as np
+from onnx import TensorProto
 
 from graphopt.operators import Cut, Reduction, Reshape, Selection, Transpose
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
@@ -100,7 +101,6 @@ class EliminateNopPad(ChangesNothing):
     peers = {"onnxoptimizer": "eliminate_nop_pad"}
 
     def check(self, node: Node) -> None:
-        """Look for a number that is not zero, on whichever axis."""
         pads = node.ints("pads")
         if pads is None or any(pads):
             raise Decline
@@ -139,7 +139,6 @@ class EliminateNopFlatten(ChangesNothing):
     peers = {"onnxoptimizer": "eliminate_nop_flatten"}
 
     def check(self, node: Node) -> None:
-        """Look at the rank, then at where it cuts."""
         x = node.operand(0)
         dims = x.dims()
         if len(dims) != 2:
@@ -185,7 +184,6 @@ class EliminateNopExpand(ChangesNothing):
     }
 
     def check(self, node: Node) -> None:
-        """Compare the shapes, from the last axis on."""
         x = node.operand(0)
         if x.has_shape_of(node.result):
             return
@@ -203,7 +201,6 @@ class EliminateNopTile(ChangesNothing):
     ops = ("Tile",)
 
     def check(self, node: Node) -> None:
-        """Read the repeats, or compare the shapes before and after."""
         if not node.operand(0).has_shape_of(node.result) and (node.operand(1).array() != 1).any():
             raise Decline
 
@@ -260,3 +257,37 @@ class EliminateNopReduce(ChangesNothing):
             raise Decline
         if not reduction.keepdims:
             raise Decline("it drops axes of size 1, which is a Squeeze")
+
+
+class EliminateIdentity(ChangesNothing):
+    """Remove `Identity`: every reader of its output reads its input instead.
+
+    Kept where it links two interface values, for example a graph input and a graph output.
+    """
+
+    ops = ("Identity",)
+    peers = {
+        "onnxoptimizer": "eliminate_identity",
+        "onnxruntime": "EliminateIdentity",
+        "onnxscript": "IdentityEliminationPass",
+    }
+
+    def check(self, node: Node) -> None:
+        """There is nothing to see to."""
+
+
+class EliminateNopCast(ChangesNothing):
+    """Remove `Cast` and `CastLike` to the element type that their input has."""
+
+    ops = ("Cast", "CastLike")
+    peers = {"onnxoptimizer": "eliminate_nop_cast", "onnxruntime": "CastElimination", "onnxscript": "CastIdentity"}
+
+    def check(self, node: Node) -> None:
+        x = node.operand(0)
+        target = node.operand(1).dtype if node.op == "CastLike" else node.attr("to")
+        if isinstance(target, str):  # opset 1 names the type
+            target = dict(TensorProto.DataType.items()).get(target.upper())
+        if x.dtype is None:
+            raise Decline("the element type of {} is not known", x.name)
+        if x.dtype != target:
+            raise Decline

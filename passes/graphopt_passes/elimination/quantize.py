@@ -61,11 +61,9 @@ class _BeforeQuantize(PatternRule):
         """What limits `x`."""
 
     def pattern(self, op: OpBuilder, x: Pattern, scale: Pattern) -> Pattern:
-        """The limit, and what quantizes."""
         return op.QuantizeLinear(self.limited(op, x), scale, Opt(Var("zero")), _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Quantize the limits."""
         _check_limits(m.root, Bounds.of(m.limit), m.scale, m.zero)
         return rw.op("QuantizeLinear", m.x, m.scale, m.zero, **m.root.attrs)
 

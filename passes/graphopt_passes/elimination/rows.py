@@ -34,12 +34,7 @@ def threshold(dtype: np.dtype[Any]) -> float:
 
 
 def has_negligible(value: Value | None, most_read: int | None = None) -> bool:
-    """Whether a constant of float or double has a negligible element.
-
-    Args:
-        value: the value; what is left out has none.
-        most_read: above so many bytes in a file only a part of them is looked at.
-    """
+    """Whether a constant of float or double has a negligible element; of more bytes than so in a file some are read."""
     tensor = value.constant_tensor if value is not None else None
     least = tensor.least(most_read) if tensor is not None else None
     return least is not None and float(least) < threshold(least.dtype)
@@ -75,12 +70,7 @@ class Rows:
 
 
 def read_rows(node: Node, index: int) -> Rows:
-    """The constant weights at an input of an operator of `WEIGHED`.
-
-    Args:
-        node: the operator.
-        index: the position of the weights.
-    """
+    """The constant weights at an input of an operator of `WEIGHED`."""
     return _READERS[node.op_type](node, index, node.operand(index).array())
 
 

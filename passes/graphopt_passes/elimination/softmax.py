@@ -1,19 +1,15 @@
-"""Normalizations over a single element."""
+"""Normalizations of a single element, or of which only the largest counts."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from onnx import TensorProto
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.ir import Node, Tensor
+from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Softmax
-from graphopt.rewrite import Decline, Numerics, OpRule, Outcome, Rewriter
-
-_DTYPES: dict[int | None, Any] = {
-    TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16,
-}  # fmt: skip
+from graphopt.operators.linear import PLAIN_FLOATS
+from graphopt.rewrite import Decline, Fired, Numerics, OpRule, Outcome, PatternRule, Rewriter
 
 
 class EliminateNopSoftmax(OpRule):
@@ -31,8 +27,34 @@ class EliminateNopSoftmax(OpRule):
         x = node.operand(0)
         if any(x.dims()[axis] != 1 for axis in Softmax.of(node).axes):
             raise Decline
-        dtype = _DTYPES.get(x.dtype)
-        if dtype is None:
+        if x.dtype not in PLAIN_FLOATS:
             raise Decline("the element type of {} is not supported", x.name)
-        value = Tensor.from_array(np.array([1 if node.op == "Softmax" else 0], dtype))
+        value = Tensor.from_array(np.array([node.op == "Softmax"], tensor_dtype_to_np_dtype(x.dtype)))
         return rw.replace(node, [rw.op("ConstantOfShape", rw.op("Shape", x), value=value)])
+
+
+_SATURATING = ("Exp", "Log", "Sqrt", "Sigmoid", "Tanh", "Relu")
+
+
+class EliminateNopMonotoneArgmax(PatternRule):
+    """Take `ArgMax` of the input of a `Softmax` or `LogSoftmax` over the same axis.
+
+    Rounding may make the two largest results equal where the inputs differ, and then the first of them wins; the
+    rewrite finds the truly largest. That is better but not the same, hence the level `fast`. Functions that overflow,
+    underflow or have no value for some inputs stay.
+    """
+
+    numerics = Numerics.FAST
+    peers = {"onnxoptimizer": "eliminate_nop_monotone_argmax"}
+
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """The function before stays for its other readers, where it has any."""
+        return op.ArgMax(op.AnyOf("Softmax", "LogSoftmax", *_SATURATING)(x, ..., _shared=True, _bind="first"), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Fired:
+        if m.first.op in _SATURATING:
+            raise Decline("{} makes different elements equal", m.first.op)
+        axis, axes = m.first.result.axis(m.root.attr("axis", 0)), Softmax.of(m.first).axes
+        if axis not in axes:
+            raise Decline("{} goes over axis {}, ArgMax over {}", m.first.op, axes[0], axis)
+        return rw.set_input(m.root, 0, m.x)

@@ -99,8 +99,8 @@ def _attributes(node: Node) -> Hashable:
         if tensor is not None:
             return tensor.key()
     given = {name: _key(value) for name, value in node.attrs.items()}
-    schema = node.schema if not node.op.startswith("call ") else None
-    return frozenset({**_defaults(schema), **given}.items())
+    defaults = {} if node.op.startswith("call ") else _defaults(node.schema)
+    return frozenset({**defaults, **given}.items())
 
 
 _known_defaults: dict[int, tuple[OpInfo, dict[str, Hashable]]] = {}

@@ -9,16 +9,9 @@ import numpy as np
 from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Transpose
 from graphopt.rewrite import Decline, Fired, Node, OpRule, Outcome, PatternRule, Rewriter, Value
+from graphopt_passes.elementwise import UNARY
 
 _MEASURES = ("Shape", "Size")
-
-_SHAPE_KEEPING = (
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "Ceil", "Celu", "Clip", "Cos",
-    "Cosh", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log",
-    "LogSoftmax", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Sinh",
-    "Softmax", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "ThresholdedRelu",
-)  # fmt: skip
-"""Operators whose result has the shape of their first input, and that never fail on account of its contents."""
 
 
 class Measured(PatternRule):
@@ -46,7 +39,7 @@ class EliminateCastBeforeShape(Measured):
     Only where nothing but the measuring reads its result, so that the operator goes away.
     """
 
-    before = _SHAPE_KEEPING
+    before = (*UNARY, "Identity", "LogSoftmax", "Softmax")  # none fails on account of what its input holds
     peers = {"onnxruntime": "PreShapeNodeElimination"}
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
@@ -85,8 +78,7 @@ class EliminateUnusedOptionalOutputs(OpRule):
     ops = tuple(_OPTIONAL_FROM)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Count the outputs up to the last that is read."""
-        read = [index for index, value in enumerate(node.outputs) if value is not None and value.uses]
+        read = [index for index, value in enumerate(node.outputs) if value and value.uses]
         needed = max((_OPTIONAL_FROM[node.op], *(index + 1 for index in read)))
         if needed >= len(node.outputs):
             raise Decline

@@ -19,16 +19,10 @@ class EliminateZeroBias(OpRule):
     ops = tuple(_BIAS)
     numerics = Numerics.ROUNDING
     peers = {
-        "onnxscript": (
-            "RemoveOptionalBiasFromConv",
-            "RemoveOptionalBiasFromConvTranspose",
-            "RemoveOptionalBiasFromQLinearConv",
-            "RemoveOptionalBiasFromGemm",
-        )
+        "onnxscript": tuple(f"RemoveOptionalBiasFrom{op}" for op in ("Conv", "ConvTranspose", "QLinearConv", "Gemm")),
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """The bias is the last operand."""
         at = _BIAS[node.op]
         bias = node.input(at)
         if bias is None or not bias.holds(0):
@@ -50,7 +44,7 @@ class EliminateZeroInitialState(OpRule):
     opsets = "7-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        given = {index: state for index in _STATES[node.op] if (state := node.input(index)) is not None}
+        given = {index: state for index in _STATES[node.op] if (state := node.input(index))}
         zero = [index for index, state in given.items() if _is_zero(state)]
         if not given:
             raise Decline
@@ -69,10 +63,9 @@ _FURTHEST = 16
 
 def _is_zero(value: Value) -> bool:
     """Whether a tensor of numbers holds nothing but zeros in every run, none of them negative."""
-    for _ in range(_FURTHEST):
-        if (copy := value.made_by(*_COPIES)) is None:
-            break
-        value = copy.operand(0)
+    steps = _FURTHEST
+    while steps and (copy := value.made_by(*_COPIES)):
+        value, steps = copy.operand(0), steps - 1
     filled = value.made_by("ConstantOfShape")
     if filled is None:
         return value.holds(0) and not np.signbit(value.array()).any()

@@ -10,9 +10,9 @@ class EliminateIfWithConstCond(OpRule):
     """Replace `If` with a known condition by the contents of the branch it takes.
 
     A condition is known where it is constant, inside of a branch of another `If` with the same condition or its
-    negation, and where it is the condition of a loop that goes on. Names are fresh, captured values are those that
-    the branch captured, and its initializers move along. Where an output of the branch is a value that it did not
-    compute itself, and is an output of the graph as well, an `Identity` or `Constant` stands between the two.
+    negation, and where it is the condition of a loop that goes on. Names are fresh, and initializers move along. Where
+    the branch gives a value that it did not compute, as an output of the graph, an `Identity` or `Constant` stands
+    between the two.
     """
 
     ops = ("If",)
@@ -32,12 +32,7 @@ class EliminateIfWithConstCond(OpRule):
 
 
 def known_condition(condition: Value, graph: Graph) -> bool:
-    """What a condition that is read in a graph always holds there.
-
-    Args:
-        condition: a boolean with one element.
-        graph: where it is read: a branch knows the condition it was taken for.
-    """
+    """What a condition always holds in a graph: a branch knows the one that it was taken for."""
     if condition.is_const:
         return bool(only_element(condition))
     value, sign = _without_not(condition)
@@ -45,7 +40,7 @@ def known_condition(condition: Value, graph: Graph) -> bool:
     if owner is not None and owner.op == "Loop" and value in value.graph.inputs[1:2]:
         return sign  # a round only begins while its condition holds
     scope = graph
-    while (outer := scope.owner) is not None:
+    while outer := scope.owner:
         if outer.op == "If":
             known, same = _without_not(outer.operand(0))
             if known is value:
@@ -66,6 +61,6 @@ def only_element(value: Value) -> int | bool:
 def _without_not(value: Value) -> tuple[Value, bool]:
     """The value behind any number of `Not`, and whether it is the same as the value."""
     same = True
-    while (negation := value.made_by("Not")) is not None:
+    while negation := value.made_by("Not"):
         value, same = negation.operand(0), not same
     return value, same

@@ -10,21 +10,18 @@ from graphopt.rewrite import Graph, GraphPass, Level, Model, Numerics, Options, 
 from graphopt_passes.folding.store import store
 
 GROWTH_KEY = "graphopt.folding"
-"""What folding has added to a model and what its weights were, where that kept a result from being stored."""
+"""What folding has added to a model, and to what, where that kept a result from being stored."""
 
 
 class FoldConstants(GraphPass):
     """Compute nodes whose inputs are all constant, and store their results.
 
-    What would make the model grow is left alone: the size of every result is known before it is computed, and a result
-    above 64 KiB is stored only if it takes at most `max_growth` times the constants that it makes superfluous, or less
-    than 1/16 of all weights, 16 MiB at most. No more than that, or 1 MiB, is added to a model in all, whatever its
-    graphs and however often a run comes back to them; where that kept a result from being stored, the model says in its
-    metadata (`graphopt.folding`) what is spent, so that another run stores no more. Weights that are quantized become
-    integers; dequantizing is never computed, nor are random and custom operators and control flow; in the bodies of
-    control flow, which may never run, only small results are. Floating-point results are those of ONNX Runtime's
-    kernels, bit by bit; readers of a weight that is constant from now on may still pick another kernel, which rounds
-    differently.
+    A result above 64 KiB is stored only if it takes at most `max_growth` times the constants that it replaces, or less
+    than 1/16 of all weights, 16 MiB at most. No more than that, or 1 MiB, is added to a model in all; where this limit
+    kept a result from being stored, the model's metadata (`graphopt.folding`) says what is spent, so that another run
+    stores no more. Weights are quantized, but nothing is dequantized; random and custom operators and control flow are
+    never computed, and in bodies, which may never run, only small results are. Results are those of ONNX Runtime's
+    kernels, bit by bit; a reader of the new constant may still pick another kernel, which rounds differently.
     """
 
     numerics = Numerics.ROUNDING
@@ -50,13 +47,7 @@ class FoldConstants(GraphPass):
 
     @staticmethod
     def allowance(weights: int, spent: int, options: Options) -> Allowance:
-        """By how much a model may still grow.
-
-        Args:
-            weights: bytes of the constants that it came with.
-            spent: bytes by which it has grown.
-            options: the settings of the run.
-        """
+        """By how much a model may still grow: the bytes of the constants it came with, and those spent."""
         return Allowance.of(weights, spent)
 
     def _fold(self, graph: Graph, rw: Rewriter, allowance: Allowance) -> None:
@@ -87,13 +78,12 @@ class FoldConstants(GraphPass):
 class FoldLargeConstants(FoldConstants):
     """Compute what depends on constants only even where that makes the file larger.
 
-    The level `all` is run with the runtime's optimizer off, which would compute these at load and keep the results: a
-    table of relative positions that every layer projects, or looks up for each pair of places. No result takes more
-    than `max_folded_bytes`, and no model grows by more; where that kept one from being stored, the model says so in its
-    metadata (`graphopt.folding.large`).
+    The level `all` is run with the runtime's optimizer off, which would compute these at load: a table of relative
+    positions that every layer projects, or looks up for each pair of places. No result takes more than
+    `max_folded_bytes`, and no model grows by more; its metadata (`graphopt.folding.large`) says where that kept one
+    from being stored.
     """
 
-    name = "fold_large_constants"
     level = Level.ALL
     peers: ClassVar[dict[str, str | tuple[str, ...]]] = {"onnxruntime": "ConstantFolding"}
     growth_key = "graphopt.folding.large"

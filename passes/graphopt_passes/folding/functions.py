@@ -24,17 +24,15 @@ _CALL = "call "
 class InlineFunctions(GraphPass):
     """Replace calls of model-local functions by the bodies of the functions.
 
-    Attributes that the body refers to get the values of the call or their defaults, inputs and outputs may be left
-    out, and functions that the body calls are inlined too. Names are fresh. A call is kept where the function is
-    written for another version of an operator than the model imports, and where functions call each other so often
-    that the model would explode.
+    Attributes get the values of the call or their defaults, inputs and outputs may be left out, and functions that the
+    body calls are inlined too. A call is kept where the function is written for another version of an operator than
+    the model imports, and where functions call each other so often that the model would explode.
     """
 
     default = False
     peers = {"onnxscript": "InlinePass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        """Inline into the graphs of the model, until no call is left that can be."""
         sizes = CallSizes(model)
         left = _GROWTH * (sum(1 for _ in model.nodes()) + 1)
         calls = _calls(model.graph)
@@ -47,8 +45,10 @@ class InlineFunctions(GraphPass):
             rw.enter(node.graph)
             rw.begin(self.name, node)
             with rw.attempt(node):
+                if size >= ENDLESS:
+                    raise Decline("{} calls itself", function.name)
                 if size > left:
-                    raise _too_large(function, size)
+                    raise Decline("inlining {} would make {} nodes", function.name, size)
                 self._inline(node, function, rw)
                 left -= sum(len(inside) for inside in (function, *inner_graphs(function)))
                 calls.extend(_copies(node.graph, rw.log.events[-1]))
@@ -71,12 +71,6 @@ class InlineFunctions(GraphPass):
         replace_by(rw, node, results)
 
 
-def _too_large(function: Graph, size: int) -> Decline:
-    if size >= ENDLESS:
-        return Decline("{} calls itself", function.name)
-    return Decline("inlining {} would make {} nodes", function.name, size)
-
-
 def _check_depth(function: Graph, graph: Graph) -> None:
     """See that graphs in graphs can still be written to a file."""
     depth = max(map(_depth, inner_graphs(function)), default=0) + _depth(graph)
@@ -85,14 +79,11 @@ def _check_depth(function: Graph, graph: Graph) -> None:
 
 
 def _depth(graph: Graph) -> int:
-    depth = 0
-    while graph.owner is not None:
-        graph, depth = graph.owner.graph, depth + 1
-    return depth
+    return 0 if graph.owner is None else 1 + _depth(graph.owner.graph)
 
 
 def _calls(graph: Graph) -> list[Node]:
-    """The calls in a graph and in all graphs inside, last first, so that the first is on top of the stack."""
+    """The calls in a graph and in all graphs inside, last first, as they are put on a stack."""
     every = (graph, *inner_graphs(graph))
     return [node for inside in every for node in inside if node.op.startswith(_CALL)][::-1]
 
@@ -100,12 +91,10 @@ def _calls(graph: Graph) -> list[Node]:
 def _copies(graph: Graph, event: Event) -> list[Node]:
     """The calls that a replacement brought into a graph, inner graphs included, last first."""
     values = (graph.values.get(name) for note in event.added for name in note.outputs[:1])
-    made = dict.fromkeys(value.producer for value in values if value is not None)
     found = []
-    for top in made:
-        if top is not None:
-            found += [top] if top.op.startswith(_CALL) else []
-            found += [node for inner in top.subgraphs.values() for node in _calls(inner)[::-1]]
+    for top in dict.fromkeys(value.producer for value in values if value and value.producer):
+        found += [top] if top.op.startswith(_CALL) else []
+        found += [node for inner in top.subgraphs.values() for node in _calls(inner)[::-1]]
     return found[::-1]
 
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 
+import numpy as np
+
 from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size
 from graphopt.analysis.shapes.positions import PositionAnalysis, Positions, of_numbers, wide
 from graphopt.operators import Reshape
@@ -16,7 +18,6 @@ from graphopt_passes.fusion.reshapes import RESHAPES
 _COUNTS = frozenset({"Range", "Slice"})
 """Where positions come from when they are not constant."""
 
-
 _GATHERS = ("Gather", "GatherND")
 
 _MOST_BYTES = 1 << 20
@@ -26,8 +27,8 @@ _MOST_BYTES = 1 << 20
 class ReplaceGatherWithReshape(GraphPass):
     """Turn `Gather` and `GatherND` that take all elements in their order into a reshape, or into nothing.
 
-    This is what is left of indexing by ranges, which exporters write for attention masks and for pooling: the indices
-    along several axes, broadcast against each other, count through the whole tensor. Sizes may be dynamic.
+    Exporters index by ranges for attention masks and for pooling; the indices along several axes, broadcast against
+    each other, then count through the whole tensor. Sizes may be dynamic.
     """
 
     ops = _GATHERS
@@ -62,9 +63,8 @@ def _has_constant_index(node: Node) -> bool:
         return False
     taken, axis = tensor.numel, node.attr("axis", 0)
     if node.op == "GatherND":
-        return (
-            taken == math.prod(dim for dim in data.shape[: tensor.dims[-1]] if isinstance(dim, int)) * tensor.dims[-1]
-        )
+        depth = tensor.dims[-1]
+        return taken == math.prod(dim for dim in data.shape[:depth] if isinstance(dim, int)) * depth
     return -len(data.shape) <= axis < len(data.shape) and taken == data.shape[axis] and len(tensor.dims) > 1
 
 
@@ -75,12 +75,10 @@ def _rewrite(node: Node, analysis: ShapeAnalysis, positions: PositionAnalysis, r
     before, at = analysis.dims(data), analysis.dims(index)
     after = _all_of(node, before, at, positions) if node.op == "Gather" else _all_nd(node, before, at, positions)
     for source in _same_order(data):
-        try:
+        with suppress(Decline):
             value = _reshaped(source, after, analysis, rw)
-        except Decline:
-            continue
-        rw.replace(node, [value], detail=f"all of {source.name}, in its order")
-        return
+            rw.replace(node, [value], detail=f"all of {source.name}, in its order")
+            return
     raise Decline("it takes all of {}, but no constant shape says how", data.name)
 
 
@@ -128,7 +126,7 @@ def _is_natural(size: Size) -> bool:
 
 
 def _columns(index: Value, positions: PositionAnalysis) -> list[Positions]:
-    """What each of the last axis of an index holds: the parts of a `Concat`, or the whole where it is of size 1."""
+    """The columns of an index: the parts of a `Concat`, or the whole where there is only one."""
     if index.is_const:
         return _constant_columns(index)
     shape = positions.shapes.shape(index) or ()
@@ -147,16 +145,17 @@ def _constant_columns(index: Value) -> list[Positions]:
     array = index.const(_MOST_BYTES)
     if array is None or not array.size:
         raise Decline
-    found = [of_numbers(array[..., column : column + 1]) for column in range(array.shape[-1])]
-    if None in found:
+    columns = np.split(array, array.shape[-1], axis=-1)
+    found = [positions for column in columns if (positions := of_numbers(column))]
+    if len(found) < len(columns):
         raise Decline
-    return [column for column in found if column is not None]
+    return found
 
 
 def _same_order(data: Value) -> Iterator[Value]:
     """The value, and those that it is a reshape of."""
     yield data
-    while (reshape := data.made_by(*RESHAPES)) is not None and reshape.graph is data.graph:
+    while (reshape := data.made_by(*RESHAPES)) and reshape.graph is data.graph:
         data = reshape.operand(0)
         yield data
 

@@ -17,7 +17,6 @@ class ExtractConstantToInitializer(OpRule):
     peers = {"onnxoptimizer": "extract_constant_to_initializer", "onnxscript": "LiftConstantsToInitializersPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Move the tensor; the initializer gets the name of the output."""
         if node.graph.in_function:
             raise Decline("a function has no initializers")
         if rw.model.ir_version < IR_WITH_FREE_INITIALIZERS:

@@ -24,18 +24,16 @@ def _known(node: Node, index: int, analysis: ShapeAnalysis) -> tuple[Shape, list
 def reshape_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
     """A constant for the shape operand of `Reshape`: 0 copies a dimension, one -1 takes what is left.
 
-    Args:
-        node: the `Reshape`.
-        analysis: what is known of the model.
-
-    Returns:
-        The constant, to be read with `allowzero` 0 when it replaces an expression by 0.
+    It is to be read with `allowzero` 0 when it replaces an expression by 0.
     """
     source, target = _known(node, 1, analysis)
     allow_zero = bool(node.attr("allowzero", 0))
     if allow_zero and 0 in target:
         raise Decline
-    wanted = [_reshape_element(size, source, axis) for axis, size in enumerate(target)]
+    wanted = [
+        size if isinstance(size, int) else 0 if source[axis : axis + 1] == (size,) else None
+        for axis, size in enumerate(target)
+    ]
     if -1 in wanted and (None in wanted or (allow_zero and 0 in wanted)):
         _settle_inferred(wanted, analysis.shape(node.result))
     open_axes = [axis for axis, size in enumerate(wanted) if size is None or size == -1]
@@ -58,29 +56,16 @@ def _settle_inferred(wanted: list[int | None], shape: Shape | None) -> None:
         wanted[axis] = size
 
 
-def _reshape_element(size: Size, source: Shape, axis: int) -> int | None:
-    """A number that stands for one element of the target; None when only -1 could."""
-    if isinstance(size, int):
-        return size
-    return 0 if axis < len(source) and source[axis] == size else None
-
-
 def _rest_is_some(target: Sequence[int], source: Shape) -> bool:
     """Whether all dimensions but the inferred one are certainly not 0."""
-    return all(
-        size == -1 or size > 0 or (axis < len(source) and at_least(source[axis], 1))
-        for axis, size in enumerate(target)
-    )  # fmt: skip
+    copied = [*source, *[0] * len(target)]
+    return all(size == -1 or size > 0 or at_least(dim, 1) for size, dim in zip(target, copied, strict=False))
 
 
 def never_empty(graph: Graph, analysis: ShapeAnalysis) -> set[str]:
     """Names of dimensions that are at least 1 in every run that succeeds: a `Reshape` with -1 fails otherwise.
 
-    One that allows zeros does not, at least in ONNX Runtime.
-
-    Args:
-        graph: the main graph, all of which is run.
-        analysis: what is known of the model.
+    One that allows zeros does not, at least in ONNX Runtime. All of the graph has to be run.
     """
     found: set[str] = set()
     for node in graph:
@@ -107,12 +92,7 @@ def _factors(size: Size) -> set[str]:
 
 
 def expand_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
-    """A constant for the shape operand of `Expand`: 1 where the input has the dimension already.
-
-    Args:
-        node: the `Expand`.
-        analysis: what is known of the model.
-    """
+    """A constant for the shape operand of `Expand`: 1 where the input has the dimension already."""
     source, target = _known(node, 1, analysis)
     offset = len(target) - len(source)
     result = []
@@ -127,12 +107,7 @@ def expand_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
 
 
 def slice_ends(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
-    """A constant for the ends of `Slice`: the largest integer where an axis is cut at its own end.
-
-    Args:
-        node: the `Slice`, whose ends are an input.
-        analysis: what is known of the model.
-    """
+    """A constant for the ends of a `Slice` that has them as an input: the largest integer where an axis ends."""
     source, ends = _known(node, 2, analysis)
     axes = _list(node, 3, analysis, list(range(len(ends))))
     steps = _list(node, 4, analysis, [1] * len(ends))

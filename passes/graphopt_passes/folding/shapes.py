@@ -28,17 +28,15 @@ _OPERANDS = {"Reshape": (1, reshape_target), "Expand": (1, expand_target), "Slic
 class FoldShapes(GraphPass):
     """Compute shape arithmetic ahead, with dynamic sizes as symbols.
 
-    Small tensors that turn out to hold the same numbers in every run become constants. The shape of `Reshape` becomes
-    a constant with 0 and -1, that of `Expand` one with 1, the end of `Slice` the largest integer, where that means
-    exactly the same for all sizes, 0 included. Sizes that are computed twice are computed once. Every value is told
-    what has become known of its shape. Dynamic dimensions stay dynamic, and no equality of two is assumed that would
-    only hold in some runs.
+    Small tensors that hold the same numbers in every run become constants. The shape of `Reshape` becomes a constant
+    with 0 and -1, that of `Expand` one with 1, the end of `Slice` the largest integer, where that means the same for
+    all sizes, 0 included. Sizes that are computed twice are computed once, and values are told what is known of their
+    shapes. No equality of dynamic dimensions is assumed that would only hold in some runs.
     """
 
     peers = {"onnxsim": "constant_folding", "onnxruntime": "ReshapeFusion", "onnxscript": "FoldConstantsPass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        """Analyse the model once and rewrite all its graphs."""
         if not any(node.op in _SEEDS for node in model.nodes()):
             return
         analysis = _analyse(model)
@@ -53,11 +51,9 @@ class FoldShapes(GraphPass):
 
     def _state_types(self, graph: Graph, analysis: ShapeAnalysis, interface: frozenset[str], rw: Rewriter) -> None:
         for node in graph:
-            for value in node.outputs:
-                if value is not None:
-                    known = _refined(value, analysis, interface)
-                    if known is not None:
-                        rw.state_type(value, known)
+            for value in node.results:
+                if known := _refined(value, analysis, interface):
+                    rw.state_type(value, known)
 
     def _fold(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
         """Store what is constant; backwards, so that what only fed it is gone before its turn comes."""
@@ -106,17 +102,17 @@ class FoldShapes(GraphPass):
 
 
 def _analyse(model: Model) -> ShapeAnalysis:
-    """What is known of a model, sizes of 0 included; those that no run survives are left out the second time."""
+    """What is known of a model whose sizes may be 0, but for those with which no run succeeds."""
     analysis = ShapeAnalysis(model, zero_sizes=True)
     names = never_empty(model.graph, analysis)
-    if names:
-        analysis = ShapeAnalysis(zero_sizes=True)
-        for name in names:
-            symbol = analysis.symbols.named(name).symbol
-            if symbol is not None:
-                symbol.low = 1
-        for graph in (model.graph, *model.functions):
-            analysis.visit(graph)
+    if not names:
+        return analysis
+    analysis = ShapeAnalysis(zero_sizes=True)
+    for name in names:
+        if symbol := analysis.symbols.named(name).symbol:
+            symbol.low = 1
+    for graph in (model.graph, *model.functions):
+        analysis.visit(graph)
     return analysis
 
 

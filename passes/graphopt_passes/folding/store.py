@@ -13,10 +13,7 @@ from graphopt.rewrite import Outcome, Rewriter
 def store(rw: Rewriter, node: Node, results: Sequence[np.ndarray | Tensor | None]) -> Outcome:
     """Replace a node by what its outputs hold: initializers, or `Constant` nodes where a graph puts them out.
 
-    Args:
-        rw: the gate, begun at the node.
-        node: the node.
-        results: what each output holds; None for an output that nothing uses.
+    An output that nothing uses may hold None.
     """
     values: list[Value | None] = []
     for value, result in zip(node.outputs, results, strict=True):

@@ -19,13 +19,7 @@ _MOST_BYTES = 1 << 12
 
 
 def rounds_of(node: Node, body: Graph, most: int) -> int:
-    """The number of rounds; declines where it is not known, or above `most`.
-
-    Args:
-        node: a `Loop` whose body fits it.
-        body: its body.
-        most: rounds that are of interest.
-    """
+    """The number of rounds of a `Loop`; declines where it is not known, or above `most`."""
     limit, condition = node.input(0), node.input(1)
     if limit is not None and limit.is_const and only_element(limit) <= 0:
         return 0
@@ -39,7 +33,7 @@ def rounds_of(node: Node, body: Graph, most: int) -> int:
 
 def _until_false(node: Node, body: Graph, limit: int | None, most: int) -> int:
     goes_on = body.outputs[0]
-    while (copy := goes_on.made_by("Identity")) is not None:
+    while copy := goes_on.made_by("Identity"):
         goes_on = copy.operand(0)
     if goes_on.is_const and not only_element(goes_on):
         return 1
@@ -115,16 +109,14 @@ class _Simulation:
         return values
 
     def _value(self, value: Value, values: dict[Value, Array]) -> Array:
-        array = values.get(value)
-        if array is None:
-            array = value.const(_MOST_BYTES)
+        array = values[value] if value in values else value.const(_MOST_BYTES)
         if array is None:
             raise Unsupported(f"{value.name} is not constant")
         return array
 
 
 def scalar_or_vector(value: Value, content: int | bool) -> Array:
-    """A counter or condition as a body gets it: a vector of one where the body declares that, otherwise a scalar."""
+    """A counter or condition as a body gets it: a scalar, or the vector of one that it declares."""
     declared = value.declared
     is_vector = isinstance(declared, TensorType) and declared.rank == 1
     array: Array = np.array(content, np.bool_ if isinstance(content, bool) else np.int64)

@@ -11,20 +11,15 @@ from graphopt.analysis.kernels import Array
 from graphopt.analysis.purity import is_removable
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.shapes.uniform import UniformAnalysis
-from graphopt.ir import FLOAT_TYPES, Graph, Model, Node, Value
+from graphopt.ir import FLOAT_TYPES, Graph, Model, Node
 from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
 from graphopt_passes.elimination.neutral import NEUTRAL
 from graphopt_passes.folding.store import store
 
-_BROADCASTS = frozenset({
-    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Or", "Sub", "Where",
-    "Xor",
-})  # fmt: skip
-
-_DECIDED = frozenset({
-    "And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or", "Xor",
-})  # fmt: skip
+_DECIDED = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or", "Xor"})
 """Operators whose result may be uniform while an operand is not."""
+
+_BROADCASTS = _DECIDED | {"Add", "Div", "Mul", "Sub", "Where"}
 
 _MOST_BYTES = 1 << 12
 """Results that take more are left to be computed."""
@@ -35,16 +30,15 @@ class FoldUniformOperands(GraphPass):
 
     `And`, `Or`, `Xor`, `Add`, `Sub`, `Mul` and `Div` with their neutral element become the other operand, `Xor` with
     true becomes `Not`, `Where` with a known condition what it chooses, a comparison that comes out the same everywhere
-    a constant. Where another operand alone has the shape of the result, a filled tensor becomes a number. Numbers are
-    followed through `ConstantOfShape`, reshapes, comparisons of ranges and of a value with itself. Broadcasting, in
-    which the rank counts too, must not have enlarged what is kept.
+    a constant. Where another operand has the shape of the result, a filled tensor becomes a number. Numbers are
+    followed through `ConstantOfShape`, reshapes, comparisons of ranges and of a value with itself. Broadcasting must
+    not have enlarged what is kept.
     """
 
     numerics = Numerics.ROUNDING
     opsets = "8-"  # everything broadcasts in the same way, and `Expand` exists
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        """Analyse the model once, if there is something to find."""
         graphs = [graph for graph in model.graphs() if self.knows_opset(graph.opset())]
         if not any(_may_be_uniform(node) for graph in graphs for node in graph):
             return
@@ -73,10 +67,8 @@ def _may_be_uniform(node: Node) -> bool:
         return True
     if node.op not in _BROADCASTS:
         return False
-    inputs = node.inputs
-    return inputs[0] in inputs[1:] or (
-        node.op in ("And", "Or", "Where", "Xor") and any(v is not None and v.is_const for v in inputs)
-    )
+    first, *others = node.inputs
+    return first in others or (node.op in ("And", "Or", "Where", "Xor") and any(v.is_const for v in node.operands))
 
 
 def _rewrite(
@@ -88,7 +80,7 @@ def _rewrite(
         if len(dims) == len(shape) and math.prod(dims) * result.itemsize <= _MOST_BYTES:
             store(rw, node, [np.full(dims, result)])
             return
-    fits = [shapes.shape(node.operand(index)) == shape for index in range(len(node.inputs))]
+    fits = [shapes.shape(value) == shape for value in node.operands]
     try:
         kept, negated = _kept(node, operands)
         value = node.operand(kept)
@@ -124,15 +116,11 @@ def _check_sign(node: Node, zero: Array) -> None:
 
 
 def _put_numbers(node: Node, operands: list[Array | None], fits: list[bool], declined: Decline, rw: Rewriter) -> None:
-    """Put a number in the place of each computed operand that holds it, where another one has the shape."""
+    """Put a number in the place of each operand that holds it, where another one has the shape."""
     filled = {
-        index: operand for index, operand in enumerate(operands)
-        if operand is not None and _is_computed(node.operand(index))
+        index: operand for index, (value, operand) in enumerate(zip(node.operands, operands, strict=True))
+        if operand is not None and value.producer and not value.is_const and value.dtype != TensorProto.STRING
     }  # fmt: skip
     if not filled or not any(fit for index, fit in enumerate(fits) if index not in filled):
         raise declined
     rw.set_inputs(node, dict(filled), "one number")
-
-
-def _is_computed(value: Value) -> bool:
-    return value.producer is not None and not value.is_const and value.dtype != TensorProto.STRING

@@ -13,6 +13,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.analysis.purity import is_deterministic
 from graphopt.ir import Graph, Node, Tensor, Value
+from graphopt.ir.types import NUMBER_TYPES
 from graphopt.rewrite import Decline, GraphPass, Rewriter
 from graphopt.rewrite.inline import Operand, adopt, constants_of, inner_graphs, replace_by
 
@@ -28,11 +29,7 @@ _START_US, _LOOP_US, _ROUND_US = 30.0, 1.1, 0.5
 Measured in ONNX Runtime by `python -m benchmarks unrolling`: a node takes 2 to 38, the more the more there are.
 """
 
-_STACKED = frozenset({
-    TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BOOL, TensorProto.STRING,
-    TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
-    TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
-})  # fmt: skip
+_STACKED = NUMBER_TYPES | {TensorProto.STRING}
 """Element types that `Gather`, `Unsqueeze` and `Concat` take in every version."""
 
 
@@ -112,17 +109,11 @@ def _gain(rounds: Rounds, body: Graph, most_runs: int) -> str:
 
 
 def lasting_nodes(body: Graph, known: Sequence[Value]) -> int:
-    """How many nodes of a body do not follow from constants alone.
-
-    Args:
-        body: the body.
-        known: inputs of it that are constants in each round.
-    """
+    """How many nodes of a body do not follow from constants alone, some of its inputs being constants as well."""
     constant, count = set(known), 0
     for node in body:
-        read = [value for value in node.inputs if value is not None]
-        if all(value in constant or value.is_const for value in read) and not node.subgraphs:
-            constant.update(value for value in node.outputs if value is not None)
+        if all(value in constant or value.is_const for value in node.operands) and not node.subgraphs:
+            constant.update(node.results)
         elif node.op != "Identity":
             count += 1
     return count + sum(1 for graph in inner_graphs(body) for _ in graph)
@@ -149,14 +140,10 @@ def _write_out(node: Node, rounds: Rounds, rw: Rewriter, gain: str) -> None:
 def used_results(node: Node, body: Graph, carried: int, hidden: int = 0) -> list[Value]:
     """The outputs of a body that are collected over the rounds, and used.
 
-    Args:
-        node: the node.
-        body: its body.
-        carried: how many outputs of the body carry states.
-        hidden: how many of these are no outputs of the node.
+    So many before them carry states, the `hidden` first of which are no outputs of the node.
     """
     pairs = zip(node.outputs[carried - hidden :], body.outputs[carried:], strict=False)
-    return [inner for outer, inner in pairs if outer is not None and outer.uses]
+    return [inner for outer, inner in pairs if outer and outer.uses]
 
 
 def most_rounds(body: Graph, extra: int, limit: int) -> int:
@@ -164,7 +151,7 @@ def most_rounds(body: Graph, extra: int, limit: int) -> int:
 
     Args:
         body: the body.
-        extra: nodes that each round needs besides, to take elements and to stack results.
+        extra: nodes that each round needs beside it, to take elements and to stack results.
         limit: the most nodes to make.
     """
     unknown = next((node for node in body if not is_deterministic(node)), None)
@@ -180,13 +167,7 @@ def most_rounds(body: Graph, extra: int, limit: int) -> int:
 
 
 def check_rounds(rounds: int, most: int, body: Graph) -> None:
-    """Decline where the rounds are too many.
-
-    Args:
-        rounds: the number of rounds.
-        most: what `most_rounds` allows.
-        body: the body.
-    """
+    """Decline where there are more rounds than `most_rounds` allows."""
     inner = _loops_inside(body)
     if rounds > most and inner:
         raise Decline("the {} inside cannot be unrolled, and {} rounds would copy it", inner[0].op, rounds)
@@ -209,12 +190,7 @@ def _attribute_bytes(node: Node) -> int:
 
 
 def check_stackable(value: Value, rounds: int) -> None:
-    """Decline where operators cannot take a value apart by rounds, or stack what it is in each round.
-
-    Args:
-        value: a value that is scanned, or an output of a body.
-        rounds: how many rounds there are.
-    """
+    """Decline where operators cannot take a scanned value apart by rounds, or stack an output of the body."""
     if value.dtype not in _STACKED:
         raise Decline("{} of element type {} cannot be stacked", value.name, value.dtype)
     if not rounds and (value.shape is None or not all(isinstance(d, int) for d in value.shape)):
@@ -223,14 +199,7 @@ def check_stackable(value: Value, rounds: int) -> None:
 
 
 def stack(rw: Rewriter, values: Sequence[Value], like: Value, axis: int) -> Value:
-    """The results of the rounds side by side along a new axis.
-
-    Args:
-        rw: the gate, begun at the node whose results these are.
-        values: one for each round, of one shape.
-        like: the output of the body; `check_stackable` has been asked.
-        axis: the new axis, counted from the front.
-    """
+    """The results of the rounds side by side along a new axis; `like` is the output of the body, known to stack."""
     if not values:
         sizes = list(like.sizes())
         sizes.insert(axis, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import accumulate, pairwise, starmap
 from typing import ClassVar
 
 import numpy as np
@@ -23,10 +25,11 @@ class Absorb(PatternRule):
         into_ops: which of them.
     """
 
+    opsets = "7-"
     numerics = Numerics.ROUNDING
     affine: ClassVar[tuple[str, ...]]
-    into: ClassVar[type[Linear]]
-    into_ops: ClassVar[tuple[str, ...]]
+    into: ClassVar[type[Linear]] = Convolution
+    into_ops: ClassVar[tuple[str, ...]] = Convolution.ops
 
     def pattern(self, op: OpBuilder) -> Pattern:
         linear = op.AnyOf(*self.into_ops)(Var(), ..., _bind="linear")
@@ -49,7 +52,7 @@ class FuseBnIntoConv(Absorb):
     """
 
     affine = _NORMALIZATION
-    into, into_ops = Convolution, Convolution.ops
+    opsets = ""
     peers = {
         "onnxoptimizer": "fuse_bn_into_conv",
         "onnxruntime": "ConvBNFusion",
@@ -65,8 +68,6 @@ class FuseMulIntoConv(Absorb):
     """
 
     affine = ("Mul", "Div")
-    opsets = "7-"
-    into, into_ops = Convolution, Convolution.ops
     peers = {
         "onnxsim": "fuse_mul_into_conv",
         "onnxruntime": "ConvMulFusion",
@@ -83,8 +84,6 @@ class FuseAddBiasIntoConv(Absorb):
     """
 
     affine = ("Add", "Sub")
-    opsets = "7-"
-    into, into_ops = Convolution, Convolution.ops
     peers = {
         "onnxoptimizer": "fuse_add_bias_into_conv",
         "onnxruntime": "ConvAddFusion",
@@ -117,7 +116,6 @@ class FuseMulIntoGemm(Absorb):
     """
 
     affine = ("Mul", "Div")
-    opsets = "7-"
     into, into_ops = MatrixProduct, ("Gemm",)
     peers = {"onnxslim": "FusionGemmMul"}
 
@@ -126,7 +124,6 @@ class FuseAddBiasIntoGemm(Absorb):
     """Let a `Gemm` add the constant row that is added to, or subtracted from, its result."""
 
     affine = ("Add", "Sub")
-    opsets = "7-"
     into, into_ops = MatrixProduct, ("Gemm",)
     peers = {"onnxruntime": "GemmSumFusion", "onnxslim": "FusionGemmAdd"}
 
@@ -145,9 +142,8 @@ class FuseAffineIntoConcatenatedConvs(OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Divide the channels among the operands of the `Concat`."""
-        operands = node.inputs[:1] if node.op == "BatchNormalization" else node.inputs[:2]
-        joined = next((v for v in operands if v is not None and v.made_by("Concat") is not None), None)
+        operands = node.operands[:1] if node.op == "BatchNormalization" else node.operands
+        joined = next((value for value in operands if value.made_by("Concat")), None)
         if joined is None:
             raise Decline
         concat = joined.source("Concat", reader=node)
@@ -160,17 +156,13 @@ class FuseAffineIntoConcatenatedConvs(OpRule):
         if convs.count(None) > 1:
             raise Decline("{} of what is joined are not convolutions of one reader", convs.count(None))
         joined.sole_source("Concat", reader=node)
-        sizes = [
-            conv.channels if conv is not None else v.size(1) for conv, v in zip(convs, concat.inputs, strict=True) if v
+        parts = list(zip(convs, concat.operands, strict=True))
+        ends = list(accumulate(value.size(1) if conv is None else conv.channels for conv, value in parts))
+        affine = Affine.of(node, joined, rank, 1, ends[-1])
+        made = [
+            _smaller(node, value, share, ends[-1], rw) if conv is None else conv.then(affine.share(share), rw)
+            for (conv, value), share in zip(parts, starmap(slice, pairwise((0, *ends))), strict=True)
         ]
-        affine = Affine.of(node, joined, rank, 1, sum(sizes))
-        made: list[Value] = []
-        for conv, part, size in zip(convs, concat.inputs, sizes, strict=True):
-            share = slice(sum(sizes[: len(made)]), sum(sizes[: len(made)]) + size)
-            whole = (
-                conv.then(affine.share(share), rw) if conv is not None else _smaller(node, part, share, sum(sizes), rw)
-            )
-            made.append(whole)
         return rw.replace(node, [rw.op("Concat", *made, **concat.attrs)])
 
 
@@ -179,22 +171,21 @@ def _convolution(value: Value, reader: Node) -> Convolution | None:
     node = value.made_by(*Convolution.ops)
     if node is None or node.graph is not reader.graph or not value.one_use:
         return None
-    try:
+    with suppress(Decline):
         return Convolution.of(node)
-    except Decline:
-        return None
+    return None
 
 
-def _smaller(node: Node, part: Value | None, share: slice, channels: int, rw: Rewriter) -> Value:
+def _smaller(node: Node, part: Value, share: slice, channels: int, rw: Rewriter) -> Value:
     """The same operator on the channels of one operand."""
-    operands: list[Value | None] = []
-    for value in node.inputs:
-        if value is None or not value.is_const:
+    operands: list[Value] = []
+    for value in node.operands:
+        array = value.const()
+        if array is None:
             operands.append(part)
-            continue
-        array = value.array()
-        along = [axis for axis, size in enumerate(array.shape) if size == channels and channels > 1]
-        if along:
-            array = np.ascontiguousarray(array.take(range(share.start, share.stop), axis=along[0]))
-        operands.append(rw.constant(array, like=value) if along else value)
+        elif channels > 1 and channels in array.shape:
+            array = array.take(range(share.start, share.stop), axis=array.shape.index(channels))
+            operands.append(rw.constant(np.ascontiguousarray(array), like=value))
+        else:
+            operands.append(value)
     return rw.op(node.op_type, *operands, **node.attrs)

@@ -28,7 +28,6 @@ class AbsorbBefore(PatternRule):
         return op.Conv(before, Const("kernel"), ..., _bind="conv")
 
     def change(self, m: Match) -> Affine:
-        """What is done to the input channels."""
         shape, conv = m.kernel.sizes(), Convolution.of(m.conv)
         channels = shape[1] * conv.group
         affine = Affine.of(m.before, m.x, len(shape), 1, channels)
@@ -48,7 +47,6 @@ class FusePrecedingMulIntoConv(AbsorbBefore):
     peers = {"onnxsim": "fuse_preceding_mul_into_conv", "onnxscript": "AffineConvFusion"}
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Scale the kernel along its input channels."""
         conv, scale = Convolution.of(m.conv), self.change(m).scale
         if completes_gelu(m.before):
             raise Decline("{} is the last factor of a Gelu", m.before.result.name)

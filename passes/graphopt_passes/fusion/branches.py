@@ -38,6 +38,18 @@ class Branch:
     before: Sizes
     after: Sizes
 
+    @classmethod
+    def of(cls, node: Node) -> Branch:
+        """Read a `Conv` with constant weights; declines where the padding follows from the size of the input."""
+        conv = Convolution.of(node)
+        kernel, bias = conv.kernel.array(), conv.bias()
+        window = Window.of(node, kernel.shape[2:])
+        before, after = window.padding()
+        # how far apart the elements of an axis with one element are does not matter
+        dilations = tuple(1 if size == 1 else step for size, step in zip(window.kernel, window.dilations, strict=True))
+        row = np.zeros(kernel.shape[0]) if bias is None else bias
+        return cls(kernel.astype(np.float64), row, conv.group, window.strides, dilations, before, after)
+
     @property
     def size(self) -> Sizes:
         """The size of the kernel."""
@@ -69,59 +81,45 @@ class Branch:
             wide[:, index, :, index] = blocks[:, index]
         return wide.reshape(self.kernel.shape[0], ratio * inputs, *self.size)
 
+    def passing_on(self, normalization: Node | None) -> Branch:
+        """What passes its input on, or only normalizes it, as a convolution of one channel each beside this one."""
+        inputs, outputs = self.channels
+        affine = Affine() if normalization is None else Affine.of_normalization(normalization)
+        scale = np.ones(outputs) if affine.scale is None else affine.scale
+        shift = np.zeros(outputs) if affine.shift is None else affine.shift
+        if inputs != outputs or len(scale) != outputs or not outputs:
+            raise Decline("{} channels come in, {} go out", inputs, outputs)
+        one, zero = ((number,) * len(self.size) for number in (1, 0))
+        return Branch(scale.reshape(-1, 1, *one), shift, outputs, one, one, zero, zero)
 
-def read_convolution_branch(node: Node) -> Branch:
-    """A `Conv` with constant weights as a branch; declines where the padding follows from the size of the input."""
-    conv = Convolution.of(node)
-    kernel, bias = conv.kernel.array(), conv.bias()
-    window = Window.of(node, kernel.shape[2:])
-    before, after = window.padding()
-    # how far apart the elements of an axis with one element are does not matter
-    dilations = tuple(1 if size == 1 else step for size, step in zip(window.kernel, window.dilations, strict=True))
-    row = np.zeros(kernel.shape[0]) if bias is None else bias
-    return Branch(kernel.astype(np.float64), row, conv.group, window.strides, dilations, before, after)
-
-
-def identity_branch(like: Branch, normalization: Node | None) -> Branch:
-    """What passes a value on, or only normalizes it, as a convolution of one channel each beside `like`."""
-    inputs, outputs = like.channels
-    axes = len(like.size)
-    affine = Affine() if normalization is None else Affine.of_normalization(normalization)
-    scale = np.ones(outputs) if affine.scale is None else affine.scale
-    shift = np.zeros(outputs) if affine.shift is None else affine.shift
-    if inputs != outputs or len(scale) != outputs:
-        raise Decline("{} channels come in, {} go out", inputs, outputs)
-    one, zero = (1,) * axes, (0,) * axes
-    return Branch(scale.reshape(-1, 1, *one), shift, outputs, one, one, zero, zero)
-
-
-def add_branches(a: Branch, b: Branch) -> Branch:
-    """One convolution that computes the sum of two of the same input; declines where it would cost more."""
-    if a.strides != b.strides:
-        raise Decline("the branches have strides {} and {}", a.strides, b.strides)
-    if a.channels != b.channels:
-        raise Decline("the branches have channels {} and {}", a.channels, b.channels)
-    spans = [_join_axis(a, b, axis) for axis in range(len(a.size))]
-    group = gcd(a.group, b.group)
-    size = tuple((last - first) // step + 1 for first, last, step, _ in spans)
-    cost = a.channels[0] // group * prod(size)
-    if cost > a.cost + b.cost:
-        raise Decline("one convolution would take {} multiplications, {} and {} do", cost, a.cost, b.cost)
-    kernel = np.zeros((a.kernel.shape[0], a.channels[0] // group, *size))
-    read = np.zeros(size, bool)
-    for branch in (a, b):
-        place = tuple(
-            slice((-pad - first) // step, (-pad - first) // step + length)
-            for pad, length, (first, _, step, _) in zip(branch.before, branch.size, spans, strict=True)
+    def plus(self, other: Branch) -> Branch:
+        """One convolution that computes the sum of both of one input; declines where it would cost more."""
+        if self.strides != other.strides:
+            raise Decline("the branches have strides {} and {}", self.strides, other.strides)
+        if self.channels != other.channels:
+            raise Decline("the branches have channels {} and {}", self.channels, other.channels)
+        firsts, lasts, steps, rests = zip(
+            *(_join_axis(self, other, axis) for axis in range(len(self.size))), strict=True
         )
-        kernel[(slice(None), slice(None), *place)] += branch.with_group(group)
-        read[place] = True
-    if not read.all():
-        raise Decline("zero weights would meet what neither branch reads")
-    before = tuple(-first for first, _, _, _ in spans)
-    after = tuple(last + rest for _, last, _, rest in spans)
-    steps = tuple(step for _, _, step, _ in spans)
-    return Branch(kernel, a.bias + b.bias, group, a.strides, steps, before, after)
+        group = gcd(self.group, other.group)
+        size = tuple((last - first) // step + 1 for first, last, step in zip(firsts, lasts, steps, strict=True))
+        cost = self.channels[0] // group * prod(size)
+        if cost > self.cost + other.cost:
+            raise Decline("one convolution would take {} multiplications, {} and {} do", cost, self.cost, other.cost)
+        kernel = np.zeros((self.kernel.shape[0], self.channels[0] // group, *size))
+        read = np.zeros(size, bool)
+        for branch in (self, other):
+            place = tuple(
+                slice((-pad - first) // step, (-pad - first) // step + length)
+                for pad, length, first, step in zip(branch.before, branch.size, firsts, steps, strict=True)
+            )
+            kernel[(slice(None), slice(None), *place)] += branch.with_group(group)
+            read[place] = True
+        if not read.all():
+            raise Decline("zero weights would meet what neither branch reads")
+        before = tuple(-first for first in firsts)
+        after = tuple(last + rest for last, rest in zip(lasts, rests, strict=True))
+        return Branch(kernel, self.bias + other.bias, group, self.strides, steps, before, after)
 
 
 _NOT_ALIGNED = "the windows of the branches do not line up"

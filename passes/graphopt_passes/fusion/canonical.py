@@ -1,11 +1,11 @@
-"""Opt-in passes of onnxoptimizer that bring operands into a fixed order or operators into a plainer form."""
+"""Operands in a fixed order and operators in a plainer form, most of them opt-in passes of onnxoptimizer."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from graphopt.match import Const, Match, OpBuilder, Pattern, Rest
-from graphopt.rewrite import Decline, PatternRule, Rewriter, Value
+from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
 
 class AdjustAdd(PatternRule):
@@ -18,7 +18,6 @@ class AdjustAdd(PatternRule):
     peers = {"onnxoptimizer": "adjust_add"}
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """The constant stands first."""
         return op.Add(Const("constant", silent=True), x, _ordered=True, _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
@@ -41,7 +40,6 @@ class AdjustSliceAndMatmul(PatternRule):
     peers = {"onnxoptimizer": "adjust_slice_and_matmul"}
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """A part of a constant on the left."""
         return op.MatMul(op.Slice(Const("data"), Rest("cut"), _bind="slice"), Const("right"))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
@@ -57,3 +55,20 @@ class AdjustSliceAndMatmul(PatternRule):
         starts, ends, _, *steps = m.cut
         product = rw.op("MatMul", data, m.right)
         return rw.op("Slice", product, starts, ends, np.array(front, np.int64), *steps)
+
+
+class RewriteWhere(PatternRule):
+    """Swap the choices of a `Where` instead of negating its condition.
+
+    The `Not` stays for its other readers, where it has any. It counts as rounding, since ONNX Runtime's `Where` loses
+    the sign of zero in one of its two choices.
+    """
+
+    numerics = Numerics.ROUNDING
+    peers = {"onnxoptimizer": "rewrite_where", "onnxruntime": "NotWhereFusion"}
+
+    def pattern(self, op: OpBuilder, condition: Pattern, x: Pattern, y: Pattern) -> Pattern:
+        return op.Where(op.Not(condition, _shared=True), x, y)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        return rw.op("Where", m.condition, m.y, m.x)

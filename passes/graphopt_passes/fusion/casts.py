@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto as T
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.ir import Tensor, Value
-from graphopt.ir.types import type_name
+from graphopt.ir.types import NUMBER_TYPES, type_name
 from graphopt.match import Attr, Match, OpBuilder, Pattern
 from graphopt.rewrite import Decline, PatternRule, Rewriter
 
@@ -28,7 +27,7 @@ class FuseCastIntoConstantOfShape(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         array = np.zeros(1, np.float32) if m.value is None else m.value.array()
-        if array.dtype.kind not in "fiub" or m.to not in _NUMBERS:
+        if array.dtype.kind not in "fiub" or m.to not in NUMBER_TYPES:
             raise Decline("type {} holds no plain numbers", type_name(m.to))
         with np.errstate(all="ignore"):
             converted = array.astype(tensor_dtype_to_np_dtype(m.to))
@@ -37,8 +36,3 @@ class FuseCastIntoConstantOfShape(PatternRule):
             raise Decline("the number is another one in type {}", type_name(m.to))
         made = Tensor.from_array(converted.reshape(1), m.to)
         return rw.op("ConstantOfShape", m.shape, value=made)
-
-
-_NUMBERS = frozenset({
-    T.BOOL, T.FLOAT16, T.FLOAT, T.DOUBLE, T.INT8, T.INT16, T.INT32, T.INT64, T.UINT8, T.UINT16, T.UINT32, T.UINT64,
-})  # fmt: skip

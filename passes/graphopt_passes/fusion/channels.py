@@ -11,7 +11,7 @@ from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Gather
 from graphopt.operators.linear import Convolution
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
-from graphopt_passes.fusion.transposes.table import UNARY
+from graphopt_passes.elementwise import UNARY
 
 _MOST_CHANNELS = 1 << 16
 
@@ -44,7 +44,6 @@ class FuseGatherIntoConv(PatternRule):
     numerics = Numerics.ROUNDING  # it adds up the channels in another order
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """The order is read by its view."""
         return op.Conv(op.Gather(x, ..., _bind="gather"), ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
@@ -87,7 +86,7 @@ def _giving(node: Node, rw: Rewriter) -> Value:
     shuffle = shuffled(node.result, node)
     between: list[Node] = []
     value = shuffle.x
-    while len(between) < _MOST_BETWEEN and value.one_use and (step := value.made_by(*UNARY)) is not None:
+    while len(between) < _MOST_BETWEEN and value.one_use and (step := value.made_by(*UNARY)):
         between.append(step)
         value = step.operand(0)
     conv = Convolution.of(value.sole_source("Conv", reader=node))
@@ -116,12 +115,7 @@ def _check_fixed(node: Node) -> None:
 
 
 def shuffled(value: Value, reader: Node) -> Gather:
-    """A shuffled image, as the channels of the image at each place; declines without a reason for anything else.
-
-    Args:
-        value: what may be a shuffled image.
-        reader: a node of the graph in which the shuffle is.
-    """
+    """A shuffled image, as the channels of the image at each place; declines without a reason for anything else."""
     last = value.source("Reshape", reader=reader)
     transpose = last.operand(0).source("Transpose", reader=last)
     first = transpose.operand(0).source("Reshape", reader=transpose)

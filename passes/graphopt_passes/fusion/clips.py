@@ -40,7 +40,7 @@ class FuseConsecutiveClips(JoinBounds):
     """Join two `Clip` with constant bounds into one."""
 
     opsets = "6-"
-    before: ClassVar[dict[str, tuple[str, ...]]] = {"Clip": ("Clip",)}
+    before = {"Clip": ("Clip",)}
     peers = {"onnxscript": "FuseSuccessiveClip"}
 
 
@@ -51,7 +51,7 @@ class FuseReluIntoClip(JoinBounds):
     """
 
     opsets = "6-"
-    before: ClassVar[dict[str, tuple[str, ...]]] = {
+    before = {
         "Clip": ("Relu", "Min", "Max"),
         "Relu": ("Clip", "Min", "Max"),
         "Min": ("Relu", "Clip"),
@@ -64,5 +64,5 @@ class FuseMinMaxIntoClip(JoinBounds):
     """Join `Min` and `Max` with one constant number each, in either order, into one `Clip`."""
 
     opsets = "8-"
-    before: ClassVar[dict[str, tuple[str, ...]]] = {"Max": ("Max", "Min"), "Min": ("Max", "Min")}
+    before = {"Max": ("Max", "Min"), "Min": ("Max", "Min")}
     peers = {"onnxscript": ("FuseMinMaxToClip", "FuseMaxMinToClip")}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,18 +22,17 @@ class Consecutive(PatternRule):
     """Join an operator and one of its kind that it reads, as their view says.
 
     Attributes:
-        kinds: the operators.
-        view: their view.
+        view: the view of the operators.
+        kinds: the operators; where nothing is said, the one that the view is called after.
         alone: whether nothing else may read the first one; otherwise it stays for its other readers.
     """
 
-    kinds: ClassVar[tuple[str, ...]]
     view: ClassVar[Any]
+    kinds: ClassVar[tuple[str, ...]] = ()
     alone: ClassVar[bool] = False
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """Two of a kind in a row; the view reads their other operands and attributes."""
-        kinds = (getattr(op, kind) for kind in self.kinds)
+        kinds = (getattr(op, kind) for kind in self.kinds or (self.view.__name__,))
         return Either(*(kind(kind(x, ..., _shared=not self.alone, _bind="first"), ...) for kind in kinds))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
@@ -48,7 +49,6 @@ class FuseConsecutiveSlices(Consecutive):
     The first one stays for its other readers, where it has any.
     """
 
-    kinds = ("Slice",)
     view = Slice
     peers = {"onnxoptimizer": "fuse_consecutive_slices", "onnxslim": "EliminationSlice"}
 
@@ -59,7 +59,6 @@ class FuseConsecutiveSqueezes(Consecutive):
     The first one stays for its other readers, where it has any.
     """
 
-    kinds = ("Squeeze",)
     view = Squeeze
     peers = {"onnxoptimizer": "fuse_consecutive_squeezes"}
 
@@ -70,7 +69,6 @@ class FuseConsecutiveUnsqueezes(Consecutive):
     The first one stays for its other readers, where it has any.
     """
 
-    kinds = ("Unsqueeze",)
     view = Unsqueeze
     peers = {
         "onnxoptimizer": "fuse_consecutive_unsqueezes",
@@ -86,7 +84,6 @@ class FuseConsecutiveTransposes(Consecutive):
     The first one stays for its other readers, where it has any.
     """
 
-    kinds = ("Transpose",)
     view = Transpose
     peers = {
         "onnxoptimizer": "fuse_consecutive_transposes",
@@ -144,27 +141,26 @@ class FuseConsecutiveLogSoftmax(PatternRule):
     peers = {"onnxoptimizer": "fuse_consecutive_log_softmax"}
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """The axis may be any."""
         return op.Log(op.Softmax(x, _bind="softmax", _other_attrs=True))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         return rw.op("LogSoftmax", m.x, **m.softmax.attrs)
 
 
-Part = Callable[[Value | None, Node], Node]
+Part = Callable[[Value, Node], Node]
 """The operator of the same kind that an operand of one comes from and goes away with; declines where there is none."""
 
 
-def _leaves(node: Node, part: Part) -> tuple[list[Value | None], Decline]:
+def _leaves(node: Node, part: Part) -> tuple[list[Value], Decline]:
     """What a whole tree of operators of one kind reads, and why one of its operands is no branch."""
-    leaves: list[Value | None] = []
+    leaves: list[Value] = []
     declined = Decline()
-    waiting = [(value, node) for value in reversed(node.inputs)]
+    waiting = [(value, node) for value in reversed(node.operands)]
     while waiting:
         value, reader = waiting.pop()
         try:
             inner = part(value, reader)
-            waiting += [(each, inner) for each in reversed(inner.inputs)]
+            waiting += [(each, inner) for each in reversed(inner.operands)]
         except Decline as reason:
             declined = reason if reason.args else declined
             leaves.append(value)
@@ -173,12 +169,9 @@ def _leaves(node: Node, part: Part) -> tuple[list[Value | None], Decline]:
 
 def _is_branch(node: Node, part: Part) -> bool:
     """Whether another operator collects this one with its tree: from the inside out takes quadratic time."""
-    if not node.result.one_use:
-        return False
-    try:
-        return part(node.result, next(iter(node.result.users))) is node
-    except Decline:
-        return False
+    with suppress(Decline):
+        return node.result.one_use and part(node.result, next(iter(node.result.users))) is node
+    return False
 
 
 class FuseConsecutiveConcats(OpRule):
@@ -198,9 +191,9 @@ class FuseConsecutiveConcats(OpRule):
         return rw.replace(node, [rw.op("Concat", *parts, axis=node.attr("axis"))])
 
 
-def _joined(value: Value | None, node: Node) -> Node:
+def _joined(value: Value, node: Node) -> Node:
     """The `Concat` along the same axis that an operand of a `Concat` comes from."""
-    if value is None or node.op != "Concat":
+    if node.op != "Concat":
         raise Decline
     inner = value.sole_source("Concat", reader=node)
     a, b = inner.attr("axis"), node.attr("axis")
@@ -220,31 +213,27 @@ class FuseConsecutiveMinMax(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Collect the operands of an inner one; of a whole tree of them where nothing is constant."""
-        value = next((v for v in node.operands if v.made_by(node.op)), None)
-        if value is None:
-            raise Decline
+        value = next((value for value in node.operands if value.made_by(node.op)), node.operand(0))
         inner = value.sole_source(node.op, reader=node)
         if _is_branch(node, _of_variables):
             return None
         operands, _ = _leaves(node, _of_variables)
         if len(operands) == len(node.inputs):
-            operands = [v for each in node.inputs for v in (inner.inputs if each is value else [each])]
-        return rw.replace(node, [rw.op(node.op, *_with_one_constant([v for v in operands if v is not None], node.op))])
+            operands = [v for each in node.operands for v in (inner.operands if each is value else [each])]
+        return rw.replace(node, [rw.op(node.op, *_with_one_constant(operands, node.op))])
 
 
-def _of_variables(value: Value | None, node: Node) -> Node:
+def _of_variables(value: Value, node: Node) -> Node:
     """The same operator that an operand of one comes from, both of variables alone."""
-    if value is None:
-        raise Decline
     inner = value.sole_source(node.op, reader=node)
-    if any(each is not None and each.is_const for each in (*node.inputs, *inner.inputs)):
+    if any(each.is_const for each in (*node.operands, *inner.operands)):
         raise Decline
     return inner
 
 
 def _with_one_constant(operands: list[Value], op: str) -> list[Value | np.ndarray]:
     """The operands with all that is constant computed ahead."""
-    plain: list[Value | np.ndarray] = [v for v in dict.fromkeys(operands) if not v.is_const]
+    plain = [v for v in dict.fromkeys(operands) if not v.is_const]
     constants = [v for v in dict.fromkeys(operands) if v.is_const]
     if len(constants) < 2:
         return [*plain, *constants]
@@ -255,10 +244,8 @@ def _with_one_constant(operands: list[Value], op: str) -> list[Value | np.ndarra
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError:
         raise Decline("the constants cannot be broadcast") from None
-    best = np.broadcast_to(arrays[0], shape)
-    for array in arrays[1:]:
-        best = np.minimum(best, array) if op == "Min" else np.maximum(best, array)
-    return [*plain, np.asarray(best)]
+    better = np.minimum if op == "Min" else np.maximum
+    return [*plain, np.asarray(reduce(better, arrays[1:], np.broadcast_to(arrays[0], shape)))]
 
 
 _MOST_BYTES = 1 << 20

@@ -121,7 +121,6 @@ class FuseDivMul(PatternRule):
         return op.Mul(x, Either(op.Reciprocal(below), op.Div(Scalar("one", silent=True), below)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """`x / below`."""
         if m.one not in (None, 1.0):
             raise Decline("{} is divided, not 1", m.one)
         return rw.op("Div", m.x, m.below)

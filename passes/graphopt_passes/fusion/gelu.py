@@ -42,7 +42,6 @@ class FuseGelu(PatternRule):
         return Either(gelu_by_erf(op, x), gelu_by_tanh(op, x))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """One operator, where the factor is 0.5."""
         if not close(m.scale, 0.5):
             raise Decline
         approximate = "tanh" if any(node.op == "Tanh" for node in m.owners) else None
@@ -62,22 +61,15 @@ def with_any_scale(gelu: Value, m: Match, rw: Rewriter) -> Value:
 
 def completes_gelu(node: Node) -> bool:
     """Whether a product is the last of a written-out Gelu: one by 0.5 of what `Erf` or `Tanh` gates."""
-    if not any(_gates(value) for value in _near(node)):
+    above = [maker for value in node.operands if (maker := value.made_by("Mul", "Div"))]
+    if not any(_gates(value) for reader in (node, *above) for value in reader.operands):
         return False
     product = factors_of(node)
     return len(product.values) == 2 and close(product.scale, 0.5)
 
 
-def _near(node: Node) -> list[Value | None]:
-    """What a node reads, and what the products before it read."""
-    above = (value.made_by("Mul", "Div") for value in node.operands)
-    return [*node.inputs, *(value for maker in above if maker is not None for value in maker.inputs)]
-
-
-def _gates(value: Value | None) -> bool:
+def _gates(value: Value) -> bool:
     """Whether 1 is added to an `Erf` or `Tanh`."""
-    add = value.made_by("Add") if value is not None else None
-    if add is None:
-        return False
-    one, other = add.inputs
-    return any(a is not None and a.made_by("Erf", "Tanh") and number(b) == 1.0 for a, b in ((one, other), (other, one)))
+    add = value.made_by("Add")
+    pairs = (add.operands, add.operands[::-1]) if add is not None else ()
+    return any(curve.made_by("Erf", "Tanh") and number(one) == 1.0 for curve, one in pairs)

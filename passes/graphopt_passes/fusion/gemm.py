@@ -34,20 +34,16 @@ class FuseMatmulAddBiasIntoGemm(PatternRule):
         return op.AnyOf("Add", "Sub")(op.MatMul(Var("a", rank=2), Var("b", rank=2)), bias)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """`Gemm`, of element types that it computes."""
         dtypes = {value.dtype for value in (m.a, m.b, m.bias)} - {None}
         if not dtypes or not dtypes <= FLOAT_TYPES:
             raise Decline("the element type of {} is none that Gemm computes", m.a.name)
         _check_bias(m.bias, (m.a.dims()[0], m.b.dims()[1]))
-        return rw.op("Gemm", m.a, m.b, m.bias if m.root.op == "Add" else _opposite(m.bias, rw))
-
-
-def _opposite(value: Value, rw: Rewriter) -> Value:
-    """A small constant with the other sign."""
-    array = value.const(_MOST_BYTES)
-    if array is None:
-        raise Decline("{} is subtracted, and is no small constant", value.name)
-    return rw.constant(np.asarray(-array), like=value)
+        if m.root.op == "Add":
+            return rw.op("Gemm", m.a, m.b, m.bias)
+        array = m.bias.const(_MOST_BYTES)
+        if array is None:
+            raise Decline("{} is subtracted, and is no small constant", m.bias.name)
+        return rw.op("Gemm", m.a, m.b, rw.constant(np.asarray(-array), like=m.bias))
 
 
 def _check_bias(bias: Value, size: tuple[Dim, ...]) -> None:
@@ -76,7 +72,6 @@ class FuseTransposeIntoGemm(OpRule):
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Turn `transA` and `transB` over for each transposed operand."""
         operands, attrs, declined = list(node.inputs), dict(node.attrs), Decline()
         for index, key in enumerate(("transA", "transB")):
             try:

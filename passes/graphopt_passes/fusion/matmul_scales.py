@@ -1,12 +1,65 @@
-"""Scales on both sides of a matrix product."""
+"""Scales around matrix products."""
 
 from __future__ import annotations
 
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.match import Const, Match, OpBuilder, Pattern
+from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
+from graphopt.operators.affine import Affine
+from graphopt.operators.linear import PLAIN_FLOATS, narrowed
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
+
+
+class FuseMulIntoMatmul(PatternRule):
+    """Multiply the constant matrix of a `MatMul` by the constants that its result is multiplied or divided by.
+
+    One number per column, or one for all, as layer scale has them after a linear layer; a constant that is added in
+    between is multiplied too. No weight may become so small that it loses digits.
+    """
+
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+    peers = {"onnxslim": "FusionGemmMul"}
+
+    def pattern(self, op: OpBuilder, x: Pattern, factor: Pattern) -> Pattern:
+        """`(x weight + bias) * factor`."""
+        product = op.MatMul(x, Var("weight"), _bind="matmul")
+        total = op.Add(product, Var("bias"), _bind="add")
+        return op.AnyOf("Mul", "Div")(Either(product, total), factor)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """`x (weight * factor) + bias * factor`."""
+        product, weight = m.matmul.result, m.weight
+        if not weight.is_const or len(weight.dims()) < 2:
+            raise Decline("the right operand of {} is not a constant matrix", product.name)
+        if weight.uses > 1:
+            raise Decline("{} has other readers", weight.name)
+        if weight.dtype not in PLAIN_FLOATS:
+            raise Decline("the element type of {} is not one of floats", weight.name)
+        matrix = weight.array()
+        rank, columns = product.rank or 1, int(matrix.shape[-1])
+        value = product if m.add is None else m.add.result
+        scale = Affine.of(m.root, value, rank, rank - 1, columns).scale
+        assert scale is not None
+        scaled = rw.op("MatMul", m.x, rw.constant(_kept(matrix, scale, "weights"), like=weight))
+        if m.bias is not None:
+            row = scale.item(0) if scale.size and (scale == scale[0]).all() else scale
+            scaled = rw.op("Add", scaled, rw.constant(_kept(m.bias.array(), row, "biases"), like=m.bias))
+        return scaled
+
+
+def _kept(array: np.ndarray, row: np.ndarray | float, name: str) -> np.ndarray:
+    """An array with its last axis scaled; declines where numbers leave the range in which they keep their digits."""
+    with np.errstate(all="ignore"):
+        wide = array.astype(np.float64) * row
+    found = narrowed(wide, array.dtype, name)
+    smallest = np.finfo(array.dtype).tiny
+    before, after = np.abs(array), np.abs(wide)
+    if bool(((after < smallest) & (before >= smallest) & (np.asarray(row) != 0)).any()):
+        raise Decline("the new {} leave the range of their element type", name)
+    return found
+
 
 _SMALLEST = 2.0**-20
 """A product of scales below this is left: numbers that are small already would lose digits."""

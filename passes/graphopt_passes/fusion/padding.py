@@ -27,7 +27,6 @@ class FusePadInto(PatternRule):
     fill: ClassVar[float] = 0.0
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """The views read all forms of both."""
         return op.AnyOf(self.into)(op.Pad(x, ..., _shared=True, _bind="pad"), ..., _bind="window")
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
@@ -52,7 +51,7 @@ class FusePadInto(PatternRule):
 
 def _check_pool(node: Node, own: Pads, pads: Pads) -> None:
     """Decline where a pool would give something else with the pads, or runtimes would refuse it."""
-    if any(value is not None for value in node.outputs[1:]):
+    if len(node.results) > 1:
         raise Decline("the indices of the maxima are used")
     if node.attr("ceil_mode", 0):
         raise Decline("ceil_mode is set")
@@ -65,12 +64,7 @@ def _check_pool(node: Node, own: Pads, pads: Pads) -> None:
 def _check_not_empty(x: Value, pads: Pads, kernel: Sequence[Dim], node: Node) -> None:
     """Decline where a window operator may read what is padded and empty; runtimes refuse that.
 
-    Args:
-        x: what is padded.
-        pads: what the operator would pad by itself; where that is no whole window, nothing comes out, so that sizes
-            which are not known are taken for more than 0.
-        kernel: the size of the window.
-        node: the operator.
+    Where the pads are no whole window nothing comes out: sizes that are not known are taken for more than 0 then.
     """
     axes = len(kernel)
     shape, dilations = x.shape or (None,) * (axes + 2), node.attr("dilations") or (1,) * axes

@@ -6,13 +6,7 @@ from collections.abc import Iterator
 
 from graphopt.operators.linear import narrowed
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.fusion.branches import (
-    Branch,
-    add_branches,
-    branch_input,
-    identity_branch,
-    read_convolution_branch,
-)
+from graphopt_passes.fusion.branches import Branch, branch_input
 
 Path = tuple[tuple[Node, int], ...]
 """Additions from the top down to a summand, each with the position of the next one."""
@@ -30,6 +24,7 @@ class FuseParallelConvs(OpRule):
     negative. Where an infinite input gave NaN, as infinities of different branches cancelled, it may give an infinity.
     """
 
+    # No pattern: the branches may be any number of additions apart.
     ops = ("Add", "Sub")
     opsets = "7-"
     numerics = Numerics.ROUNDING
@@ -57,9 +52,8 @@ class FuseParallelConvs(OpRule):
 
 def _summands(value: Value, reader: Node, path: Path = ()) -> Iterator[tuple[Value, Path]]:
     """What is added up in `value`, through additions that nothing else reads."""
-    node = value.producer
-    inside = node is not None and node.op == "Add" and value.one_use and node.graph is reader.graph
-    if node is None or not inside or len(path) == _DEEPEST:
+    node = value.made_by("Add")
+    if node is None or not value.one_use or node.graph is not reader.graph or len(path) == _DEEPEST:
         yield value, path
         return
     for index in (0, 1):
@@ -85,24 +79,17 @@ def _join(a: Value, b: Value, root: Node, rw: Rewriter) -> Value:
     """One convolution for two summands; declines without a reason where they have nothing in common."""
     x = branch_input(a, root)
     nodes = [None if value is x else value.producer for value in (a, b)]
-    convs = [node for node in nodes if node is not None and node.op == "Conv"]
+    convs = [node for node in nodes if node and node.op == "Conv"]
     if branch_input(b, root) is not x or not convs or convs[0].operand(0) is not x:
         raise Decline
-    like = read_convolution_branch(convs[0])
-    one, two = (
-        read_convolution_branch(node) if node is not None and node.op == "Conv" else identity_branch(like, node)
-        for node in nodes
-    )
-    total = add_branches(one, two.negated() if root.op == "Sub" else two)
-    return _emitted(total, x, convs[0], rw)
-
-
-def _emitted(branch: Branch, x: Value, like: Node, rw: Rewriter) -> Value:
-    weight = like.operand(1)
+    like = Branch.of(convs[0])
+    one, two = (Branch.of(node) if node in convs else like.passing_on(node) for node in nodes)
+    total = one.plus(two.negated() if root.op == "Sub" else two)
+    weight = convs[0].operand(1)
     dtype = weight.array().dtype
-    kernel, bias = narrowed(branch.kernel, dtype, "weights"), narrowed(branch.bias, dtype, "biases")
+    kernel, bias = narrowed(total.kernel, dtype, "weights"), narrowed(total.bias, dtype, "biases")
     return rw.op(
-        "Conv", x, rw.constant(kernel, like=weight), rw.constant(bias, like=like.input(2) or f"{x.name}_bias"),
-        kernel_shape=branch.size, strides=branch.strides, dilations=branch.dilations,
-        pads=branch.before + branch.after, group=branch.group,
+        "Conv", x, rw.constant(kernel, like=weight), rw.constant(bias, like=convs[0].input(2) or f"{x.name}_bias"),
+        kernel_shape=total.size, strides=total.strides, dilations=total.dilations, pads=total.before + total.after,
+        group=total.group,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,6 @@ class FuseQkv(OpRule):
     peers = {"onnxoptimizer": "fuse_qkv"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Gather the products that read the same value."""
         x = node.operand(0)
         if len(x.users) < 2:
             raise Decline
@@ -40,7 +40,7 @@ class FuseQkv(OpRule):
             raise Decline("{} has {} readers", x.name, len(x.users))
         if len(x.dims()) < 2:
             raise Decline("{} has rank {}", x.name, x.rank)
-        group = [product for user in x.users if (product := _like(first, user, x)) is not None]
+        group = [product for user in x.users if (product := _like(first, user, x))]
         group.sort(key=lambda product: product.node.order)
         if len(group) < 2:
             raise Decline("no other product of {} has a constant weight of its own and the same form", x.name)
@@ -92,11 +92,10 @@ def _like(first: _Product, node: Node, x: Value) -> _Product | None:
     """Another reader of `x` as a product that can be one with the first; None where it is something else."""
     if node.op != first.node.op or node.graph is not first.node.graph or node.input(0) is not x:
         return None
-    try:
+    with suppress(Decline):
         product = _Product.of(node)
-    except Decline:
-        return None
-    return product if product.form == first.form else None
+        return product if product.form == first.form else None
+    return None
 
 
 def _merged(group: list[_Product], x: Value, rw: Rewriter) -> list[tuple[Node, list[Value]]]:

@@ -22,7 +22,6 @@ class FuseReshapeIntoTranspose(PatternRule):
     opsets = "5-"
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """Reshapes have four operators."""
         reshape = op.AnyOf(*RESHAPES)
         return reshape(op.Transpose(reshape(x, ..., _shared=True), ..., _bind="transpose"), ...)
 
@@ -56,15 +55,9 @@ def _as_before(before: Sequence[Dim], shape: Sequence[Dim], order: list[int]) ->
 
 
 def _parted(before: Sequence[Dim], after: Sequence[Dim], otherwise: Decline) -> list[list[int]]:
-    """Which axes of `after` each axis of `before` becomes, where a reshape only parts dimensions.
+    """Which axes of `after` each axis of `before` becomes, in order, where a reshape only parts dimensions.
 
-    Args:
-        before: the shape that is reshaped; two dimensions of one name are equal.
-        after: the shape that it becomes.
-        otherwise: what is raised where it is not known to be so.
-
-    Returns:
-        For each axis of `before` the axes of `after`, in order, none for some of size 1.
+    Dimensions of one name are equal; an axis of size 1 may become none. Raises `otherwise` where that is not known.
     """
     low = _equal(before, after)
     high = _equal(before[low:][::-1], after[low:][::-1])

@@ -30,7 +30,6 @@ class FuseConsecutiveReshapes(PatternRule):
     }
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """Any two of them."""
         reshape = op.AnyOf(*RESHAPES)
         return reshape(reshape(x, ..., _shared=True, _bind="first"), ...)
 
@@ -94,7 +93,6 @@ class FuseConcatIntoReshape(PatternRule):
         return op.Reshape(x, op.Concat(Rest("parts"), axis=Attr(), _shared=True), allowzero=Attr("allowzero"))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Write the shape as a constant."""
         target = [size for part in m.parts for size in _sizes(part)]
         if target.count(-1) > 1:
             raise Decline("{} dimensions are not constant", target.count(-1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
 
@@ -49,14 +50,13 @@ class MoveConvBeforeResize(Weighed, OpRule):
     levels of a pyramid. It comes before the layout of images is chosen.
     """
 
-    name = "move_conv_before_resize"
+    # No pattern: any number of parts may be joined.
     ops = ("Conv", _FUSED)
     sources = ("Concat", "Resize")
     opsets = "11-"
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look for channels that were made larger."""
         x, weight = node.operand(0), node.operand(1)
         joined = x.source("Concat", "Resize", reader=node)
         if node.result.dtype != TensorProto.FLOAT or len(x.dims()) != 4:
@@ -74,6 +74,7 @@ class MoveConvBeforeResize(Weighed, OpRule):
         rest = [part for part in parts if part.enlarged is None]
         if len(rest) == len(parts):
             raise Decline("no part of {} is made larger by more than it costs to add", x.name)
+        _check_finite(node, array, parts)
         self._weigh(node, parts, rw)
         return rw.replace(node, [_written(node, array, parts, rw)])
 
@@ -108,27 +109,39 @@ class MoveConvBeforeResize(Weighed, OpRule):
 
     def _weigh(self, node: Node, parts: list[_Part], rw: Rewriter) -> None:
         outputs, size = node.result.size(1), count(node.result.dims())
-        now, then = {"kernel": 1.0, "product": 0.0}, {"kernel": 0.0, "product": 0.0, "element": 0.0}
+        now, then = defaultdict[str, float](float), defaultdict[str, float](float)
         kept = [part for part in parts if part.enlarged is None]
+        now["kernel"], then["kernel"] = 1 + (len(parts) > 1), len(kept[:1]) + (len(kept) > 1)
+        now["element"] = sum(count(part.x.dims()) for part in parts) * (len(parts) > 1)
+        then["element"] = sum(count(part.x.dims()) for part in kept) * (len(kept) > 1)
         for part in parts:
             elements = count(part.x.dims())
             now["product"] += elements * outputs
             then["product"] += (elements - part.saved) * outputs
             if part.enlarged is not None:
                 kind = f"resize {part.enlarged.attr('mode', 'nearest')}"
-                now[kind] = now.get(kind, 0.0) + elements
-                then[kind] = then.get(kind, 0.0) + size
+                now[kind] += elements
+                then[kind] += size
                 now["kernel"] += 1
                 then["kernel"] += 3
                 then["element"] += size
-        joined = {"kernel": float(len(parts) > 1), "element": sum(count(part.x.dims()) for part in parts)}
-        if len(parts) > 1:
-            now["kernel"] += joined["kernel"]
-            now["element"] = joined["element"]
-        if kept:
-            then["kernel"] += 1 + (len(kept) > 1)
-            then["element"] += sum(count(part.x.dims()) for part in kept) * (len(kept) > 1)
         self.weigh(rw, now, then)
+
+
+def _check_finite(node: Node, array: np.ndarray, parts: list[_Part]) -> None:
+    """See that the convolution makes no infinity of numbers: a mean with one that counts nothing is NaN.
+
+    Raises:
+        Decline: a weight or the bias that would be interpolated is infinite, or may be.
+    """
+    enlarged = [part.enlarged for part in parts if part.enlarged is not None]
+    if all(Resize.of(resize).mode == "nearest" for resize in enlarged):
+        return
+    if not np.isfinite(array).all():
+        raise Decline("weights of {} are not finite", node.result.name)
+    bias = node.input(2)
+    if bias is not None and len(enlarged) == len(parts) and not np.isfinite(bias.array()).all():
+        raise Decline("{} is not finite", bias.name)
 
 
 def _written(node: Node, array: np.ndarray, parts: list[_Part], rw: Rewriter) -> Value:

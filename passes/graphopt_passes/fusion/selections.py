@@ -6,9 +6,8 @@ import math
 from contextlib import suppress
 
 import numpy as np
-from onnx import TensorProto
 
-from graphopt.ir.types import element_bits
+from graphopt.ir.types import NUMBER_TYPES, element_bits
 from graphopt.operators import Concat, Gather, Selection, Split, Squeeze
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
@@ -74,6 +73,7 @@ class FuseSlicesIntoSplit(TakenApart):
     Other readers of the value, and slices along other axes, do not matter.
     """
 
+    # No pattern, here and below: any number of operators read one value.
     ops = ("Slice",)
     peers = {"onnxruntime": "GatherSliceToSplitFusion", "onnxscript": "SlicesSplit"}
 
@@ -88,13 +88,6 @@ _LONGEST_RUN = 32
 
 _UNKNOWN_SIZE = 16
 """What a dimension is taken for that is not known."""
-
-_SPLIT_TYPES = frozenset({
-    TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.INT8, TensorProto.INT16,
-    TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32,
-    TensorProto.UINT64, TensorProto.BOOL,
-})  # fmt: skip
-"""Element types that ONNX Runtime splits at every opset; it gathers more."""
 
 
 class FuseGathersIntoSplit(TakenApart):
@@ -117,8 +110,7 @@ class FuseGathersIntoSplit(TakenApart):
         return Selection.at(gather.x, gather.axis, gather.from_front().reshape(1))
 
     def check(self, x: Value, axis: int) -> None:
-        """Compare the runs that are copied with those that were timed."""
-        if x.dtype not in _SPLIT_TYPES:
+        if x.dtype not in NUMBER_TYPES:  # others can be gathered
             raise Decline("{} is of a type that not every opset splits", x.name)
         dims = x.dims()
         run = math.prod(dim if isinstance(dim, int) else _LONGEST_RUN + 1 for dim in dims[axis + 1 :])
@@ -165,12 +157,12 @@ class FuseSplitGatherConcat(OpRule):
     little behind the axis that it would copy a few bytes at a time.
     """
 
+    # No pattern: there is any number of parts, each some operators away from the value.
     ops = ("Concat",)
     opsets = "10-"
     peers = {"onnxsim": "fuse_split_gather_concat"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Follow every part back to the value."""
         concat = Concat.of(node)
         followed = [_followed(part, concat.axis, node) for part in concat.parts]
         shared = [x for x in followed[0] if all(x in others for others in followed)]
@@ -204,7 +196,6 @@ def _check_gather(concat: Concat, x: Value) -> None:
     if x in concat.parts:
         raise Decline("the whole of {} is joined with parts of it", x.name)
     behind = x.dims()[concat.axis + 1 :]
-    bits = element_bits(x.dtype) if x.dtype is not None else None
-    size = math.prod([dim for dim in behind if isinstance(dim, int)]) * (bits or 0) // 8
+    size = math.prod(dim for dim in behind if isinstance(dim, int)) * (element_bits(x.dtype or 0) or 0) // 8
     if size < _BLOCK:
         raise Decline("there are only {} bytes behind axis {}", size, concat.axis)

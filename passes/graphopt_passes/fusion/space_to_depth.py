@@ -28,7 +28,6 @@ class ConvertSlicesToSpaceToDepth(PatternRule):
     peers = {"onnxruntime": "SliceConcatToSpaceToDepthFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """The view reads what is cut."""
         parts = (op.Slice(x, ..., _bind=f"part{number}") for number in range(4))
         return op.Concat(*parts, axis=Attr(among=(1, -3)))
 

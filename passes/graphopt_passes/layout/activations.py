@@ -1,4 +1,4 @@
-"""Elementwise operators of one input: which the blocked convolution takes in, and what they do to padding lanes."""
+"""Activations of blocked convolutions, and what elementwise operators do to padding lanes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ ELEMENTWISE = frozenset({*UNARY, "Clip"})
 
 
 def lanes_behind(node: Node, operands: Sequence[Lanes]) -> Lanes:
-    """What an elementwise node makes of padding lanes.
-
-    Args:
-        node: an elementwise operator.
-        operands: lanes of its operands, or the bounds of what is spread over all lanes.
-    """
+    """The lanes of an elementwise node's result, from lanes or bounds of its operands."""
     if node.op == "Clip":
         bounds = _bounds(node)
         return ANYTHING if bounds is None else clipped(operands[0], *bounds)
@@ -65,7 +60,7 @@ _RANGES = {
 
 
 def _bounds(clip: Node) -> tuple[float, float] | None:
-    """The bounds of a Clip, where they are constant; a missing one is the largest number, which stops infinities."""
+    """The constant bounds of a Clip; a missing one is the largest number."""
     try:
         bounds = Bounds.of(clip)
     except Decline:
@@ -86,4 +81,4 @@ _ACTIVATIONS: dict[str, tuple[tuple[str, float], ...]] = {
     "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)), "HardSwish": (), "LeakyRelu": (("alpha", 0.01),), "Relu": (),
     "Sigmoid": (), "Tanh": (),
 }  # fmt: skip
-"""Operators that the blocked Conv applies, and their attributes with what these are by default."""
+"""Activations of the blocked Conv, and their attributes with defaults."""

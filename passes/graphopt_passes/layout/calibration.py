@@ -1,7 +1,7 @@
-"""A check of the built-in rates on the machine at hand, of a second: what `graphopt tune` does, in small.
+"""Built-in rates checked on the machine at hand within a second: what `graphopt tune` does, in small.
 
-The rates of its instruction set and core are scaled in a few groups to what some convolutions take. A group that is
-within the error of the built-in rates stays as it is, so that machines of one kind get the same rates.
+A few groups of rates are scaled to what some convolutions take. A group within the error of the built-in rates stays,
+so that machines of one kind get the same rates.
 """
 
 from __future__ import annotations
@@ -47,23 +47,18 @@ def calibrate(target: Target) -> dict[str, Any]:
         given,
         **{name: _checked(getattr(given, name), getattr(found, name), given.error) for name in _NAMES},
     )
-    shapes = [case.shape(target.block) for case in CASES]
-    return {"rates": replace(rates, error=_error(typical_error(shapes, taken, target.block, rates))).stated()}
+    error = typical_error([case.shape(target.block) for case in CASES], taken, target.block, rates)
+    return {"rates": replace(rates, error=max(round(error / _STEP) * _STEP, _STEP)).stated()}
 
 
 _NAMES = (*dict.fromkeys(name for together in _TOGETHER for name, _ in together), "reorder")
 
 
 def _checked(given: Any, found: Any, error: float) -> Any:
-    """The rate that was found, rounded, or the given one where the two are as good as equal."""
+    """The rate found, rounded, or the given one where both are equal within the error."""
     if isinstance(given, tuple):
         return tuple(_checked(one, two, error) for one, two in zip(given, found, strict=True))
     return given if abs(math.log(found / given)) <= error else float(f"{found:.2g}")
-
-
-def _error(typical: float) -> float:
-    """What is left of error, in steps."""
-    return max(round(typical / _STEP) * _STEP, _STEP)
 
 
 _STEP = 0.05

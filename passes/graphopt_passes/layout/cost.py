@@ -1,10 +1,8 @@
-"""What an operator costs in NCHW and in blocks, and what a reorder costs, in microseconds on one thread.
+"""What an operator and a reorder cost in NCHW and in blocks, in microseconds on one thread.
 
-The model is small. A blocked convolution multiplies and adds at a rate that depends on how many blocks of outputs share
-an input, and reads and writes its tensors once. In NCHW it is a matrix product: its unrolled input and its weights are
-copied into the order that the product needs, at every run, and the result is written. So channels that fill their
-blocks gain, and those that are mostly padding lose; docs/layout.md compares that with what was measured. Where sizes
-are dynamic a nominal size is used; only ratios matter.
+A blocked convolution multiplies at a rate that depends on how many blocks of outputs share an input, and reads and
+writes its tensors once. In NCHW it is a matrix product whose unrolled input and weights are packed at every run.
+docs/layout.md compares that with what was measured. Dynamic sizes count as nominal ones; only ratios matter.
 """
 
 from __future__ import annotations
@@ -14,9 +12,8 @@ from math import prod
 from graphopt.analysis import Size
 from graphopt.analysis.shapes.dim import Atom
 from graphopt.ir import Value
-from graphopt.system.machine import host
 from graphopt_passes.layout.known import Known, Sizes
-from graphopt_passes.layout.timing import LayoutRates, built_in
+from graphopt_passes.layout.timing import LayoutRates
 from graphopt_passes.layout.weights import Layout, lanes
 
 Price = tuple[float, float]
@@ -31,17 +28,12 @@ _FEW_CHANNELS = 4
 
 
 class Costs:
-    """Prices of reorders and passes over memory for one block size.
+    """Prices of reorders and passes over memory for one block size, at the rates of a machine."""
 
-    Args:
-        known: layouts and sizes of values.
-        rates: the machine's speed; the built-in figures of the block size when None.
-    """
-
-    def __init__(self, known: Known, rates: LayoutRates | None = None) -> None:
+    def __init__(self, known: Known, rates: LayoutRates) -> None:
         self.known = known
         self.block = known.block
-        self.rates = rates or built_in(host())
+        self.rates = rates
 
     def passes(self, plain: float, blocked: float, times: float) -> Price:
         """Time of passing so often over so many elements."""
@@ -53,7 +45,7 @@ class Costs:
         return lanes(layout, self.block) / sum(layout)
 
     def layout(self, value: Value) -> Layout:
-        """Layout of a value; one block where no more is known of it than that a convolution reads it."""
+        """Layout of a value; one block where its channels are not known."""
         return self.known.layout(value) or (self.block,)
 
     def elements(self, value: Value) -> float:
@@ -66,7 +58,7 @@ class Costs:
         return self._reorder(value, self.layout(value))
 
     def enter(self, value: Value) -> float:
-        """Time to reorder a value to blocks; channels come in fours, so others are added first."""
+        """Time to reorder a value to blocks, channels filled up to fours."""
         channels = sum(self.layout(value))
         return self._reorder(value, (channels,)) * (1 if channels % 4 == 0 else 2)
 
@@ -96,7 +88,7 @@ def _unknown(atom: Atom, side: int) -> int:
 
 
 _WINDOWS = {"div": 0, "conv": 1, "pool": 1}
-"""Symbols of the shape analysis that are quotients, and what is added to the quotient."""
+"""Symbols that are quotients, and what is added to these."""
 
 
 def pixels(sizes: Sizes, channels: int) -> int:

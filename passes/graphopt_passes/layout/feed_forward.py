@@ -1,4 +1,4 @@
-"""Feed-forward blocks of transformers, written as 1x1 convolutions, whose blocked kernels read large weights faster."""
+"""Feed-forward blocks of transformers, written as 1x1 convolutions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ _PRODUCTS = ("Gemm", "MatMul")
 _TOGETHER = frozenset({"Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"})
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
-_LEAST_WEIGHTS = {"zen5": 2 << 20}
-_LEAST_ELSEWHERE = 4 << 20
-"""Bytes of all weights of a block that gains, on cores that were measured and on others."""
+_GAINING = {"zen5": (2 << 20, 1024)}
+_GAINING_ELSEWHERE = (4 << 20, 128)
+"""The least bytes of weights and the most rows of a block that gains, on cores that were measured and on others.
 
-_MOST_ROWS = {"zen5": 1024}
-_MOST_ROWS_ELSEWHERE = 128
-"""With more rows products run at the core's peak either way."""
+With more rows products run at the core's peak either way.
+"""
 
 _FILLED = 16
 """Channels that fill their blocks on every machine."""
@@ -54,11 +53,7 @@ class LayerProduct:
 
     @classmethod
     def of(cls, value: Value) -> LayerProduct:
-        """Read what computes a value.
-
-        Raises:
-            Decline: it is no such product.
-        """
+        """Read what computes a value; declines where that is no such product."""
         node = value.producer
         if node is None or node.op not in (*_PRODUCTS, "Add"):
             raise Decline
@@ -84,12 +79,10 @@ class LayerProduct:
 
     @property
     def inputs(self) -> int:
-        """How many numbers a row has."""
         return int(self.weight.sizes()[1 if self.swapped else 0])
 
     @property
     def outputs(self) -> int:
-        """How many numbers a row of the result has."""
         return int(self.weight.sizes()[0 if self.swapped else 1])
 
     def over(self, image: Value, rw: Rewriter) -> Value:
@@ -112,9 +105,8 @@ class ConvertFeedForwardToConv(OpRule):
     """Compute two products of rows with what lies between them as 1x1 convolutions over an image of these rows.
 
     The runtime's product of few rows with large weights runs at half its peak or less; its blocked convolution does
-    not, and what lies between the two stays in blocks: between the two, elementwise operators with numbers, or several
-    products of the same rows that are multiplied (gates). Blocks of 512 and 2048 channels take 0.66 of the time at 16
-    rows, 0.86 at 64 and 0.93 at 256 (Zen 5). Rows must be of a known number, and the weights large.
+    not. Between the two, elementwise operators with numbers, or gates (products of the same rows that are multiplied),
+    stay in blocks. Blocks of 512 and 2048 channels take 0.66 of the time at 16 rows, 0.93 at 256 (Zen 5).
 
     `Options(extra={"convert_feed_forward_to_conv": {"force": True}})` converts blocks of any size.
     """
@@ -151,11 +143,7 @@ def _adds_row(node: Node, value: Value) -> bool:
 
 
 def _block(last: LayerProduct) -> tuple[list[Node], list[LayerProduct]]:
-    """What lies before a product: operators in order, and the products of rows that they begin with.
-
-    Raises:
-        Decline: something else is read, or somebody else reads what lies between.
-    """
+    """Operators before a product that are read there alone, and the products that they begin with."""
     between: dict[Node, None] = {}
     first: dict[Value, LayerProduct] = {}
     _collect(last.x, between, first)
@@ -169,7 +157,7 @@ def _block(last: LayerProduct) -> tuple[list[Node], list[LayerProduct]]:
 
 
 def _collect(value: Value, between: dict[Node, None], first: dict[Value, LayerProduct]) -> None:
-    """Walk up from a value to the products; operators are kept in the order in which they compute."""
+    """Walk up from a value to the products; operators are kept in order."""
     if value in first or value.producer in between:
         return
     try:
@@ -184,11 +172,7 @@ def _collect(value: Value, between: dict[Node, None], first: dict[Value, LayerPr
 
 
 def _images(node: Node) -> Iterator[Value]:
-    """The operands of an elementwise operator that are no numbers.
-
-    Raises:
-        Decline: it is none.
-    """
+    """The operands of an elementwise operator that are no numbers; declines where it is none."""
     if node.op not in ELEMENTWISE | _TOGETHER:
         raise Decline
     found = [value for value in node.inputs if value is not None and not _is_number(value)]
@@ -203,11 +187,7 @@ def _is_number(value: Value) -> bool:
 
 
 def _check(node: Node, products: list[LayerProduct], target: Target, rw: Rewriter, *, force: bool) -> int:
-    """How many rows there are, where the block can be written and is worth it.
-
-    Raises:
-        Decline: it cannot, or is not.
-    """
+    """How many rows there are; declines where the block cannot be written, or is not worth it."""
     x = products[0].x
     dims = x.dims()
     if len(dims) < 2 or not all(isinstance(dim, int) and dim > 0 for dim in dims):
@@ -223,8 +203,7 @@ def _check(node: Node, products: list[LayerProduct], target: Target, rw: Rewrite
     if force:
         return rows
     weights = sum(4 * product.inputs * product.outputs for product in products)
-    least = _LEAST_WEIGHTS.get(target.core, _LEAST_ELSEWHERE)
-    most = _MOST_ROWS.get(target.core, _MOST_ROWS_ELSEWHERE)
+    least, most = _GAINING.get(target.core, _GAINING_ELSEWHERE)
     if target.name != "avx512":
         raise Decline("nothing is known of the kernels of {}", target.name)
     if weights < least:

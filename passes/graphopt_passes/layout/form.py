@@ -1,15 +1,15 @@
-"""The blocked form of a node: what it reads and gives, what it costs, and how it is built."""
+"""The blocked form of a node: operands and results, cost, and how it is built."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from graphopt.ir import Node, Value
 from graphopt_passes.layout.activations import Activation
-from graphopt_passes.layout.cost import Costs, Price, pixels
+from graphopt_passes.layout.cost import RESHAPES, Costs, Price, pixels
 from graphopt_passes.layout.emitter import Built, Emitter
 from graphopt_passes.layout.known import Sizes
 from graphopt_passes.layout.lanes import Lanes
@@ -22,23 +22,24 @@ class Form(ABC):
 
     Attributes:
         label: what it is called in plans and events.
-        mixes: whether its results are sums over all lanes of the first operand, so that padding lanes, though their
-            weights are zero, must be bounded. Otherwise a lane of the result depends on the same lane of operands.
+        mixes: whether its results are sums over all lanes of the first operand, so that padding lanes must be bounded.
+            Otherwise a lane of the result depends on the same lane of operands.
         convolves: whether it becomes a convolution that can take in an activation.
         takes_sum: whether that takes in a residual sum before it, too.
         node: the node.
         operands: inputs that are read blocked.
-        gives: layout of each output, if the operands are blocked as expected; empty when it is not blocked.
+        gives: layout of each output as expected; empty when it is not blocked.
         sizes: batch, height and width of the outputs.
-        lanes: what padding lanes of the outputs hold, when those of the operands hold what is known of them.
+        lanes: what padding lanes of the outputs hold.
         plain: whether the first operand may stay in NCHW at no cost.
-        by_plain: whether the first operand is read by way of NCHW, since its padding lanes may hold anything, or take
-            longer than the reorder.
+        by_plain: whether the first operand is read by way of NCHW, for its padding lanes.
         fused: whether a convolution would take it in: as an `activation`, or as a `residual` sum.
         residual: what it adds to its result by itself.
         activation: what the node is as an activation that a blocked convolution can take in.
         is_active: whether it applies an activation by itself.
         is_sum: whether it is a sum of two images, which a convolution can take in.
+        usual: whether the runtime's own optimizer blocks it; None where that does not matter.
+        companion: another node that it computes, too, and that goes with it.
     """
 
     label: ClassVar[str]
@@ -58,44 +59,28 @@ class Form(ABC):
     activation: Activation | None = field(default=None, init=False)
     is_active: bool = field(default=False, init=False)
     is_sum: bool = field(default=False, init=False)
+    usual: bool | None = field(default=None, init=False)
+    companion: Node | None = field(default=None, init=False)
 
     @property
     def title(self) -> str:
         """What is said of it in plans and events."""
         return self.label
 
-    @property
-    def usual(self) -> bool | None:
-        """Whether the runtime's own optimizer blocks it, whatever it costs; None where that does not matter."""
-        return None
-
-    @property
-    def companion(self) -> Node | None:
-        """Another node that it computes, too, and that goes with it."""
-        return None
-
     @abstractmethod
     def build(self, emit: Emitter, group: Group) -> Built:
-        """Make the blocked operators.
-
-        Args:
-            emit: makes operators and brings values from one form to the other.
-            group: the form with all that goes into it.
-
-        Returns:
-            The blocked results with their layouts, or a plain result.
-        """
+        """Make the blocked results with their layouts, or a plain result."""
 
     def price(self, costs: Costs) -> Price:
-        """Time in NCHW and in blocks, without reorders: by default that of a pass over operands and result."""
+        """Time in NCHW and in blocks, without reorders: that of a pass over operands and result."""
         return self.passes(costs, 1 + len(self.operands))
 
     def second_pass(self, costs: Costs) -> float:
-        """Time that a convolution in NCHW takes for its activation, over what it has just written."""
+        """Time of an activation in NCHW over what a convolution has just written."""
         return _SECOND_PASS * (self.passes(costs, 2)[0] - costs.rates.start)
 
     def extra_for_blocks(self, costs: Costs) -> float:
-        """What it costs more when a first operand that may stay in NCHW comes blocked."""
+        """The cost added when a first operand that may stay in NCHW comes blocked."""
         return 0.0
 
     def total_price(self, costs: Costs) -> Price:
@@ -104,7 +89,6 @@ class Form(ABC):
         return plain, blocked + costs.enter(self.operands[0]) if self.by_plain and not self.plain else blocked
 
     def elements(self) -> float:
-        """How many numbers the result has."""
         channels = sum(self.gives[0])
         return channels * pixels(self.sizes, channels)
 
@@ -112,6 +96,47 @@ class Form(ABC):
         """Time of passing so often over as much memory as the result takes."""
         elements = self.elements()
         return costs.passes(elements, elements * costs.waste(self.gives[0]), times)
+
+
+@dataclass(eq=False)
+class Written(Form):
+    """A form whose reader says how it is built.
+
+    Attributes:
+        name: what it is called in plans and events.
+        make: makes the blocked operators.
+        cost: its price, by default that of a pass over operands and result.
+    """
+
+    name: str
+    make: Callable[[Emitter], Built]
+    cost: Callable[[Form, Costs], Price] = Form.price
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    def price(self, costs: Costs) -> Price:
+        return self.cost(self, costs)
+
+    def build(self, emit: Emitter, group: Group) -> Built:
+        return self.make(emit)
+
+
+def by_element(plain: float, blocked: float, count: int = 1) -> Callable[[Form, Costs], Price]:
+    """Microseconds for each of `count` cells of each element of the result."""
+
+    def price(form: Form, costs: Costs) -> Price:
+        cells, start = count * form.elements(), costs.rates.start
+        return cells * plain + start, cells * costs.waste(form.gives[0]) * blocked + start
+
+    return price
+
+
+def on_view(form: Form, costs: Costs) -> Price:
+    """A pass over operand and result, and two `Reshape`."""
+    plain, blocked = form.passes(costs, 2)
+    return plain, blocked + RESHAPES * costs.rates.start
 
 
 _SECOND_PASS = 0.3
@@ -163,15 +188,9 @@ class Convolving(Form):
         count: int = 1,
         **attrs: Any,
     ) -> Built:
-        """The convolution, with the residual and the activation that it takes in.
+        """A convolution of an image with a weight, and a bias if there is one, by `count` groups of channels.
 
-        Args:
-            emit: makes it.
-            group: what goes into it.
-            inputs: image, weight, and bias if there is one.
-            layout: of its result.
-            count: number of groups of channels.
-            **attrs: its other attributes.
+        It takes in the residual and the activation of its group.
         """
         residual = emit.enter(group.residual, layout).value if group.residual is not None else None
         x, weight, *bias = inputs

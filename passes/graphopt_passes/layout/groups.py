@@ -1,4 +1,4 @@
-"""The fourth phase: a convolution takes in the residual sum and the activation behind it."""
+"""The fourth phase: residual sums and activations go into convolutions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _sum_of(value: Value, forms: Mapping[Node, Form]) -> Node | None:
 
 
 def _activation_nodes(value: Value, forms: Mapping[Node, Form]) -> list[Node]:
-    """The nodes of an activation that the convolution behind `value` can take in; the last one's output stays."""
+    """The nodes of an activation that the convolution of `value` can take in."""
     if value.one_use:
         user = next(iter(value.users))
         return [user] if user in forms and forms[user].activation is not None else []
@@ -80,7 +80,7 @@ def _activation_nodes(value: Value, forms: Mapping[Node, Form]) -> list[Node]:
 
 
 def _hard_swish(value: Value) -> Node | None:
-    """The Mul of x * HardSigmoid(x) with alpha 1/6 and beta 1/2, when `value` is read by nothing else."""
+    """The Mul of `HardSwish`, when nothing else reads `value`."""
     if value.output_count or len(value.users) != 2 or sum(value.users.values()) != 2:
         return None
     gates = [n for n in value.users if n.op == "HardSigmoid" and n.graph is value.graph]

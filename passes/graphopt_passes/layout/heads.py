@@ -1,9 +1,9 @@
-"""Matrix products of a single row, as classifiers have them, made convolutions that the blocked kernels take."""
+"""Matrix products of a single row, as classifiers have them, made convolutions."""
 
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 from onnx import TensorProto
@@ -20,17 +20,16 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 """What a FusedGemm may apply that is an operator of the same name too, and its parameters."""
 
 _SMALLEST = {True: 1 << 8, False: 1 << 16}
-"""Weights of fewer elements gain nothing, by whether the row comes from an image: if not, reorders are added."""
+"""Least elements of weights, by whether the row comes from an image; if not, it is reordered."""
 
 
 class ConvertGemmToConv(OpRule):
     """Compute `Gemm`, `MatMul` and `FusedGemm` of one row by a 1x1 `Conv` over one pixel, for the blocked layout.
 
-    A product of one row is bound by reading its weights. The blocked convolution reads them in the order they are
-    stored in; a `Gemm` packs them into a copy of its own at session start, which is most of the start of a small
-    network. Only for rows that are one for certain, since the convolution would read its weights again for each one,
-    and only where other convolutions of the model are blocked: a product alone should not tie a model to a target. An
-    activation between two such products moves before the `Flatten`, so that nothing is reordered in between.
+    A product of one row is bound by reading its weights. The blocked convolution reads them as they are stored; a
+    `Gemm` packs a copy at session start. The row must be one for certain, and other convolutions of the model blocked:
+    a product alone should not tie a model to a target. An activation between two such products moves before the
+    `Flatten`, so that nothing is reordered in between.
     """
 
     ops = ("Gemm", "MatMul", _FUSED, *filter(None, _ACTIVATIONS))
@@ -40,8 +39,11 @@ class ConvertGemmToConv(OpRule):
     opsets = "7-"
 
     def __init__(self) -> None:
-        self._planned: WeakKeyDictionary[Rewriter, bool] = WeakKeyDictionary()
-        """Whether the model of a run is blocked: planning it anew for each product would be quadratic."""
+        self._unblocked: WeakKeyDictionary[Rewriter, int] = WeakKeyDictionary()
+        """After how many rewrites the model of a run was last found to have no convolution that will be blocked: other
+        passes may make one. Planning it anew for each product would be quadratic."""
+        self._blocked: WeakSet[Rewriter] = WeakSet()
+        """The runs whose model has one."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         if node.op in _ACTIVATIONS:
@@ -55,9 +57,7 @@ class ConvertGemmToConv(OpRule):
             array = np.ascontiguousarray(array.T)
         outputs, inputs = array.shape
         bias = _bias(node, outputs)
-        if rw not in self._planned:
-            self._planned[rw] = _blocks_something(rw)
-        if not self._planned[rw]:
+        if not self._is_blocked(rw):
             raise Decline("no other convolution of the model is blocked")
         made = rw.constant(array.reshape(outputs, inputs, 1, 1), like=weight)
         image = _image(x) or rw.op("Reshape", x, shape=(1, inputs, 1, 1))
@@ -68,8 +68,16 @@ class ConvertGemmToConv(OpRule):
             out = rw.op(name, out, **attrs)
         return rw.replace(node, [rw.op("Flatten", out)])
 
+    def _is_blocked(self, rw: Rewriter) -> bool:
+        """Whether the model has convolutions that will be blocked, as far as they are there by now."""
+        rewrites = len(rw.log.events)
+        if rw not in self._blocked and self._unblocked.get(rw) != rewrites:
+            self._unblocked[rw] = rewrites
+            if _blocks_something(rw):
+                self._blocked.add(rw)
+        return rw in self._blocked
+
     def _check(self, node: Node, rw: Rewriter) -> None:
-        """Decline where a product cannot be, or should not be, a convolution."""
         x, weight = node.operand(0), node.operand(1)
         tensor = weight.constant_tensor
         if tensor is None or len(tensor.dims) != 2 or tensor.dtype != TensorProto.FLOAT:
@@ -103,7 +111,6 @@ def _blocks_something(rw: Rewriter) -> bool:
 
 
 def _bias(node: Node, outputs: int) -> np.ndarray | None:
-    """What is added, one number for each output."""
     value = node.input(2) if node.op != "MatMul" else None
     if value is None:
         return None

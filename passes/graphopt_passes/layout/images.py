@@ -1,9 +1,9 @@
-"""Which operators can work on images with channels last, what they take in either order, and how they are written."""
+"""Operators on images with channels last: which there are, their prices, and how they are written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -21,7 +21,7 @@ _BYTES = (TensorProto.UINT8, TensorProto.INT8)
 _SIDE = 56
 """What a size counts as that is not known."""
 Rates = Mapping[str, float]
-"""Nanoseconds of each kind of work, as `graphopt_passes.algorithm.work` states and `graphopt tune` measures them."""
+"""Nanoseconds of each kind of work; see `graphopt_passes.algorithm.work`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,7 @@ class LastForm:
         return dict.fromkeys(self.node.operand(at) for at in self.images)
 
     def write(self, last: Callable[[Value], Value], rw: Rewriter) -> tuple[Value, ...]:
-        """The results with channels last.
-
-        Args:
-            last: gives an image with channels last.
-            rw: the gate.
-        """
+        """The results with channels last; `last` gives an image that it reads in that order."""
         inputs = [*self.node.inputs, *[None] * (1 + max(self.constants, default=-1) - len(self.node.inputs))]
         for at in self.images:
             inputs[at] = last(self.node.operand(at))
@@ -68,7 +63,7 @@ class LastForm:
 
 
 def gains(node: Node) -> bool:
-    """Whether a node is one of those that are faster with channels last, whatever is around them."""
+    """Whether a node is faster with channels last, whatever is around it."""
     if node.op_type in ("QLinearConv", "QLinearAveragePool"):
         return not node.attr("channels_last", 0)
     return node.op == "MaxPool" and node.operand(0).dtype in _BYTES
@@ -103,12 +98,10 @@ def last_form(node: Node, rates: Rates) -> LastForm:
 
 
 def _same(node: Node, images: tuple[int, ...], price: Price = (0.0, 0.0), **changed: Any) -> LastForm:
-    """The same operator, with some other attributes."""
     return LastForm(node, images, price, (node.domain, node.op_type), {**node.attrs, **changed})
 
 
 def _contrib(node: Node, price: Price, op_type: str = "", **changed: Any) -> LastForm:
-    """The operator of the runtime that takes channels last, on one image."""
     return LastForm(node, (0,), price, (DOMAIN, op_type or node.op_type), {**node.attrs, **changed})
 
 
@@ -121,8 +114,7 @@ def _convolution(node: Node, rates: Rates) -> LastForm:
     tensor = node.operand(3).constant_tensor
     if tensor is None or len(tensor.dims) != len(LAST) or not gains(node):
         raise Decline
-    # The kernel for channels second moves its image and its result by itself; what moves them in front of it may
-    # still meet another that moves them back, so that is taken to be a little better.
+    # The kernel for channels second moves image and result by itself; transposes may still meet others that undo them.
     plain = 1.05 * (reorder(node.operand(0), rates) + reorder(node.result, rates))
     return _contrib(node, (plain, 0.0), channels_last=1)
 
@@ -154,8 +146,7 @@ def _binary(first: int, second: int) -> Callable[[Node, Rates], LastForm]:
                     raise Decline
                 wide = array.reshape((1,) * (len(LAST) - array.ndim) + array.shape)
                 constants[at] = np.ascontiguousarray(wide.transpose(LAST))
-        form = _same(node, tuple(images))
-        return LastForm(form.node, form.images, form.price, form.op, form.attrs, constants)
+        return replace(_same(node, tuple(images)), constants=constants)
 
     return read
 
@@ -179,25 +170,20 @@ def _slice(node: Node, rates: Rates) -> LastForm:
     if axes is None:
         axes = tuple(range(len(node.ints("starts") or ())))
     moved = np.array([_moved(axis) for axis in axes], np.int64)
-    return LastForm(node, (0,), _rated(node, "image pass", rates), ("", "Slice"), node.attrs, {3: moved})
+    return replace(_same(node, (0,), _rated(node, "image pass", rates)), constants={3: moved})
 
 
 def _moved(axis: int) -> int:
     return LAST.index(axis % len(LAST))
 
 
-def _max_pool(node: Node, rates: Rates) -> LastForm:
-    if not gains(node) or len(node.outputs) != 1:
-        raise Decline
-    form = _contrib(node, _rated(node, "maximum of bytes", rates), "NhwcMaxPool")
-    attrs = {name: value for name, value in form.attrs.items() if name != "storage_order"}
-    return LastForm(node, form.images, form.price, form.op, attrs)
+def _pool(kind: str, op_type: str = "", **changed: Any) -> Callable[[Node, Rates], LastForm]:
+    def read(node: Node, rates: Rates) -> LastForm:
+        if not gains(node) or len(node.outputs) != 1:
+            raise Decline
+        return _contrib(node, _rated(node, kind, rates), op_type, **changed)
 
-
-def _average_pool(node: Node, rates: Rates) -> LastForm:
-    if not gains(node):
-        raise Decline
-    return _contrib(node, _rated(node, "average of bytes", rates), channels_last=1)
+    return read
 
 
 def _global_average_pool(node: Node, rates: Rates) -> LastForm:
@@ -222,11 +208,11 @@ _FORMS: dict[str, Callable[[Node, Rates], LastForm]] = {
     **dict.fromkeys((f"{DOMAIN}::QLinearAdd", f"{DOMAIN}::QLinearMul"), _binary(0, 3)),
     **dict.fromkeys(("Add", "Div", "Mul", "Sub"), _binary(0, 1)),
     **dict.fromkeys(("QLinearConv", f"{DOMAIN}::QLinearConv"), _convolution),
-    f"{DOMAIN}::QLinearAveragePool": _average_pool,
+    f"{DOMAIN}::QLinearAveragePool": _pool("average of bytes", channels_last=1),
     f"{DOMAIN}::QLinearConcat": _concat(2, 3),
     f"{DOMAIN}::QLinearGlobalAveragePool": _global_average_pool,
     "Concat": _concat(0, 1),
-    "MaxPool": _max_pool,
+    "MaxPool": _pool("maximum of bytes", "NhwcMaxPool", storage_order=None),
     "Slice": _slice,
     "Split": _split,
     "Transpose": _transpose,

@@ -1,4 +1,4 @@
-"""The first phase: where channels of values lie, their sizes, and what padding lanes hold, node after node."""
+"""The first phase: layouts, sizes and padding lanes of values, node after node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphopt_passes.layout.weights import Layout
 FLOAT = TensorProto.FLOAT
 
 Sizes = tuple[Size, Size, Size]
-"""Batch, height and width: numbers, or expressions that are equal where the sizes are equal in every run."""
+"""Batch, height and width: numbers or expressions."""
 
 
 class Known:
@@ -33,7 +33,7 @@ class Known:
         self._lanes: dict[Value, Lanes] = {}
 
     def follow(self, node: Node) -> None:
-        """Take in the next node of the graph; what has a type of fixed sizes, or is no image, needs no analysis."""
+        """Take in the next node; fixed sizes, and what is no image, need no analysis."""
         shape = node.result.shape
         if shape is None or (len(shape) == 4 and not all(isinstance(dim, int) for dim in shape)):
             self._shapes.update(node)
@@ -70,7 +70,7 @@ class Known:
         return (shape[1],) if shape[1] > 0 else None
 
     def image(self, node: Node) -> tuple[Value, Layout]:
-        """The first input of a node, a float image with a known number of channels, and its layout once blocked."""
+        """The first input of a node, a float image of known channels, and its layout."""
         x = node.operand(0)
         layout = self.layout(x)
         if layout is None:
@@ -86,7 +86,6 @@ class Known:
         return shape[0], shape[2], shape[3]
 
     def lanes(self, value: Value) -> Lanes:
-        """What the padding lanes hold."""
         return self._lanes.get(value, ZERO)
 
     def aligned(self, layout: Layout) -> bool:

@@ -1,12 +1,9 @@
 """What padding lanes hold: bounds on the numbers that a blocked value has beyond those of its channels.
 
-Channels are rounded up to whole blocks. `ReorderInput` fills the rest with zeros; each operator then makes of these
-what it makes of any number, an infinity perhaps, and a convolution over all lanes turns that into NaN everywhere,
-since it multiplies by weights of zero there. So every form states the lanes of its result, computed from those of its
-operands by the rules below, and a convolution over all lanes reads none that are not bounded.
-
-A bound holds if the channels themselves are finite: a convolution over channels that hold infinities or NaN makes NaN
-of its padding lanes.
+Channels are rounded up to whole blocks, and `ReorderInput` fills the rest with zeros. Each operator makes of these what
+it makes of any number, an infinity perhaps, which a convolution over all lanes turns into NaN everywhere, though its
+weights are zero there. So every form states the lanes of its result, and such a convolution reads none that are not
+bounded. A bound holds where the channels themselves are finite.
 """
 
 from __future__ import annotations
@@ -14,16 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import mul, sub, truediv
 
 import numpy as np
 
 LIMIT = 1e28
-"""The largest bound. Sums over all pixels of an image, over all taps of a kernel, and Winograd's transforms of numbers
-within it do not overflow.
-"""
+"""The largest bound: sums over images and kernels, and Winograd's transforms, of such numbers do not overflow."""
 
 _SLACK = 1e-4
-"""How far from the exact result a kernel may be, in parts of the larger of the result and one."""
+"""The error of a kernel, in parts of the larger of its result and one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class Lanes:
 
     @classmethod
     def within(cls, *numbers: float) -> Lanes:
-        """The bounds of some numbers; none if one of them is too large to be safe, infinite or NaN."""
+        """The bounds of some numbers; none if one is too large, infinite or NaN."""
         low, high = min(numbers), max(numbers)
         # Comparisons with NaN are false, whatever min and max made of it.
         return cls(low, high) if all(-LIMIT <= number <= LIMIT for number in numbers) else ANYTHING
@@ -51,11 +48,10 @@ class Lanes:
         return math.isfinite(self.low)
 
     def __or__(self, other: Lanes) -> Lanes:
-        """What is in one of the two."""
         return Lanes.within(self.low, self.high, other.low, other.high)
 
     def pairs(self, other: Lanes, work: Callable[[float, float], float]) -> Lanes:
-        """What an operation gives that takes its extremes at the bounds of both operands."""
+        """The result of an operation that takes its extremes at the bounds of both operands."""
         if not (self.bounded and other.bounded):
             return ANYTHING
         return Lanes.within(*(work(a, b) for a in (self.low, self.high) for b in (other.low, other.high)))
@@ -69,7 +65,7 @@ class Lanes:
         return Lanes.within(max(low, 0.0) if self.low >= 0 else low, min(high, 0.0) if self.high <= 0 else high)
 
     def averaged(self) -> Lanes:
-        """Of averages over any number of pixels: sums of many equal numbers may round all in one direction."""
+        """Of averages over any number of pixels, whose sums may all round in one direction."""
         return Lanes.within(2 * self.low, 2 * self.high)
 
 
@@ -80,24 +76,19 @@ ZERO = Lanes(0.0, 0.0)
 """Zeros only."""
 
 
-# ---------------------------------------------------------------------- operators of several operands
-
-
 def combined(op: str, operands: Sequence[Lanes]) -> Lanes:
-    """What an elementwise operator makes of lanes.
-
-    Args:
-        op: one of `COMBINED`.
-        operands: lanes of its operands, and the bounds of those that are spread over all lanes.
-    """
+    """What an elementwise operator of `COMBINED` makes of the lanes, or bounds, of its operands."""
     return COMBINED[op](operands).rounded() if all(o.bounded for o in operands) else ANYTHING
+
+
+def _magnitude(lanes: Lanes) -> float:
+    return max(abs(lanes.low), abs(lanes.high))
 
 
 def _total(operands: Sequence[Lanes]) -> Lanes:
     # The lanes of a sum may cancel on the way: what counts is that no partial sum overflows.
-    size = sum(max(abs(o.low), abs(o.high)) for o in operands)
     low, high = sum(o.low for o in operands), sum(o.high for o in operands)
-    return Lanes.within(low, high) if size <= LIMIT else ANYTHING
+    return Lanes.within(low, high) if sum(map(_magnitude, operands)) <= LIMIT else ANYTHING
 
 
 def _mean(operands: Sequence[Lanes]) -> Lanes:
@@ -105,32 +96,22 @@ def _mean(operands: Sequence[Lanes]) -> Lanes:
     return Lanes.within(total.low / len(operands), total.high / len(operands))
 
 
-def _difference(operands: Sequence[Lanes]) -> Lanes:
-    first, second = operands
-    return first.pairs(second, lambda a, b: a - b)
-
-
-def _product(operands: Sequence[Lanes]) -> Lanes:
-    found = operands[0]
-    for other in operands[1:]:
-        found = found.pairs(other, lambda a, b: a * b)
-    return found
+def _pairs(work: Callable[[float, float], float]) -> Callable[[Sequence[Lanes]], Lanes]:
+    return lambda operands: reduce(lambda one, two: one.pairs(two, work), operands)
 
 
 def _quotient(operands: Sequence[Lanes]) -> Lanes:
-    first, second = operands
-    if second.low <= 0 <= second.high:
-        return ANYTHING
-    return first.pairs(second, lambda a, b: a / b)
+    divisor = operands[1]
+    return ANYTHING if divisor.low <= 0 <= divisor.high else _pairs(truediv)(operands)
 
 
 def _power(operands: Sequence[Lanes]) -> Lanes:
-    """Powers with one exponent that is at least zero, of numbers that it is defined for."""
+    """Powers with one exponent of at least zero, where they are defined."""
     base, exponent = operands
     power = exponent.low
     if exponent.high != power or power < 0 or (base.low < 0 and power != int(power)):
         return ANYTHING
-    largest = max(abs(base.low), abs(base.high))
+    largest = _magnitude(base)
     if largest > 1 and power * math.log(largest) > math.log(LIMIT):
         return ANYTHING
     size = largest**power
@@ -138,21 +119,20 @@ def _power(operands: Sequence[Lanes]) -> Lanes:
 
 
 COMBINED: dict[str, Callable[[Sequence[Lanes]], Lanes]] = {
-    "Add": _total, "Sum": _total, "Mean": _mean, "Sub": _difference, "Mul": _product, "Div": _quotient, "Pow": _power,
+    "Add": _total, "Sum": _total, "Mean": _mean, "Sub": _pairs(sub), "Mul": _pairs(mul), "Div": _quotient,
+    "Pow": _power,
     "Max": lambda operands: Lanes(max(o.low for o in operands), max(o.high for o in operands)),
     "Min": lambda operands: Lanes(min(o.low for o in operands), min(o.high for o in operands)),
 }  # fmt: skip
 """Operators of several operands."""
 
 
-# ---------------------------------------------------------------------- operators of one operand
-
 Attributes = Callable[[str, float], float]
 """An attribute by its name, and what it is when it is absent."""
 
 
 def _rising(function: Callable[[float], float]) -> Callable[[Lanes, Attributes], Lanes]:
-    """A function that takes its extremes at the bounds."""
+    """A monotonic function."""
 
     def rule(lanes: Lanes, _: Attributes) -> Lanes:
         try:
@@ -168,13 +148,12 @@ def _between(low: float, high: float) -> Callable[[Lanes, Attributes], Lanes]:
 
 
 def _defined(low: float, high: float, function: Callable[[float], float]) -> Callable[[Lanes, Attributes], Lanes]:
-    """A function that is defined and bounded between two numbers only, and rises or falls there."""
+    """A monotonic function that is defined between two numbers only."""
     rule = _rising(function)
     return lambda lanes, attr: rule(lanes, attr) if low <= lanes.low and lanes.high <= high else ANYTHING
 
 
 def _gated(lanes: Lanes, _: Attributes) -> Lanes:
-    """X times something between 0 and 1."""
     return lanes | ZERO
 
 
@@ -207,10 +186,6 @@ def _shrink(lanes: Lanes, attr: Attributes) -> Lanes:
 
 def _softplus(x: float) -> float:
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
-
-
-def _magnitude(lanes: Lanes) -> float:
-    return max(abs(lanes.low), abs(lanes.high))
 
 
 UNARY: dict[str, Callable[[Lanes, Attributes], Lanes]] = {
@@ -261,13 +236,7 @@ UNARY: dict[str, Callable[[Lanes, Attributes], Lanes]] = {
 
 
 def mapped(op: str, lanes: Lanes, attr: Attributes = lambda _, absent: absent) -> Lanes:
-    """What an elementwise operator of one operand makes of lanes.
-
-    Args:
-        op: one of `UNARY`.
-        lanes: those of its operand.
-        attr: its attributes; none when absent.
-    """
+    """What an elementwise operator of `UNARY`, with some attributes, makes of lanes."""
     return UNARY[op](lanes, attr).rounded() if lanes.bounded else ANYTHING
 
 

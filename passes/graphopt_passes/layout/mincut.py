@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from graphopt.ir import Node, Value
+
 INFINITE = 1e18
 
 
@@ -21,7 +26,6 @@ class MinimumCut:
         self._room: list[float] = []
 
     def thing(self) -> int:
-        """A new thing to place."""
         self._edges.append([])
         return len(self._edges) - 1
 
@@ -35,7 +39,6 @@ class MinimumCut:
             self._room.append(room)
 
     def solve(self) -> set[int]:
-        """The source side."""
         self._push_straight()
         while True:
             depth = self._depths()
@@ -49,7 +52,7 @@ class MinimumCut:
         return sum(self._room[edge ^ 1] for edge in self._edges[self.SOURCE])
 
     def _push_straight(self) -> None:
-        """Push what goes from the source over one thing to the sink, which is most of it."""
+        """Push the flow over single things, which is most of it."""
         to, room = self._to, self._room
         for edge in self._edges[self.SOURCE]:
             for behind in self._edges[to[edge]]:
@@ -61,7 +64,7 @@ class MinimumCut:
                     room[behind ^ 1] += amount
 
     def _depths(self) -> list[int]:
-        """Steps from the source over edges with room, as far as the sink; -1 for what is not reached."""
+        """Steps from the source over edges with room; -1 for what is not reached."""
         edges, to, room = self._edges, self._to, self._room
         depth = [-1] * len(edges)
         depth[self.SOURCE] = 0
@@ -104,7 +107,7 @@ class MinimumCut:
                 at[node] += 1
 
     def _fill(self, path: list[int]) -> int:
-        """Push what a path can take and shorten it to before its first full edge. Returns the node it ends at now."""
+        """Fill a path and cut it before its first full edge. Returns the node it ends at."""
         to, room = self._to, self._room
         amount = min([room[edge] for edge in path])
         for edge in path:
@@ -117,3 +120,32 @@ class MinimumCut:
 
 
 _EPSILON = 1e-9
+
+
+Places = Mapping[Node, int]
+"""The thing that stands for each node."""
+
+
+def cheapest(
+    forms: Mapping[Node, Any], prices: Mapping[Node, tuple[float, float]],
+    price: Callable[[MinimumCut, Places, Value, int | None, list[Node]], None],
+) -> tuple[set[Node], float]:  # fmt: skip
+    """The nodes whose second price makes the whole cheapest, those on the source side, and what the whole costs then.
+
+    A form says which values it reads as `operands`, and whether it `gives` results; `price` adds that of a value which
+    is made, if it is, at a place, and read by nodes.
+    """
+    cut = MinimumCut()
+    place = {node: cut.thing() for node in forms}
+    for node, (first, second) in prices.items():
+        cut.price(cut.SOURCE, place[node], first)
+        cut.price(place[node], cut.SINK, second)
+    readers: dict[Value, list[Node]] = {}
+    for node, form in forms.items():
+        for value in dict.fromkeys(form.operands):
+            readers.setdefault(value, []).append(node)
+    makers = {value: place[node] for node, form in forms.items() if form.gives for value in node.results}
+    for value in dict.fromkeys([*readers, *makers]):
+        price(cut, place, value, makers.get(value), readers.get(value, []))
+    side = cut.solve()
+    return {node for node in forms if place[node] in side}, cut.cost

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from graphopt.rewrite import Graph, GraphPass, Level, Numerics, Rewriter
+from graphopt.rewrite import Graph, GraphPass, Level, Numerics, Rewriter, Value
 from graphopt.system.machine import BLOCKS, METADATA_KEY, Target, host
-from graphopt_passes.layout.emission import emit
-from graphopt_passes.layout.emitter import DOMAIN, Emitter
-from graphopt_passes.layout.plan import LayoutPlan, blocks_something, make_plan
-from graphopt_passes.layout.report import rows
+from graphopt_passes.layout.emitter import DOMAIN, Blocked, Emitter
+from graphopt_passes.layout.form import Group
+from graphopt_passes.layout.plan import LayoutPlan, Setting, blocks_something, make_plan
 from graphopt_passes.layout.timing import rates_of
 
 
@@ -17,14 +16,12 @@ class ConvertLayoutNchwc(GraphPass):
     """Convert convolutions and what lies between them to the blocked layout of one target.
 
     All nodes of a graph are looked at together: each gets a form, NCHW or blocked, such that kernels and reorders
-    take the least time by the cost model. Activations and residual sums go into the convolutions. A `ConvTranspose`
-    becomes convolutions of the places within its stride. The model then runs on machines with the same block size
-    only, and says so in its metadata.
+    take the least time by the cost model. Activations and residual sums go into the convolutions. The model then runs
+    on machines with the same block size only, and says so in its metadata.
 
-    `Options(extra={"convert_layout_nchwc": {...}})` takes `"force"`: True blocks all that can be, whatever the
-    cost model says; and `"rates"`: `LayoutRates` in place of what `graphopt tune` measured here, or of the built-in
-    ones. The log of a run that explains has the rows of `layout.report` among its findings: what becomes of each node,
-    and both prices.
+    `Options(extra={"convert_layout_nchwc": {...}})` takes `"force"`: True blocks all that can be, whatever it costs;
+    and `"rates"`: `LayoutRates` in place of those measured or built in. The log of a run that explains has a row for
+    each node: what becomes of it, and both prices.
     """
 
     ops = ("Conv", "com.microsoft::FusedConv", "ConvTranspose")
@@ -35,7 +32,6 @@ class ConvertLayoutNchwc(GraphPass):
     tuner: ClassVar[str] = "graphopt_passes.layout.tuning:LayoutTuner"
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Plan and convert one graph."""
         first = graph.first
         if first is None or graph.in_function:
             return
@@ -51,9 +47,9 @@ class ConvertLayoutNchwc(GraphPass):
         self._convert(graph, rw, target)
 
     def _convert(self, graph: Graph, rw: Rewriter, target: Target) -> None:
-        plan = plan_of(graph, rw)
+        plan = make_plan(graph, _setting(rw))
         if rw.log.listen:
-            rw.log.show(self.name, rows(graph, plan))
+            rw.log.show(self.name, plan.rows(graph))
         self._explain(plan, rw)
         emitter = Emitter(rw, target.block)
         converted = False
@@ -68,7 +64,6 @@ class ConvertLayoutNchwc(GraphPass):
             rw.set_metadata(METADATA_KEY, str(target))
 
     def _explain(self, plan: LayoutPlan, rw: Rewriter) -> None:
-        """Note what stays in NCHW, and why."""
         if not rw.log.listen:
             return
         for node, reason in plan.declined.items():
@@ -78,19 +73,31 @@ class ConvertLayoutNchwc(GraphPass):
             rw.decline(text, node.op, *prices, node=node)
 
 
-def plan_of(graph: Graph, rw: Rewriter) -> LayoutPlan:
-    """What the pass would make of a graph, with its settings and for the target of the run."""
-    return make_plan(graph, **_settings(rw))
+def emit(group: Group, emitter: Emitter, rule: str) -> None:
+    """Replace a group; nodes before it have their final form."""
+    rw, node = emitter.rw, group.last
+    rw.begin(rule, node)
+    emitter.begin()
+    results = group.form.build(emitter, group)
+    blocked: list[Blocked] = []
+    if isinstance(results, Value):
+        plain = [results]
+    else:
+        for value, layout in results:
+            emitter.state_type(value, layout, group.form.sizes)
+        plain = [emitter.leave(value, layout) for value, layout in results]
+        blocked = [Blocked(value, layout, group.lanes) for value, layout in results]
+    rw.replace(node, plain, detail=str(group))
+    olds = node.results
+    emitter.commit(dict(zip(olds, blocked, strict=False)), dict(zip(olds, plain, strict=False)))
 
 
 def would_block(graph: Graph, rw: Rewriter) -> bool:
     """Whether the pass would block a convolution of a graph."""
-    return blocks_something(graph, **_settings(rw))
+    return blocks_something(graph, _setting(rw))
 
 
-def _settings(rw: Rewriter) -> dict[str, Any]:
+def _setting(rw: Rewriter) -> Setting:
     target = rw.options.target or host()
     stated = rw.options.extra.get(ConvertLayoutNchwc.name, {})
-    return {
-        "block": target.block, "force": bool(stated.get("force")), "rates": stated.get("rates") or rates_of(target)
-    }  # fmt: skip
+    return Setting(target.block, bool(stated.get("force")), stated.get("rates") or rates_of(target))

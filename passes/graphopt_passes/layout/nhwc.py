@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from graphopt.ir import Graph, Node, TensorType, Value
 from graphopt.rewrite import Decline, GraphPass, Level, Numerics, Rewriter
 from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import rates_of
 from graphopt_passes.layout.images import FIRST, LAST, LastForm, Rates, gains, last_form, reorder
-from graphopt_passes.layout.mincut import INFINITE, MinimumCut
+from graphopt_passes.layout.mincut import INFINITE, MinimumCut, Places, cheapest
 
 _TIE = 1e-3
 """Microseconds that channels last are better where it makes no difference."""
@@ -18,9 +19,8 @@ _TIE = 1e-3
 class ConvertLayoutNhwc(GraphPass):
     """Let quantized convolutions, and what lies between them, work on images with channels last.
 
-    `QLinearConv` becomes the one of `com.microsoft`, which has kernels for that order. All nodes of a graph are looked
-    at together: each keeps the order or changes it, such that its kernels and the transposes between both orders take
-    the least time by the cost model, whose rates `graphopt tune` measures. The numbers are the same.
+    `QLinearConv` becomes the one of `com.microsoft`, which has kernels for that order. Each node of a graph keeps the
+    order or changes it, such that kernels and transposes take the least time by the rates of `graphopt tune`.
     """
 
     ops = ("MaxPool", "QLinearConv", "com.microsoft::QLinearAveragePool", "com.microsoft::QLinearConv")
@@ -30,7 +30,6 @@ class ConvertLayoutNhwc(GraphPass):
     peers = {"onnxruntime": "NhwcTransformer"}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Convert the chosen nodes of one graph in order."""
         if graph.is_function or not any(map(gains, graph)):
             return
         images = _ChannelsLast(rw)
@@ -43,55 +42,38 @@ class ConvertLayoutNhwc(GraphPass):
 
 
 def choose(graph: Graph, rates: Rates) -> list[LastForm]:
-    """The forms of those nodes with which the whole graph takes the least time, in order."""
+    """The forms that make the whole graph fastest, in order."""
     forms = {form.node: form for form in _forms(graph, rates)}
-    cut = MinimumCut()
-    place = {node: cut.thing() for node in forms}
-    readers: dict[Value, list[Node]] = {}
-    for node, form in forms.items():
-        plain, last = form.price
-        cut.price(cut.SOURCE, place[node], plain + _TIE)
-        cut.price(place[node], cut.SINK, last)
-        for value in form.operands:
-            readers.setdefault(value, []).append(node)
-    makers = {v: place[node] for node, form in forms.items() if form.gives for v in node.results}
-    for value in dict.fromkeys([*readers, *makers]):
-        places = [place[node] for node in readers.get(value, [])]
-        _price(cut, value, reorder(value, rates), makers.get(value), places)
-    side = cut.solve()
-    return [form for node, form in forms.items() if place[node] in side]
+    prices = {node: (form.price[0] + _TIE, form.price[1]) for node, form in forms.items()}
+
+    def price(cut: MinimumCut, place: Places, value: Value, maker: int | None, readers: list[Node]) -> None:
+        """A transpose for each order in which a value is wanted and not made."""
+        transposed = reorder(value, rates)
+        if readers:
+            enter = cut.thing()
+            cut.price(enter, cut.SINK if maker is None else maker, transposed)
+            for reader in readers:
+                cut.price(place[reader], enter, INFINITE)
+        if maker is not None:
+            leave = cut.thing()
+            cut.price(maker, leave, transposed)
+            for reader in readers:
+                cut.price(leave, place[reader], INFINITE)
+            if value.output_count or len(readers) < len(value.users):
+                cut.price(leave, cut.SINK, INFINITE)
+
+    last, _ = cheapest(forms, prices, price)
+    return [form for node, form in forms.items() if node in last]
 
 
 def _forms(graph: Graph, rates: Rates) -> Iterator[LastForm]:
     for node in graph:
-        try:
+        with suppress(Decline):
             yield last_form(node, rates)
-        except Decline:
-            continue
-
-
-def _price(cut: MinimumCut, value: Value, price: float, maker: int | None, readers: list[int]) -> None:
-    """The price of a value in both orders: a transpose for each order in which it is wanted and not made."""
-    if readers:
-        enter = cut.thing()
-        cut.price(enter, cut.SINK if maker is None else maker, price)
-        for reader in readers:
-            cut.price(reader, enter, INFINITE)
-    if maker is not None:
-        leave = cut.thing()
-        cut.price(maker, leave, price)
-        for reader in readers:
-            cut.price(leave, reader, INFINITE)
-        if value.output_count or len(readers) < len(value.users):
-            cut.price(leave, cut.SINK, INFINITE)
 
 
 class _ChannelsLast:
-    """Makes nodes on images with channels last.
-
-    Args:
-        rw: the gate.
-    """
+    """Makes nodes on images with channels last."""
 
     def __init__(self, rw: Rewriter) -> None:
         self.rw = rw
@@ -99,7 +81,7 @@ class _ChannelsLast:
         """Values with channels last, by those with channels second that they stand for."""
 
     def convert(self, form: LastForm) -> None:
-        """Replace a node by its form with channels last, between transposes, unless the gate does not take it."""
+        """Replace a node by its form with channels last, between transposes."""
         node, entered = form.node, dict[Value, Value]()
         if node.op == "Transpose":
             if form.gives:

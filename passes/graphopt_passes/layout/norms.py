@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter, Value
-from graphopt_passes.fusion.normalization import layer_normalization, normalized_axes, spread
+from graphopt_passes.fusion.normalization import checked_axes, layer_normalization, spread
 
 _FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
@@ -17,9 +17,8 @@ _FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 class ConvertLayerNormalizationAxis(PatternRule):
     """Compute a normalization over channels that is written out by `LayerNormalization` between two `Transpose`.
 
-    The operator works along the last axes only, and is one pass over the numbers instead of seven. Scale and bias for
-    each channel after it become its own. Next to a convolution in blocked layout the `Transpose` of an image becomes
-    part of the reorder that is there anyway.
+    The operator works along the last axes only, in one pass instead of seven, and takes in scale and bias of each
+    channel. Next to a convolution in blocked layout the `Transpose` becomes part of the reorder that is there anyway.
     """
 
     level = Level.LAYOUT
@@ -34,10 +33,9 @@ class ConvertLayerNormalizationAxis(PatternRule):
         return Either(written, op.Mul(image, Const("scale", silent=True)), op.Add(image, Const("bias", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The operator, with the channels last."""
         if m.norm is None:
             dims = m.x.dims()
-            if len(dims) != 4 or normalized_axes(m) != (1,):
+            if len(dims) != 4 or checked_axes(m) != (1,):
                 raise Decline
             if not isinstance(dims[1], int) or not dims[1]:
                 raise Decline("the channels of {} are not known", m.x.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node
@@ -32,24 +33,52 @@ class LayoutPlan:
     kept: dict[Node, Price] = field(default_factory=dict)
     declined: dict[Node, Decline] = field(default_factory=dict)
 
+    def rows(self, graph: Graph) -> list[tuple[str, ...]]:
+        """A row for each node that was looked at, in the order of the graph, which is unchanged yet.
+
+        Its first output, its operator, what becomes of it, and microseconds in NCHW and in blocks: estimates, without
+        reorders, empty where the node cannot be blocked.
+        """
+        blocked = {group.form.node: f"blocked: {group.form.title}" for group in self.groups.values()}
+        found = []
+        for node in graph:
+            if node in self.prices:
+                rest = (
+                    "NCHW: cheaper with what is around it" if node in self.kept else "blocked: by the kernel before it"
+                )
+                becomes, cells = blocked.get(node, rest), tuple(f"{price:.1f}" for price in self.prices[node])
+            elif node in self.declined:
+                becomes, cells = f"NCHW: {self.declined[node]}", ("", "")
+            else:
+                continue
+            found.append((next((value.name for value in node.results), ""), node.op, becomes, *cells))
+        return found
+
 
 _FORCED = 1e9
 """A price in NCHW that no blocked form reaches."""
 
 
-def make_plan(graph: Graph, block: int, *, force: bool = False, rates: LayoutRates | None = None) -> LayoutPlan:
-    """Choose what of a graph is to be blocked.
+class Setting(NamedTuple):
+    """What a plan is made for.
 
-    Args:
-        graph: the graph; it is not changed.
+    Attributes:
         block: channels per block.
         force: block all that can be, whatever it costs.
-        rates: the machine's speed; the built-in figures of the block size when None.
+        rates: the machine's speed.
     """
-    first = _Draft(graph, block, force=force, rates=rates)
-    if not force and any(first.spreads(node) for node in first.chosen):
-        # Pieces that end inside a block can be packed again in NCHW, for convolutions that read fewer lanes then.
-        packed = _Draft(graph, block, rates=rates, packed=True)
+
+    block: int
+    force: bool
+    rates: LayoutRates
+
+
+def make_plan(graph: Graph, setting: Setting) -> LayoutPlan:
+    """Choose what of a graph, which is not changed, is to be blocked."""
+    first = _Draft(graph, setting)
+    if not setting.force and any(first.spreads(node) for node in first.chosen):
+        # Pieces that end inside a block can be packed in NCHW, so that convolutions read fewer lanes.
+        packed = _Draft(graph, setting, packed=True)
         if packed.cost + first.cost_beside(packed) < first.cost:
             first = packed
     return first.plan()
@@ -58,18 +87,11 @@ def make_plan(graph: Graph, block: int, *, force: bool = False, rates: LayoutRat
 class _Draft:
     """A way to block a graph, with what it costs.
 
-    Args:
-        graph: the graph.
-        block: channels per block.
-        force: block all that can be, whatever it costs.
-        rates: the machine's speed.
-        packed: let channels be joined in blocks only where each piece but the last is whole blocks.
+    If `packed`, channels are joined in blocks only where each piece but the last is whole blocks.
     """
 
-    def __init__(
-        self, graph: Graph, block: int, *, force: bool = False, rates: LayoutRates | None = None, packed: bool = False
-    ) -> None:
-        self._known, self._forms, self._declined = Known(block), dict[Node, Form](), dict[Node, Decline]()
+    def __init__(self, graph: Graph, setting: Setting, *, packed: bool = False) -> None:
+        self._known, self._forms, self._declined = Known(setting.block), dict[Node, Form](), dict[Node, Decline]()
         self.chosen: set[Node] = set()
         self.cost = 0.0
         self._prices: dict[Node, Price] = {}
@@ -84,7 +106,7 @@ class _Draft:
         for companion in [form.companion for form in self._forms.values() if form.companion is not None]:
             self._forms.pop(companion, None)  # it goes with the form that computes it, and costs nothing of its own
         mark(self._forms)
-        self._choose(Costs(self._known, rates), force=force)
+        self._choose(Costs(self._known, setting.rates), force=setting.force)
 
     def _choose(self, costs: Costs, *, force: bool) -> None:
         for form in self._forms.values():
@@ -104,11 +126,10 @@ class _Draft:
         return node.op == "Concat" and not _is_packed(self._forms[node], self._known)
 
     def cost_beside(self, other: _Draft) -> float:
-        """What nodes take in NCHW that have no form in another draft, and so no part in what it costs."""
+        """Time in NCHW of nodes that have no form in another draft."""
         return sum(plain for node, (plain, _) in self._prices.items() if node not in other._forms)
 
     def plan(self) -> LayoutPlan:
-        """What becomes of the graph."""
         forms, prices = self._forms, self._prices
         groups = grouped({node: form for node, form in forms.items() if node in self.chosen}, prices)
         kept = {node: prices[node] for node in forms if node not in self.chosen}
@@ -118,8 +139,7 @@ class _Draft:
 def with_margin(form: Form, price: Price, costs: Costs) -> Price:
     """The price of a form that has to pay beyond the model's error to be other than the runtime's own choice.
 
-    The runtime blocks convolutions whatever they cost, where it can, and pads nothing else. What the model says gains
-    less than its error stays as it would be there.
+    The runtime blocks all convolutions that it can. What gains less than the model's error stays as it would be there.
     """
     plain, blocked = price
     if form.usual is None:
@@ -128,19 +148,18 @@ def with_margin(form: Form, price: Price, costs: Costs) -> Price:
     return (more * plain, blocked) if form.usual else (plain, more * blocked)
 
 
-def blocks_something(graph: Graph, block: int, *, force: bool = False, rates: LayoutRates | None = None) -> bool:
+def blocks_something(graph: Graph, setting: Setting) -> bool:
     """Whether `make_plan` would block a convolution; most often one of the first tells, without a plan.
 
     A node that gains by itself, reordered before and behind, gains in every company: that of others can only save it
     reorders. So it is blocked in the best plan.
     """
-    known = Known(block)
-    costs = Costs(known, rates)
+    known = Known(setting.block)
+    costs = Costs(known, setting.rates)
     for _, form in _each_form(graph, known):
-        if isinstance(form, Form) and form.convolves and not force and _gains_alone(form, costs):
+        if isinstance(form, Form) and form.convolves and not setting.force and _gains_alone(form, costs):
             return True
-    plan = make_plan(graph, block, force=force, rates=rates)
-    return any(group.form.convolves for group in plan.groups.values())
+    return any(group.form.convolves for group in make_plan(graph, setting).groups.values())
 
 
 def _gains_alone(form: Form, costs: Costs) -> bool:
@@ -153,7 +172,7 @@ def _gains_alone(form: Form, costs: Costs) -> bool:
 
 
 def _is_packed(form: Form, known: Known) -> bool:
-    """Whether channels lie in a form's first result without empty lanes in between."""
+    """Whether the first result of a form has no empty lanes in between."""
     return len(form.gives[0]) == 1 or known.aligned(form.gives[0][:-1])
 
 

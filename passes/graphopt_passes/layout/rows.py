@@ -1,4 +1,4 @@
-"""Convolutions along one axis, written as those of images of one row, which the blocked layout has kernels for."""
+"""Convolutions along one axis, written as those of images of one row."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from graphopt_passes.layout.known import is_number
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _TOGETHER = frozenset({"Add", "Div", "Max", "Mean", "Min", "Mul", "PRelu", "Pow", "Sub", "Sum"})
-_POOLS = frozenset({"AveragePool", "MaxPool"})
-_GLOBAL = frozenset({"GlobalAveragePool", "GlobalMaxPool"})
+_REPEATED = ("AveragePool", "BatchNormalization", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 _AXES = {0: 0, 1: 1, 2: 3, -1: -1, -2: 1, -3: 0}
 """Where an axis of [N, C, L] is in [N, C, 1, L]."""
 
@@ -28,9 +27,9 @@ _UNKNOWN_LENGTH = 1000
 class ConvertConv1dTo2d(GraphPass):
     """Compute 1-D convolutions, and what lies between them, as 2-D ones over images of one row.
 
-    The blocked layout, which follows, has kernels for these only: depthwise ones along 3200 positions take 0.3 of the
-    time there, dense ones 0.8 to 1. Nothing moves in memory; `Unsqueeze` and `Squeeze` stand at both ends. It is done
-    where the kernels' cost model says that it pays. A `MaxPool` that sees NaN may drop or keep it, as in blocks.
+    The blocked layout has kernels for these only: depthwise ones take 0.3 of the time there, dense ones 0.8 to 1.
+    `Unsqueeze` and `Squeeze` stand at both ends. It is done where the cost model says that it pays. A `MaxPool` that
+    sees NaN may drop or keep it, as in blocks.
 
     `Options(extra={"convert_conv_1d_to_2d": {"force": True}})` converts whatever it costs.
     """
@@ -42,7 +41,6 @@ class ConvertConv1dTo2d(GraphPass):
     opsets = "7-"
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Convert the operators of one graph in order."""
         target = rw.options.target or host()
         convs = [node for node in graph if node.op == "Conv" and _is_row_wise(node)]
         if not convs or graph.in_function or target.block not in BLOCKS:
@@ -70,7 +68,7 @@ def _is_row_wise(node: Node) -> bool:
 
 
 def _gain(node: Node, target: Any) -> float:
-    """Microseconds that blocks save for one convolution; a lone one between reorders of its own must save them too."""
+    """Microseconds that blocks save for one convolution, the reorder of its result paid."""
     outputs, inputs, kernel = node.operand(1).sizes()
     group = int(node.attr("group", 1))
     batch, *_, length = node.result.shape or (None, None)
@@ -83,11 +81,7 @@ def _gain(node: Node, target: Any) -> float:
 
 
 class _Rows:
-    """Makes nodes on images of one row.
-
-    Args:
-        rw: the gate.
-    """
+    """Makes nodes on images of one row."""
 
     def __init__(self, rw: Rewriter) -> None:
         self.rw = rw
@@ -106,7 +100,6 @@ class _Rows:
         self._images |= {**self._entered, row: made}
 
     def known(self, value: Value | None) -> Value | None:
-        """The image that a value stands for, if it is one already."""
         return self._images.get(value) if value is not None else None
 
     def image(self, node: Node) -> Value:
@@ -117,14 +110,12 @@ class _Rows:
         return image
 
     def enter(self, value: Value) -> Value:
-        """The image of a value."""
         found = self._images.get(value) or self._entered.get(value)
         if found is None:
             found = self._entered[value] = self.rw.op("Unsqueeze", value, axes=(2,))
         return found
 
     def again(self, node: Node, *inputs: Value | None, **changed: Any) -> Value:
-        """The same operator with other inputs and some other attributes."""
         return self.rw.op(node.op_type, *inputs, domain=node.domain, **{**node.attrs, **changed})
 
 
@@ -149,14 +140,10 @@ def _convolution(rows: _Rows, node: Node) -> Value:
     return rows.again(node, rows.enter(x), kernel, *node.inputs[2:], **_widened(node))
 
 
-def _pool(rows: _Rows, node: Node) -> Value:
-    return rows.again(node, rows.image(node), **_widened(node))
-
-
 def _unary(rows: _Rows, node: Node) -> Value:
     if any(value is not None and not is_number(value, 3) for value in node.inputs[1:]):
         raise Decline
-    return rows.again(node, rows.image(node), *node.inputs[1:])
+    return _again(rows, node)
 
 
 def _together(rows: _Rows, node: Node) -> Value:
@@ -178,7 +165,7 @@ def _operand(rows: _Rows, value: Value) -> Value:
 
 
 def _again(rows: _Rows, node: Node) -> Value:
-    return rows.again(node, rows.image(node), *node.inputs[1:])
+    return rows.again(node, rows.image(node), *node.inputs[1:], **_widened(node))
 
 
 def _concat(rows: _Rows, node: Node) -> Value:
@@ -208,7 +195,6 @@ def _beside(pads: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _mean(rows: _Rows, node: Node) -> Value:
-    """The mean along the row."""
     image, mean = rows.image(node), Reduction.of(node)
     if mean.axes != (2,) or not mean.keepdims:
         raise Decline
@@ -219,8 +205,7 @@ _FORMS: dict[str, Callable[[_Rows, Node], Value]] = {
     **dict.fromkeys(ELEMENTWISE, _unary),
     **dict.fromkeys(_TOGETHER, _together),
     **dict.fromkeys(_CONVOLUTIONS, _convolution),
-    **dict.fromkeys(_POOLS | _GLOBAL, _pool),
-    "BatchNormalization": _again,
+    **dict.fromkeys(_REPEATED, _again),
     "Concat": _concat,
     "Pad": _pad,
     "ReduceMean": _mean,

@@ -14,8 +14,7 @@ from graphopt_passes.fusion.channels import shuffled
 class ConvertChannelShuffleToGather(OpRule):
     """Shuffle channels by one `Gather`, or one for each piece that they are split into afterwards.
 
-    A shuffle is a `Reshape` of the channels to groups, a `Transpose` of groups and members, and a `Reshape` back.
-    `Gather` copies whole channels and needs no pass of its own for the `Split`.
+    A shuffle is a `Transpose` of groups and members between two `Reshape`. `Gather` copies whole channels.
     """
 
     ops = ("Reshape", "Split")
@@ -24,7 +23,7 @@ class ConvertChannelShuffleToGather(OpRule):
     opsets = "7-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Replace a shuffle at its last node, the `Split` if there is one, whose many outputs no pattern can list."""
+        """Replace a shuffle at its last node, the `Split` if there is one."""
         if node.op == "Split":
             return self._split(node, rw)
         shuffle = shuffled(node.result, node)

@@ -1,8 +1,7 @@
-"""How long kernels take in NCHW and in blocks, from sizes alone: the formulas of the cost model, and their figures.
+"""How long kernels take in NCHW and in blocks, from sizes alone, in microseconds on one thread.
 
-Everything is in microseconds on one thread. `rates_of` gives what was measured on this machine, by `graphopt tune` or
-by the short calibration at first use, and otherwise the built-in figures of its instruction set and core. Other passes
-that weigh a convolution against something else ask `convolution` and `reorder`.
+`rates_of` gives what `graphopt tune`, or the short calibration at first use, measured on this machine, and otherwise
+the built-in figures of its instruction set and core.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from graphopt.system import tuned
 from graphopt.system.machine import Target
+from graphopt_passes.layout.weights import padded
 from graphopt_passes.rates import MachineRates
 
 PASS = "convert_layout_nchwc"
@@ -32,7 +32,7 @@ class LayoutRates(MachineRates):
         per_group: microseconds that each of its groups takes at least.
         reorder: bytes through a reorder.
         start: microseconds that any kernel takes at least.
-        error: by which part the model is off, typically, in what it says of one form against the other.
+        error: by which part the model's ratio of both forms is off, typically.
     """
 
     blocked: tuple[float, float, float]
@@ -53,7 +53,7 @@ ZEN4 = LayoutRates((61e3, 56e3, 59e3), 53e3, 52e3, 14.6e3, 48e3, 45e3, 31e3, (4.
 """Measured by `graphopt tune` on one thread of a Zen 4 core with AVX512 and onnxruntime 1.31.1."""
 
 ZEN5 = LayoutRates((102e3, 121e3, 124e3), 126e3, 109e3, 19.6e3, 61e3, 120e3, 52e3, (6.2e3, 3e3), 0.13, 22.7e3, 1.5, 0.1)
-"""The same of a Zen 5 core, whose registers of 512 bits are worked on whole, with onnxruntime 1.32.0."""
+"""The same of a Zen 5 core, with onnxruntime 1.32.0."""
 
 _XEON = LayoutRates((85e3, 88e3, 90e3), 100e3, 60e3, 12e3, 36e3, 70e3, 34e3, (4e3, 1.9e3), 0.25, 12e3, 2.0, 0.2)
 _AVX2 = LayoutRates((50e3, 46e3, 48e3), 48e3, 40e3, 11e3, 36e3, 34e3, 24e3, (3.6e3, 1.7e3), 0.25, 10e3, 2.0, 0.2)
@@ -65,9 +65,9 @@ RATES = {
 }  # fmt: skip
 """By instruction set and core; those of Zen 4 and Zen 5 were measured.
 
-The others are reckoned, and their error is taken to be twice as large: multiply-adds at the peak of the documented
-kernels less a tenth, which is two of 16 lanes in each cycle of 2.8 GHz (Xeon), two of 8 at 3.2 GHz (AVX2), and two of 4
-at 2.9 GHz (NEON, as a Neoverse N1 has it), and bytes in proportion to what such machines copy. Others count as AVX2.
+The others are reckoned, with twice the error: multiply-adds at nine tenths of the peak, two of 16 lanes in each
+cycle of 2.8 GHz (Xeon), two of 8 at 3.2 GHz (AVX2), and two of 4 at 2.9 GHz (NEON), and bytes in proportion to what
+such machines copy. Others count as AVX2.
 """
 
 _FEW_ROWS = 4
@@ -118,6 +118,19 @@ class ConvolutionSizes:
     strided: bool = False
     depthwise: bool = False
 
+    @classmethod
+    def of(
+        cls, inputs: int, outputs: int, cells: int, positions: int, block: int, *, stride: int = 1, group: int = 1
+    ) -> ConvolutionSizes:
+        """Those of a convolution in blocks; groups smaller than a block are reckoned as one."""
+        depthwise = group > 1 and group == inputs == outputs
+        whole = depthwise or (inputs // group % block == 0 and outputs // group % block == 0)
+        lanes_in = inputs if group == 1 and inputs < block else padded(inputs, block)
+        return cls(
+            inputs, outputs, cells, positions, positions * stride**2, lanes_in, padded(outputs, block),
+            group=group, merge=1 if whole else group, strided=stride > 1, depthwise=depthwise,
+        )  # fmt: skip
+
 
 def plain(shape: ConvolutionSizes, rates: LayoutRates) -> float:
     """Time in NCHW."""
@@ -150,29 +163,15 @@ def convolution(
 ) -> tuple[float, float]:  # fmt: skip
     """Microseconds of a convolution in NCHW and in blocks, without reorders.
 
-    Args:
-        inputs: input channels of all groups together.
-        outputs: output channels.
-        kernel: height and width of the kernel.
-        size: height and width of the result.
-        target: the machine.
-        batch: images.
-        stride: by how much the window moves in either direction.
-        group: number of groups; those smaller than a block are reckoned as one.
+    Channels are those of all groups, and `size` that of the result; groups smaller than a block are reckoned as one.
     """
     rates, block = rates_of(target), target.block
     positions = batch * size[0] * size[1]
-    depthwise = group > 1 and group == inputs == outputs
-    whole = inputs // group % block == 0 and outputs // group % block == 0
-    shape = ConvolutionSizes(
-        inputs, outputs, kernel[0] * kernel[1], positions, positions * stride * stride,
-        inputs if inputs < block and group == 1 else -(-inputs // block) * block, -(-outputs // block) * block,
-        group=group, merge=1 if whole or depthwise else group, strided=stride > 1, depthwise=depthwise,
-    )  # fmt: skip
+    shape = ConvolutionSizes.of(inputs, outputs, kernel[0] * kernel[1], positions, block, stride=stride, group=group)
     return plain(shape, rates), blocked(shape, block, rates)
 
 
 def reorder(channels: int, positions: float, target: Target) -> float:
     """Microseconds of one ReorderInput or ReorderOutput of `positions` (batch * height * width) pixels."""
     rates = rates_of(target)
-    return 4 * (-(-channels // target.block) * target.block) * positions / rates.reorder + rates.start
+    return 4 * padded(channels, target.block) * positions / rates.reorder + rates.start

@@ -1,4 +1,4 @@
-"""Images that transformers keep as rows of tokens: what moves between the two, said so that layouts see it."""
+"""Images that transformers keep as rows of tokens."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ _FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 class ConvertTokensToImage(PatternRule):
     """Write tokens that become an image, and an image that becomes tokens, as a `Transpose` of four dimensions.
 
-    [N, H*W, C] transposed and reshaped to [N, C, H, W] is [N, H, W, C] with its channels moved to the front, and back
-    alike. The numbers move as before, but next to a convolution in blocked layout the `Transpose` of an image becomes
-    part of the reorder that is there anyway.
+    [N, H*W, C] transposed and reshaped to [N, C, H, W] is [N, H, W, C] with its channels moved to the front. Next to a
+    convolution in blocked layout that `Transpose` becomes part of the reorder that is there anyway.
     """
 
     level = Level.LAYOUT
@@ -21,12 +20,11 @@ class ConvertTokensToImage(PatternRule):
     opsets = "7-"
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """Either way; shapes are compared as they are known, so that they may be written in any form."""
+        """Either way; shapes may be written in any form."""
         into_image = op.Reshape(op.Transpose(Var("tokens"), perm=(0, 2, 1)), Var(), _other_attrs=True)
         return Either(into_image, op.Transpose(op.Reshape(Var("image"), Var(), _other_attrs=True), perm=(0, 2, 1)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Move the channels of the image."""
         made: Value
         result = m.root.result
         if m.image is None:
@@ -43,7 +41,7 @@ class ConvertTokensToImage(PatternRule):
 
 
 def _compared(tokens: Value, image: Value) -> tuple[int, int, int, int]:
-    """The sizes of an image [N, C, H, W] of the same numbers as tokens [N, H*W, C]; 0 for a batch to be copied."""
+    """The sizes of an image with the numbers of tokens [N, H*W, C]; 0 for a batch to be copied."""
     rows, dims = tokens.dims(), image.dims()
     if len(rows) != 3 or len(dims) != 4:
         raise Decline("{} and {} are no tokens and their image", tokens.name, image.name)

@@ -1,8 +1,7 @@
 """Measures convolutions in NCHW and in blocks on this machine, and fits the figures of the cost model to them.
 
-All shapes are in one model, each twice: in NCHW and, behind a reorder, in blocks. The runtime's profiler tells the
-time of each kernel. So both forms meet the same noise, and weights have left the first cache before they come on again,
-as in a real model. The figures of `LayoutRates` are those with the least relative errors.
+All shapes are in one model, in NCHW and, behind a reorder, in blocks, and the profiler times each kernel: both forms
+meet the same noise, and weights have left the first cache before they come on again, as in a real model.
 """
 
 from __future__ import annotations
@@ -48,23 +47,16 @@ class Timed:
 
     @property
     def depthwise(self) -> bool:
-        """Whether each channel is a group of its own."""
         return self.group == self.inputs == self.outputs
 
     def plain_input(self, block: int) -> bool:
-        """Whether the blocked form reads NCHW."""
         return self.group == 1 and self.inputs < block
 
     def shape(self, block: int) -> ConvolutionSizes:
-        """What the cost model knows of it."""
-        positions = self.side**2
-        lanes_in = self.inputs if self.plain_input(block) else weights.padded(self.inputs, block)
-        whole = self.depthwise or self.inputs // self.group % block == 0
-        return ConvolutionSizes(
-            self.inputs, self.outputs, self.kernel**2, positions, positions * self.stride**2,
-            lanes_in, weights.padded(self.outputs, block), group=self.group, merge=1 if whole else self.group,
-            strided=self.stride > 1, depthwise=self.depthwise,
-        )  # fmt: skip
+        cells, positions = self.kernel**2, self.side**2
+        return ConvolutionSizes.of(
+            self.inputs, self.outputs, cells, positions, block, stride=self.stride, group=self.group
+        )
 
 
 CASES = (
@@ -78,12 +70,12 @@ CASES = (
     *(Timed(c, c, 5, s, group=c) for c, s in ((240, 28), (672, 14))),
     Timed(96, 96, 3, 56, 2, 96), Timed(192, 192, 3, 14, 2, 192), Timed(512, 512, 3, 14, group=32),
 )  # fmt: skip
-"""Layers of the kind that real models have, small ones and badly filled blocks among them."""
+"""Layers of real models, small ones and badly filled blocks among them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionTimes:
-    """Typical microseconds of a case: in NCHW, in blocks, and of the reorders before and behind (0 where none)."""
+    """Typical microseconds of a case, and of its reorders (0 where there is none)."""
 
     plain: float
     blocked: float
@@ -95,20 +87,15 @@ class LayoutTuner:
     """Measures for `convert_layout_nchwc`."""
 
     def measure(self, target: Target, progress: Progress) -> dict[str, Any]:
-        """Time `CASES` and fit the rates to them.
-
-        Raises:
-            UsageError: the target is not this machine, or has no blocked kernels.
-        """
-        if target != host() or target.block not in BLOCKS:
-            raise UsageError(f"{target} cannot be measured here: this machine is {host()}")
+        """Time `CASES` and fit the rates to them."""
+        check_is_here(target, blocked=True)
         taken = time_cases(CASES, target.block, progress)
         rates = fit(CASES, taken, target.block, built_in(target))
         rows = [[str(case), *_rounded(case, t, rates, target.block)] for case, t in zip(CASES, taken, strict=True)]
         return {"rates": rates.stated(), "cases": rows}
 
     def rows(self, figures: dict[str, Any] | None, target: Target) -> list[tuple[str, ...]]:
-        """Each case as measured and as the model has it; without measurements only the latter."""
+        """Each case as measured, if it was, and as the model has it."""
         titles = ("microseconds on one thread", "NCHW", "blocked", "ratio", "NCHW, model", "blocked, model", "ratio")
         if figures is not None:
             return [titles, *(_cells(name, *numbers) for name, *numbers in figures.get("cases", []))]
@@ -135,7 +122,21 @@ def _rounded(case: Timed, taken: ConvolutionTimes, rates: LayoutRates, block: in
     return [round(time, 1) for time in (taken.plain, taken.blocked, *_model(case, rates, block))]
 
 
-# ---------------------------------------------------------------------- measuring
+def check_is_here(target: Target, *, blocked: bool = False) -> None:
+    """Raise a `UsageError` unless a target is this machine, with `blocked` kernels if need be."""
+    if target != host() or (blocked and target.block not in BLOCKS):
+        raise UsageError(f"{target} cannot be measured here: this machine is {host()}")
+
+
+def operands_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Random numbers for what a model reads, of float32 or unsigned bytes."""
+    random, feed = np.random.default_rng(0), {}
+    for x in model.graph.input:
+        dims = [dim.dim_value for dim in x.type.tensor_type.shape.dim]
+        is_float = x.type.tensor_type.elem_type == TensorProto.FLOAT
+        numbers = random.standard_normal(dims) if is_float else random.integers(0, 255, dims)
+        feed[x.name] = numbers.astype(np.float32 if is_float else np.uint8)
+    return feed
 
 
 def time_cases(
@@ -145,11 +146,7 @@ def time_cases(
     model = _model_of(cases, block)
     with scratch() as folder:
         session = open_session(model, profile=folder / "tune")
-        random = np.random.default_rng(0)
-        feed = {
-            x.name: random.standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)
-            for x in model.graph.input
-        }
+        feed = operands_of(model)
         for turn in range(rounds + _WARM):
             session.run(None, feed)
             progress("timing convolutions", (turn + 1) / (rounds + _WARM))
@@ -163,7 +160,7 @@ def time_cases(
 
 
 def _typical(durations: list[float]) -> float:
-    """The third smallest: other work on the machine only ever adds, and may meet one kernel in most rounds."""
+    """The third smallest: other work on the machine only ever adds."""
     return sorted(durations)[2]
 
 
@@ -220,8 +217,6 @@ def _blocked_weight(weight: onnx.TensorProto, case: Timed, block: int) -> tuple[
     return weights.both_blocked(array, (case.inputs,), (case.outputs,), block), 1
 
 
-# ---------------------------------------------------------------------- fitting
-
 _STEPS = (1.3, 1.1, 1.03)
 _SWEEPS = 40
 _LEAST_ERROR = 0.05
@@ -241,15 +236,9 @@ def fit(
     cases: tuple[Timed, ...], taken: list[ConvolutionTimes], block: int, start: LayoutRates, *,
     places: Sequence[Sequence[Place]] = (), steps: Sequence[float] = _STEPS,
 ) -> LayoutRates:  # fmt: skip
-    """The rates that describe what was measured best, found by changing a few at a time.
+    """The rates that describe what was measured best, found by changing a few at a time by the factors in `steps`.
 
-    Args:
-        cases: what was measured.
-        taken: the times, in the order of the cases.
-        block: channels per block.
-        start: the rates to begin with.
-        places: rates that are changed by the same factor; each by its own when empty.
-        steps: the factors to try, in turn.
+    Those in one of the `places` are changed together; each by itself when there are none.
     """
     rates = replace(start, reorder=_reorder_rate(cases, taken, block, start))
     shapes = [case.shape(block) for case in cases]
@@ -274,7 +263,7 @@ def fit(
 def typical_error(
     shapes: list[ConvolutionSizes], taken: list[ConvolutionTimes], block: int, rates: LayoutRates
 ) -> float:
-    """The median of how far the model is off in what it says of blocks against NCHW."""
+    """The median error of the model's ratio of blocks to NCHW."""
     errors = []
     for shape, measured in zip(shapes, taken, strict=True):
         said = timing.plain(shape, rates) / timing.blocked(shape, block, rates)
@@ -289,7 +278,7 @@ def _scaled(rates: LayoutRates, name: str, at: int | None, factor: float) -> Lay
 
 
 def _loss_of(shapes: list[ConvolutionSizes], taken: list[ConvolutionTimes], block: int, rates: LayoutRates) -> float:
-    """Sum over both forms and, twice, their ratio, for that is what is decided by; outliers count little."""
+    """Sum over both forms and, twice, their ratio, by which the pass decides."""
     total = 0.0
     for shape, measured in zip(shapes, taken, strict=True):
         one = math.log(timing.plain(shape, rates) / measured.plain)
@@ -299,7 +288,7 @@ def _loss_of(shapes: list[ConvolutionSizes], taken: list[ConvolutionTimes], bloc
 
 
 def _loss(error: float) -> float:
-    """The square of small errors, the size of large ones: a kernel that was interrupted every time must not decide."""
+    """The square of small errors, the size of large ones, so that outliers count little."""
     return math.sqrt(1 + (error / 0.2) ** 2) - 1
 
 

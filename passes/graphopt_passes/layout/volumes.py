@@ -1,4 +1,4 @@
-"""Convolutions of volumes, written as those of their slices, which the blocked layout has kernels for."""
+"""Convolutions of volumes, written as those of their slices."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from graphopt.ir import Node, Value
 from graphopt.operators import Pad, Reshape, Transpose
 from graphopt.operators.window import Window
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
-from graphopt.system.machine import host
+from graphopt.system.machine import BLOCKS, host
 from graphopt_passes.layout import timing
 
 _SWAPPED = (0, 2, 1, 3, 4)
 _MARGIN = 0.85
-"""The part of the time that the other form may be expected to take: the model is no better than that."""
+"""The part of the time that the other form may be expected to take."""
 
 
 class ConvertConv3dTo2d(OpRule):
     """Compute a convolution of volumes as the sum of 2-D ones over their slices, one for each depth of the kernel.
 
-    The blocked layout, which follows, has kernels for images only. Slices lie behind one another as a batch, between
-    two `Transpose`; those that are above or below by the depth of the kernel are the same, moved on by a `Pad`. A
-    kernel of one column through the slices needs none of it: the pixels of a slice are one row.
+    The blocked layout has kernels for images only. Slices lie behind one another as a batch, between two `Transpose`;
+    for other depths of the kernel they are moved on by a `Pad`. A kernel of one column through the slices needs none of
+    it: the pixels of a slice are one row.
 
     `Options(extra={"convert_conv_3d_to_2d": {"force": True}})` converts whatever it costs.
     """
@@ -43,7 +43,7 @@ class ConvertConv3dTo2d(OpRule):
             raise Decline
         if tensor is None:
             raise Decline("{} is not constant", node.operand(1).name)
-        if x.dtype != TensorProto.FLOAT or (rw.options.target or host()).block not in (8, 16):
+        if x.dtype != TensorProto.FLOAT or (rw.options.target or host()).block not in BLOCKS:
             raise Decline("there is no blocked layout for {}", x.name)
         dims, kernel = (*x.dims()[:2], *(x.size(axis) for axis in (2, 3, 4))), tuple(tensor.dims)
         if len(kernel) != 5 or not prod(kernel) or 0 in dims:
@@ -60,11 +60,7 @@ class ConvertConv3dTo2d(OpRule):
         return rw.replace(node, [form(node, window, (before, after), rw)])
 
     def _weigh(self, node: Node, window: Window, column: bool, rw: Rewriter) -> None:
-        """See that the other form is faster.
-
-        Raises:
-            Decline: it is not, or by less than the model's error.
-        """
+        """Decline unless the other form is faster by more than the model's error."""
         if rw.options.extra.get(self.name, {}).get("force"):
             return
         target, group = rw.options.target or host(), int(node.attr("group", 1))
@@ -74,12 +70,12 @@ class ConvertConv3dTo2d(OpRule):
         before, after = (images * value.size(2) * value.size(3) * value.size(4) for value in (x, result))
         slices, size = images * result.size(2), (result.size(3), result.size(4))
         deep, high, wide = (side for side in window.kernel if isinstance(side, int))
-        plain, _ = timing.convolution(
-            inputs, outputs, (deep * high, wide), size, target, batch=slices, stride=max(window.strides), group=group
-        )
         taps, kernel = (1, (deep, 1)) if column else (deep, (high, wide))
-        _, blocked = timing.convolution(
-            inputs, outputs, kernel, size, target, batch=slices, stride=max(window.strides), group=group
+        (plain, _), (_, blocked) = (
+            timing.convolution(
+                inputs, outputs, sides, size, target, batch=slices, stride=max(window.strides), group=group
+            )
+            for sides in ((deep * high, wide), kernel)
         )
         moved = timing.reorder(outputs, after, target) + taps * timing.reorder(inputs, before, target)
         then = taps * blocked + moved * (1 if column else 2)
@@ -91,7 +87,7 @@ _Padding = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def _as_rows(node: Node, window: Window, padding: _Padding, rw: Rewriter) -> Value:
-    """A kernel of one column: the pixels of a slice as one row of an image that is as high as the volume is deep."""
+    """A kernel of one column: each slice is a row of an image as high as the volume is deep."""
     x, array = node.operand(0), node.operand(1).array()
     depth, height, width = (x.size(axis) for axis in (2, 3, 4))
     rows = Reshape.to(x, (x.dims()[0], x.size(1), depth, height * width)).write(rw)

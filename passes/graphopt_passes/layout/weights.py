@@ -1,8 +1,8 @@
 """Blocked weights: where each channel of a value lies when channels are stored in blocks, and weights to match.
 
 A blocked value has the dims [N, Cp, H, W], Cp a multiple of the block size b; its memory runs n, c // b, h, w, c % b.
-Its channels come in *segments*, each padded to whole blocks: a plain value has one, a Concat of pieces that do not end
-at a block boundary has several. `Layout` holds the channels of each segment.
+Its channels come in *segments*, each padded to whole blocks: one, or several behind a Concat of pieces that do not end
+at a block boundary. `Layout` holds the channels of each segment.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def whole(layout: Layout, block: int) -> Array:
 
 
 def divided(layout: Layout, sizes: Iterable[int], block: int) -> list[Layout] | None:
-    """The layouts of consecutive pieces of a value; None unless each begins at a block and all are used up."""
+    """The layouts of consecutive pieces of a value; None unless each begins at a block."""
     pieces, rest = [], list(layout)
     for size in sizes:
         piece: list[int] = []
@@ -93,10 +93,7 @@ def block_diagonal(weight: Array, group: int, merge: int) -> Array:
 
 
 class Room:
-    """Memory for many arrays. When these are many bytes, it is taken in large pieces.
-
-    Those the system gives out in large pages, where small ones would take as long as filling them.
-    """
+    """Memory for many arrays, in large pieces once they are many bytes: the system gives these out in large pages."""
 
     piece = 1 << 23
 
@@ -141,7 +138,7 @@ def both_blocked(weight: Array, inputs: Layout, outputs: Layout, block: int, roo
 
 
 def _runs(layout: Layout, block: int) -> Iterator[tuple[int, int, int, int]]:
-    """The full blocks of each segment, then what is left of it: first channel, first block, blocks, lanes of each."""
+    """The full blocks of each segment, then its rest: first channel, first block, blocks, lanes of each."""
     channel = at = 0
     for channels in layout:
         full, rest = divmod(channels, block)

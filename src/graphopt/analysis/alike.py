@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, defs, helper
 
 from graphopt.ir import Node, Value
-
-SOUND_ELLIPSES = tuple(map(int, onnx.__version__.split(".")[:2])) >= (1, 23)
-"""Whether inference of `Einsum` looks at no more axes than there are."""
 
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 _RESULT = "result"
@@ -18,6 +16,15 @@ _RESULT = "result"
 
 def _operand(number: int) -> str:
     return f"operand{number}"
+
+
+_OPSET_OF_ONNX_1_23 = 28
+
+
+@cache
+def _sound_ellipses() -> bool:
+    """Whether inference of `Einsum` looks at no more axes than there are."""
+    return defs.onnx_opset_version() >= _OPSET_OF_ONNX_1_23
 
 
 Body = list[onnx.NodeProto]
@@ -139,19 +146,27 @@ def _product(node: Node) -> Body | None:
         return None
     # Inference refuses ellipses for unlike numbers of axes, and a matrix that is constant has no more than its own two.
     stacks = ["" if _is_matrix(node.operand(at)) else "..." for at in range(2)]
-    if stacks[0] and stacks[1] and not (SOUND_ELLIPSES or _are_of_one_rank(node.operand(0), node.operand(1))):
+    if stacks[0] and stacks[1] and not (_sound_ellipses() or _are_of_one_rank(node.operand(0), node.operand(1))):
         return None
     equation = f"{stacks[0]}{left},{stacks[1]}{right}->{max(stacks)}mn"
     return [helper.make_node("Einsum", [_operand(0), _operand(1)], [_RESULT], equation=equation)]
 
 
 def may_end_the_process(node: Node) -> bool:
-    """Whether the inference of onnx before 1.23 may read past the end: ellipses over unlike numbers of axes.
+    """Whether the inference of onnx before 1.23 may read past the end, as of operands of unlike numbers of axes.
 
-    A segmentation fault is no exception; such a node must not reach it. Where ranks are not known it may.
+    A segmentation fault is no exception; such a node must not reach it. Where ranks are not known it may. These are
+    ellipses of `Einsum`, and indices of `MaxUnpool`. Windows with a stride of zero divide by it.
     """
-    if SOUND_ELLIPSES or node.op != "Einsum":
+    if _sound_ellipses():
         return False
+    strides = node.attr("strides", ())
+    if isinstance(strides, tuple | list) and 0 in strides:
+        return True
+    if node.op not in ("Einsum", "MaxUnpool"):
+        return False
+    if node.op == "MaxUnpool":
+        return not _are_of_one_rank(node.operand(0), node.operand(1))
     equation = node.attr("equation", "")
     terms = equation.partition("->")[0].replace(" ", "").split(",") if isinstance(equation, str) else []
     axes = set()

@@ -200,9 +200,9 @@ _DTYPES: dict[str, Callable[[Node, int], int | None]] = {
 """Element types of outputs by operator; each of these has a shape rule."""
 
 
-def knows(node: Node) -> bool:
-    """Whether there are rules for the types of an operator that the standard's inference does not know."""
-    return bool(node.domain) and node.op in _DTYPES
+def knows(op: str) -> bool:
+    """Whether there are rules for the types of an operator of another domain, which the standard's do not know."""
+    return "::" in op and op in _DTYPES
 
 
 def dtype_of_output(node: Node, index: int) -> int | None:

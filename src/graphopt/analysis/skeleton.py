@@ -24,8 +24,10 @@ from graphopt.ir.types import encode_type
 
 _KEPT_TYPES = frozenset({
     onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT,
+    onnx.TensorProto.DOUBLE,
 })  # fmt: skip
 _KEPT_FLOATS = 64
+"""Floats up to this size do: before onnx 1.23 inference of `Range` ends the process where a constant has none."""
 
 
 class Skeleton:
@@ -343,7 +345,8 @@ def _strip(tensor: Tensor, target: onnx.TensorProto) -> None:
 
 def _is_shown(tensor: Tensor) -> bool:
     """Whether inference is given what a tensor holds."""
-    limit = _KEPT_FLOATS if tensor.dtype == onnx.TensorProto.FLOAT else KEPT_BYTES
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+    limit = _KEPT_FLOATS if tensor.dtype in floats else KEPT_BYTES
     return tensor.dtype in _KEPT_TYPES and tensor.nbytes <= limit
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import onnx
-from onnx import shape_inference
+from onnx.onnx_cpp2py_export import shape_inference  # what `onnx.shape_inference` calls, without what reads text
 
 from graphopt.analysis.doubted import STOP, stop_doubts
 from graphopt.analysis.nodes import infer_by_rules, infer_node, knows
@@ -22,7 +22,7 @@ from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.skeleton import Skeleton
 from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value, ValueType
 from graphopt.ir.seal import check_unsealed
-from graphopt.ir.types import decode_type
+from graphopt.ir.types import KNOWN_TYPES, decode_type
 
 _GENERATED = "unk__"
 _counters: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
@@ -65,14 +65,16 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     if result is not None and skeleton.seeds and _stale(model.graph, result.graph):
         skeleton = Skeleton(model, output_types=False, seed_dims=False)
         result = _infer(model, skeleton, data_prop)
-    _Writer(model, skeleton.seeds).write(result)
+    writer = _Writer(model, skeleton.seeds)
+    writer.write(result)
     if result is None:
         _infer_each(model.graph)
         return
-    behind = any(map(knows, model.nodes()))
+    ops = {node.op for node in model.nodes()}
+    behind = any(map(knows, ops))
     if behind or model.opset() >= _BROADCASTING:
-        _infer_further(model.graph, behind=behind)
-    if any(node.op == "Loop" for node in model.nodes()):
+        _infer_further(writer.left, behind=behind)
+    if "Loop" in ops:
         # The standard's inference knows no shape of what a loop carries.
         ShapeAnalysis(model, zero_sizes=True).refine()
 
@@ -87,7 +89,8 @@ def _infer(model: Model, skeleton: Skeleton, data_prop: bool) -> onnx.ModelProto
     """The inferred model, or None when inference gives up on the whole of it."""
     try:
         for _ in range(_MOST_ROUNDS):
-            result = shape_inference.infer_shapes(skeleton.proto, data_prop=data_prop)
+            found = shape_inference.infer_shapes(skeleton.proto.SerializeToString(), False, False, data_prop)
+            result = onnx.ModelProto.FromString(found)
             if not stop_doubts(model.graph, skeleton.proto.graph, result.graph):
                 return result
         return None
@@ -106,24 +109,21 @@ def _infer_each(graph: Graph) -> None:
             _infer_each(subgraph)
 
 
-def _infer_further(graph: Graph, *, behind: bool) -> None:
+def _infer_further(nodes: Iterable[Node], *, behind: bool) -> None:
     """Fill in what the standard's inference left open and our own rules know.
 
     That is asked of every model, whatever operators are in it: a pass that brings another operator in is not to make
     more known of nodes far from it.
 
     Args:
-        graph: a graph, with its bodies.
+        nodes: those of which inference left a shape open.
         behind: whether there are operators that the standard's inference does not know. What reads them is put to it.
     """
-    for node in graph:
-        if any(value is not None and value.shape is None for value in node.outputs):
-            types = infer_node(node) if behind else infer_by_rules(node)
-            for value, value_type in zip(node.outputs, types, strict=True):
-                if value is not None and value.shape is None and isinstance(value_type, TensorType):
-                    value.type = value_type
-        for subgraph in node.subgraphs.values():
-            _infer_further(subgraph, behind=behind)
+    for node in nodes:
+        types = infer_node(node) if behind else infer_by_rules(node)
+        for value, value_type in zip(node.outputs, types, strict=True):
+            if value is not None and value.shape is None and isinstance(value_type, TensorType):
+                value.type = value_type
 
 
 def _stale(graph: Graph, result: onnx.GraphProto) -> bool:
@@ -148,10 +148,15 @@ def _differ(a: TensorType, b: TensorType) -> bool:
 
 
 class _Writer:
-    """Brings inferred types back to the values, under dimension names that no earlier run gave out."""
+    """Brings inferred types back to the values, under dimension names that no earlier run gave out.
+
+    Attributes:
+        left: the nodes with results of which not even the rank was inferred, those of functions excepted.
+    """
 
     def __init__(self, model: Model, seeds: Iterable[Value]) -> None:
         self.model = model
+        self.left: list[Node] = []
         self.names: dict[str, str] = {}
         self.decoded: dict[bytes, ValueType | None] = {}
         declared = (value.shape or () for value in (*model.graph.inputs, *seeds))
@@ -159,8 +164,10 @@ class _Writer:
 
     def write(self, result: onnx.ModelProto | None) -> None:
         self.graph(self.model.graph, None if result is None else result.graph)
+        left = list(self.left)
         for function in self.model.functions:
             self.graph(function, None)
+        self.left = left
 
     def graph(self, graph: Graph, result: onnx.GraphProto | None) -> None:
         known: dict[str, onnx.TypeProto] = {}
@@ -174,15 +181,20 @@ class _Writer:
             protos = [proto for proto in protos if proto.op_type != STOP]
         decode = self._decode
         for number, node in enumerate(graph):
-            constant = node.op == "Constant"
+            constant, is_left = node.op == "Constant", False
             for output in node.outputs:
                 if output is None:
                     continue
                 proto = None if constant else known.get(output.name)
                 if proto is None:
                     self._set(output, None, trusted=_opaque(node))
+                    is_left = is_left or output.shape is None
                 else:
                     output._defer_type(decode, proto)
+                    tensor = proto.tensor_type
+                    is_left = is_left or not tensor.HasField("shape") or tensor.elem_type not in KNOWN_TYPES
+            if is_left:
+                self.left.append(node)
             if node.subgraphs:
                 graphs = {a.name: a.g for a in protos[number].attribute} if result is not None else {}
                 for name, subgraph in node.subgraphs.items():

@@ -14,6 +14,7 @@ from graphopt.errors import GraphoptError, ModelError
 from graphopt.ir import Model, Node, Source
 from graphopt.showing import Shown
 from graphopt.verify import Feed, Report, compare
+from graphopt.verify.interface import taken
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -144,8 +145,9 @@ def bisect(
         ModelError: the model cannot be read.
     """
     settings = manager if isinstance(manager, Settings) else Settings() if manager is None else Settings.of(manager)
-    oracle = Oracle(numerics, seed, dict(dims or {}), feed, timeout)
     original = Model.load(source).flush()
+    feed = None if feed is None else taken(original, feed)
+    oracle = Oracle(numerics, seed, dict(dims or {}), feed, timeout)
     result, log = settings.run(original)
     count = len(log.events)
     if not count or not _differs(compared(oracle(original, result.flush()))):

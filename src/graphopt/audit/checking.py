@@ -148,7 +148,7 @@ class Check(Shown):
 def check(
     models: Sequence[str], conditions: FailOn, manager: Manager, *, baseline: Mapping[str, Any] | None = None,
     threads: Sequence[int] = (1,), rounds: int | None = None, budget: float = 10.0, shapes: Shapes | None = None,
-    dims: Mapping[str, int] | None = None, timeout: float = 300.0,
+    dims: Mapping[str, int] | None = None, data: str | Path | None = None, seed: int = 0, timeout: float = 300.0,
     progress: Progress = lambda what, part: None,
 ) -> Check:  # fmt: skip
     """Optimize models and see whether anything got worse.
@@ -163,6 +163,8 @@ def check(
         budget: seconds of timing for each model.
         shapes: shapes of inputs.
         dims: sizes of symbolic dimensions.
+        data: an `.npz` file with inputs of your own, by name.
+        seed: seed of generated inputs.
         timeout: seconds that one run of the optimizer or the oracle may take.
         progress: told how far things are.
 
@@ -171,20 +173,43 @@ def check(
     """
     found = Check([], {}, [])
     timed = conditions.slower is not None
+    untimed = [name for name in map(_name, models) if timed and not _has_times((baseline or {}).get(name), manager)]
+    if untimed:
+        raise UsageError(
+            f"the baseline has no times of {untimed[0]}: `graphopt check --fail-on slower=3% --save FILE` measures them"
+        )
     for number, path in enumerate(models):
         progress(f"checking {path}", number / len(models))
-        name = Path(path).as_posix()
+        name = _name(path)
         report = audit(
             manager.prepared(path), {str(manager.level): manager}, against=[], threads=threads if timed else (1,),
             budget=budget if timed else 0.01, rounds=rounds if timed else 1, verify=True, shapes=shapes, dims=dims,
-            limits=Limits(timeout),
+            data=data, seed=seed, limits=Limits(timeout),
         )  # fmt: skip
         found.audits[name] = report.to_dict()
+        if not timed:
+            _forget_times(found.audits[name])
         past = (baseline or {}).get(name)
         if past is None and (conditions.nodes or conditions.size or timed):
             found.notes.append(f"{name} is not in the baseline: only numerics are judged")
         found.findings += _judge(name, report, str(manager.level), past, conditions)
     return found
+
+
+def _name(path: str) -> str:
+    return Path(path).as_posix()
+
+
+def _has_times(past: Mapping[str, Any] | None, manager: Manager) -> bool:
+    """Whether a baseline says how fast a model was, if it knows the model at all."""
+    row = _past_row(past, f"graphopt {manager.level}")
+    return row is None or bool(row["speedup"])
+
+
+def _forget_times(report: dict[str, Any]) -> None:
+    """Leave out what one round, made only to see that the model runs, seemed to take."""
+    for row in report["rows"]:
+        row["speedup"] = {}
 
 
 def _judge(

@@ -14,15 +14,17 @@ from graphopt.audit.contestants import BASELINE, LIMITS, UNOPTIMIZED, Contestant
 from graphopt.audit.machine import Machine, usable_cores
 from graphopt.audit.metric import Metric, evaluate
 from graphopt.audit.record import Audit, Row
-from graphopt.audit.settings import Manager
+from graphopt.audit.settings import Manager, Settings
 from graphopt.audit.statistics import Spread, speedups
 from graphopt.audit.timing import Timing, measure
 from graphopt.audit.verdicts import oracle_status
 from graphopt.errors import ModelError, UsageError
+from graphopt.rewrite import Level, Numerics, Target
 from graphopt.system.extras import require
 from graphopt.system.files import scratch
+from graphopt.system.given import check_numbers, several
 from graphopt.system.processes import Limits
-from graphopt.verify import ModelLike, compare
+from graphopt.verify import SETS, ModelLike, compare
 from graphopt.verify.interface import Shapes, sizes_from_shapes
 from graphopt.verify.source import Source
 
@@ -61,10 +63,11 @@ class Conditions:
     isolate: bool = True
 
     def __post_init__(self) -> None:
+        check_numbers(budget=self.budget)
+        check_numbers(whole=True, seed=self.seed, starts=self.starts)
+        check_numbers(1, whole=True, rounds=self.rounds)
         if not self.threads or min(self.threads) < 1:
             raise UsageError(f"threads: one or more counts of at least 1 expected, found {self.threads}")
-        if self.rounds is not None and self.rounds < 1:
-            raise UsageError(f"rounds: at least 1 expected, found {self.rounds}")
 
 
 class AuditSettings(TypedDict, total=False):
@@ -78,6 +81,8 @@ class AuditSettings(TypedDict, total=False):
     dims: Mapping[str, int] | None
     data: str | Path | Mapping[str, Any] | None
     metric: str | Callable[..., float] | None
+    numerics: str | Numerics
+    target: str | Target | None
     verify: bool
     seed: int
     limits: Limits | None
@@ -88,12 +93,13 @@ class AuditSettings(TypedDict, total=False):
 
 
 def audit(
-    source: ModelLike, managers: Mapping[str, Manager] | None = None, levels: Sequence[str] = LEVELS,
+    source: ModelLike, managers: Mapping[str, Manager] | None = None, levels: Sequence[str | Level] = LEVELS,
     against: Sequence[str] | None = None, *, threads: Sequence[int] = (1,), rounds: int | None = None,
     budget: float = 10.0, starts: int = 7, shapes: Shapes | None = None, dims: Mapping[str, int] | None = None,
     data: str | Path | Mapping[str, Any] | None = None, metric: str | Callable[..., float] | None = None,
-    verify: bool = True, seed: int = 0, limits: Limits | None = None, keep: str | Path | None = None,
-    timed: bool = True, isolate: bool = True, progress: Progress = lambda what, part: None,
+    numerics: str | Numerics = Numerics.ROUNDING, target: str | Target | None = None, verify: bool = True,
+    seed: int = 0, limits: Limits | None = None, keep: str | Path | None = None, timed: bool = True,
+    isolate: bool = True, progress: Progress = lambda what, part: None,
 ) -> Audit:  # fmt: skip
     """Run graphopt and other optimizers on a model and compare what they make, what it costs and what it is worth.
 
@@ -108,8 +114,11 @@ def audit(
         starts: how often each session is started.
         shapes: shapes of inputs by name.
         dims: sizes of symbolic dimensions by name; by default batch 1 and what such inputs usually have.
-        data: arrays for the metric, an `.npz` file or a mapping; its inputs also serve as timing inputs.
+        data: arrays for the metric, an `.npz` file or a mapping; its inputs also serve as timing inputs, and are
+            compared beside generated ones.
         metric: `module:function`, or a function of (outputs, data) that gives a number.
+        numerics: the ceiling for graphopt's passes at `levels`, and for what agrees.
+        target: the machine for which they write; the present one when None.
         verify: ask the oracle about every output.
         seed: seed of the inputs.
         limits: time and memory that one optimizer may take.
@@ -123,8 +132,10 @@ def audit(
         ModelError: the model cannot be read, or ONNX Runtime cannot run it.
         UsageError: an argument is wrong.
     """
-    conditions = Conditions(tuple(threads), rounds, budget, starts, limits or LIMITS, verify, seed, timed, isolate)
-    wanted = contestants(managers, levels, against)
+    conditions = Conditions(
+        several("threads", threads), rounds, budget, starts, limits or LIMITS, verify, seed, timed, isolate
+    )
+    wanted = contestants(managers, several("levels", levels), against, Settings.at(numerics, target))
     given = Source(source, str(source) if isinstance(source, (str, Path)) else "model")
     with scratch() as temporary:
         folder = Path(keep) if keep is not None else temporary
@@ -231,13 +242,20 @@ class _Run:
             self._verify(row, path)
 
     def _verify(self, row: Row, path: Path) -> None:
+        own = self.feed if self.metric is not None else None
         report = compare(
-            self.path, path, numerics="rounding", seed=self.conditions.seed, dims=self.sizes,
-            timeout=self.conditions.limits.seconds, isolate=self.conditions.isolate,
+            self.path, path, numerics=self._numerics(row.name), seed=self.conditions.seed, dims=self.sizes,
+            timeout=self.conditions.limits.seconds, isolate=self.conditions.isolate, inputs=own,
+            sets=None if own is None else SETS,
         )  # fmt: skip
         row.verification = oracle_status(report)
         if not report.ok:
             row.message = row.message or next(iter(report.summary().splitlines()[1:]), "")
+
+    def _numerics(self, name: str) -> Numerics:
+        """How close a row's results must be: as its passes promise, and no closer than the runtime's kernels are."""
+        settings = next(each.settings for each in self.wanted if each.name == name)
+        return Numerics.ROUNDING if settings is None else max(settings.numerics, Numerics.ROUNDING)
 
     def _time(self) -> None:
         variants = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphopt.audit.record import Status
@@ -12,6 +12,7 @@ from graphopt.audit.worker import Work, do
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.rewrite import Level
 from graphopt.system import extras
+from graphopt.system.given import several
 from graphopt.system.processes import ChildError, Limits, call
 
 UNOPTIMIZED = "raw, ORT off"
@@ -84,14 +85,16 @@ class Contestant:
 
 
 def contestants(
-    managers: Mapping[str, Manager] | None, levels: Sequence[str], against: Sequence[str] | None
-) -> list[Contestant]:
+    managers: Mapping[str, Manager] | None, levels: Sequence[str | Level], against: Sequence[str] | None,
+    settings: Settings | None = None,
+) -> list[Contestant]:  # fmt: skip
     """The rows of an audit, in order.
 
     Args:
         managers: graphopt's choices of passes by name; the levels when None.
         levels: graphopt's levels.
         against: peers; all that are installed when None.
+        settings: how passes run at the levels.
 
     Raises:
         UsageError: a level or a peer is not known.
@@ -100,27 +103,16 @@ def contestants(
 
     rows = [Contestant(UNOPTIMIZED, "raw", "none"), Contestant(BASELINE, "raw", "all")]
     if managers is None:
-        rows += [_own(level, Settings(level_of(level))) for level in levels]
+        own = settings or Settings()
+        rows += [_own(str(level), replace(own, level=level)) for level in map(Level.of, levels)]
     else:
         rows += [_own(name, Settings.of(manager)) for name, manager in managers.items()]
     known = installed()
-    for peer in known if against is None else against:
+    for peer in known if against is None else several("against", against):
         if peer not in known:
             raise UsageError(f"unknown peer {peer!r}, or it is not installed; found {', '.join(known) or 'none'}")
         rows.append(Contestant(peer, peer, runtime_of(peer)))
     return rows
-
-
-def level_of(name: str) -> Level:
-    """The level of a name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    try:
-        return Level[name.upper()]
-    except KeyError:
-        raise UsageError(f"unknown level {name!r}; expected one of {', '.join(map(str, Level))}") from None
 
 
 def _own(name: str, settings: Settings) -> Contestant:

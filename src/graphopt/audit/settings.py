@@ -85,6 +85,16 @@ class Settings:
             manager.opaque_weights,
         )  # fmt: skip
 
+    @classmethod
+    def at(cls, numerics: str | Numerics, target: str | Target | None) -> Settings:
+        """Those of any level, with this ceiling, for this machine; the present one when None.
+
+        Raises:
+            UsageError: one of them is not known.
+        """
+        machine = Target.parse(target) if isinstance(target, str) else target
+        return cls(numerics=Numerics.of(numerics), options=Options(target=machine))
+
     @property
     def complete(self) -> bool:
         """Whether outputs need no further optimization by ONNX Runtime, and would suffer from it."""

@@ -6,11 +6,15 @@ import sys
 
 __all__ = ["main"]
 
-_COLLECT_AFTER = 50_000
+_COLLECT_AFTER = 1_000_000
 """Objects that are made before Python looks for circles among them.
 
-By default it does so dozens of times while modules are imported, none of which go away: a tenth of a short run.
+By default it does so dozens of times while modules are imported, none of which go away: a tenth of a short run, and to
+do it once, with all of them there, a twentieth. Models are collected by their size, see `graphopt.ir.collector`.
 """
+
+_FROM_FILE_TO_FILE = ("optimize", "convert")
+"""The commands that use little of what they import; they start no thread that could meet a part half imported."""
 
 
 def main() -> None:
@@ -21,9 +25,12 @@ def main() -> None:
     import warnings
 
     from graphopt.cli.app import end_in_order, format_warning, run
+    from graphopt.cli.lifetime import end, import_in_parts
 
     warnings.formatwarning = format_warning
     end_in_order()
+    if sys.argv[1:2] and sys.argv[1] in _FROM_FILE_TO_FILE:
+        import_in_parts()
     code = run(sys.argv[1:])
     gc.freeze()  # what is left goes with the process: nobody need look for circles in it first
-    sys.exit(code)
+    end(code)

@@ -6,7 +6,6 @@ cannot be used; 4 a pass or graphopt itself broke.
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
@@ -112,6 +111,8 @@ def _dispatch(words: Sequence[str]) -> None:
     of_group = " ".join(words[:2])
     command, given = (COMMANDS[of_group], words[2:]) if of_group in COMMANDS else (COMMANDS.get(str(name)), words[1:])
     if command is None:
+        import difflib
+
         group = [each for each in COMMANDS if each.partition(" ")[0] == name]
         close = group or difflib.get_close_matches(str(name), COMMANDS, 2)
         hint = f"; did you mean {' or '.join(close)}?" if close else "; `graphopt --help` lists all"

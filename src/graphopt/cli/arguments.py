@@ -8,7 +8,6 @@ parses: a third party's parser takes longer to import than most models take to o
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import inspect
 import typing
@@ -138,7 +137,7 @@ class Parameter:
             )  # fmt: skip
 
     def _default_note(self) -> str:
-        return "" if self.default is None else f" [default: {self.default}]"
+        return "" if self.default in (None, "") else f" [default: {self.default}]"
 
     def check(self, value: Any) -> None:
         """Refuse numbers that are too small."""
@@ -147,17 +146,26 @@ class Parameter:
             raise UsageError(f"{self.names[0]}: expected at least {least:g}, found {value:g}")
 
     def from_file(self, value: Any, where: str) -> Any:
-        """Its value from a configuration file, where a list of one may be written without brackets.
+        """Its value from a configuration file: a list of one may be without brackets, text that is a number be one.
 
         Raises:
             UsageError: it is of another kind.
         """
         given = value if isinstance(value, list) else [value]
-        whole = self.kind is float and all(type(each) is int for each in given)
+        whole = self.kind in (float, str) and all(type(each) is int for each in given)
         if (isinstance(value, list) and not self.many) or not (whole or all(type(each) is self.kind for each in given)):
             expected = f"a list of {self.kind.__name__}" if self.many else self.kind.__name__
             raise UsageError(f"{where}: expected {expected}, found {value!r}")
         return [self.kind(each) for each in given] if self.many else self.kind(value)
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Shows arguments as they are stated: `MODEL...` says itself that more may follow."""
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        if not action.option_strings and isinstance(action.metavar, str):
+            return action.metavar
+        return super()._format_args(action, default_metavar)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -224,8 +232,13 @@ class Command:
             ModelError: the configuration file cannot be read.
             SystemExit: help was asked for, and shown.
         """
-        parser = _Parser(prog=f"graphopt {self.name}", description=self.text, add_help=False, allow_abbrev=False)
+        parser = _Parser(
+            prog=f"graphopt {self.name}", description=self.text, add_help=False, allow_abbrev=False,
+            formatter_class=_Formatter,
+        )  # fmt: skip
         parser.add_argument("-h", "--help", action="help", help="Show this and end.")
+        if not {"-h", "--help"} & set(words):
+            parser.usage = ""  # or it is laid out for every command line, and shown for none
         for parameter in self.parameters:
             parameter.add_to(parser)
         given, unknown = parser.parse_known_intermixed_args(list(words))
@@ -243,6 +256,8 @@ class Command:
         return values
 
     def _refuse(self, word: str) -> NoReturn:
+        import difflib
+
         option = word.partition("=")[0]
         close = difflib.get_close_matches(option, self.options, 2)
         hint = f"; did you mean {' or '.join(close)}?" if close else f"; see graphopt {self.name} --help"
@@ -257,6 +272,8 @@ class Command:
             raise UsageError(f"{path}: {self.name}: expected a table, found {own!r}")
         for key in own:
             if key not in options:
+                import difflib
+
                 close = difflib.get_close_matches(key, options, 2)
                 hint = f"; did you mean {' or '.join(close)}?" if close else ""
                 raise UsageError(f"{path}: {self.name} has no option {key!r}{hint}")

@@ -7,7 +7,7 @@ from typing import Annotated
 from graphopt.cli.arguments import Option
 from graphopt.cli.console import check_place, progress, write_page
 from graphopt.cli.models import model_files
-from graphopt.cli.options import Models, Passes, ReportForm, Sizes, Timeout, TimingOptions
+from graphopt.cli.options import Data, Models, Passes, ReportForm, Seed, Sizes, Timeout, TimingOptions
 
 
 def check(
@@ -20,6 +20,8 @@ def check(
     save: Annotated[str | None, Option(help="Write what was found to this file: the next baseline.")] = None,
     chosen: Passes,
     sizes: Sizes,
+    data: Data = None,
+    seed: Seed = 0,
     measured: TimingOptions,
     timeout: Timeout = 300.0,
     junit: Annotated[str | None, Option(help="Write a JUnit report to this file.")] = None,
@@ -36,8 +38,8 @@ def check(
     with progress("checking") as told:
         found = judge(
             model_files(models), conditions, chosen.manager(), baseline=past, threads=measured.thread_counts,
-            rounds=measured.rounds, budget=measured.budget, shapes=sizes.shapes, dims=sizes.dims, timeout=timeout,
-            progress=told,
+            rounds=measured.rounds, budget=measured.budget, shapes=sizes.shapes, dims=sizes.dims, data=data, seed=seed,
+            timeout=timeout, progress=told,
         )  # fmt: skip
     if save is not None:
         write_page(save, found.to_json() + "\n")

@@ -5,28 +5,32 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-from graphopt.cli.arguments import Argument, Exit, Option
+from graphopt.cli.arguments import Exit, Option
 from graphopt.cli.console import progress, read_source, show, show_json
-from graphopt.cli.optimizing import check_output, say_unwritten, write
-from graphopt.cli.options import Json, Opaque, Outside, Patience
+from graphopt.cli.optimizing import check_output, pairs_of, say_unwritten, write
+from graphopt.cli.options import Data, Files, Json, Opaque, Outside, Patience, Seed, Sizes, Verify, feed
 from graphopt.errors import UsageError
+from graphopt.printable import printable
 
 if TYPE_CHECKING:
-    from graphopt.ir import Model
+    from graphopt.ir import Model, Source
     from graphopt.opsets import Conversion
+    from graphopt.verify import Feed, Report
 
 
 def convert(
-    source: Annotated[str, Argument(metavar="IN", help="The model; `-` reads standard input.")],
-    target: Annotated[str, Argument(metavar="OUT", help="The file to write; `-` writes standard output.")],
+    files: Files,
     *,
     opset: Annotated[int | None, Option(help="The version of the standard's operators, from 7 on.")] = None,
     runtime: Annotated[
         str | None, Option("--for", help="What it is for: tensorrt, coreml, openvino, ncnn or tract.")
     ] = None,
     ml_opset: Annotated[int | None, Option(help="The version of ai.onnx.ml; default: as it is.")] = None,
+    sizes: Sizes,
     opaque_weights: Opaque = None,
-    verify: Annotated[bool, Option("--verify", help="Compare with the original; write nothing that differs.")] = False,
+    verify: Verify = False,
+    data: Data = None,
+    seed: Seed = 0,
     timeout: Patience = None,
     outside: Outside,
     as_json: Json = False,
@@ -34,38 +38,58 @@ def convert(
     """Bring a model to another opset, with the same results. OUT is written at the end, at once, or not at all."""
     from graphopt.opsets import convert_source
 
-    check_output(target, outside, as_json=as_json)
-    layout = outside.layout()
+    pairs = pairs_of(files, "convert")
+    check_output(files[-1], outside, as_json=as_json)
+    layout, own = outside.layout(), feed(data)
     if opset is None and ml_opset is None and runtime is None:
         raise UsageError("expected --opset with a version, or --for with a runtime")
-    given = read_source(source)
-    with progress(f"converting {source}") as told:
-        conversion = convert_source(given, opset, ml_opset=ml_opset, runtime=runtime, opaque_weights=opaque_weights)
-        if verify:
-            told("verifying", 0.5)
-            _verify(given, conversion.model, target, timeout)
-        told("writing", 0.9)
-        write(conversion.model, target, layout)
-    if as_json:
-        known = {"before": conversion.before, "after": conversion.described(), "written_out": conversion.written_out}
-        show_json({"schema": 1, **known})
-    else:
-        show(_line(conversion), stderr=target == "-")
-
-
-def _verify(given: str | bytes, model: Model, target: str, timeout: float | None) -> None:
-    from graphopt.verify import compare
-    from graphopt.verify.filling import both_filled
-
-    before, after = both_filled(given, model) if model.unread() else (given, model.flush())
-    report = compare(before, after, numerics="rounding", timeout=timeout)
-    if not report.ok:
-        sys.stderr.write(f"{report.summary()}\n")
-        say_unwritten(target, report)
+    reports, failed = [], False
+    for source, target in pairs:
+        given = read_source(source)
+        with progress(f"converting {source}") as told:
+            conversion = convert_source(
+                given, opset, ml_opset=ml_opset, runtime=runtime, opaque_weights=opaque_weights, shapes=sizes.shapes,
+                dims=sizes.dims,
+            )  # fmt: skip
+            told("verifying" if verify else "writing", 0.5)
+            report = _compared(given, conversion.model, sizes, own=own, seed=seed, timeout=timeout) if verify else None
+            if report is None or report.ok:
+                write(conversion.model, target, layout)
+        if report is not None and not report.ok:
+            failed = True
+            sys.stderr.write(f"{report.summary()}\n")
+            say_unwritten(target, report)
+        elif as_json:
+            reports.append(_as_dict(conversion))
+        else:
+            show(_line(conversion, source if len(pairs) > 1 else None), stderr=target == "-")
+    if reports:
+        show_json(reports if len(pairs) > 1 else reports[0])
+    if failed:
         raise Exit(1)
 
 
-def _line(conversion: Conversion) -> Any:
+def _compared(
+    given: str | bytes, model: Model, sizes: Sizes, *, own: Feed | None, seed: int, timeout: float | None
+) -> Report:
+    from graphopt.ir.interface import load_fixed
+    from graphopt.verify import SETS, compare
+    from graphopt.verify.filling import both_filled
+
+    before: Source = given
+    if sizes.shape or sizes.dim:
+        before = load_fixed(given, sizes.shapes, sizes.dims, opaque=model.opaque).flush()
+    before, after = both_filled(before, model) if model.unread() else (before, model.flush())
+    sets = None if own is None else SETS
+    return compare(before, after, numerics="rounding", seed=seed, sets=sets, inputs=own, timeout=timeout)
+
+
+def _as_dict(conversion: Conversion) -> dict[str, Any]:
+    known = {"before": conversion.before, "after": conversion.described(), "written_out": conversion.written_out}
+    return {"schema": 1, **known}
+
+
+def _line(conversion: Conversion, name: str | None) -> Any:
     from rich.text import Text
 
     before, after = conversion.before, conversion.described()
@@ -83,4 +107,4 @@ def _line(conversion: Conversion) -> Any:
     out = conversion.written_out
     if out:
         parts.append("written out: " + ", ".join(f"{count} {op}" for op, count in out.items()))
-    return Text("; ".join(parts))
+    return Text(("" if name is None else f"{printable(name)}: ") + "; ".join(parts))

@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Annotated
 from graphopt.cli.arguments import Argument, Exit, Option
 from graphopt.cli.auditing import LEVELS, Levels
 from graphopt.cli.console import check_place, progress, quiet, show, show_json, write_page
-from graphopt.cli.options import Against, Html, Json, NoVerify, ReportForm, Sizes, Timeout, TimingOptions, peers
+from graphopt.cli.options import (
+    Against,
+    Html,
+    Json,
+    NoVerify,
+    Numerics,
+    ReportForm,
+    Seed,
+    Sizes,
+    Target,
+    Timeout,
+    TimingOptions,
+    peers,
+)
 from graphopt.errors import UsageError
 from graphopt.system.extras import version_of
 
@@ -53,7 +66,10 @@ def run(
     level: Levels = None,
     against: Against = None,
     measured: TimingOptions,
+    numerics: Numerics = "rounding",
+    machine: Target = None,
     sizes: Sizes,
+    seed: Seed = 0,
     no_verify: NoVerify = False,
     timeout: Timeout = 300.0,
     memory: Annotated[
@@ -66,6 +82,7 @@ def run(
             help="GiB that models behind URLs may have at once on each machine. Default: half of what is free.", min=0
         ),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Audit every model that is not in the store yet with these settings and versions."""
     from graphopt.audit.corpus import CorpusSettings, run_corpus
@@ -75,15 +92,17 @@ def run(
     settings = CorpusSettings(
         levels=tuple(level or LEVELS), against=tuple(installed() if given is None else given), timed=not no_latency,
         threads=measured.thread_counts, rounds=measured.rounds, budget=measured.budget, shapes=sizes.shapes,
-        dims=sizes.dims, verify=not no_verify, seconds=timeout, memory=_bytes(memory),
-        largest=_bytes(largest),
+        dims=sizes.dims, verify=not no_verify, seed=seed, numerics=numerics, target=machine or "", seconds=timeout,
+        memory=_bytes(memory), largest=_bytes(largest),
     )  # fmt: skip
     with progress("reading models") as told:
         found = run_corpus(
             sources, store, settings, engine=_engine(scheduler, jobs), release=release, shard=_shard(shard),
             disk=_bytes(disk), progress=told,
         )  # fmt: skip
-    if not quiet():
+    if as_json:
+        show_json(asdict(found))
+    elif not quiet():
         sys.stdout.write(f"{found}\n")
     if found.stopped:
         raise Exit(130)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from graphopt.cli.arguments import Exit, Option
 from graphopt.cli.console import check_place, quiet, show, show_json, write_page
-from graphopt.cli.options import Html, Json, peers
+from graphopt.cli.options import Html, Json, Numerics, Target, peers
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ def fuzz(
         list[str] | None,
         Option("--pass", help="Run this pass alone, on models that it fires on; may be repeated."),
     ] = None,
+    numerics: Numerics = "rounding",
+    machine: Target = None,
     ops: Annotated[str, Option(help="Operators to draw from, like Conv,Relu. Default: all.")] = "",
     minutes: Annotated[float | None, Option(help="How long to go on.", min=0)] = None,
     models: Annotated[int | None, Option(help="How many models to draw. Default: 1000.", min=1)] = None,
@@ -51,7 +53,6 @@ def fuzz(
     """Find what optimizers get wrong on random models, reduce it and name the pass. Exit code 1: graphopt was wrong."""
     from graphopt.fuzzing import fuzz as run
     from graphopt.fuzzing.subjects import DEFAULT
-    from graphopt.fuzzing.views import page, tables
 
     check_place(html)
     levels = DEFAULT if level is None else tuple(name for name in level if name != "none")
@@ -62,14 +63,15 @@ def fuzz(
         found = run(
             levels=levels, peers=others, passes=only or (), ops=[op for op in ops.split(",") if op], minutes=minutes,
             models=models, seed=seed, first=first, corpus=corpus, jobs=jobs, reduce=not keep_whole, explain=reasons,
-            until=passes_until, thin=thin, sow=[case for case in sow.split(",") if case], progress=told,
+            until=passes_until, thin=thin, sow=[case for case in sow.split(",") if case], numerics=numerics,
+            target=machine, progress=told,
         )  # fmt: skip
     if html is not None:
-        write_page(html, page(found))
+        write_page(html, found.to_html())
     if as_json:
         show_json(found.to_dict())
     else:
-        show(*tables(found))
+        show(found)
     if not found.ok:
         raise Exit(1)
 

@@ -6,13 +6,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from graphopt.cli.arguments import Argument, Exit, Option
+from graphopt.cli.arguments import Exit, Option
 from graphopt.cli.console import progress, quiet, read_source, show_json, show_lines
-from graphopt.cli.options import Json, Opaque, Outside, Passes, Patience, Sizes
+from graphopt.cli.options import Data, Files, Json, Opaque, Outside, Passes, Patience, Seed, Sizes, Verify, feed
 from graphopt.errors import ModelError, UsageError
 from graphopt.printable import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from graphopt.ir import ExternalData, Model
     from graphopt.manager import PassManager
     from graphopt.results import Result
@@ -20,13 +22,7 @@ if TYPE_CHECKING:
 
 
 def optimize(
-    files: Annotated[
-        list[str],
-        Argument(
-            metavar="IN... OUT",
-            help="The model and the file to write; `-`: standard input, output. Several: a folder OUT.",
-        ),
-    ],
+    files: Files,
     *,
     chosen: Passes,
     sizes: Sizes,
@@ -35,20 +31,26 @@ def optimize(
         bool, Option("--inline-functions", help="Replace calls of model-local functions by their bodies.")
     ] = False,
     strict: Annotated[bool, Option("--strict", help="End when a pass fails, instead of undoing it.")] = False,
-    verify: Annotated[bool, Option("--verify", help="Compare with the original; write nothing that differs.")] = False,
+    verify: Verify = False,
+    data: Data = None,
+    seed: Seed = 0,
     timeout: Patience = None,
     outside: Outside,
     events: Annotated[bool, Option("--events", help="List every rewrite.")] = False,
     as_json: Json = False,
 ) -> None:
     """Optimize a model from file to file. OUT is written at the end, at once, or not at all."""
-    pairs = _pairs(files)
+    pairs = pairs_of(files, "optimize")
     check_output(files[-1], outside, as_json=as_json)
     layout = outside.layout()
     manager = chosen.manager(sizes, strict=strict, inline_functions=inline_functions, opaque_weights=opaque_weights)
-    reports, failed = [], False
+    own, reports, failed = feed(data), [], False
+
+    def judge(given: str | bytes, result: Result) -> Report:
+        return manager.verification(given, result, seed=seed, inputs=own, timeout=timeout)
+
     for source, target in pairs:
-        result = _optimize(manager, source, target, layout, verify=verify, timeout=timeout)
+        result = _optimize(manager, source, target, layout, judge if verify else None)
         if as_json:
             reports.append(result.to_dict())
         else:
@@ -62,13 +64,21 @@ def optimize(
         raise Exit(1)
 
 
-def _pairs(files: list[str]) -> list[tuple[str, str]]:
-    """What is read, and where what becomes of it goes."""
+def pairs_of(files: list[str], command: str) -> list[tuple[str, str]]:
+    """What is read, and where what becomes of it goes.
+
+    Args:
+        files: the sources, and last where to: a file for one, a folder for several.
+        command: what was called.
+
+    Raises:
+        UsageError: there is one file only, or no folder, or two sources would become one file.
+    """
     *sources, target = files
     if len(sources) == 1:
         return [(sources[0], target)]
     if not sources:
-        raise UsageError("expected IN and OUT, found one file; see graphopt optimize --help")
+        raise UsageError(f"expected IN and OUT, found one file; see graphopt {command} --help")
     if not Path(target).is_dir():
         raise UsageError(f"several models need a folder OUT, and {target} is none")
     names = [Path(source).name for source in sources]
@@ -79,14 +89,15 @@ def _pairs(files: list[str]) -> list[tuple[str, str]]:
 
 
 def _optimize(
-    manager: PassManager, source: str, target: str, layout: ExternalData | None, *, verify: bool, timeout: float | None
-) -> Result:
+    manager: PassManager, source: str, target: str, layout: ExternalData | None,
+    judge: Callable[[str | bytes, Result], Report] | None,
+) -> Result:  # fmt: skip
     given = read_source(source)
     with progress(f"optimizing {source}") as told:
         result = manager.run(given)
-        if verify:
+        if judge is not None:
             told("verifying", 0.5)
-            result.verification = manager.verification(given, result, timeout=timeout)
+            result.verification = judge(given, result)
         if result.verification is None or result.verification.ok:
             told("writing", 0.9)
             write(result.view, target, layout)

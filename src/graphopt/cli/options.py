@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from graphopt.verify import Feed
 
 Models = Annotated[list[str], Argument(metavar="MODEL...", help="Models, or folders of models.")]
+Files = Annotated[
+    list[str],
+    Argument(
+        metavar="IN... OUT",
+        help="The model and the file to write; `-`: standard input, output. Several: a folder OUT.",
+    ),
+]
 Model = Annotated[str, Argument(metavar="MODEL", help="The model; `-` reads standard input.")]
 Json = Annotated[bool, Option("--json", help="Report as JSON on standard output.")]
 Markdown = Annotated[bool, Option("--markdown", help="Report as Markdown on standard output.")]
@@ -31,7 +38,9 @@ Patience = Annotated[float | None, Option("--timeout", help="Seconds that one co
 Budget = Annotated[float, Option("--budget", help="Seconds of timing for each model and thread count.", min=0)]
 Seed = Annotated[int, Option("--seed", help="Seed of generated inputs.")]
 Data = Annotated[str | None, Option("--data", help="An .npz file with inputs of your own, by name.")]
+Verify = Annotated[bool, Option("--verify", help="Compare with the original; write nothing that differs.")]
 NoVerify = Annotated[bool, Option("--no-verify", help="Do not compare results.")]
+Threads = Annotated[str, Option("--threads", help="Thread counts, like 1,2.")]
 Against = Annotated[
     list[str] | None,
     Option("--against", help="A peer to compare with; may be repeated; `none` for none."),
@@ -66,7 +75,7 @@ class Sizes(OptionGroup):
 class TimingOptions(OptionGroup):
     """On how many threads, how often and how long to measure."""
 
-    threads: Annotated[str, Option(help="Thread counts, like 1,2.")] = "1"
+    threads: Threads = "1"
     rounds: Annotated[int | None, Option(help="Rounds of timing; by the budget when not given.", min=1)] = None
     budget: Budget = 10.0
 

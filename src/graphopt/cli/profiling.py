@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from graphopt.cli.arguments import Argument, Option
 from graphopt.cli.console import progress, read_source, show, show_json
-from graphopt.cli.options import Data, Json, Seed, Sizes, feed
+from graphopt.cli.options import Data, Json, Seed, Sizes, Threads, feed
 from graphopt.cli.sizes import parse_threads
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ def profile(
     models: Annotated[list[str], Argument(metavar="MODEL...", help="One model, or several to compare.")],
     *,
     only: Annotated[list[str] | None, Option(help="levels, alone, denormals or threads; may be repeated.")] = None,
-    threads: Annotated[int, Option(help="Threads of everything but the thread table.", min=1)] = 1,
-    counts: Annotated[str | None, Option(help="Thread counts of the thread table, like 1,2,4.")] = None,
+    threads: Threads = "1",
     top: Annotated[int, Option(help="How many operators to time alone.", min=0)] = 12,
     rounds: Annotated[int, Option(help="Interleaved rounds under the profiler.", min=2)] = 15,
     budget: Annotated[float, Option(help="Seconds of each further measurement.", min=0)] = 6.0,
@@ -28,18 +27,22 @@ def profile(
     no_graphopt: Annotated[bool, Option("--no-graphopt", help="Only ONNX Runtime's levels.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show where a model's time goes: each operator at each level, alone and inside, threads, denormal numbers."""
+    """Show where a model's time goes: each operator at each level, alone and inside, threads, denormal numbers.
+
+    Of several thread counts the thread table has all, everything else the first.
+    """
     from graphopt.audit.profile import PARTS
     from graphopt.audit.profile import profile as measured
 
-    thread_counts = parse_threads(counts) if counts is not None else None
+    counts = parse_threads(threads)
+    thread_counts = counts if len(counts) > 1 else None
     given, shapes, dims = feed(data), sizes.shapes, sizes.dims
     found = []
     for model in models:
         with progress(f"profiling {model}") as told:
             found.append(
                 measured(
-                    read_source(model), parts=tuple(only) if only else PARTS, threads=threads,
+                    read_source(model), parts=tuple(only) if only else PARTS, threads=counts[0],
                     thread_counts=thread_counts, graphopt=not no_graphopt, top=top, rounds=rounds, budget=budget,
                     shapes=shapes, dims=dims, data=given, seed=seed, progress=told,
                 )

@@ -14,12 +14,28 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from graphopt.errors import UsageError
+from graphopt.verify import Feed, sample_inputs
 from graphopt.verify.inference import infer
 
 _RANDOM = frozenset({
     "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
 })  # fmt: skip
 _CONTROL_INPUTS = "__control_inputs"
+
+
+def whole_feed(model: ModelProto, given: Mapping[str, Any], dims: Mapping[str, int] | None = None) -> Feed:
+    """Arrays for all inputs of a model: those given, and generated ones in the place of others.
+
+    Args:
+        model: the model.
+        given: arrays by name.
+        dims: sizes of symbolic dimensions.
+
+    Raises:
+        ModelError: it runs on no inputs that can be generated.
+    """
+    needed = {info.name for info in model.graph.input} - _weights(model.graph)
+    return dict(given) if needed <= given.keys() else {**sample_inputs(model, dims=dims), **given}
 
 
 def rename_input_output(model: ModelProto) -> None:

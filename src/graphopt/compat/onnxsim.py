@@ -13,6 +13,7 @@ from typing import Any
 
 import onnx
 
+from graphopt.compat.interface import whole_feed
 from graphopt.errors import UsageError
 from graphopt.manager import PassManager
 from graphopt.pipeline import registry
@@ -85,10 +86,8 @@ def _agrees(
 
     source = onnx.load(model) if isinstance(model, (str, Path)) else model
     dims = _sizes(source, test_input_shapes or {})
-    return all(
-        compare(model, simplified, seed=seed, inputs=dict(input_data) if input_data else None, dims=dims).ok
-        for seed in range(check_n)
-    )
+    feed = whole_feed(source, input_data, dims) if input_data else None
+    return all(compare(model, simplified, seed=seed, inputs=feed, dims=dims).ok for seed in range(check_n))
 
 
 def _sizes(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:

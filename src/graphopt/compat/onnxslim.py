@@ -7,14 +7,20 @@ ONNX Runtime's optimizations off on inputs that expose errors. Options that grap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 
+from graphopt.compat.interface import whole_feed
 from graphopt.errors import UsageError
-from graphopt.ir import ExternalData
+from graphopt.ir import ExternalData, Model, Source
 from graphopt.manager import PassManager
+from graphopt.verify.interface import sizes_from_shapes
+
+if TYPE_CHECKING:
+    from graphopt.verify import CompareSettings
 
 __version__ = "0.1.98"
 """The version whose interface this is; exporters print it, or ask for a least one."""
@@ -32,7 +38,7 @@ def slim(
     model: str | onnx.ModelProto, output_model: str | None = None, *, model_check: bool = False,
     input_shapes: Sequence[str] | None = None, no_shape_infer: bool = False,
     skip_optimizations: Sequence[str] | None = None, save_as_external_data: bool = False,
-    model_check_inputs: Any = None, verbose: bool = False, **unsupported: Any,
+    model_check_inputs: Sequence[str] | Mapping[str, Any] | None = None, verbose: bool = False, **unsupported: Any,
 ) -> onnx.ModelProto | None:  # fmt: skip
     """Optimize a model.
 
@@ -44,7 +50,8 @@ def slim(
         no_shape_infer: accepted; graphopt's inference cannot fail the run, so there is no need to skip it.
         skip_optimizations: names of onnxslim's optimizations; `graph_fusion` leaves all fusions out.
         save_as_external_data: put weights into a file beside the model.
-        model_check_inputs: inputs to compare on, by name.
+        model_check_inputs: what to compare on: arrays by name, or texts like onnxslim's, `input:1,3,224,224` for a
+            shape and `input:file.npy` for an array. Inputs that are not named get generated ones.
         verbose: accepted; graphopt tells its `logging` logger.
         **unsupported: onnxslim's other options.
 
@@ -72,12 +79,28 @@ def slim(
         from graphopt.verify import compare
 
         before = manager.as_optimized(model)
-        if not compare(before, result.model, inputs=model_check_inputs).ok:
+        if not compare(before, result.model, **_to_compare(before, model_check_inputs or ())).ok:
             return None
     if output_model is None:
         return result.model
     result.save(output_model, ExternalData() if save_as_external_data else None)
     return None
+
+
+def _to_compare(model: Source, given: Sequence[str] | Mapping[str, Any]) -> CompareSettings:
+    """What models are compared on."""
+    shapes: dict[str, list[int]] = {}
+    arrays: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
+    for text in () if isinstance(given, Mapping) else given:
+        name, _, file = text.rpartition(":")
+        if file.endswith(".npy"):
+            arrays[name] = np.load(file)
+        else:
+            shapes.update([_shape(text)])
+    if not arrays:
+        return {"shapes": shapes}
+    proto = Model.load(model).flush()
+    return {"inputs": whole_feed(proto, arrays, sizes_from_shapes(proto, shapes))}
 
 
 def _shape(text: str) -> tuple[str, list[int]]:

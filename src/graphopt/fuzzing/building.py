@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -20,7 +20,10 @@ from graphopt.verify.values import Array
 MOST_ELEMENTS = 4096
 """Of one value: larger ones take time and show nothing more."""
 
-FRAGILE = frozenset({"Einsum", "GRU", "InstanceNormalization", "LSTM", "RNN", "STFT"})
+FRAGILE = frozenset({
+    "Einsum", "GRU", "InstanceNormalization", "LSTM", "RNN", "STFT", "Scan", "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+})  # fmt: skip
 """The runtime may end the process on empty tensors here."""
 
 _LOOP_SECONDS = 5.0
@@ -60,9 +63,14 @@ def makeshift(
     return model
 
 
-def evaluate(model: onnx.ModelProto) -> list[Any] | None:
-    """The outputs of a model without inputs; None when the runtime does not take it."""
-    if too_large(model) is not None:
+def evaluate(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) -> list[Any] | None:
+    """The outputs of a model without inputs; None when the runtime does not take it.
+
+    Args:
+        model: the model.
+        inferred: what inference knows of it, where that is known already.
+    """
+    if too_large(model, inferred) is not None:
         return None
     try:
         runner = OrtRunner(Source(model, "eager"))
@@ -85,10 +93,20 @@ def as_standard(model: onnx.ModelProto, outputs: Sequence[Any]) -> bool:
         model: a model without inputs.
         outputs: what it gives.
     """
+    inferred = strictly_inferred(model)
+    return inferred is not None and agree(inferred, outputs)
+
+
+def strictly_inferred(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """The model with all that inference knows of it; None where it is wrong."""
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     except Exception:  # many kinds of errors are raised for models that are wrong
-        return False
+        return None
+
+
+def agree(inferred: onnx.ModelProto, outputs: Sequence[Any]) -> bool:
+    """Whether outputs have the shapes that an inferred model states."""
     for info, output in zip(inferred.graph.output, outputs, strict=True):
         tensor = info.type.tensor_type
         if info.type.WhichOneof("value") != "tensor_type" or not tensor.HasField("shape"):
@@ -101,6 +119,39 @@ def as_standard(model: onnx.ModelProto, outputs: Sequence[Any]) -> bool:
     return True
 
 
+def computed(model: onnx.ModelProto, count: int, most: int) -> list[Array] | None:
+    """The first outputs of a model without inputs.
+
+    Args:
+        model: the model.
+        count: how many outputs, which are tensors.
+        most: elements that each may have.
+
+    Returns:
+        The arrays; None where the model is not valid, does not run, or gives other shapes than inference says.
+    """
+    inferred = strictly_inferred(model)
+    if inferred is None:
+        return None
+    found = evaluate(model, inferred)
+    if found is None or not agree(inferred, found):
+        return None
+    arrays = [np.asarray(each) for each in found[:count] if not isinstance(each, (list, dict)) and each is not None]
+    return arrays if len(arrays) == count and all(a.size <= most for a in arrays) else None
+
+
+class Planted(NamedTuple):
+    """A golden case in a model.
+
+    Attributes:
+        values: names of the values that its nodes make.
+        form: equal for cases that differ in names and the numbers of their weights alone.
+    """
+
+    values: frozenset[str]
+    form: int
+
+
 @dataclass(slots=True)
 class Sample:
     """A model with what it is to be run on.
@@ -111,6 +162,9 @@ class Sample:
         kind: how it was made.
         seed: what it was made from.
         rules: the passes whose golden cases it begins with.
+        planted: the golden cases in it, by name.
+        target: the target that its cases are for, where they name one.
+        settings: the settings of passes that its cases are for, as JSON.
     """
 
     model: onnx.ModelProto
@@ -118,6 +172,9 @@ class Sample:
     kind: str = ""
     seed: str = ""
     rules: tuple[str, ...] = ()
+    planted: dict[str, Planted] = field(default_factory=dict)
+    target: str = ""
+    settings: str = ""
 
 
 @dataclass(slots=True)
@@ -137,6 +194,9 @@ class Builder:
         tried: operators that were tried.
         opaque: sequences, and what else is no tensor, with their types: outputs of the model.
         rules: the passes whose golden cases it begins with.
+        planted: the golden cases in it, by name.
+        metadata: the model's.
+        woven: whether operators at random may follow.
     """
 
     draw: Draw
@@ -151,6 +211,9 @@ class Builder:
     tried: list[str] = field(default_factory=list)
     opaque: dict[str, onnx.TypeProto] = field(default_factory=dict)
     rules: list[str] = field(default_factory=list)
+    planted: dict[str, Planted] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
+    woven: bool = True
     _count: int = 0
     _style: int = -1
 
@@ -240,12 +303,8 @@ class Builder:
         if any(0 in tensor.dims for tensor in given) and any(node.op_type in FRAGILE for node in nodes):
             return False
         model = makeshift(nodes, given, [*results, *(opaque or {})], self.imports(), self.functions)
-        found = evaluate(model)
-        if found is None or not as_standard(model, found):
-            return False
-        found = found[: len(results)]
-        arrays = [np.asarray(each) for each in found if not isinstance(each, (list, dict)) and each is not None]
-        if len(arrays) != len(results) or any(a.size > most for a in arrays):
+        arrays = computed(model, len(results), most)
+        if arrays is None:
             return False
         self.opaque.update(opaque or {})
         self.nodes.extend(nodes)

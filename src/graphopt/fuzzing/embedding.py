@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
-from graphopt.fuzzing.building import Builder
+from graphopt.fuzzing.building import Builder, Planted
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.variants import variant
 from graphopt.verify.values import Array, numpy_dtype
 
-_MOST_ELEMENTS = 1 << 19
+if TYPE_CHECKING:
+    from graphopt.fuzzing.stock import Fragment
+
+MOST_ELEMENTS = 1 << 19
 """Of a value of a golden case: where a pass asks whether it pays, it takes many."""
 _TRIES = 3
 """Variants of a model that are tried, since many are not valid, before it is taken as it is."""
@@ -41,18 +45,9 @@ def embed(
 
 
 def _embed(b: Builder, model: onnx.ModelProto, *, surrounded: bool) -> bool:
-    imports = {o.domain: o.version for o in model.opset_import}
-    opset, known = imports.pop("", b.opset), {(f.domain, f.name, f.overload) for f in b.functions}
-    if b.nodes and (
-        opset != b.opset
-        or any(b.domains.get(domain, version) != version for domain, version in imports.items())
-        or any((f.domain, f.name, f.overload) in known for f in model.functions)
-    ):
-        return False
     before = b.opset, dict(b.domains), list(b.inputs), list(b.order), list(b.nodes), list(b.functions)
-    b.opset = opset
-    b.domains.update(imports)
-    b.functions.extend(model.functions)
+    if not _takes_over(b, model):
+        return False
     if _planted(b, model, surrounded=surrounded):
         return True
     b.opset, b.domains, b.inputs, b.order, b.nodes, b.functions = before
@@ -73,8 +68,59 @@ def _planted(b: Builder, model: onnx.ModelProto, *, surrounded: bool) -> bool:
     return _set_in(b, model, renamed)
 
 
+def plant_fragment(b: Builder, name: str, fragment: Fragment, *, woven: bool) -> bool:
+    """Set a fragment into a model; what it gives is known, unless its inputs are others.
+
+    Args:
+        b: the model, of the fragment's opset.
+        name: the fragment's name.
+        fragment: the fragment.
+        woven: whether some of its inputs may be values of the model, or computed.
+    """
+    before = len(b.nodes)
+    done = _embed(b, fragment.model, surrounded=True) if woven else _set_as_it_is(b, fragment)
+    if done:
+        b.rules.append(fragment.rule)
+        made = frozenset(name for node in b.nodes[before:] for name in node.output if name)
+        b.planted[name] = Planted(made, fragment.form)
+    return done
+
+
+def _set_as_it_is(b: Builder, fragment: Fragment) -> bool:
+    if not _takes_over(b, fragment.model):
+        return False
+    renamed = {name: b.input(array) for name, array in fragment.feed.items()}
+    nodes, tensors = _renamed(b, fragment.model, renamed)
+    b.nodes.extend(nodes)
+    b.tensors.extend(tensors)
+    b.held.update((renamed[name], array) for name, array in fragment.constants.items())
+    for name, array in fragment.results.items():
+        b.held[renamed[name]] = array
+        b.order.append(renamed[name])
+    b.opaque.update((renamed[name], kind) for name, kind in fragment.opaque.items())
+    given = {info.name for info in fragment.model.graph.input}
+    b.inputs.extend(renamed[name] for name in fragment.constants if name in given)
+    return True
+
+
+def _takes_over(b: Builder, model: onnx.ModelProto) -> bool:
+    """Whether a model can take in the opsets and functions of another, which it has then."""
+    imports = {o.domain: o.version for o in model.opset_import}
+    opset, known = imports.pop("", b.opset), {(f.domain, f.name, f.overload) for f in b.functions}
+    if b.nodes and (
+        opset != b.opset
+        or any(b.domains.get(domain, version) != version for domain, version in imports.items())
+        or any((f.domain, f.name, f.overload) in known for f in model.functions)
+    ):
+        return False
+    b.opset = opset
+    b.domains.update(imports)
+    b.functions.extend(model.functions)
+    return True
+
+
 def numbers_for(model: onnx.ModelProto, draw: Draw, *, special: bool = False) -> dict[str, Array]:
-    """Numbers for the inputs of a model, as far as they are tensors.
+    """Numbers for the inputs of a model, as far as they are tensors of no more than `MOST_ELEMENTS`.
 
     Args:
         model: the model.
@@ -100,7 +146,7 @@ def _array(draw: Draw, info: onnx.ValueInfoProto, sizes: dict[str, int], *, spec
             shape.append(dim.dim_value)
         else:
             shape.append(sizes.setdefault(dim.dim_param or f"{info.name}{len(shape)}", draw.one((2, 3, 4, 1))))
-    if any(d < 0 for d in shape) or math.prod(shape) > _MOST_ELEMENTS:
+    if any(d < 0 for d in shape) or math.prod(shape) > MOST_ELEMENTS:
         return None
     return draw.array(dtype, shape, special=special)
 
@@ -119,24 +165,29 @@ def _source(b: Builder, array: Array, surrounded: bool) -> str:
     return made[0] if made is not None else name
 
 
-def _set_in(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> bool:
-    graph = model.graph
+def _renamed(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> tuple[list[NodeProto], list[TensorProto]]:
+    """The nodes and constants of a model under names that nothing has yet, which are added to `renamed`."""
     tensors = []
-    for tensor in graph.initializer:
+    for tensor in model.graph.initializer:
         copy = TensorProto()
         copy.CopyFrom(tensor)
         copy.name = renamed[tensor.name] = b.name("w")
         tensors.append(copy)
-    for node in graph.node:
+    for node in model.graph.node:
         for name in node.output:
             if name:
                 renamed[name] = b.name(node.op_type)
-    nodes = [_rename(node, renamed) for node in graph.node]
+    return [_rename(node, renamed) for node in model.graph.node], tensors
+
+
+def _set_in(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> bool:
+    graph = model.graph
+    nodes, tensors = _renamed(b, model, renamed)
     made = {name for node in nodes for name in node.output}
     types = {renamed[info.name]: info.type for info in graph.output if renamed.get(info.name) in made}
     opaque = {name: kind for name, kind in types.items() if kind.WhichOneof("value") != "tensor_type"}
     results = [name for name in types if name not in opaque]
-    if not b.extend(nodes, results, tensors, opaque=opaque, most=_MOST_ELEMENTS):
+    if not b.extend(nodes, results, tensors, opaque=opaque, most=MOST_ELEMENTS):
         return False
     overridable = {info.name for info in graph.input}
     b.inputs.extend(renamed[t.name] for t in graph.initializer if t.name in overridable)

@@ -8,6 +8,7 @@ import json
 import platform
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 import graphopt
+from graphopt.showing import Shown
 from graphopt.system.files import write_text
 from graphopt.testing import canonical_text
 
@@ -136,11 +138,11 @@ def versions_here() -> dict[str, str]:
     return found
 
 
-_COUNTERS = ("judged", "discarded", "ops", "fired")
+_COUNTERS = ("judged", "discarded", "ops", "fired", "forms")
 
 
 @dataclass(slots=True)
-class SessionReport:
+class SessionReport(Shown):
     """What a session found.
 
     Attributes:
@@ -151,7 +153,9 @@ class SessionReport:
         discarded: what was drawn and says nothing, by reason.
         verdicts: faults by optimizer and kind.
         ops: in how many models each operator was.
+        distinct: models that are no copies of others.
         fired: in how many models each pass of ours fired.
+        forms: on how many golden cases that differ in more than names and weights each fired.
         declined: in how many models each declined, by reason.
         findings: one for each optimizer, kind and cause, with its smallest model.
         seconds: how long it took.
@@ -162,16 +166,29 @@ class SessionReport:
     seed: str
     subjects: tuple[str, ...]
     models: int = 0
+    distinct: int = 0
     judged: Counter[str] = field(default_factory=Counter)
     discarded: Counter[str] = field(default_factory=Counter)
     verdicts: dict[str, Counter[str]] = field(default_factory=dict)
     ops: Counter[str] = field(default_factory=Counter)
     fired: Counter[str] = field(default_factory=Counter)
+    forms: Counter[str] = field(default_factory=Counter)
     declined: dict[str, Counter[str]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     seconds: float = 0.0
     interrupted: bool = False
     versions: dict[str, str] = field(default_factory=versions_here)
+
+    def __rich_console__(self, *_: Any) -> Iterator[Any]:
+        from graphopt.fuzzing.views import tables
+
+        yield from tables(self)
+
+    def to_html(self) -> str:
+        """As a page that stands alone: verdicts, findings with their models, operators and passes."""
+        from graphopt.fuzzing.views import page
+
+        return page(self)
 
     @classmethod
     def empty(cls, settings: FuzzSettings) -> SessionReport:
@@ -213,7 +230,9 @@ class SessionReport:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
-        data = {name: getattr(self, name) for name in ("seed", "models", "seconds", "interrupted", "versions")}
+        data = {
+            name: getattr(self, name) for name in ("seed", "models", "distinct", "seconds", "interrupted", "versions")
+        }
         data["subjects"] = list(self.subjects)
         data.update({name: dict(getattr(self, name)) for name in _COUNTERS})
         data["verdicts"] = {name: dict(counts) for name, counts in self.verdicts.items()}
@@ -225,7 +244,7 @@ class SessionReport:
     def from_dict(cls, data: dict[str, Any], settings: FuzzSettings) -> SessionReport:
         """From what `to_dict` gave."""
         report = cls.empty(settings)
-        report.models, report.seconds = data["models"], data["seconds"]
+        report.models, report.seconds, report.distinct = data["models"], data["seconds"], data.get("distinct", 0)
         for name in _COUNTERS:
             getattr(report, name).update(data.get(name, {}))
         report.verdicts.update({name: Counter(counts) for name, counts in data["verdicts"].items()})

@@ -12,11 +12,12 @@ from onnx import helper
 from graphopt.fuzzing.building import Builder, Sample, element_type
 from graphopt.fuzzing.control import as_function, random_control_model
 from graphopt.fuzzing.drawing import Draw
-from graphopt.fuzzing.embedding import embed
+from graphopt.fuzzing.embedding import embed, plant_fragment
 from graphopt.fuzzing.networks import channels_network
 from graphopt.fuzzing.operators import FREQUENT, OPSETS, grow, operators
 from graphopt.fuzzing.quantized import random_dynamic, random_operators, random_qdq, random_single
 from graphopt.fuzzing.seedlings import Nursery, Seedling
+from graphopt.fuzzing.stock import FragmentName, Stock, opset_of
 from graphopt.fuzzing.templates import TEMPLATES, plant
 from graphopt.verify.values import Array, is_float
 
@@ -41,6 +42,7 @@ class Wishes:
         steps: the most nodes that are drawn for one model.
         together: how many golden cases one model begins with.
         sown: the golden cases that models can be told to begin with, by name.
+        stock: variants of them that run.
     """
 
     ops: tuple[str, ...] = ()
@@ -49,6 +51,7 @@ class Wishes:
     steps: int = 10
     together: tuple[int, ...] = TOGETHER
     sown: Mapping[str, Seedling] = field(default_factory=dict)
+    stock: Stock | None = None
 
 
 @np.errstate(all="ignore")  # numbers that overflow are among those looked for
@@ -68,12 +71,15 @@ def sample(seed: object, wishes: Wishes = Wishes(), sow: Sequence[str] = ()) -> 
     kind = _sown_with(b, wishes, sow) if sow else _begun(b, wishes)
     if kind is None:
         return None
-    for _ in range(draw.one((0, 0, 1, 2, 4)) if kind else draw.between(2, wishes.steps)):
+    more = draw.one((0, 0, 1, 2, 4)) if b.woven else 0
+    for _ in range(more if kind else draw.between(2, wishes.steps)):
         grow(b, _operator(b, wishes))
     if not b.nodes or all(node.op_type == "Constant" for node in b.nodes):
         return None
     found = finish(b)
     found.kind, found.seed = kind or "random", str(seed)
+    if b.planted:
+        found.target, found.settings, _ = wishes.sown[FragmentName.read(next(iter(b.planted))).case].context
     return found
 
 
@@ -122,24 +128,27 @@ def _sown(b: Builder, wishes: Wishes) -> str | None:
     return ", ".join(names) or None
 
 
-_ELSEWHERE = 0.12
-"""Part of the models whose golden cases are all taken to another opset."""
+_WOVEN = 0.25
+"""Part of the models whose golden cases read what others make, and are surrounded by other operators."""
 
 
 def _sown_with(b: Builder, wishes: Wishes, sow: Sequence[str]) -> str | None:
-    """Begin with certain golden cases, in one opset."""
-    draw, names = b.draw, []
-    opset = b.opset if draw.chance(_ELSEWHERE) else wishes.sown[sow[0]].opset or b.opset
+    """Begin with certain fragments of golden cases, those that go with the first."""
+    assert wishes.stock is not None
+    first = wishes.sown[FragmentName.read(sow[0]).case]
+    b.opset = FragmentName.read(sow[0]).opset or first.opset or b.opset
+    names, woven = [], b.draw.chance(_WOVEN)
     for name in sow:
-        seedling = wishes.sown[name]
-        model = seedling.model()
-        for entry in model.opset_import:
-            if not entry.domain:
-                entry.version = opset
-        if embed(b, model, surrounded=draw.chance(0.3), often=0.7 if seedling.fires else 0.4):
+        told = FragmentName.read(name)
+        if first.context != wishes.sown[told.case].context:
+            continue
+        made = wishes.stock.get(name)
+        if made is None or opset_of(made.model) not in (0, b.opset):
+            made = wishes.stock.get(str(told._replace(opset=b.opset)))
+        if made is not None and plant_fragment(b, name, made, woven=woven and b.draw.chance(0.5)):
             names.append(name)
-            b.rules.append(seedling.rule)
-            opset = b.opset
+            b.metadata.update({entry.key: entry.value for entry in made.model.metadata_props})
+    b.woven = woven
     return ", ".join(names) or None
 
 
@@ -173,8 +182,10 @@ def finish(b: Builder) -> Sample:
     if draw.chance(0.1):
         model.metadata_props.add(key="author", value="somebody")
         model.doc_string = "a model"
+    for key, value in b.metadata.items():
+        model.metadata_props.add(key=key, value=value)
     numbers = feeds(b, [n for n in b.inputs if n not in initial], [n for n in b.inputs if n in initial])
-    return Sample(model, numbers, rules=tuple(b.rules))
+    return Sample(model, numbers, rules=tuple(b.rules), planted=b.planted)
 
 
 def _outputs(b: Builder) -> list[str]:
@@ -184,7 +195,7 @@ def _outputs(b: Builder) -> list[str]:
     made = [name for node in b.nodes for name in node.output if name in known]
     read = {name for node in b.nodes for name in node.input}
     ends = [name for name in made if name not in read]
-    if len(ends) > _MOST_OUTPUTS:
+    if len(ends) > _MOST_OUTPUTS and not b.planted:  # of golden cases nothing may be dead
         ends = sorted(draw.rng.sample(ends, _MOST_OUTPUTS), key=made.index)
     extra = [name for name in made if name in read and draw.chance(0.12)]
     if draw.chance(0.04) and b.inputs:
@@ -197,7 +208,7 @@ def _outputs(b: Builder) -> list[str]:
 def _symbols(b: Builder) -> dict[tuple[str, int], str]:
     """Names for axes of inputs whose size the model does not say."""
     draw = b.draw
-    if draw.chance(0.6):
+    if draw.chance(0.9 if b.planted else 0.6):  # most golden cases need sizes that are known
         return {}
     sizes = sorted({d for name in b.inputs for d in b.held[name].shape})
     chosen = {d for d in sizes if draw.chance(0.4)}

@@ -14,6 +14,7 @@ from graphopt.pipeline import registry
 from graphopt.testing import cases_of
 
 _FIRING = 0.75
+_METADATA = re.compile(r"metadata_props: ?\[([^\]]*)\]")
 _OPSET = re.compile(r'opset_import: ?\[[^\]]*"" ?: ?(\d+)')
 
 
@@ -26,12 +27,28 @@ class Seedling:
         case: which case.
         text: the model as ONNX text.
         fires: whether the pass fires on it.
+        target: the target that it is for, empty for the host.
+        settings: the settings of its pass, as JSON.
     """
 
     rule: str
     case: str
     text: str
     fires: bool = True
+    target: str = ""
+    settings: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the case."""
+        return f"{self.rule}/{self.case}"
+
+    @property
+    def context(self) -> tuple[str, str, str]:
+        """What models of several cases must have in common: the target, settings, and what the metadata say."""
+        settings = f'{{"{self.rule}": {self.settings}}}' if self.settings else ""
+        told = _METADATA.search(self.text)
+        return self.target, settings, told[1] if told else ""
 
     @property
     def opset(self) -> int:
@@ -89,4 +106,5 @@ def golden(passes: tuple[str, ...] = ()) -> Iterator[Seedling]:
     for name in passes or known.names():
         for case in cases_of(known.rule_class(name)):
             if "NOT RUN" not in case.head and ("FIRES" in case.head or "KEEPS" in case.head):
-                yield Seedling(name, case.path.stem, case.before, "FIRES" in case.head)
+                target, settings = (case.head.get(key, "") for key in ("TARGET", "SETTINGS"))
+                yield Seedling(name, case.path.stem, case.before, "FIRES" in case.head, target, settings)

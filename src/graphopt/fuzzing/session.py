@@ -5,35 +5,41 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from graphopt.errors import UsageError
 from graphopt.fuzzing.findings import Finding, SessionReport
+from graphopt.fuzzing.learning import Distinct, Lessons
+from graphopt.fuzzing.operators import OPSETS, operators
 from graphopt.fuzzing.seedlings import golden
+from graphopt.fuzzing.stock import FragmentName
 from graphopt.fuzzing.subjects import DEFAULT
-from graphopt.fuzzing.targets import Targets
+from graphopt.fuzzing.targets import ModelShown, Targets
 from graphopt.fuzzing.working import FuzzSettings, serve
 from graphopt.peers import by_name
+from graphopt.rewrite import Level, Numerics, Target
 from graphopt.system.files import write_text
+from graphopt.system.given import check_numbers, several
 from graphopt.system.processes import Child, Limits
 
 _SECONDS = 300.0
 """For one model with all optimizers, reducing included; beyond, something hangs."""
 _START_SECONDS = 120.0
 _STATE = "session.json"
-_SAVE_EVERY = 20.0
+_SAVE_EVERY = 60.0
 
 Progress = Callable[[SessionReport], None]
 
 
 def fuzz(
-    *, levels: Iterable[str] = DEFAULT, peers: Iterable[str] = (), passes: Iterable[str] = (), ops: Iterable[str] = (),
-    models: int | None = None, minutes: float | None = None, seed: str | int = 0, first: int = 0,
-    corpus: str | Path | None = None, jobs: int = 1, reduce: bool = True, explain: bool = False, until: int = 0,
-    thin: int = 1, sow: Iterable[str] = (),
-    progress: Progress = lambda report: None,
+    *, levels: Iterable[str | Level] = DEFAULT, peers: Iterable[str] = (), passes: Iterable[str] = (),
+    ops: Iterable[str] = (), models: int | None = None, minutes: float | None = None, seed: str | int = 0,
+    first: int = 0, corpus: str | Path | None = None, jobs: int = 1, reduce: bool = True, explain: bool = False,
+    until: int = 0, thin: int = 1, sow: Iterable[str] = (), numerics: str | Numerics = Numerics.ROUNDING,
+    target: str | None = None, progress: Progress = lambda report: None,
 ) -> SessionReport:  # fmt: skip
     """Put optimizers to the test on random models.
 
@@ -57,6 +63,8 @@ def fuzz(
             declined in a tenth as many for each reason; implies `explain`.
         thin: levels and peers judge one model of so many, `alone` all.
         sow: golden cases, as `pass/case`, that every model begins with.
+        numerics: the ceiling for passes of levels.
+        target: the machine that layout passes write for; the present one when None.
         progress: told after every model how things are.
 
     Returns:
@@ -65,19 +73,25 @@ def fuzz(
     Raises:
         UsageError: an argument is not known, or the folder holds another session.
     """
-    alone = tuple(passes)
+    check_numbers(1, whole=True, models=models, jobs=jobs, thin=thin)
+    check_numbers(whole=True, first=first, until=until)
+    check_numbers(minutes=minutes)
+    levels, ops, alone = several("levels", levels), several("ops", ops), several("passes", passes)
+    for op in ops:
+        if not any(op in operators(opset) for opset in OPSETS):
+            raise UsageError(f"ops: expected operators of the standard, found {op!r}")
     subjects = [f"graphopt {','.join(alone)}"] if alone else [f"graphopt {level}" for level in levels]
-    peers = tuple(peers)
+    peers = several("peers", peers)
     for name in peers:
         if not by_name(name).available():
             raise UsageError(by_name(name).absent)
     settings = FuzzSettings(
-        str(seed), (*subjects, *peers), tuple(ops), alone, explain=explain or until > 0, reduce=reduce, until=until,
-        thin=thin,
+        str(seed), (*subjects, *peers), ops, alone, explain=explain or until > 0, reduce=reduce, until=until,
+        thin=thin, numerics=str(Numerics.of(numerics)), target="" if target is None else str(Target.parse(target)),
     )  # fmt: skip
     cases = tuple(sow)
     if cases:
-        unknown = set(cases) - {f"{each.rule}/{each.case}" for each in golden(alone)}
+        unknown = {FragmentName.read(case).case for case in cases} - {each.name for each in golden(alone)}
         if unknown:
             raise UsageError(f"no golden case {min(unknown)!r}")
     if models is None and minutes is None:
@@ -114,6 +128,7 @@ class _Session:
         self.finished: set[int] = set()
         self.sown: dict[int, list[str]] = {}
         self.lock = threading.Lock()
+        self.learned = threading.Condition(self.lock)
         self.children: set[Child] = set()
         self.began, self.saved = time.monotonic(), 0.0
         if corpus is not None:
@@ -123,6 +138,8 @@ class _Session:
         if settings.until:
             self.targets = Targets(golden(settings.passes), settings.until)
             self.targets.restore(self.report.fired, self.report.declined)
+        self.lessons = Lessons(first)
+        self.distinct = Distinct.read(corpus)
         end = float("inf") if models is None else first + models
         self.left = _Range(first, end, float("inf") if minutes is None else self.began + 60 * minutes)
         self.first, self.earlier = first, self.report.seconds
@@ -148,8 +165,9 @@ class _Session:
         return self.report
 
     def _stop(self) -> None:
-        with self.lock:
+        with self.learned:
             self.left.end = 0
+            self.learned.notify_all()
             for child in self.children:
                 child.stop()
 
@@ -189,8 +207,14 @@ class _Session:
         """Have one number worked on; where it was when the process ended, None when it did not."""
         child.restrict(Limits(_SECONDS))
         stage = "drawing", ""
-        with self.lock:
-            sow = list(self.sow) if self.targets is None else self.targets.draw(f"{self.settings.seed}/{index}")
+        with self.learned:
+            sow = list(self.sow)
+            if self.targets is not None:
+                self.learned.wait_for(lambda: self.lessons.ready(index) or not self.left.end)
+                for block in self.lessons.due(index):
+                    self.targets.learn(block)
+                sow = self.targets.draw(self.settings.seed, index)
+                self.learned.notify_all()
             self.sown[index] = sow
         message = child.ask(index=index, skip=list(skip), sow=sow)
         while message is not None and "done" not in message:
@@ -204,18 +228,26 @@ class _Session:
             self.report.add(message)
             for found in message["findings"]:
                 self._keep(Finding.of(found, self.settings.seed))
-            if self.targets is not None:
-                self.targets.learn(sow, message["fired"], message["declined"])
-                if self.targets.done:
-                    self.left.end = 0
+            self._learn(index, ModelShown(message["shown"], message["fired"], message["declined"], sow))
+            self.distinct.add(message)
             self._tell()
         return None
+
+    def _learn(self, index: int, shown: ModelShown) -> None:
+        if self.targets is None:
+            return
+        self.lessons.add(index, shown)
+        self.targets.count(shown)
+        self.learned.notify_all()
+        if self.targets.done:
+            self.left.end = 0
 
     def _ended(self, index: int, child: Child, stage: str, subject: str) -> None:
         """A process that ended: its optimizer's fault, or that of the runtime before any was asked."""
         ending = child.ending
         with self.lock:
             self.finished.add(index)
+            self._learn(index, ModelShown(sown=self.sown.get(index, ())))
             if self.left.end == 0 or ending is None:
                 return
             kind = "hung" if ending.cause == "timeout" else "crashed"
@@ -246,6 +278,7 @@ class _Session:
     def _tell(self) -> None:
         now = time.monotonic()
         self.report.seconds = self.earlier + now - self.began
+        self.report.distinct, self.report.forms = len(self.distinct.models), Counter(self.distinct.counts())
         self.progress(self.report)
         if self.corpus is not None and now - self.saved > _SAVE_EVERY:
             self._save()
@@ -259,13 +292,15 @@ class _Session:
             done += 1
         state = {"settings": asdict(self.settings), "next": done, "report": self.report.to_dict()}
         write_text(self.corpus / _STATE, json.dumps(state, indent=1) + "\n")
+        if self.targets is not None:
+            self.distinct.write(self.corpus)
 
     def _resume(self, path: Path) -> int:
         if not path.is_file():
             return 0
         try:
             state = json.loads(path.read_text())
-            same = state["settings"] == json.loads(json.dumps(asdict(self.settings)))
+            same = {**asdict(FuzzSettings()), **state["settings"]} == json.loads(json.dumps(asdict(self.settings)))
             if same:
                 self.report = SessionReport.from_dict(state["report"], self.settings)
                 return int(state["next"])

@@ -39,6 +39,44 @@ def shrink(sample: Sample, fails: Fails, seconds: float = 20.0) -> Sample:
     return best
 
 
+def narrow(sample: Sample, fails: Fails) -> Sample:
+    """The part of a sample that fails, where its model has parts that share no computed value.
+
+    Args:
+        sample: a sample that fails.
+        fails: asked of each half of what is left.
+    """
+    best, parts = sample, _parts(sample.model.graph)
+    while len(parts) > 1:
+        half = len(parts) // 2
+        for some in (parts[:half], parts[half:]):
+            made = _copy(best)
+            names = set().union(*some)
+            infos = [info for info in best.model.graph.output if info.name in names]
+            del made.model.graph.output[:]
+            made.model.graph.output.extend(infos)
+            if infos and fails(_pruned(made)):
+                best, parts = made, some
+                break
+        else:
+            break
+    return best
+
+
+def _parts(graph: onnx.GraphProto) -> list[set[str]]:
+    """Values that nodes make, together with those that are computed from them or with them."""
+    parts: list[set[str]] = []
+    shared = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer} | {""}
+    for node in graph.node:
+        names = (_reads(node) | set(node.output)) - shared
+        if not _reads(node):  # a constant
+            shared |= set(node.output)
+            continue
+        touched = [part for part in parts if part & names]
+        parts = [part for part in parts if not part & names] + [names.union(*touched)]
+    return parts
+
+
 def _exhaust(best: Sample, step: Callable[[Sample], Iterator[Sample]], fails: Fails, until: float) -> Sample:
     """Take what a step offers as long as it offers something that fails."""
     found = True
@@ -388,4 +426,4 @@ STEPS = (
 )  # fmt: skip
 """What can be left out, the most telling first."""
 
-__all__ = ["STEPS", "Fails", "shrink"]
+__all__ = ["STEPS", "Fails", "narrow", "shrink"]

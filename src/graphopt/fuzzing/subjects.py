@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +21,7 @@ from graphopt.manager import PassManager
 from graphopt.opsets.conversion import ConversionError, convert
 from graphopt.peers import by_name
 from graphopt.peers.serving import PassServer
-from graphopt.rewrite import Level, Numerics, Rule
+from graphopt.rewrite import Level, Numerics, Options, Rule
 from graphopt.system.files import scratch
 
 LEVELS = ("basic", "extended", "all")
@@ -43,10 +46,12 @@ class Optimized:
         hits: how often each pass fired, where that is known.
         stepwise: whether quantized numbers may be one step apart, being rounded once where they were twice.
         finite: whether infinities and NaN may have changed places, as passes that fired say of themselves.
+        largest: up to what magnitude of values on the way its numbers are promised.
         ties: whether positions of extremes may differ.
         keeps: whether it promises to keep the interface, so that nothing else is looked at where it does not.
         portable: whether it may be for other runtimes, so that operators without a kernel here are no fault.
-        reasons: why passes declined, where that is asked for.
+        reasons: why passes declined, where that is asked for, and what the nodes make at which they did.
+        places: what the nodes made at which passes fired.
     """
 
     model: onnx.ModelProto | None
@@ -55,11 +60,13 @@ class Optimized:
     numerics: str = "rounding"
     hits: dict[str, int] = field(default_factory=dict)
     finite: bool = False
+    largest: float = math.inf
     stepwise: bool = False
     ties: bool = False
     keeps: bool = True
     portable: bool = False
-    reasons: dict[tuple[str, str], int] = field(default_factory=dict)
+    reasons: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    places: dict[str, set[str]] = field(default_factory=dict)
 
 
 class Subject(ABC):
@@ -81,9 +88,15 @@ class Subject(ABC):
         """End what it holds."""
 
 
-FINITE = frozenset({"eliminate_dead_channels", "eliminate_negligible_weights", "fuse_div_mul", "fuse_parallel_convs"})
-"""Passes after which NaN and infinities may be elsewhere: what met an infinity may have been a weight of zero, and a
-quotient may be a number where the reciprocal is none."""
+FINITE = frozenset({
+    "convert_constant_resize_to_products", "eliminate_dead_channels", "eliminate_negligible_weights",
+    "fuse_clip_into_hard_sigmoid", "fuse_div_mul", "fuse_parallel_convs", "fuse_scale_into_matmul",
+})  # fmt: skip
+"""Passes after which NaN and infinities may be elsewhere: what met an infinity may have been a weight of zero, a
+quotient may be a number where the reciprocal is none, and a product where a part of it overflowed."""
+
+_LARGEST = 1e24
+"""With more than that, weights of up to 1e-31 make more than rounding changes: bounds are for values of magnitude 1."""
 
 
 TIES = frozenset({"eliminate_nop_monotone_argmax"})
@@ -92,6 +105,9 @@ TIES = frozenset({"eliminate_nop_monotone_argmax"})
 EXACTER = frozenset({"convert_dft_to_product", "convert_stft_to_product"})
 """Passes of numerics `fast` whose originals the runtime computes far less exactly than what they write, so that it
 cannot be the judge; tests/passes compare them with the true spectrum."""
+
+SPECTRA = frozenset({"DFT", "STFT"})
+"""Their operators, which conversion writes out as those passes do."""
 
 STEPWISE = frozenset({"fuse_qdq_into_op", "convert_quantized_weights", "fuse_qdq_into_split"})
 """Passes after which a number halfway between two integers may be rounded to the other."""
@@ -110,14 +126,21 @@ class OwnSubject(Subject):
         level: a level.
         passes: a pipeline that takes its place.
         explain: collect why passes declined.
+        numerics: the ceiling for passes of a level.
+        target: the machine that layout passes write for; the present one when "".
     """
 
     settles = True
 
-    def __init__(self, level: str = "basic", passes: str | None = None, *, explain: bool = False) -> None:
+    def __init__(
+        self, level: str = "basic", passes: str | None = None, *, explain: bool = False,
+        numerics: str | Numerics = Numerics.ROUNDING, target: str = "",
+    ) -> None:  # fmt: skip
         self.name = f"graphopt {passes or level}"
-        numerics = Numerics.FAST if passes else Numerics.ROUNDING
-        self.manager = PassManager(level, passes=passes, numerics=numerics, explain=explain)
+        self.settings: dict[str, Any] = {
+            "numerics": Numerics.FAST if passes else numerics, "target": target or None, "explain": explain,
+        }  # fmt: skip
+        self.manager = PassManager(level, passes=passes, **self.settings)
 
     def optimize(self, model: onnx.ModelProto) -> Optimized:
         """Optimize; a pass that raises is a fault, although its work is undone."""
@@ -131,29 +154,35 @@ class OwnSubject(Subject):
         blocked = any(rule.level >= Level.LAYOUT for rule in rules)
         outcome = Optimized(optimized, numerics=str(numerics), hits=result.hits)
         outcome.finite = blocked or bool(FINITE & set(result.hits))
+        outcome.largest = _LARGEST if any(event.bound for event in result.events) else math.inf
         outcome.ties = bool(TIES & set(result.hits))
         outcome.stepwise = bool(STEPWISE & set(result.hits))
         for failure in result.failures:
             outcome.fault, outcome.message = "raised", str(failure)
         for miss in result.near_misses:
-            outcome.reasons[miss.rule, miss.form or miss.reason] = 1
+            outcome.reasons.setdefault((miss.rule, miss.form or miss.reason), set()).update(miss.node.outputs)
+        for event in result.events:
+            names = (name for note in (*event.removed, *event.changed) for name in note.outputs)
+            outcome.places.setdefault(event.rule, set()).update(names)
         return outcome
 
 
 class Alone(OwnSubject):
     """The passes whose golden cases a model begins with, by themselves: those of levels may leave nothing for them."""
 
-    def __init__(self, *, explain: bool = False) -> None:
-        super().__init__("basic", explain=explain)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__("basic", **settings)
         self.name = f"graphopt {ALONE}"
-        self.explain = explain
+        self.settings["numerics"] = Numerics.FAST
 
     def takes(self, sample: Sample) -> bool:
         """Whether it begins with golden cases."""
         rules = [rule for rule in dict.fromkeys(sample.rules) if rule not in EXACTER]
         if rules:
             pipeline = f"repeat({{{','.join(rules)}}})"
-            self.manager = PassManager("basic", passes=pipeline, numerics=Numerics.FAST, explain=self.explain)
+            settings = {**self.settings, "target": self.settings["target"] or sample.target or None}
+            options = Options(extra=json.loads(sample.settings)) if sample.settings else None
+            self.manager = PassManager("basic", passes=pipeline, options=options, **settings)
         return bool(rules)
 
 
@@ -184,9 +213,19 @@ class Converter(Subject):
             return Optimized(model)
         except Exception as error:  # whatever else escapes is the finding
             return Optimized(None, "raised", f"{type(error).__name__}: {error}")
-        before, after = ({node.op_type for node in each.graph.node} for each in (model, made))
+        before, after = (set(_op_types(each.graph.node)) for each in (model, made))
+        numerics = "fast" if SPECTRA & (before - after) else "rounding"
         # What is written out may differ in infinities, and the runtime has not every version of an operator.
-        return Optimized(made, finite=before != after, portable=True)
+        return Optimized(made, numerics=numerics, finite=before != after, portable=True)
+
+
+def _op_types(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    """The operators of nodes and of their bodies."""
+    for node in nodes:
+        yield node.op_type
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _op_types(graph.node)
 
 
 class PeerSubject(Subject):

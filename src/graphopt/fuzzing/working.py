@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,8 +14,10 @@ from graphopt.fuzzing.building import Sample
 from graphopt.fuzzing.localizing import localize
 from graphopt.fuzzing.models import FEW, TOGETHER, Wishes, sample
 from graphopt.fuzzing.seedlings import Nursery, golden
-from graphopt.fuzzing.shrinking import shrink
-from graphopt.fuzzing.subjects import DEFAULT, Alone, OwnSubject, Subject, subject_of
+from graphopt.fuzzing.shrinking import narrow, shrink
+from graphopt.fuzzing.stock import Stock
+from graphopt.fuzzing.subjects import DEFAULT, Alone, Optimized, OwnSubject, Subject, subject_of
+from graphopt.fuzzing.targets import FIRES
 from graphopt.fuzzing.verdicts import Judge, NotUsableError, Verdict
 from graphopt.system.child import requests, tell
 
@@ -42,6 +45,8 @@ class FuzzSettings:
         until: in how many models each pass is to fire, so that golden cases are chosen by what passes lack; 0 where
             they are not.
         thin: levels and peers judge one number of so many, single passes all.
+        numerics: the ceiling for passes of levels.
+        target: the machine that layout passes write for; the present one when "".
     """
 
     seed: str = "0"
@@ -54,6 +59,8 @@ class FuzzSettings:
     reduce: bool = True
     until: int = 0
     thin: int = 1
+    numerics: str = "rounding"
+    target: str = ""
 
 
 @dataclass(slots=True)
@@ -68,6 +75,9 @@ class Tally:
         fired: passes that fired, for any subject of ours.
         declined: passes that declined, and why.
         findings: what was wrong.
+        shown: of each golden case in the model, what its own pass did there: reasons to decline, or that it fired.
+        forms: a number for each of them that is equal where they differ in names and weights alone.
+        model: a number that differs where models do.
     """
 
     made: bool = False
@@ -77,6 +87,9 @@ class Tally:
     fired: dict[str, int] = field(default_factory=dict)
     declined: dict[str, dict[str, int]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
+    shown: dict[str, list[str]] = field(default_factory=dict)
+    forms: dict[str, int] = field(default_factory=dict)
+    model: int = 0
 
 
 class Worker:
@@ -91,12 +104,15 @@ class Worker:
         self.settings, self.at = settings, at
         self.subjects: list[Subject] = []
         for name in settings.subjects:
-            more = {"explain": True} if settings.explain and name.startswith("graphopt ") else {}
-            self.subjects.append(subject_of(name, **more))
+            own = {"explain": settings.explain, "numerics": settings.numerics, "target": settings.target}
+            self.subjects.append(subject_of(name, **(own if name.startswith("graphopt ") else {})))
         cases = list(golden(settings.passes))
-        named = {f"{each.rule}/{each.case}": each for each in cases}
+        named = {each.name: each for each in cases}
+        self.stock = Stock(settings.seed, named)
         together = TOGETHER if any(name.startswith("graphopt ") for name in settings.subjects) else FEW
-        self.wishes = Wishes(settings.ops, Nursery(cases), bool(settings.passes), settings.steps, together, named)
+        self.wishes = Wishes(
+            settings.ops, Nursery(cases), bool(settings.passes), settings.steps, together, named, self.stock
+        )
         self.seen: Counter[tuple[str, str, str]] = Counter()
         self.causes: dict[tuple[str, str, str], str] = {}
 
@@ -130,6 +146,9 @@ class Worker:
             tally.discarded = str(reason).partition(":")[0][:60]
             return tally
         tally.made = True
+        tally.model = digest(drawn.model.SerializeToString(deterministic=True))
+        tally.shown = {name: [] for name in drawn.planted}
+        tally.forms = {name: planted.form for name, planted in drawn.planted.items()}
         tally.ops = tuple(
             sorted({f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in drawn.model.graph.node})
         )
@@ -148,6 +167,8 @@ class Worker:
         tally.fired.update(dict.fromkeys(outcome.hits, 1))
         for name, reason in outcome.reasons:
             tally.declined.setdefault(name, {})[reason] = 1
+        if isinstance(subject, Alone):
+            attribute(drawn, outcome, tally.shown)
         self.at("judging", subject.name)
         once_more = subject.settles and index % _ONCE_MORE == 0
         verdict = judge.of(subject, outcome, again=subject.settles, once_more=once_more)
@@ -161,6 +182,9 @@ class Worker:
             "passes": list(verdict.passes), "from": drawn.kind, "cause": "", "nodes": len(drawn.model.graph.node),
         }  # fmt: skip
         alone = Sample(drawn.model, [feed], rules=drawn.rules)
+        if self.settings.reduce and drawn.planted and isinstance(subject, OwnSubject):
+            self.at("reducing", subject.name)
+            alone = narrow(alone, lambda s: fails(s, subject, verdict))
         likeness = subject.name, verdict.kind, signature(verdict)
         if likeness not in self.causes or isinstance(subject, OwnSubject):
             self.at("localizing", subject.name)
@@ -178,6 +202,30 @@ class Worker:
             finding["feed"] = {name: array.tolist() for name, array in small.feeds[0].items() if array.size < _MOST}
             finding["reduced_nodes"] = len(small.model.graph.node)
         return finding
+
+
+def attribute(drawn: Sample, outcome: Optimized, shown: dict[str, list[str]]) -> None:
+    """Add what passes did to the golden cases of theirs in which they did it.
+
+    Args:
+        drawn: the model with its cases.
+        outcome: what was done.
+        shown: what each case showed.
+    """
+    done = [(rule, FIRES, names) for rule, names in outcome.places.items()]
+    done += [(rule, reason, names) for (rule, reason), names in outcome.reasons.items()]
+    of: dict[str, list[str]] = {}
+    for name in drawn.planted:
+        of.setdefault(name.partition("/")[0], []).append(name)
+    for rule, what, names in done:
+        own = of.get(rule, [])
+        for name in [each for each in own if names & drawn.planted[each].values] or (own if len(own) == 1 else ()):
+            shown[name].append(what)
+
+
+def digest(data: bytes) -> int:
+    """A number that differs where bytes do."""
+    return int.from_bytes(hashlib.blake2b(data, digest_size=6).digest(), "big")
 
 
 def fails(candidate: Sample, subject: Subject, verdict: Verdict) -> bool:
@@ -211,7 +259,8 @@ def serve(settings: FuzzSettings) -> None:
             tally = worker.work(job["index"], tuple(job.get("skip", ())), job.get("sow", ()))
             tell(
                 done=True, made=tally.made, judged=tally.judged, discarded=tally.discarded, ops=list(tally.ops),
-                fired=tally.fired, declined=tally.declined, findings=tally.findings,
+                fired=tally.fired, declined=tally.declined, findings=tally.findings, shown=tally.shown,
+                forms=tally.forms, model=tally.model,
             )  # fmt: skip
     finally:
         worker.close()

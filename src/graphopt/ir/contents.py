@@ -55,10 +55,15 @@ def check_tensor(proto: TensorProto, what: str, lifted: int | None = None) -> by
     Raises:
         ModelError: the data does not fit, or the dimensions are impossible.
     """
-    dims = tuple(proto.dims)
+    dims, dtype = tuple(proto.dims), proto.data_type
+    is_external = proto.data_location == TensorProto.EXTERNAL
+    if lifted is None and not is_external and proto.HasField("raw_data"):
+        raw = proto.raw_data
+        if 8 * len(raw) == math.prod(dims) * (element_bits(dtype) or 0) and min(dims, default=1) > 0:
+            return raw  # nearly all tensors are like this
     check_dims(dims, what)
-    dtype, count = proto.data_type, math.prod(dims)
-    if proto.data_location == TensorProto.EXTERNAL and lifted is None:
+    count = math.prod(dims)
+    if is_external and lifted is None:
         return None
     if dtype == TensorProto.STRING:
         _compare(what, dims, count, len(proto.string_data), "strings")
@@ -67,10 +72,10 @@ def check_tensor(proto: TensorProto, what: str, lifted: int | None = None) -> by
     if bits is None:
         return None
     if lifted is not None or proto.HasField("raw_data"):
-        raw = proto.raw_data if lifted is None else None
-        found = lifted if raw is None else len(raw)
+        held = proto.raw_data if lifted is None else None
+        found = lifted if held is None else len(held)
         _compare(what, dims, (count * bits + 7) // 8, found or 0, "bytes")
-        return raw
+        return held
     field, width = _FIELDS.get(dtype, ("int32_data", 0))
     each = bits / width if width else min(bits / 8, 1)
     _compare(what, dims, math.ceil(count * each), len(getattr(proto, field)), f"numbers in {field}")

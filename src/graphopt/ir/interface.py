@@ -10,8 +10,35 @@ import onnx
 
 from graphopt.errors import UsageError
 from graphopt.ir.edit import mark_changed
-from graphopt.ir.model import Model
+from graphopt.ir.model import Model, Source
 from graphopt.ir.seal import check_unsealed
+
+
+def load_fixed(
+    source: Source, shapes: Mapping[str, Sequence[int]] | None, dims: Mapping[str, int] | None, *,
+    inplace: bool = False, opaque: str | None = None,
+) -> Model:  # fmt: skip
+    """Load a model and fix sizes of its interface; a given proto stays as it is unless `inplace`.
+
+    Args:
+        source: as `Model.load` takes it, like `inplace` and `opaque`.
+        shapes: as `fix_shapes` takes them.
+        dims: as `fix_shapes` takes them.
+        inplace: whether the given proto may change.
+        opaque: weights that are left unread.
+
+    Raises:
+        ModelError: the model cannot be read.
+        UsageError: sizes do not fit it.
+    """
+    if (shapes or dims) and isinstance(source, onnx.ModelProto) and not inplace:
+        copy = onnx.ModelProto()
+        copy.CopyFrom(source)
+        source, inplace = copy, True
+    model = Model.load(source, inplace=inplace, opaque=opaque)
+    if shapes or dims:
+        fix_shapes(model, shapes, dims)
+    return model
 
 
 def fix_shapes(

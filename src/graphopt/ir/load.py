@@ -60,7 +60,8 @@ class _Loader:
         self.folders = folders
         self.opaque = opaque
         self.local = {(_text(f.domain), _text(f.name)) for f in model._proto.functions}
-        self.schemas: dict[tuple[str, int], OpInfo | None] = {}
+        self.schemas: dict[tuple[tuple[str, int], ...], dict[str, OpInfo | None]] = {}
+        """What the standard says of operators, for each set of imports."""
 
     def load(self, elsewhere: Elsewhere) -> None:
         proto = self.model._proto
@@ -120,15 +121,16 @@ class _Loader:
             elif value.tensor is not None:
                 raise ModelError(f"initializer {name!r} of graph {graph.name!r} is given twice")
             value._number = self.model.next_number()
-            source = elsewhere.get(number)
+            source = elsewhere.get(number) if elsewhere else None
             if isinstance(source, np.ndarray):
                 value.tensor = Tensor(tensor.data_type, tuple(tensor.dims), array=source)
                 continue
             raw = check_tensor(tensor, f"tensor {name!r}", None if source is None else source.length)
-            if source is None:
+            if raw is not None:
+                value.tensor = Tensor(tensor.data_type, tuple(tensor.dims), proto=tensor)
+                value.tensor.glance(raw)
+            elif source is None:
                 value.tensor = tensor_from_proto(tensor, self.folders, self.opaque)
-                if raw is not None:
-                    value.tensor.glance(raw)
             else:
                 value.tensor = Tensor(tensor.data_type, tuple(tensor.dims), proto=tensor, source=source)
         for sparse in proto.sparse_initializer:
@@ -152,8 +154,8 @@ class _Loader:
 
     def _nodes(self, graph: Graph, protos: Iterable[onnx.NodeProto]) -> None:
         local = self.local
-        values = graph.values
-        wanted: list[tuple[Node, list[str]]] = []
+        values, schemas = graph.values, self.schemas.setdefault(tuple(graph.opsets.items()), {})
+        wanted: list[tuple[Node, OpInfo | None, list[str]]] = []
         for proto in protos:
             op_type, domain, called, overload = proto.op_type, proto.domain, proto.name, proto.overload
             if type(op_type) is not str or type(domain) is not str or type(called) is not str:
@@ -166,9 +168,12 @@ class _Loader:
             if overload or (local and (domain, op_type) in local):
                 node.overload = overload
                 node.op = f"call {domain}::{op_type}:{overload}"
-            attributes = proto.attribute
-            if attributes and not self._well_typed(node, attributes):
-                node.op = f"malformed {node.op}"
+            op = node.op
+            if op not in schemas:
+                schemas[op] = None if op.startswith(_NO_SCHEMA) else node.schema
+            schema, attributes = schemas[op], proto.attribute
+            if attributes and not _well_typed(node, schema, attributes):
+                node.op, schema = f"malformed {op}", None
             append(graph, node)
             for index, name in enumerate(proto.output):
                 if not name:
@@ -178,42 +183,14 @@ class _Loader:
                     raise ModelError(f"value {name!r} of graph {graph.name!r} is defined twice")
                 value = values[name] = Value(name if type(name) is str else _text(name), graph, node, index)
                 node.outputs.append(value)
-            wanted.append((node, list(proto.input)))
+            wanted.append((node, schema, list(proto.input)))
         self._link(graph, wanted)
 
-    def _well_typed(self, node: Node, attributes: Iterable[onnx.AttributeProto]) -> bool:
-        """Whether attributes have the types that the standard gives them, so that no rule need ask.
-
-        Raises:
-            ModelError: one holds a tensor whose data does not fit its dimensions.
-        """
-        schema = self._schema(node)
-        kinds = schema.attributes if schema is not None else {}
-        fine = True
-        for attribute in attributes:
-            kind = attribute.type
-            if kind in HOLDING_TENSORS:
-                check_attribute(attribute, f"attribute {attribute.name!r} of {node.op_type} node {node.name!r}")
-            if attribute.ref_attr_name:
-                fine = fine and node.graph.in_function  # elsewhere there is nothing to refer to
-            else:
-                name = attribute.name
-                if kinds.get(name if type(name) is str else _text(name), kind) != kind:
-                    fine = False
-        return fine
-
-    def _schema(self, node: Node) -> OpInfo | None:
-        key = node.op, node.graph.opsets.get(node.domain, 0)
-        found = self.schemas.get(key)
-        if found is None and key not in self.schemas:
-            self.schemas[key] = found = None if node.op.startswith(_NO_SCHEMA) else node.schema
-        return found
-
-    def _link(self, graph: Graph, wanted: list[tuple[Node, list[str]]]) -> None:
+    def _link(self, graph: Graph, wanted: list[tuple[Node, OpInfo | None, list[str]]]) -> None:
         values = graph.values
         sorted_so_far = True
         look_deeper = graph.in_function
-        for node, names in wanted:
+        for node, schema, names in wanted:
             inputs = node.inputs
             for name in names:
                 if not name:
@@ -227,7 +204,6 @@ class _Loader:
                 users = value.users
                 users[node] = users.get(node, 0) + 1
                 inputs.append(value)
-            schema = self._schema(node)
             if schema is not None and not (node.outputs and has_its_operands(node.op, schema, inputs)):
                 node.op = f"malformed {node.op}"
             if node.domain or node.op_type in _GRAPH_OPS or look_deeper:
@@ -264,6 +240,25 @@ class _Loader:
             scope = scope.parent
         where = f" of {node.op} node {node.name!r}" if node is not None else ""
         raise ModelError(f"{role} {name!r}{where} in graph {graph.name!r} is defined nowhere")
+
+
+def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.AttributeProto]) -> bool:
+    """Whether attributes have the types that the standard gives them, so that no rule need ask.
+
+    Raises:
+        ModelError: one holds a tensor whose data does not fit its dimensions.
+    """
+    kinds = schema.attributes if schema is not None else {}
+    fine = True
+    for attribute in attributes:
+        kind, name = attribute.type, attribute.name
+        if kind in HOLDING_TENSORS:
+            check_attribute(attribute, f"attribute {name!r} of {node.op_type} node {node.name!r}")
+        if attribute.ref_attr_name:
+            fine = fine and node.graph.in_function  # elsewhere there is nothing to refer to
+        elif kinds.get(name if type(name) is str else _text(name), kind) != kind:
+            fine = False
+    return fine
 
 
 def trained_names(proto: onnx.ModelProto) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -215,14 +216,19 @@ class Tensor:
         return sample
 
     def glance(self, raw: bytes) -> None:
-        """Take what can be had from a copy of its raw data, which is dropped then: its sample, and of weights `least`.
+        """Take what can be had from a copy of its raw data: the array where it is small, else what is asked for later.
 
         Args:
-            raw: all bytes, as ONNX stores them.
+            raw: all bytes, as ONNX stores them, as many as there must be.
         """
-        if self.dtype in _DIRECT:
-            write(self, "_sample", _sampled(raw))
-        if len(raw) > _CACHE_LIMIT and self.dtype in _BITS:  # what is smaller is kept where it is looked at
+        direct = _DIRECT.get(self.dtype)
+        if direct is None:
+            return
+        if 0 < len(raw) <= _CACHE_LIMIT:
+            write(self, "_array", np.frombuffer(raw, direct).reshape(self.dims))
+            return
+        write(self, "_sample", _sampled(raw))
+        if raw and self.dtype in _BITS:
             self._figures[1] = _smallest(_parts(np.frombuffer(raw, np.uint8)), _BITS[self.dtype])
 
     def _take_sample(self) -> bytes:
@@ -416,9 +422,8 @@ def _smallest(
         parts: runs of their bytes.
         bits: the unsigned integers of their size.
     """
-    signed, floats = np.dtype(f"<i{bits.itemsize}"), np.dtype(f"<f{bits.itemsize}")
+    signed, floats, best = _forms(bits)
     sign, zero, reduce = 1 << (8 * bits.itemsize - 1), False, np.minimum.reduce
-    best = int(np.array(np.inf, floats).view(bits))
     for part in parts:
         numbers = part.view(bits)
         least = min(int(reduce(numbers)), int(reduce(numbers.view(signed))) + sign)
@@ -429,6 +434,13 @@ def _smallest(
             least = int(reduce(numbers)) + 1
         best = min(best, least)
     return np.array([best], bits).view(floats)[0], zero
+
+
+@lru_cache(maxsize=4)
+def _forms(bits: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any], int]:
+    """The signed integers and the floats of the size of unsigned ones, and the bits of infinity."""
+    signed, floats = np.dtype(f"<i{bits.itemsize}"), np.dtype(f"<f{bits.itemsize}")
+    return signed, floats, int(np.array(np.inf, floats).view(bits))
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

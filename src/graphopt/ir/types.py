@@ -32,6 +32,12 @@ KNOWN_TYPES = frozenset(_BITS) | {TensorProto.STRING}
 FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 """The floating-point element types that arithmetic operators accept."""
 
+NUMBER_TYPES = frozenset({
+    TensorProto.BOOL, TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT8, TensorProto.INT16,
+    TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
+})  # fmt: skip
+"""The element types of numbers, and of truth values, that operators and runtimes know since the first opsets."""
+
 
 def type_name(dtype: int) -> str:
     """What an element type is called, in lower case; its number where this version knows no name for it."""

@@ -33,9 +33,11 @@ def check(m: Match) -> None:
     for node, owner in m.owners.items():
         if isinstance(owner, Apply):
             _check_inputs(node, owner)
-            _check_attributes(m, node, owner)
+            if owner.attrs or not owner.other_attrs:
+                _check_attributes(m, node, owner)
     for pattern, value in m.values.items():
-        if value.producer in m.owners and not getattr(m.owners[value.producer], "shared", False):
+        maker = m.owners.get(value.producer) if value.producer is not None else None
+        if maker is not None and not getattr(maker, "shared", False):
             raise Decline("{} has other readers", value.name)  # what is replaced cannot be an input as well
         _LEAVES[type(pattern)](m, pattern, value)
     for product, scale in m.products:
@@ -51,7 +53,7 @@ def _check_uses(m: Match, node: Node) -> None:
 
 def _check_inputs(node: Node, apply: Apply) -> None:
     most = len(apply.inputs)
-    if apply.is_open or any(isinstance(pattern, Rest) for pattern in apply.inputs):
+    if len(node.inputs) <= most or apply.is_open or any(isinstance(pattern, Rest) for pattern in apply.inputs):
         return
     moved = MOVED.get(node.op, {})
     mentioned = {form.index for name, form in moved.items() if name in apply.attrs}

@@ -63,3 +63,17 @@ class Pool:
     def reach(self) -> tuple[int, ...]:
         """How many positions of each axis the window spans."""
         return tuple((size - 1) * apart + 1 for size, apart in zip(self.kernel, self.dilations, strict=True))
+
+    def check_fits(self) -> None:
+        """See that a window fits into the padded image in every run, one whose size is not known having one element.
+
+        What a pool of the runtime makes of smaller images is no convolution: nothing, or the mean of what is there.
+
+        Raises:
+            Decline: it may not.
+        """
+        dims = self.x.dims()[2:]
+        pads = [a + b for a, b in zip(self.before, self.after, strict=True)]
+        for size, reach, padded in zip(dims, self.reach, pads, strict=True):
+            if not self.same and reach > padded + (size if isinstance(size, int) else 1):
+                raise Decline("{} may be smaller than a window", self.x.name)

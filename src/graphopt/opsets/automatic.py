@@ -117,6 +117,9 @@ def down(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
             raise Decline("{} has to be stated before opset {}", name, change.version)
     yield
     _write(node, {i: v for i, v in operands.items() if i < len(node.inputs)}, attrs, rw)
+    if any(result is not None and formal(old.outputs, index) is None for index, result in enumerate(node.outputs)):
+        fewer = rw.outputs(len(old.outputs), node.op_type, *node.inputs, domain=node.domain, **node.attrs)
+        rw.replace(node, fewer)  # nobody reads the others, see _check_operands
 
 
 def _key(value: Any) -> str:

@@ -33,20 +33,6 @@ class Change:
     before: defs.OpSchema | None
     after: defs.OpSchema | None
 
-    @property
-    def widens(self) -> bool:
-        """Whether nothing but element types was added, as far as the schemas tell."""
-        old, new = self.before, self.after
-        if old is None or new is None or defaults(old) != defaults(new) or set(old.attributes) != set(new.attributes):
-            return False
-        return [_shape_of(each) for each in (*old.inputs, *old.outputs)] == [
-            _shape_of(each) for each in (*new.inputs, *new.outputs)
-        ]
-
-
-def _shape_of(formal: defs.OpSchema.FormalParameter) -> tuple[Any, ...]:
-    return formal.option, formal.is_homogeneous
-
 
 @lru_cache(maxsize=256)
 def changes(domain: str, version: int) -> dict[str, Change]:

@@ -8,14 +8,13 @@ form on the other side is written out before, in operators of its own version, w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.analysis.evaluate import ConstantRegion, evaluate
@@ -23,10 +22,12 @@ from graphopt.analysis.purity import why_not_fold
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.errors import Decline, GraphoptError, ModelError, UsageError
 from graphopt.ir import Graph, Model, Node, Source, TensorType, Value, paused_gc
+from graphopt.ir.interface import load_fixed
 from graphopt.opsets import meanings
 from graphopt.opsets.bodies import write_out
 from graphopt.opsets.changes import DOMAINS, Change, changes, newest
 from graphopt.opsets.descent import MOST_ROUNDS, Descent, Origin
+from graphopt.opsets.file_versions import ir_of, least_ir
 from graphopt.opsets.runtimes import runtime
 from graphopt.pipeline import Pipeline, Plan, execute
 from graphopt.rewrite import Driver, Log, Options, Rewriter
@@ -36,7 +37,6 @@ LOWEST = 7
 """The lowest opset that a model can be brought down to: what a runtime of today still reads."""
 
 _RULE = "convert_opset"
-_LEAST_IR = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Conversion:
         """State the IR version that came with the opset, but none that what is in the model is newer than."""
         if "" not in targets or self.model.opset() == 0:
             return
-        wanted = max(_LEAST_IR, ir_of(targets[""]), _needed_ir(self.model))
+        wanted = max(ir_of(targets[""]), least_ir(self.model))
         if wanted != self.model.ir_version:
             self.driver.rewriter.set_ir_version(wanted)
 
@@ -365,29 +365,6 @@ def _refusal(origin: Origin, reason: str, version: int) -> Refusal:
     return Refusal(origin.op, origin.node, origin.graph, reason, version)
 
 
-def ir_of(opset: int) -> int:
-    """The IR version of the first release of the standard that has an opset."""
-    return min(row[1] for row in helper.VERSION_TABLE if row[2] >= opset)
-
-
-_IR_WITH_SPARSE, _IR_WITH_TRAINING, _IR_WITH_FUNCTIONS, _IR_WITH_OVERLOADS = 5, 7, 8, 10
-
-
-def _needed_ir(model: Model) -> int:
-    """The first IR version that has all fields of the model that mean something."""
-    proto = model.proto
-    needed = [_LEAST_IR]
-    if any(value.is_sparse for graph in model.graphs() for value in graph.values.values()):
-        needed.append(_IR_WITH_SPARSE)
-    if proto.training_info:
-        needed.append(_IR_WITH_TRAINING)
-    if model.functions:
-        needed.append(_IR_WITH_FUNCTIONS)
-    if any(function.overload for function in proto.functions):
-        needed.append(_IR_WITH_OVERLOADS)
-    return max(needed)
-
-
 def targets_of(model: Model, opset: int | None, ml_opset: int | None) -> dict[str, int]:
     """The versions that a model is to be brought to, checked.
 
@@ -476,7 +453,8 @@ def convert(
 
 def convert_source(
     source: Source, opset: int | None = None, *, ml_opset: int | None = None, runtime: str | None = None,
-    inplace: bool = False, opaque_weights: str | None = None,
+    inplace: bool = False, opaque_weights: str | None = None, shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
 ) -> Conversion:  # fmt: skip
     """Read a model and bring it to another opset; see `convert`.
 
@@ -484,17 +462,19 @@ def convert_source(
     call, stands in the way, calls are replaced by the bodies first.
 
     Args:
-        source: see `convert`, as all the others but the last.
+        source: see `convert`.
         opset: the version.
         ml_opset: that of `ai.onnx.ml`.
         runtime: what it is for.
         inplace: whether the given proto may change.
         opaque_weights: weights that are left unread, see `graphopt.PassManager`.
+        shapes: fixed shapes for inputs, by name.
+        dims: fixed sizes for symbolic dimensions, by name.
 
     Returns:
         What was done, with the model.
     """
-    model = Model.load(source, inplace=inplace, opaque=opaque_weights)
+    model = load_fixed(source, shapes, dims, inplace=inplace, opaque=opaque_weights)
     wanted = opset_for(model, opset, runtime)
     try:
         return convert_view(model, wanted, ml_opset=ml_opset)

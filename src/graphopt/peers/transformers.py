@@ -19,11 +19,16 @@ class OrtTransformers(Peer):
     distribution = "onnxruntime"
 
     def available(self) -> bool:
-        """True when this onnxruntime brings the package along."""
+        """True when this onnxruntime brings the package along, and sympy, which no onnxruntime brings, is there."""
         spec = importlib.util.find_spec(self.distribution)
-        if self.version is None or spec is None or spec.origin is None:
+        if self.version is None or spec is None or spec.origin is None or not importlib.util.find_spec("sympy"):
             return False
         return (Path(spec.origin).parent / "transformers" / "optimizer.py").exists()
+
+    @property
+    def absent(self) -> str:
+        """What is said where it is not installed."""
+        return f"{self.name} is not installed (pip install onnxruntime sympy)"
 
     def load(self) -> None:
         """Import the peer."""

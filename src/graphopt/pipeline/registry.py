@@ -8,13 +8,16 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from graphopt.errors import PassError, PluginWarning, UsageError
+from graphopt.pipeline.plugins import OnlyEntry, entry_points
 from graphopt.rewrite import CUSTOM, FAMILIES, Level, Numerics, OpRule, PatternRule, Rule
 from graphopt.rewrite.waiting import Card
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "graphopt.passes"
 """The entry point group. Each entry names a function that returns `{pass name: "module:Class"}`."""
@@ -160,7 +163,7 @@ def registry() -> Registry:
     """
     catalogues: dict[str, dict[str, str]] = {}
     indexes: dict[str, dict[str, Card]] = {}
-    entries = sorted(entry_points(group=GROUP), key=_built_in_first)
+    entries = sorted(entry_points(GROUP), key=_built_in_first)
     if _BUILT_IN not in [entry.name for entry in entries]:
         # From a bare source tree on the path: every level would be empty, and every run do nothing.
         raise PassError("graphopt's own passes are not registered; install it, with `pip install -e .` in its sources")
@@ -207,11 +210,11 @@ def _try(rule: type[Rule], who: str) -> None:
         raise PassError(f"{who} cannot be made: {_said(error)}") from error
 
 
-def _built_in_first(entry: EntryPoint) -> tuple[bool, str]:
+def _built_in_first(entry: EntryPoint | OnlyEntry) -> tuple[bool, str]:
     return entry.name != _BUILT_IN, entry.name
 
 
-def _catalogue(entry: EntryPoint) -> Mapping[str, str]:
+def _catalogue(entry: EntryPoint | OnlyEntry) -> Mapping[str, str]:
     try:
         catalogue = entry.load()()
     except _ANYTHING as error:
@@ -222,7 +225,7 @@ def _catalogue(entry: EntryPoint) -> Mapping[str, str]:
     return dict(catalogue)
 
 
-def _index(entry: EntryPoint) -> dict[str, Card]:
+def _index(entry: EntryPoint | OnlyEntry) -> dict[str, Card]:
     """What the index beside the module of an entry point says of its passes; nothing where there is none."""
     file = Path(getattr(sys.modules.get(entry.module), "__file__", None) or entry.module).with_name(INDEX)
     try:

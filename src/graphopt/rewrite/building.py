@@ -159,8 +159,14 @@ class Building:
         return {node: None for node in self._pending_nodes if node in found}
 
 
+_FIXED = frozenset({int, str})
+
+
 def settled(value: Any) -> Any:
     """An attribute as it is kept: nothing that its maker could change later, and floats as a file has them."""
+    kind = type(value)
+    if kind is int or kind is str or (kind is tuple and {*map(type, value)} <= _FIXED):
+        return value
     if isinstance(value, float):
         return _single(value)
     if isinstance(value, (list, tuple)):

@@ -21,6 +21,9 @@ _STANDARD = ("", "ai.onnx.ml")
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
 
 
+_NUMBERS = frozenset({int})
+
+
 def reads(node: Node) -> list[Value]:
     """The values that a node, or what is inside of it, reads."""
     read = [v for v in node.inputs if v is not None]
@@ -32,6 +35,8 @@ def well_known(value: Value) -> bool:
     shape = value.shape
     if shape is None:
         return False
+    if {*map(type, shape)} <= _NUMBERS:
+        return True
     for dim in shape:  # noqa: SIM110 -- asked for every value that is replaced or made
         if dim is None or (isinstance(dim, str) and dim.startswith("unk__")):
             return False
@@ -69,7 +74,7 @@ def check_types(old: Value, new: Value) -> None:
         return
     if before.dtype != after.dtype:
         raise Decline("{} has element type {}, its replacement {}", old.name, before.dtype, after.dtype)
-    if before.shape is None or after.shape is None:
+    if before.shape is None or after.shape is None or before.shape == after.shape:
         return
     if len(before.shape) != len(after.shape):
         raise Decline("{} has rank {}, its replacement {}", old.name, len(before.shape), len(after.shape))

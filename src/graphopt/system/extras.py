@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from functools import lru_cache
-from importlib import metadata
 from typing import Any
 
 from graphopt.errors import UsageError
@@ -29,6 +28,8 @@ def version_of(package: str) -> str | None:
 
     Its distribution may have another name: the runtime's are onnxruntime, onnxruntime-gpu and others.
     """
+    from importlib import metadata  # takes longer to import than all the rest that a short command takes from Python
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

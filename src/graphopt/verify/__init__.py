@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TypedDict, Unpack
 
 from graphopt.errors import ModelError, VerificationError
+from graphopt.system.given import check_numbers, several
 from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator
 from graphopt.verify.interface import Shapes
 from graphopt.verify.isolation import run_isolated
@@ -74,8 +75,10 @@ def compare(
         ModelError: A file cannot be read or is not a model.
         UsageError: An unknown numerics level or input set.
     """
+    check_numbers(whole=True, seed=seed)
+    check_numbers(timeout=timeout)
     feeds = () if inputs is None else (dict(inputs),) if isinstance(inputs, Mapping) else tuple(inputs)
-    chosen = None if sets is None else tuple(sets)
+    chosen = None if sets is None else several("sets", sets)
     request = Request(level_name(numerics), seed, chosen, feeds, dict(dims or {}), dict(shapes or {}))
     if isolate if isolate is not None else timeout is not None:
         return run_isolated(original, result, request, timeout)

@@ -42,26 +42,28 @@ def shapes_of(light: onnx.ModelProto) -> Shapes:
     return found
 
 
-def too_large(model: onnx.ModelProto) -> str | None:
+_SURELY_FITS = 1 << 24
+"""Bytes of a value for which there is memory: to ask takes longer than to run a small model."""
+
+
+def too_large(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) -> str | None:
     """Why a model cannot run on this machine, from its sizes alone; None when they tell nothing of the kind.
 
     Args:
         model: the model, at least its skeleton.
+        inferred: what inference knows of it, where that is known already.
     """
-    psutil = require("psutil")
-
     for node in model.graph.node:
         stated = next((a.i for a in node.attribute if a.name == "num_outputs" and a.type == a.INT), 0)
         if node.op_type == "Split" and stated > max(len(node.output), 1):
             return f"node {node.name!r} states {stated} outputs and has {len(node.output)}"
-    available = psutil.virtual_memory().available
-    for value in _infos(infer(model).graph):
+    for value in _infos((inferred or infer(model)).graph):
         tensor = value.type.tensor_type
         if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
             continue
         count = math.prod(d.dim_value if d.HasField("dim_value") else 1 for d in tensor.shape.dim)
         size = tensor_nbytes(tensor.elem_type, count) or 0
-        if size > available:
+        if size > _SURELY_FITS and size > (available := require("psutil").virtual_memory().available):
             return f"value {value.name!r} alone needs {size} bytes, {available} are available"
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import onnx
 
@@ -147,6 +147,22 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None
     return dim.dim_param or None
+
+
+def taken(model: onnx.ModelProto, arrays: object) -> dict[str, Any]:
+    """Of the arrays given, those that a model takes: labels and the like may be beside its inputs.
+
+    Raises:
+        UsageError: an input has no array, or these are no arrays by name.
+    """
+    if not isinstance(arrays, Mapping):
+        raise UsageError(f"inputs: expected arrays by name, found {type(arrays).__name__}")
+    told = interface_of(model)
+    missing = [spec.name for spec in told.inputs if spec.name not in arrays]
+    if missing:
+        raise UsageError(f"inputs: no array {missing[0]!r}; found {', '.join(arrays) or 'none'}")
+    names = {spec.name for spec in (*told.inputs, *told.overridable)}
+    return {name: array for name, array in arrays.items() if name in names}
 
 
 def sizes_from_shapes(model: onnx.ModelProto, shapes: Shapes) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 from graphopt.system.child import tell
 from graphopt.system.processes import ChildError, Limits, call
 from graphopt.verify.interface import differences, interface_of
-from graphopt.verify.oracle import Request, run_comparison
+from graphopt.verify.oracle import Request, only_taken, run_comparison
 from graphopt.verify.report import Report
 from graphopt.verify.source import ModelLike, Source
 
@@ -17,6 +17,7 @@ def run_isolated(original: ModelLike, result: ModelLike, request: Request, timeo
     stage: dict[str, Any] = {"stage": "starting"}
     before, after = Source(original, "original"), Source(result, "result")
     try:
+        request = only_taken(before, request)
         job = (str(before.path()), str(after.path()), request)
         report: Report = call(_compare, *job, limits=Limits(timeout, None), heard=stage.update)
         return report

@@ -14,7 +14,7 @@ from graphopt.ir import REMOVED_KEY, ZEROED_KEY
 from graphopt.verify import numerics as levels
 from graphopt.verify.determinism import random_outputs
 from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator, InputPlan
-from graphopt.verify.interface import Shapes, differences, interface_of, sizes_from_shapes
+from graphopt.verify.interface import Shapes, differences, interface_of, sizes_from_shapes, taken
 from graphopt.verify.jitter import compares, jittered, jittered_model
 from graphopt.verify.report import CaseReport, OutputReport, Report, Status, worst
 from graphopt.verify.runners import CannotLoadError, RunError, Runner, open_runner
@@ -69,11 +69,23 @@ def run_comparison(
     started = time.perf_counter()
     before, after = Source(original, "original"), Source(result, "result")
     try:
+        request = only_taken(before, request)
         report = _Comparison(before, after, request, progress).run()
     finally:
         before.close()
         after.close()
     return replace(report, seconds=time.perf_counter() - started)
+
+
+def only_taken(original: Source, request: Request) -> Request:
+    """The request with those arrays of its inputs that the original takes.
+
+    Raises:
+        UsageError: an input of the original has no array.
+    """
+    if not request.inputs:
+        return request
+    return replace(request, inputs=tuple(taken(original.proto, feed) for feed in request.inputs))
 
 
 class _Comparison:

@@ -46,16 +46,10 @@ class FuseActivationIntoConv(ForRuntime):
     peers = {"onnxruntime": "ConvActivationFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern, w: Pattern) -> Pattern:
-        """A convolution, perhaps with a residual already, and an activation."""
         plain = op.Conv(x, w, Opt(Var("b")), _bind="conv", _other_attrs=True)
-        with_residual = op.domain(DOMAIN).FusedConv(
-            x, w, Opt(Var("b")), Opt(Var("z")), _bind="conv", _other_attrs=True
-        )  # fmt: skip
-        conv = Either(plain, with_residual)
-        return Either(
-            op.AnyOf(*_DEFAULTS)(conv, _other_attrs=True),
-            op.Clip(conv, min=Attr(), max=Attr()),
-        )
+        fused = op.domain(DOMAIN).FusedConv(x, w, Opt(Var("b")), Opt(Var("z")), _bind="conv", _other_attrs=True)
+        conv = Either(plain, fused)
+        return Either(op.AnyOf(*_DEFAULTS)(conv, _other_attrs=True), op.Clip(conv, min=Attr(), max=Attr()))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         conv, node = m.conv, m.root
@@ -71,23 +65,18 @@ class FuseActivationIntoConv(ForRuntime):
         return rw.op("FusedConv", *conv.inputs, domain=DOMAIN, **attrs)
 
 
-_ACTIVATIONS = (*_DEFAULTS, "Clip")
-
-
 class FuseAddIntoConv(ForRuntime):
     """Let `FusedConv` add what is added to the result of a convolution, of the same shape, before an activation."""
 
     peers = {"onnxruntime": "ConvAddActivationFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern, w: Pattern, z: Pattern) -> Pattern:
-        """A convolution plus something."""
         return op.Add(op.Conv(x, w, Opt(Var("b")), _bind="conv", _other_attrs=True), z)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The kernel with a fourth operand, where an activation alone reads the sum."""
         total, value = m.root.result, m.conv.result
         reader = next(iter(total.users)) if total.one_use else None
-        if reader is None or reader.graph is not m.root.graph or reader.op not in _ACTIVATIONS:
+        if reader is None or reader.graph is not m.root.graph or reader.op not in (*_DEFAULTS, "Clip"):
             raise Decline("no activation alone reads {}", total.name)
         check_float(value)
         one, two = value.shape, m.z.shape

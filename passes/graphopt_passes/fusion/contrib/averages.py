@@ -33,8 +33,7 @@ def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Re
         raise Decline("the channels of {} are not known, or it is no image", x.value.name)
     if pool.ceil or (not pool.counts_padding and (pool.same or any(pool.before + pool.after))):
         raise Decline("windows of {} count different numbers of elements", output.value.name)
-    if 0 in (op.result.shape or ()):
-        raise Decline("{} is smaller than the window", x.value.name)
+    pool.check_fits()
     if window > _LARGEST_WINDOW:
         raise Decline("an average of {} is faster on floats", window)
     weight = rw.constant(np.ones((channels, 1, *pool.kernel), np.int8))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.contrib.operands import NEWEST
+from graphopt.rewrite import Decline, Node, Outcome, Rewriter
+from graphopt_passes.fusion.contrib.operands import OnIntegers
 from graphopt_passes.fusion.contrib.parameters import Quantized, dequantized
 
 _NORMALIZATIONS = (
@@ -17,7 +17,7 @@ _LARGEST = 2**16
 """Bytes of floats that are worth a kernel less in each run."""
 
 
-class FoldDequantizedParameters(OpRule):
+class FoldDequantizedParameters(OnIntegers):
     """Write scales and biases of normalizations as floats, where they are constant integers that are dequantized.
 
     No kernel normalizes by integers, so that they are dequantized in every run.
@@ -25,12 +25,8 @@ class FoldDequantizedParameters(OpRule):
 
     # No pattern: all readers of the result count.
     ops = ("DequantizeLinear",)
-    level = Level.EXTENDED
-    opsets = f"10-{NEWEST}"
-    peers = {}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look at its uses."""
         result = node.result
         if not node.operand(0).is_const or not any(user.op in _NORMALIZATIONS for user in result.users):
             raise Decline
@@ -43,10 +39,10 @@ class FoldDequantizedParameters(OpRule):
         tensor = integers.value.constant_tensor
         if tensor is None or 4 * int(np.prod(tensor.dims)) > _LARGEST:
             raise Decline("{} as floats would be large", result.name)
-        return rw.replace(node, [rw.constant(_floats(integers), like=integers.value)])
+        return rw.replace(node, [rw.constant(floats_of(integers), like=integers.value)])
 
 
-def _floats(integers: Quantized) -> np.ndarray:
+def floats_of(integers: Quantized) -> np.ndarray:
     """What integers stand for, computed as the kernel does."""
     array = integers.value.array()
     behind = array.ndim - 1 - integers.axis if integers.axis is not None else 0

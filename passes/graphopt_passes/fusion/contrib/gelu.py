@@ -84,7 +84,6 @@ class FuseQuickGelu(ForRuntime):
     peers = {"onnxruntime": "QuickGeluFusion"}
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """Written out, or the operator of opset 24."""
         x = Var("x", dtype=TensorProto.FLOAT)
         return Either(op.Mul(x, op.Sigmoid(Either(x, Product(x, scale="alpha")))), op.Swish(x, alpha=Attr("alpha")))
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 from onnx import TensorProto
 
 from graphopt.match import Const, Either, Match, OpBuilder, Opt, Pattern, Var
-from graphopt.rewrite import Decline, Level, Node, Numerics, PatternRule, Rewriter, Value
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, may_sum_nothing
+from graphopt.rewrite import Decline, Rewriter, Value
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, ForRuntime, may_sum_nothing
 
 _ONE = ((), (1,))
 """Shapes of one number."""
 
 
-class FuseScaleIntoMatmulInteger(PatternRule):
+class FuseScaleIntoMatmulInteger(ForRuntime):
     """Let `MatMulIntegerToFloat` scale the result of `MatMulInteger`, and add the bias after it.
 
     The scale is the product of one for the left operand, a number, and a constant one for the right, a number or one
     for each column.
     """
 
-    level = Level.EXTENDED
-    numerics = Numerics.ROUNDING
     opsets = f"10-{NEWEST}"
     peers = {"onnxruntime": "MatMulIntegerToFloatFusion"}
 
@@ -39,17 +37,12 @@ class FuseScaleIntoMatmulInteger(PatternRule):
         if m.fused is not None:
             inputs = (*(m.fused.input(index) for index in range(6)), _row(m.bias, m.right, m.fused.result, rw))
         else:
-            _check_sums(m.product, m.cast.result)
+            left, right = m.left.shape, m.right.shape
+            sizes = [left[-1] if left else None, right[max(len(right) - 2, 0)] if right else None]
+            if may_sum_nothing(sizes, m.product.result):  # the kernel leaves the result unset
+                raise Decline("nothing may be left to add up in {}", m.cast.result.name)
             inputs = (m.left, m.right, *_scales(m.scale, m), m.left_zero, m.right_zero)
         return rw.op("MatMulIntegerToFloat", *inputs, domain=DOMAIN)
-
-
-def _check_sums(product: Node, result: Value) -> None:
-    """Decline unless there is something to add up, without which the kernel leaves the result unset."""
-    left, right = product.operand(0).shape, product.operand(1).shape
-    sizes = [left[-1] if left else None, right[max(len(right) - 2, 0)] if right else None]
-    if may_sum_nothing(sizes, product.result):
-        raise Decline("nothing may be left to add up in {}", result.name)
 
 
 def _scales(scale: Value, m: Match) -> tuple[Value, Value]:
@@ -94,11 +87,9 @@ def _row(bias: Value, right: Value, product: Value, rw: Rewriter) -> Value:
     return rw.constant(bias.array().reshape(-1), like=bias)
 
 
-class FuseDynamicQuantizeIntoMatmul(PatternRule):
+class FuseDynamicQuantizeIntoMatmul(ForRuntime):
     """Let `DynamicQuantizeMatMul` quantize its left operand, where nothing else reads the quantized one."""
 
-    level = Level.EXTENDED
-    numerics = Numerics.ROUNDING
     opsets = f"11-{NEWEST}"
     peers = {"onnxruntime": "DynamicQuantizeMatMulFusion"}
 
@@ -110,5 +101,4 @@ class FuseDynamicQuantizeIntoMatmul(PatternRule):
         )
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The operator that reads the floats."""
         return rw.op("DynamicQuantizeMatMul", m.x, m.right, m.scale, m.zero, m.bias, domain=DOMAIN)

@@ -39,12 +39,10 @@ class FuseTransposeIntoMatmul(ForRuntime):
     peers = {"onnxruntime": "MatmulTransposeFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern, other: Pattern) -> Pattern:
-        """A `Transpose` before either operand."""
         transposed = op.Transpose(x, _bind="transpose", _other_attrs=True)
         return Either(*_products(op, transposed, other), *_products(op, other, transposed))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Turn the flag of the operand over."""
         product, value = m.product, m.transpose.result
         perm = Transpose.of(m.transpose).perm
         *batch, row, column = range(max(len(perm), 2))
@@ -74,7 +72,6 @@ class FuseScaleIntoMatmul(ForRuntime):
         return Either(before, op.Mul(product, scale), op.Div(product, divisor))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Multiply `alpha`."""
         product, scaled = m.product, m.scaled
         check_float(product.result if scaled is None else scaled.result)
         _check_matrices(product)

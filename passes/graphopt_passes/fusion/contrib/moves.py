@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-from onnx import TensorProto
 
 from graphopt.operators import Pad, Resize
-from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.fusion.contrib.operands import NEWEST
-from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, check_per_tensor, dequantized, quantization
+from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
+from graphopt_passes.fusion.contrib.operands import OnIntegers
+from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, check_per_tensor, dequantized, quantized
 
 Maker: TypeAlias = Callable[[Node, list[Quantized], Quantized, Rewriter], Value]
 """Makes the operator on integers of one that reads dequantized values and whose result is quantized."""
@@ -85,17 +84,14 @@ MOVES: dict[str, Maker] = {
 """What becomes of them."""
 
 
-class FuseQdqIntoSplit(OpRule):
+class FuseQdqIntoSplit(OnIntegers):
     """Split quantized values instead of the floats that they stand for, where every part is quantized as they were."""
 
     # No pattern: any number of parts, each with any number of readers.
     ops = ("Split",)
-    level = Level.EXTENDED
-    opsets = f"10-{NEWEST}"
     peers = {"onnxruntime": "QDQSelectorActionTransformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look in front of it and behind all of its outputs."""
         value = node.operand(0)
         whole = dequantized(value)
         check_per_tensor([whole])
@@ -120,7 +116,5 @@ def _check_quantizes(reader: Node, value: Value, whole: Quantized, node: Node) -
     """Decline unless a reader of a part quantizes it as the whole was."""
     if reader.op != "QuantizeLinear" or reader.graph is not node.graph or reader.operand(0) is not value:
         raise Decline("{} is read by {}", value.name, reader.op)
-    if not quantization(reader, reader.result, int(reader.attr("output_dtype", 0)) or TensorProto.UINT8).same_scale(
-        whole
-    ):
+    if not quantized(reader).same_scale(whole):
         raise Decline("the scales before and after {} differ", node.op)

@@ -1,16 +1,16 @@
-"""Normalization over the last axis where the standard has no operator for it yet."""
+"""Normalizations over the last axis that the standard has no operator for yet, or that runtimes joined with a sum."""
 
 from __future__ import annotations
 
 from onnx import TensorProto
 
-from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
-from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter, Value
-from graphopt_passes.fusion.contrib.operands import DOMAIN, in_runtime
+from graphopt.match import Const, Either, Match, OpBuilder, Opt, Pattern, Var
+from graphopt.rewrite import Decline, Rewriter, Value
+from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float, in_runtime
 from graphopt_passes.fusion.normalization import last_sizes, over_root_mean_square, spread
 
 
-class FuseBranchwiseRmsNorm(PatternRule):
+class FuseBranchwiseRmsNorm(ForRuntime):
     """Recognize a division by the root of the mean of squares over the last axis, then take the scale after it into it.
 
     Written as `BranchwiseRMSNorm` with one branch. It serves where `RMSNormalization` (opset 23) is missing, and where
@@ -18,8 +18,6 @@ class FuseBranchwiseRmsNorm(PatternRule):
     of known size, and an ONNX Runtime that has the operator.
     """
 
-    level = Level.EXTENDED
-    numerics = Numerics.ROUNDING
     opsets = "7-22"
     peers = {"onnxruntime": "SimplifiedLayerNormFusion"}
 
@@ -38,6 +36,56 @@ class FuseBranchwiseRmsNorm(PatternRule):
             return rw.op("BranchwiseRMSNorm", m.y, row, domain=DOMAIN, **m.norm.attrs)
         if len(last_sizes(m)) != 1:
             raise Decline("axes {} are not the last one alone", m.axes)
-        if not in_runtime("BranchwiseRMSNorm"):
-            raise Decline("this ONNX Runtime has no BranchwiseRMSNorm")
-        return rw.op("BranchwiseRMSNorm", m.x, domain=DOMAIN, num_branches=1, epsilon=m.epsilon)
+        return _branchwise(rw, m.x, epsilon=m.epsilon)
+
+
+def _branchwise(rw: Rewriter, *operands: Value, epsilon: float) -> Value:
+    if not in_runtime("BranchwiseRMSNorm"):
+        raise Decline("this ONNX Runtime has no BranchwiseRMSNorm")
+    return rw.op("BranchwiseRMSNorm", *operands, domain=DOMAIN, num_branches=1, epsilon=epsilon)
+
+
+class ReplaceSkipLayerNormalization(ForRuntime):
+    """Write `SkipLayerNormalization`, or `SkipSimplifiedLayerNormalization`, as `Add` and a normalization.
+
+    Models that ONNX Runtime saved have them. `LayerNormalization` needs opset 17; for the simplified one
+    `RMSNormalization` serves from opset 23 on, `BranchwiseRMSNorm` before.
+    """
+
+    def pattern(self, op: OpBuilder, x: Pattern, skip: Pattern, gamma: Pattern) -> Pattern:
+        """Both operators; of their statistics nothing is known."""
+        contrib, bias = op.domain(DOMAIN), Opt(Var("bias"))
+        return Either(
+            contrib.SkipLayerNormalization(x, skip, gamma, Opt(Var("beta")), bias, _bind="whole", _other_attrs=True),
+            contrib.SkipSimplifiedLayerNormalization(x, skip, gamma, bias, _other_attrs=True),
+        )
+
+    def rewrite(self, m: Match, rw: Rewriter) -> list[Value | None]:
+        check_float(m.x)
+        if not _broadcasts(m.skip, m.x):
+            reason = "{} is not known to broadcast to {}: runtimes compute what no Add does"
+            raise Decline(reason, m.skip.name, m.x.name)
+        for statistic in m.root.outputs[1:3]:
+            if statistic is not None and statistic.uses:
+                raise Decline("{}, a statistic, is used", statistic.name)
+        total = rw.op("Add", m.x, m.skip)
+        if m.bias is not None:
+            total = rw.op("Add", total, m.bias)
+        epsilon = float(m.root.attr("epsilon", 1e-12))
+        if m.whole is not None:
+            normalized = rw.op("LayerNormalization", total, m.gamma, m.beta, axis=-1, epsilon=epsilon)
+        elif rw.graph.has("RMSNormalization"):
+            normalized = rw.op("RMSNormalization", total, m.gamma, axis=-1, epsilon=epsilon)
+        else:
+            normalized = _branchwise(rw, total, m.gamma, epsilon=epsilon)
+        outputs: list[Value | None] = [normalized, None, None, total]
+        return outputs[: len(m.root.outputs)]
+
+
+def _broadcasts(skip: Value, x: Value) -> bool:
+    """Whether what is added is known to broadcast to `x` without making it larger."""
+    small, large = skip.shape, x.shape
+    if small is None or large is None:
+        return False
+    sizes = zip(small[::-1], large[::-1], strict=False)
+    return len(small) <= len(large) and all(a == 1 or (a is not None and a == b) for a, b in sizes)

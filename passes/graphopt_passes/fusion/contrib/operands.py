@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.analysis.nodes import dtype_of_output
-from graphopt.rewrite import Decline, Dim, Level, Numerics, PatternRule, Value
+from graphopt.rewrite import Decline, Dim, Level, Numerics, OpRule, PatternRule, Value
 from graphopt.system.machine import Target, host
 
 DOMAIN = "com.microsoft"
@@ -26,6 +26,13 @@ class ForRuntime(PatternRule):
     opsets = f"7-{NEWEST}"
 
 
+class OnIntegers(OpRule):
+    """A rule on quantized values, which are integers from opset 10 on."""
+
+    level = Level.EXTENDED
+    opsets = f"10-{NEWEST}"
+
+
 def check_float(value: Value) -> None:
     """Decline unless a value is of float32, which the kernels are for."""
     producer = value.producer
@@ -37,9 +44,8 @@ def check_float(value: Value) -> None:
 def may_sum_nothing(sizes: Iterable[Dim | None], result: Value | None) -> bool:
     """Whether a product may have elements and nothing to add up for them, which kernels on integers leave unset.
 
-    Args:
-        sizes: of the axis that is added up, as each operand has it.
-        result: the product; where a size with a name is one of its own too, it is empty together with the sums.
+    The sizes are those of the axis that is added up, as each operand has it. Where one with a name is a size of the
+    product too, that is empty together with the sums.
     """
     own = (result.shape or ()) if result is not None else ()
     return not any(size > 0 if isinstance(size, int) else size is not None and size in own for size in sizes)
@@ -54,13 +60,9 @@ _SAFE = 64
 
 
 def sums_bytes_exactly(weights: np.ndarray | None, target: Target) -> bool:
-    """Whether kernels add products of unsigned bytes with signed ones without overflow.
+    """Whether kernels add products of unsigned bytes with signed ones, None where these are computed, without overflow.
 
     x86 without VNNI adds pairs of them in 16 bits, and ONNX Runtime uses that. Of another machine nothing is known.
-
-    Args:
-        weights: the signed bytes; None where they are computed.
-        target: the machine.
     """
     if weights is not None and np.abs(weights.astype(np.int16)).max(initial=0) <= _SAFE:
         return True
@@ -77,15 +79,14 @@ def _has_vnni() -> bool:
 
 @lru_cache
 def in_runtime(op_type: str) -> bool:
-    """Whether the installed ONNX Runtime has a CPU kernel for a contrib operator; for those that are new in it.
+    """Whether the installed ONNX Runtime has a CPU kernel for a contrib operator that old ones lack.
 
-    None has where no runtime is installed: the result is then for whichever comes, the oldest among them.
+    Where none is installed the answer is no, since the result may then be run by the oldest.
     """
     try:
         from onnxruntime.capi import onnxruntime_pybind11_state as state
     except ImportError:
         return False
-
     return any(
         kernel.op_name == op_type and kernel.domain == DOMAIN and kernel.provider == "CPUExecutionProvider"
         for kernel in state.get_all_opkernel_def()

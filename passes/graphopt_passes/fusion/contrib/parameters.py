@@ -70,12 +70,7 @@ def _formed(array: np.ndarray, given: Value | None, axis: int | None, rw: Rewrit
 
 
 def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
-    """How a quantize or dequantize operator reads or writes integers.
-
-    Args:
-        node: the operator.
-        value: the integers.
-        dtype: their element type as far as it is known without a zero point.
+    """How a quantize or dequantize operator reads or writes integers, of a type that its zero point may state.
 
     Raises:
         Decline: the parameters are computed, state blocks or other types than float32 for scales, or scales that are
@@ -101,6 +96,17 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
         return found
     axis = int(node.attr("axis", 1))
     return replace(found, axis=value.axis(axis) if axis < 0 else axis)
+
+
+def quantized(node: Node) -> Quantized:
+    """What a `QuantizeLinear` gives; unsigned bytes where it states no type."""
+    return quantization(node, node.result, int(node.attr("output_dtype", 0)) or TensorProto.UINT8)
+
+
+def other_bytes(array: np.ndarray) -> np.ndarray:
+    """Signed bytes as unsigned ones, and the other way round, whose zero point is moved by 128 as well."""
+    wide = array.astype(np.int16)
+    return (wide - 128).astype(np.int8) if array.dtype == np.uint8 else (wide + 128).astype(np.uint8)
 
 
 def dequantized(value: Value) -> Quantized:

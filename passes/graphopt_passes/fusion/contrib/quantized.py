@@ -10,19 +10,12 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.operators.window import Window
-from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.fusion.contrib.averages import AVERAGES
 from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, may_sum_nothing, sums_bytes_exactly
-from graphopt_passes.fusion.contrib.parameters import (
-    BYTES,
-    SANE,
-    Quantized,
-    check_per_tensor,
-    dequantized,
-    quantization,
-)
+from graphopt_passes.fusion.contrib.operands import DOMAIN, OnIntegers, may_sum_nothing, sums_bytes_exactly
+from graphopt_passes.fusion.contrib.parameters import BYTES, SANE, Quantized, check_per_tensor, dequantized, quantized
 from graphopt_passes.fusion.contrib.requantize import hard_sigmoid, scaled
 
 _DEQUANTIZE = ("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
@@ -35,22 +28,20 @@ _SHORTEST_PIECE = 32
 kernel for floats; from there on it and the product took 0.2 to 0.8 of its time, on a Zen 5."""
 
 
-class FuseQdqIntoOp(OpRule):
+class FuseQdqIntoOp(OnIntegers):
     """Replace an operator between dequantize and quantize by the one on quantized values.
 
     Convolutions, `Gemm`, `MatMul`, `Add`, `Mul`, means of images, `Sigmoid`, `HardSigmoid`, `LeakyRelu` and `Concat`
     have such operators; those that only move data, and `MaxPool`, take the integers where both sides have one scale.
     An average pool is a depthwise convolution, a transposed convolution whose windows lie side by side a product for
-    each position. The sums are exact then, so that a value between two integers may be
-    rounded to the other one. `Softmax` is left alone, since the kernel for integers does not round to the nearest; so
-    are weights whose products the processor cannot add.
+    each position. The sums are exact then, so that a value between two integers may be rounded to the other one.
+    `Softmax` is left alone, since its kernel for integers does not round to the nearest, and so are weights whose
+    products the processor cannot add.
     """
 
     # No pattern: the operators between have any number of operands, and what becomes of each is in a table.
     ops = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
-    level = Level.EXTENDED
     numerics = Numerics.ROUNDING
-    opsets = f"10-{NEWEST}"
     peers = {"onnxruntime": "QDQSelectorActionTransformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -60,7 +51,7 @@ class FuseQdqIntoOp(OpRule):
             raise Decline
         operands = _operands(op)
         value.sole_source(op.op, reader=node)
-        output = quantization(node, node.result, int(node.attr("output_dtype", 0)) or TensorProto.UINT8)
+        output = quantized(node)
         if output.axis is not None or output.dtype not in BYTES or operands[0].dtype != output.dtype:
             raise Decline("{} is not quantized to bytes like {}", node.result.name, operands[0].value.name)
         return rw.replace(node, [_MAKERS[op.op](op, operands, output, rw)])

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto
 
-from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
-from graphopt_passes.fusion.contrib.parameters import (
-    BYTES,
-    SANE,
-    Quantized,
-    check_per_tensor,
-    dequantized,
-    quantization,
-)
+from graphopt.match import Match, OpBuilder, Pattern, Var
+from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, ForRuntime, OnIntegers
+from graphopt_passes.fusion.contrib.parameters import BYTES, SANE, Quantized, check_per_tensor, dequantized, quantized
 
 _CLOSE = 1e-4
 """Steps that may be lost in float32."""
@@ -70,24 +63,98 @@ def hard_sigmoid(op: Node, operands: list[Quantized], output: Quantized, rw: Rew
     return scaled(operands[0], float(op.attr("alpha", 0.2)), float(op.attr("beta", 0.5)), output, rw)
 
 
-class FuseRequantization(OpRule):
+class FuseRequantization(ForRuntime):
     """Bring quantized values to another scale by one operator, where they are dequantized and quantized again."""
 
-    # No pattern: parameters have several forms.
-    ops = ("QuantizeLinear",)
-    level = Level.EXTENDED
-    numerics = Numerics.ROUNDING
     opsets = f"10-{NEWEST}"
-    peers = {}
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        value = node.operand(0)
-        value.source("DequantizeLinear", reader=node)
-        x = dequantized(value)
-        output = quantization(node, node.result, int(node.attr("output_dtype", 0)) or TensorProto.UINT8)
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """Parameters have several forms."""
+        return op.QuantizeLinear(op.DequantizeLinear(Var(), ..., _shared=True, _bind="inner"), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        x, output = dequantized(m.inner.result), quantized(m.root)
         check_per_tensor([x, output])
         if x.dtype not in BYTES:
             raise Decline("{} is not quantized to bytes", x.value.name)
         if x.same_scale(output) or x.value.is_const:
             raise Decline
-        return rw.replace(node, [scaled(x, 1.0, 0.0, output, rw)])
+        return scaled(x, 1.0, 0.0, output, rw)
+
+
+_SAME = 1e-2
+"""Steps that a byte may be off before it is rounded to itself."""
+
+
+class EliminateNopRequantization(OnIntegers):
+    """Remove a quantized sum or product with one number that gives each byte back.
+
+    Half of a value, quantized by half of its scale, is the same bytes: what quantizers make of `Gelu` ends with that.
+    """
+
+    # No pattern: the number may be either operand.
+    ops = (f"{DOMAIN}::QLinearAdd", f"{DOMAIN}::QLinearMul")
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        one, two = node.operand(0), node.operand(3)
+        at = 0 if two.is_const else 3
+        x, number = (one, two) if at == 0 else (two, one)
+        kind = BYTES.get(x.dtype or 0)
+        if kind is None or not number.is_const or x.is_const:
+            raise Decline
+        dims = number.sizes()
+        if number.array().size != 1 or len(dims) > len(x.dims()):
+            raise Decline("{} is not one number", number.name)
+        ends = np.iinfo(kind)
+        bytes_ = np.arange(ends.min, ends.max + 1)
+        value = _floats(node, at, bytes_)
+        other = _floats(node, 3 - at, number.array().astype(np.int64).reshape(()))
+        step, zero = _parameters(node, 6)
+        result = (value + other if node.op_type == "QLinearAdd" else value * other) / step + zero
+        if np.abs(result - bytes_).max() > _SAME:
+            raise Decline("{} is quantized otherwise than {}", node.result.name, x.name)
+        return rw.pass_on(node, x)
+
+
+def _floats(node: Node, at: int, integers: np.ndarray) -> np.ndarray:
+    """What integers stand for as the operand at some place."""
+    step, zero = _parameters(node, at + 1)
+    return np.asarray((integers - zero) * step)
+
+
+def _parameters(node: Node, at: int) -> tuple[float, int]:
+    """A scale and the zero point behind it; declines where they are computed, or the scale is no ordinary one."""
+    scale = node.operand(at).array()
+    zero = node.input(at + 1)
+    start = np.zeros(1, np.int64) if zero is None else zero.array()
+    if scale.size != 1 or start.size != 1 or not SANE[0] <= float(scale.item()) <= SANE[1]:
+        raise Decline("{} is no ordinary scale, or not one", node.operand(at).name)
+    return float(scale.item()), int(start.item())
+
+
+class FuseScaleIntoDequantize(OnIntegers):
+    """Let `DequantizeLinear` multiply by a number, or divide, instead of an operator behind it."""
+
+    # No pattern: the number may be either factor.
+    ops = ("Div", "Mul")
+    numerics = Numerics.ROUNDING
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        first, second = node.operand(0), node.operand(1)
+        value, number = (second, first) if node.op == "Mul" and first.is_const else (first, second)
+        source = value.sole_source("DequantizeLinear", reader=node)
+        x = dequantized(value)
+        if x.value.is_const:
+            raise Decline
+        array = number.array()
+        if array.size != 1 or array.dtype != np.float32 or array.ndim > len(value.dims()):
+            raise Decline("{} is not one number", number.name)
+        factor = float(array.item())
+        if not SANE[0] <= factor <= SANE[1]:
+            raise Decline("{} is not positive, or no ordinary number", number.name)
+        step = (x.scale.astype(np.float64) / factor if node.op == "Div" else x.scale * factor).astype(np.float32)
+        if not np.all((np.abs(step) >= SANE[0]) & (np.abs(step) <= SANE[1])):
+            raise Decline("the scale of {} would be too small or too large", x.value.name)
+        given = source.operand(1)
+        scale = rw.constant(step.reshape(given.sizes()), like=given)
+        return rw.replace(node, [rw.op("DequantizeLinear", x.value, scale, source.input(2), **source.attrs)])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
 from graphopt.system.machine import host
-from graphopt_passes.fusion.contrib.operands import NEWEST, X86
+from graphopt_passes.fusion.contrib.operands import X86, OnIntegers
+from graphopt_passes.fusion.contrib.parameters import other_bytes
 
 _SHARED = ("Add", "Mul", "Concat", "Gather")
 """Operators that take constants as quantized as their other operand; products take signed weights with either type."""
@@ -15,7 +18,7 @@ _MOVING = frozenset({"Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze"
 """Operators that move signed and unsigned bytes alike, by their first operand."""
 
 
-class ConvertInt8ToUint8(OpRule):
+class ConvertInt8ToUint8(OnIntegers):
     """Quantize to unsigned bytes instead of signed ones, by moving the zero point by 128.
 
     For values between quantize and dequantize operators, moved in between or not, and for constants that are
@@ -25,12 +28,9 @@ class ConvertInt8ToUint8(OpRule):
 
     # No pattern: all readers of a value change with it, however many they are.
     ops = ("QuantizeLinear", "DequantizeLinear")
-    level = Level.EXTENDED
-    opsets = f"10-{NEWEST}"
     peers = {"onnxruntime": "QDQS8ToU8Transformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Move the zero points of a value's writer and readers."""
         constant = node.op == "DequantizeLinear"
         value = node.operand(0) if constant else node.result
         zero = _zero_point(node)
@@ -47,14 +47,14 @@ def _constant(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
     users = node.result.users
     if not users or any(user.op not in _SHARED for user in users):
         raise Decline
-    moved = rw.constant(_moved(value.array()), like=value)
-    inputs = (moved, node.inputs[1], rw.constant(_moved(zero), like=node.inputs[2]))
+    moved = rw.constant(other_bytes(value.array()), like=value)
+    inputs = (moved, node.inputs[1], rw.constant(other_bytes(zero), like=node.inputs[2]))
     return rw.replace(node, [rw.op("DequantizeLinear", *inputs, **node.attrs)])
 
 
 def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
     attrs = {name: attr for name, attr in node.attrs.items() if name != "output_dtype"}
-    point = rw.constant(_moved(zero), like=node.inputs[2])
+    point = rw.constant(other_bytes(zero), like=node.inputs[2])
     integers = rw.op("QuantizeLinear", node.inputs[0], node.inputs[1], point, **attrs)
     pairs: list[tuple[Node, list[Value]]] = []
     if not value.users:
@@ -65,34 +65,33 @@ def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
         if old.output_count:
             raise Decline("{} is read as it is", value.name)
         for reader in old.users:
-            if _is_moved(old, reader, node):
+            if _isother_bytes(old, reader, node):
                 parts = rw.outputs(len(reader.outputs), reader.op_type, new, *reader.inputs[1:], **reader.attrs)
                 stack += [(o, part) for o, part in zip(reader.outputs, parts, strict=True) if o is not None]
                 continue
             own = _zero_of(reader, old, node)
             if own is None:
                 raise Decline("{} is read as it is", value.name)
-            start = point if np.array_equal(own, zero) and own.shape == zero.shape else rw.constant(_moved(own))
+            start = point if np.array_equal(own, zero) and own.shape == zero.shape else rw.constant(other_bytes(own))
             pairs.append((reader, [rw.op("DequantizeLinear", new, reader.inputs[1], start, **reader.attrs)]))
     return rw.replace_all(pairs, anchor=node)
 
 
-def _is_moved(value: Value, reader: Node, node: Node) -> bool:
+def _isother_bytes(value: Value, reader: Node, node: Node) -> bool:
     """Whether a reader only moves a value, by constants if by anything, so that it can stand where `node` is."""
     if reader.op not in _MOVING or reader.graph is not node.graph or reader.inputs[0] is not value:
         return False
-    return all(other is None or other.is_const for other in reader.inputs[1:])
+    return all(other.is_const for other in reader.operands[1:])
 
 
 def _zero_of(reader: Node, value: Value, node: Node) -> np.ndarray | None:
     """The zero point of a reader that dequantizes a value as a whole; None for another reader."""
     if reader.op != "DequantizeLinear" or reader.graph is not node.graph or reader.inputs[0] is not value:
         return None
-    try:
+    with suppress(Decline):
         zero = _zero_point(reader)
-    except Decline:
-        return None
-    return zero if zero.size == 1 else None
+        return zero if zero.size == 1 else None
+    return None
 
 
 def _zero_point(node: Node) -> np.ndarray:
@@ -102,7 +101,3 @@ def _zero_point(node: Node) -> np.ndarray:
     if array is None:
         raise Decline
     return array
-
-
-def _moved(array: np.ndarray) -> np.ndarray:
-    return (array.astype(np.int16) + 128).astype(np.uint8)

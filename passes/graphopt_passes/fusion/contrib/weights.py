@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
 from graphopt.system.machine import host
-from graphopt_passes.fusion.contrib.operands import NEWEST, X86, sums_bytes_exactly
+from graphopt_passes.fusion.contrib.operands import X86, OnIntegers, sums_bytes_exactly
+from graphopt_passes.fusion.contrib.parameters import other_bytes
 
 _SIGNED = {
     "MatMulInteger": (0, 1, 3), "QLinearConv": (0, 3, 5), "QLinearMatMul": (0, 3, 5),
@@ -25,7 +26,7 @@ _SCALES = {"com.microsoft::DynamicQuantizeMatMul": 2, "com.microsoft::MatMulInte
 """Where operators whose zero point may be left out have the scale of the weight, whose shape it has to have."""
 
 
-class ConvertQuantizedWeights(OpRule):
+class ConvertQuantizedWeights(OnIntegers):
     """Write constant weights of integer products as the kind of bytes that is faster, by moving the zero point by 128.
 
     Signed beside unsigned activations, on x86 with instructions for such products; unsigned for `ConvInteger`. The
@@ -34,29 +35,20 @@ class ConvertQuantizedWeights(OpRule):
 
     # No pattern: one operand of one operator, whose place is in a table.
     ops = (*_SIGNED, *_UNSIGNED)
-    level = Level.EXTENDED
-    opsets = f"10-{NEWEST}"
-    peers = {}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Move a weight and its zero point."""
         signed = node.op in _SIGNED
         left, right, zero = (_SIGNED if signed else _UNSIGNED)[node.op]
         weight = node.operand(right)
         _check(node, left, weight, signed=signed, rw=rw)
         inputs = [*node.inputs, *[None] * (zero + 1 - len(node.inputs))]
-        inputs[right] = rw.constant(_moved(weight.array(), signed=signed), like=weight)
-        inputs[zero] = _moved_zero(node, zero, signed=signed, rw=rw)
+        inputs[right] = rw.constant(other_bytes(weight.array()), like=weight)
+        inputs[zero] = _moved_zero(node, zero, np.uint8 if signed else np.int8, rw)
         return rw.replace(node, [rw.op(node.op_type, *inputs, domain=node.domain, **node.attrs)])
 
 
 def _check(node: Node, left: int | None, weight: Value, *, signed: bool, rw: Rewriter) -> None:
-    """See whether the other kind of bytes is faster, and exact.
-
-    Raises:
-        Decline: without a reason where the weight is of the faster kind; it is not constant, the left operand is
-            signed, or the target has no such kernels.
-    """
+    """Decline unless the other kind of bytes is faster, and exact; silently where the weight is of that kind."""
     target = rw.options.target or host()
     if weight.dtype != (TensorProto.UINT8 if signed else TensorProto.INT8):
         raise Decline
@@ -64,23 +56,16 @@ def _check(node: Node, left: int | None, weight: Value, *, signed: bool, rw: Rew
         raise Decline("other machines have other kernels")
     if signed and left is not None and node.operand(left).dtype != TensorProto.UINT8:
         raise Decline("{} is not known to be unsigned", node.operand(left).name)
-    if signed and not sums_bytes_exactly(_moved(weight.array(), signed=True), target):
+    if signed and not sums_bytes_exactly(other_bytes(weight.array()), target):
         raise Decline("the processor adds products with signed bytes in 16 bits, which may overflow")
 
 
-def _moved(array: np.ndarray, *, signed: bool) -> np.ndarray:
-    """The same numbers around another zero point."""
-    if signed:
-        return (array.astype(np.int16) - 128).astype(np.int8)
-    return (array.astype(np.int16) + 128).astype(np.uint8)
-
-
-def _moved_zero(node: Node, at: int, *, signed: bool, rw: Rewriter) -> Value:
+def _moved_zero(node: Node, at: int, dtype: type[np.uint8] | type[np.int8], rw: Rewriter) -> Value:
     """The zero point that goes with it; where none is given it is 0, in the shape of the weight's scale."""
     zero = node.input(at)
     if zero is not None:
-        return rw.constant(_moved(zero.array(), signed=signed), like=zero)
+        return rw.constant(other_bytes(zero.array()), like=zero)
     shape = node.operand(_SCALES[node.op]).sizes() if node.op in _SCALES else ()
     if len(shape) > 1:
         raise Decline("zero points of shape {} are not read as scales are", shape)
-    return rw.constant(_moved(np.zeros(shape, np.uint8 if signed else np.int8), signed=signed))
+    return rw.constant(other_bytes(np.zeros(shape, dtype)))

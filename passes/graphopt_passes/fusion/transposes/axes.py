@@ -15,17 +15,9 @@ from graphopt_passes.fusion.transposes.permuted import Operand, Perm, Permuted, 
 _IMAGE_AXES = 2
 """Runtimes resize smoothly along the last two axes."""
 
-_PADDED_AXES = 3
-"""Which operand of `Pad` names the axes that are padded, where not all of them are."""
-
 
 def left(gone: Sequence[int], perm: Perm) -> Perm:
-    """The permutation of the axes that stay when some of the operand's go.
-
-    Args:
-        gone: those that go, counted from the front.
-        perm: the permutation of all.
-    """
+    """The permutation of the axes that stay when some, counted from the front, go from under a permutation of all."""
     kept = [perm[axis] for axis in range(len(perm)) if axis not in gone]
     return tuple(sorted(kept).index(axis) for axis in kept)
 
@@ -104,20 +96,13 @@ def gather(node: Node, perm: Perm) -> Permuted:
     return Permuted(perm if rank else left([axis], perm), {"axis": perm[axis]})
 
 
-def tile(node: Node, perm: Perm) -> Permuted:
-    """A constant number of repeats for each axis."""
-    repeats = node.operand(1).ints()
-    if len(repeats) != len(perm):
-        raise Decline("{} has {} numbers for {} axes", node.operand(1).name, len(repeats), len(perm))
-    return Permuted(perm, operands={1: _in_order(repeats, perm)})
-
-
-def expand(node: Node, perm: Perm) -> Permuted:
-    """Broadcasting to a constant shape that adds no axes."""
-    sizes = node.operand(1).ints()
-    if len(sizes) > len(perm):
-        raise Decline("{} has {} numbers for {} axes", node.operand(1).name, len(sizes), len(perm))
-    return Permuted(perm, operands={1: _in_order((1,) * (len(perm) - len(sizes)) + sizes, perm)})
+def repeated(node: Node, perm: Perm) -> Permuted:
+    """`Tile` and `Expand`: a constant number for each axis; a shape to broadcast to may have fewer."""
+    numbers = node.operand(1).ints()
+    fewer = len(perm) - len(numbers)
+    if fewer < 0 or (fewer and node.op == "Tile"):
+        raise Decline("{} has {} numbers for {} axes", node.operand(1).name, len(numbers), len(perm))
+    return Permuted(perm, operands={1: _in_order((1,) * fewer + numbers, perm)})
 
 
 def pad(node: Node, perm: Perm) -> Permuted:
@@ -126,7 +111,7 @@ def pad(node: Node, perm: Perm) -> Permuted:
     if not len(padded.before) == len(padded.after) == len(perm):
         raise Decline("{} pads for {} axes", len(padded.before), len(perm))
     before, after = _in_order(padded.before, perm), _in_order(padded.after, perm)
-    return Permuted(perm, {"pads": (*before.tolist(), *after.tolist())}, {_PADDED_AXES: None})
+    return Permuted(perm, {"pads": (*before.tolist(), *after.tolist())}, {3: None})  # all axes, not those that it names
 
 
 def cuts(node: Node, perm: Perm) -> Permuted:
@@ -176,9 +161,9 @@ def resize(node: Node, perm: Perm) -> Permuted:
         operands[index] = _in_order(array, perm)
     if not operands:
         raise Decline("scales or sizes are not constant")
-    if node.attr("mode", "nearest") != "nearest" and any(axis < len(perm) - _IMAGE_AXES for axis in resized):
-        raise Decline("it would resize other axes than the last two")
     last = len(perm) - 1
+    if node.attr("mode", "nearest") != "nearest" and any(axis <= last - _IMAGE_AXES for axis in resized):
+        raise Decline("it would resize other axes than the last two")
     if node.attr("mode", "nearest") != "nearest" and last in resized and perm[last] != last:
         raise Decline("it would compute the weights of each channel anew")
     return Permuted(perm, operands=operands)
@@ -199,7 +184,7 @@ def normalization(node: Node, perm: Perm) -> Permuted:
         raise Decline("the normalized axes would move")
     if len(node.outputs) > 1:
         raise Decline("mean or variance are read")
-    for value in node.inputs[1:]:
-        if value is not None and (value.shape is None or any(dim != 1 for dim in value.shape[: axis - len(perm)])):
+    for value in node.operands[1:]:
+        if value.shape is None or any(dim != 1 for dim in value.shape[: axis - len(perm)]):
             raise Decline("{} is not known to vary along the normalized axes alone", value.name)
     return Permuted(perm)

@@ -57,16 +57,11 @@ class MoveTransposes(GraphPass):
             changed, saved = choose(region)
             if changed and saved > 0:
                 seeds.extendleft(_change(region, changed, rw, self.name))
-            elif rw.log.listen:
-                _explain(region, seed, rw)
-
-
-def _explain(region: Region, seed: Node, rw: Rewriter) -> None:
-    """Note what stays as it is, and why."""
-    for node, reason in region.declined.items():
-        rw.decline("{}", reason, node=node)
-    if region.home:
-        rw.decline("moving it would not leave less to transpose", node=seed)
+                continue
+            for node, reason in region.declined.items():
+                rw.decline("{}", reason, node=node)
+            if region.home:
+                rw.decline("moving it would not leave less to transpose", node=seed)
 
 
 def _change(region: Region, changed: set[Node], rw: Rewriter, rule: str) -> list[Node]:
@@ -88,14 +83,13 @@ def _joined(nodes: list[Node], rw: Rewriter, rule: str) -> list[Node]:
     for node in sorted((n for n in nodes if n.op == "Transpose" and not n.removed), key=lambda n: n.order):
         if node.removed:
             continue
-        value, readers = node.outputs[0], list(node.outputs[0].users) if node.outputs[0] is not None else []
+        readers = list(node.result.users)
         rw.begin(rule, node)
         try:
             first = node.operand(0).source("Transpose", reader=node)
             rw.pass_on(node, Transpose.of(first).then(Transpose.of(node)).write(rw))
         except Decline:
             continue
-        assert value is not None
         read = {v for reader in readers for v in reader.operands}
         left += [v.producer for v in read if v.producer is not None and v.producer.op == "Transpose"]
     return list(dict.fromkeys(left))
@@ -111,11 +105,11 @@ def _turn(node: Node, region: Region, results: list[Value], rw: Rewriter) -> Non
     if is_identity(found.perm):
         rw.replace(node, parts)
         return
-    taken = [v is not None and bool(v.users or v.output_count) for v in node.outputs]
-    rw.replace(
-        node,
-        [rw.op("Transpose", part, perm=found.perm) if used else None for part, used in zip(parts, taken, strict=True)],
+    taken = [v is not None and v.uses > 0 for v in node.outputs]
+    turned = (
+        rw.op("Transpose", part, perm=found.perm) if used else None for part, used in zip(parts, taken, strict=True)
     )
+    rw.replace(node, list(turned))
 
 
 def _other_form(value: Value, moved: Perm, node: Node, region: Region, rw: Rewriter) -> Value:

@@ -49,12 +49,7 @@ class Permuted:
     operands: Mapping[int, Operand] = field(default_factory=dict)
 
     def write(self, node: Node, rw: Rewriter) -> tuple[Value, ...]:
-        """The operator on unpermuted operands.
-
-        Args:
-            node: the operator as it is.
-            rw: the gate, begun at it.
-        """
+        """The operator on unpermuted operands, from the one that there is."""
         operands = [self.operands.get(index, value) for index, value in enumerate(node.inputs)]
         return rw.outputs(len(node.outputs), node.op_type, *operands, **{**node.attrs, **self.settings})
 

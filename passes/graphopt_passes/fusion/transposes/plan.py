@@ -52,11 +52,7 @@ class _Tensor:
 
 
 def choose(region: Region) -> tuple[set[Node], float]:
-    """The operators that should work on the other side, and what that saves, in bytes.
-
-    Args:
-        region: what can be changed.
-    """
+    """The operators that should work on the other side, and what that saves, in bytes."""
     if not region.home:
         return set(), 0.0
     tensors = list(_tensors(region))
@@ -171,13 +167,8 @@ def _price(value: Value, region: Region) -> float:
     perm = region.moved(value)
     if keeps_order(perm, value.shape):
         return _RESHAPE
-    return _NODE + _count(value.shape) * _bytes(value.dtype)
+    return _NODE + _count(value.shape) * (element_bits(value.dtype or 0) or 32) / 8
 
 
 def _count(dims: Iterable[Dim | None]) -> float:
     return float(np.prod([float(dim) if isinstance(dim, int) else _USUAL_SIZE for dim in dims]))
-
-
-def _bytes(dtype: int | None) -> float:
-    bits = element_bits(dtype) if dtype is not None else None
-    return (bits or 32) / 8

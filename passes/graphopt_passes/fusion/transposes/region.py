@@ -54,7 +54,7 @@ def is_absorbed(node: Node) -> bool:
         if all(user.op in _PRODUCTS for user in value.users):
             return True
         scale = next(iter(value.users))
-        others = [v for v in scale.inputs if v is not value and v is not None]
+        others = [other for other in scale.operands if other is not value]
         if len(value.users) > 1 or scale.op not in ("Mul", "Div") or not all(map(_is_number, others)):
             return False
         value = scale.outputs[0]
@@ -95,11 +95,7 @@ class Region:
 
 
 def grow(seed: Node, most: int = MOST_NODES) -> Region:
-    """The region around a `Transpose`, or a `Reshape` that only moves axes of size 1.
-
-    Args:
-        seed: the node.
-        most: how many operators to take in.
+    """The region around a `Transpose`, or a `Reshape` that only moves axes of size 1, of so many operators at most.
 
     Raises:
         Decline: its permutation is not known or moves nothing, or a product does it, as around every other seed.
@@ -166,12 +162,7 @@ def _by_reshape(region: Region, value: Value, other: Value) -> tuple[Perm, Perm]
 
 
 def keeps_order(perm: Perm, shape: Sequence[Dim]) -> bool:
-    """Whether the axes that may be longer than 1 stay in order.
-
-    Args:
-        perm: a permutation.
-        shape: of what it permutes.
-    """
+    """Whether a permutation of a shape leaves the axes that may be longer than 1 in order."""
     long = [axis for axis in perm if shape[axis] != 1]
     return long == sorted(long)
 
@@ -195,12 +186,7 @@ def _take(region: Region, node: Node, value: Value) -> list[Value]:
 
 
 def _forms_around(node: Node, moved: Perm) -> dict[Value, tuple[Perm, Perm]]:
-    """The identity and the other form of what an operator reads and makes, when it reads permuted operands.
-
-    Args:
-        node: the operator.
-        moved: by what its operands are permuted.
-    """
+    """The identity and the other form of what an operator reads and makes, when its operands are permuted so."""
     sources = {v: v for v in moving_inputs(node, len(moved))}
     if not sources or any(v.rank is not None and v.rank != len(moved) for v in sources):
         raise Decline("the rank of its operands is not known to be {}", len(moved))

@@ -7,15 +7,10 @@ from dataclasses import replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt_passes.elementwise import UNARY
 from graphopt_passes.fusion.transposes import axes
 from graphopt_passes.fusion.transposes.permuted import Perm, Permuted, Sources, broadcasting, concat, product
 
-UNARY = (
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Elu",
-    "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Log", "Mish", "Neg",
-    "BitwiseNot", "Not", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus",
-    "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
-)  # fmt: skip
 _BROADCASTING = (
     "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
     "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
@@ -33,17 +28,10 @@ _ONE_OPERAND: Mapping[str, Callable[[Node, Perm], Permuted]] = {
     **dict.fromkeys(("ArgMax", "ArgMin"), axes.extreme),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), axes.normalization),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), axes.quantization),
-    "CumSum": axes.running_sum,
-    "Expand": axes.expand,
-    "Gather": axes.gather,
-    "Pad": axes.pad,
-    "Resize": axes.resize,
-    "Slice": axes.cuts,
-    "Split": axes.parts,
-    "Squeeze": axes.squeeze,
-    "Tile": axes.tile,
-    "Unsqueeze": axes.unsqueeze,
-}
+    **dict.fromkeys(("Expand", "Tile"), axes.repeated),
+    "CumSum": axes.running_sum, "Gather": axes.gather, "Pad": axes.pad, "Resize": axes.resize, "Slice": axes.cuts,
+    "Split": axes.parts, "Squeeze": axes.squeeze, "Unsqueeze": axes.unsqueeze,
+}  # fmt: skip
 """What works on its first operand, which alone is permuted."""
 
 _SEVERAL_OPERANDS: Mapping[str, Callable[[Node, Sources, Perm], Permuted]] = {
@@ -75,12 +63,7 @@ def permuted(node: Node, sources: Sources, perm: Perm) -> Permuted:
 
 
 def moving_inputs(node: Node, rank: int) -> list[Value]:
-    """The operands of one of `OPERATORS` that have to be permuted alike for a permutation of `rank` axes.
-
-    Args:
-        node: the operator.
-        rank: how many axes are permuted.
-    """
+    """The operands of one of `OPERATORS` that have to be permuted alike for a permutation of `rank` axes."""
     if node.op in _ONE_OPERAND:
         return [node.operand(0)]
     found = [value for value in node.operands if value.rank == rank and not value.is_const]

@@ -1,4 +1,4 @@
-"""The second phase: the blocked form of each operator, a family a file, each with its price and how it is built."""
+"""The second phase: the blocked form of each operator, a family a file."""
 
 from __future__ import annotations
 
@@ -43,4 +43,4 @@ FORMS: dict[str, Callable[[Node, Known], Form]] = {
     **dict.fromkeys(COMBINED, combined),
     **dict.fromkeys(ELEMENTWISE, unary),
 }
-"""Readers by operator. They raise `Decline`: with a reason where a node just cannot be blocked."""
+"""Readers by operator, which decline what cannot be blocked."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -10,9 +11,9 @@ from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt_passes.layout.activations import lanes_behind
 from graphopt_passes.layout.emitter import Built, Emitter
-from graphopt_passes.layout.form import Convolving, Form, Group
+from graphopt_passes.layout.form import Convolving, Form, Group, Written
 from graphopt_passes.layout.forms.convolutions import times_zero
-from graphopt_passes.layout.known import Known, channel_vector
+from graphopt_passes.layout.known import Known, Sizes, channel_vector
 from graphopt_passes.layout.weights import Layout
 
 GATED = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
@@ -21,12 +22,7 @@ GATED = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
 
 @dataclass(eq=False)
 class ChannelAffine(Convolving):
-    """A scale and a shift for each channel: a depthwise 1x1 convolution.
-
-    Attributes:
-        scale: the factors.
-        shift: what is added to the products; None for nothing.
-    """
+    """A scale and a shift, or None, for each channel: a depthwise 1x1 convolution."""
 
     label = "1x1 depthwise"
 
@@ -34,7 +30,6 @@ class ChannelAffine(Convolving):
     shift: np.ndarray | None
 
     def build(self, emit: Emitter, group: Group) -> Built:
-        """The scale is the weight and the shift the bias."""
         source, layout, _ = emit.enter(self.operands[0])
         wide = emit.spread(self.scale, layout)
         inputs = [source, emit.rw.constant(wide.reshape(-1, 1, 1, 1))]
@@ -91,11 +86,8 @@ def _affine(
 class Gate(Convolving):
     """One gate for all images, as weight or bias of a depthwise convolution."""
 
-    label = "gate"
-
     @property
     def title(self) -> str:
-        """What the gate becomes."""
         return "gate as weight" if self.node.op == "Mul" else "gate as bias"
 
     def build(self, emit: Emitter, group: Group) -> Built:
@@ -112,23 +104,17 @@ class Gate(Convolving):
         return self.convolve(emit, group, inputs, layout, count=width)
 
 
-class SpreadGate(Form):
-    """A gate for each image, spread over it."""
-
-    label = "gate spread out"
-
-    def build(self, emit: Emitter, group: Group) -> Built:
-        """The operator on two images."""
-        image, layout, _ = emit.enter(self.operands[0])
-        gate = emit.enter(self.operands[1], layout).value
-        spread = emit.op("Upsample", gate, scales=(1, 1, *self.sizes[1:]), mode="nearest")
-        is_first = emit.now(self.operands[0]) is self.node.inputs[0]
-        made = emit.rw.op(self.node.op_type, *((image, spread) if is_first else (spread, image)))
-        return [(made, layout)]
+def _spread_gate(node: Node, image: Value, gate: Value, sizes: Sizes, emit: Emitter) -> Built:
+    """The operator on an image and a gate for each image of the batch, spread over it."""
+    x, layout, _ = emit.enter(image)
+    numbers = emit.enter(gate, layout).value
+    spread = emit.op("Upsample", numbers, scales=(1, 1, *sizes[1:]), mode="nearest")
+    is_first = emit.now(image) is node.inputs[0]
+    return [(emit.rw.op(node.op_type, *((x, spread) if is_first else (spread, x))), layout)]
 
 
 def channel_gate(node: Node, known: Known, images: list[Value]) -> Form | None:
-    """The form of an image and one number for each of its channels, as squeeze-and-excitation has it."""
+    """The form of an image and one number for each of its channels."""
     if node.op not in GATED or known.layout(images[0]) != known.layout(images[1]):
         return None
     sizes = [known.sizes(v) for v in images]
@@ -144,5 +130,5 @@ def channel_gate(node: Node, known: Known, images: list[Value]) -> Form | None:
     if own == 1 and (node.op in ("Mul", "Add") or (node.op == "Sub" and gates == [1])):
         return Gate(*common)
     if own == batch and isinstance(height, int) and isinstance(width, int):
-        return SpreadGate(*common)
+        return Written(*common, name="gate spread out", make=partial(_spread_gate, node, image, gate, extents))
     raise Decline("batch and size of {} are dynamic, so its gate stays in NCHW", image.name)

@@ -1,9 +1,8 @@
 """Transposed convolutions in blocks: convolutions of all results within a stride, which are then put in order.
 
 With a stride of s, result f = s * m + q of an axis is the sum over j of x[m - j] * w[s * j + q]: for each q, the place
-within the stride, a convolution of the input with every s-th tap of the kernel. Where s divides the kernel all of them
-have equal windows and are one convolution with s * s times as many outputs; otherwise each place has its own. The
-places move into rows and columns by a `Transpose` of whole rows of a block, and what the pads cut off is sliced off.
+within the stride, a convolution with every s-th tap of the kernel. Where s divides the kernel they are one convolution
+with s * s times as many outputs. The places move into rows and columns by a `Transpose` of whole rows of a block.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.operators import Window
 from graphopt_passes.layout import timing, weights
 from graphopt_passes.layout.cost import Costs, Price, nominal, pixels
 from graphopt_passes.layout.emitter import Blocked, Built, Emitter
@@ -28,15 +28,13 @@ from graphopt_passes.layout.timing import ConvolutionSizes
 _TO_THE_END = np.iinfo(np.int64).max
 
 _COLUMNS, _COLUMNS_IN_A_ROW = (0.2e-3, 1.0e-3), 0.15e-3
-"""Microseconds for each product that a transposed convolution in NCHW adds to its result: in the cache, out of it, and
-with a stride of one.
-"""
+"""Microseconds for each product that is added to a result in NCHW: in the cache, out of it, with a stride of one."""
 
 _PACKING = 2
 """Weights are packed so much faster than columns are unrolled and packed; on Zen 5 it is more."""
 
 _IN_ORDER = (0.55e-3, 1.25e-3)
-"""Microseconds for each result of a blocked one that is moved to its place: in the cache, and out of it."""
+"""Microseconds to move a result of a blocked one to its place: in the cache, and out of it."""
 
 _NEAR = 3e5
 """Elements that stay in the cache."""
@@ -105,7 +103,6 @@ class Phases:
 
     @property
     def places(self) -> list[tuple[int, int]]:
-        """The places within a stride, row by row."""
         return [(row, column) for row in range(self.rows.stride) for column in range(self.columns.stride)]
 
     @property
@@ -126,30 +123,20 @@ class Phases:
 
 @dataclass(eq=False)
 class TransposedConvolution(Convolving):
-    """A ConvTranspose.
-
-    Attributes:
-        phases: the convolutions that it becomes.
-    """
+    """A ConvTranspose."""
 
     label = "transposed"
     mixes = True
     takes_sum = False
 
-    phases: Phases
-
-    @property
-    def usual(self) -> bool:
-        """The runtime leaves it in NCHW."""
-        return False
+    phases: Phases  # the convolutions that it becomes
 
     @property
     def weight(self) -> Value:
-        """The kernel, constant."""
         return self.node.operand(1)
 
     def price(self, costs: Costs) -> Price:
-        """A product and the sum of its overlapping columns, against convolutions and the order of their results."""
+        """A product and the sum of its columns, or convolutions and the order of their results."""
         tensor, rates, phases = self.weight.constant_tensor, costs.rates, self.phases
         assert tensor is not None
         inputs, outputs, *kernel = tensor.dims
@@ -176,14 +163,12 @@ class TransposedConvolution(Convolving):
         return plain, blocked + (moved * _IN_ORDER[moved > _NEAR] if places > 1 else 0.0)
 
     def build(self, emit: Emitter, group: Group) -> Built:
-        """The convolutions, with the activation that follows, and their results in order."""
         entered = emit.enter_bounded(self.operands[0], self.weight.array().shape[0])
         made = [self._convolution(emit, group, entered, at) for at in range(len(self.phases.kernels))]
         out = made[0] if len(made) == 1 else emit.rw.op("Concat", *made, axis=1)
         return [(self._in_order(emit, out), self.gives[0])]
 
     def _convolution(self, emit: Emitter, group: Group, entered: Blocked, at: int) -> Value:
-        """One convolution, with the activation."""
         (source, inputs, _), phases, bias = entered, self.phases, self.node.input(2)
         array = self.weight.array()
         layout = self.gives[0] * (len(phases.places) // len(phases.kernels))
@@ -240,29 +225,30 @@ def transposed_convolution(node: Node, known: Known) -> TransposedConvolution:
     source = [size if isinstance(size, int) else None for size in known.sizes(x)[1:]]
     if any(size is not None and axis.size(size) < 1 for axis, size in zip(axes, source, strict=True)):
         raise Decline("its result is empty")
-    return TransposedConvolution(node, [x], [(outputs,)], known.sizes(node.result), ZERO, Phases(*axes, *source))
+    sizes, phases = known.sizes(node.result), Phases(*axes, *source)
+    form = TransposedConvolution(node, [x], [(outputs,)], sizes, ZERO, phases)
+    form.usual = False
+    return form
 
 
 def _axes(node: Node, kernel: Any) -> tuple[Axis, Axis]:
     """Both axes, where all that the node says is supported."""
     if node.attr("group", 1) != 1:
         raise Decline("it has {} groups", node.attr("group"))
-    dilations = tuple(node.attr("dilations") or (1, 1))
-    if dilations != (1, 1):
-        raise Decline("its dilations are {}", dilations)
-    auto = node.attr("auto_pad", "NOTSET")
-    if auto not in ("NOTSET", "VALID"):
-        raise Decline("its pads are {}", auto)
+    window = Window.of(node, kernel)
+    if window.dilations != (1, 1):
+        raise Decline("its dilations are {}", window.dilations)
+    if window.same:
+        raise Decline("its pads are {}", window.same)
     if node.attr("output_shape"):
         raise Decline("its pads follow from its output_shape")
-    pads = (0, 0, 0, 0) if auto == "VALID" else tuple(node.attr("pads") or (0, 0, 0, 0))
-    if min(pads) < 0:
-        raise Decline("its pads {} are negative", pads)
-    strides = tuple(node.attr("strides") or (1, 1))
-    if any(stride > size for stride, size in zip(strides, kernel, strict=True)):
-        raise Decline("its strides {} are larger than its kernel", strides)
+    if min(window.before + window.after) < 0:
+        raise Decline("its pads {} are negative", window.before + window.after)
+    if any(stride > size for stride, size in zip(window.strides, kernel, strict=True)):
+        raise Decline("its strides {} are larger than its kernel", window.strides)
     extra = tuple(node.attr("output_padding") or (0, 0))
-    rows, columns = (Axis.of(kernel[at], strides[at], (pads[at], pads[at + 2]), extra[at]) for at in (0, 1))
+    pads = list(zip(window.before, window.after, strict=True))
+    rows, columns = (Axis.of(kernel[at], window.strides[at], pads[at], extra[at]) for at in (0, 1))
     return rows, columns
 
 

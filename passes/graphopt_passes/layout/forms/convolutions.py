@@ -39,7 +39,6 @@ class _Convolution(Convolving):
 
     @property
     def weight(self) -> Value:
-        """The kernel, constant."""
         return self.node.operand(1)
 
     def contents(self) -> Array:
@@ -79,22 +78,14 @@ class Dense(_Convolution):
     label = "conv"
     mixes = True
 
-    @property
-    def usual(self) -> bool:
-        """Where its input channels come in fours, or are fewer than a block."""
-        return self.group == 1 and (self.plain or _dims(self.weight)[1] % _FOURS == 0)
-
     def lanes_in(self, costs: Costs, inputs: int) -> int:
-        """No padding where it reads NCHW."""
         return inputs if self.plain else super().lanes_in(costs, inputs)
 
     def extra_for_blocks(self, costs: Costs) -> float:
-        """What it costs more when the input that it could read in NCHW comes blocked, and so padded."""
         inputs = sum(costs.layout(self.operands[0]))
         return (self.price(costs)[1] - costs.rates.start) * (costs.block / inputs - 1)
 
     def build(self, emit: Emitter, group: Group) -> Built:
-        """Weights with both channels in blocks, or only those of the outputs."""
         x, layout, weight, array = self.operands[0], self.gives[0], self.weight, self.contents()
         found = emit.blocked(x)
         if self.plain and (self.by_plain or found is None or not emit.is_clean(found)):
@@ -114,16 +105,9 @@ class Grouped(_Convolution):
 
     @property
     def title(self) -> str:
-        """How many groups there are."""
         return f"{self.group // self.merge} groups"
 
-    @property
-    def usual(self) -> bool:
-        """Where its groups are whole blocks by themselves."""
-        return self.merge == 1
-
     def build(self, emit: Emitter, group: Group) -> Built:
-        """One weight for all groups."""
         array, count = self.contents(), self.group // self.merge
         entered = emit.enter_bounded(self.operands[0], array.shape[1] * count, in_one=True)
         made = emit.constant(self.weight, ("groups", self.merge), lambda: weights.grouped_blocked(array, emit.block))
@@ -136,13 +120,7 @@ class Depthwise(_Convolution):
     label = "depthwise"
     is_depthwise = True
 
-    @property
-    def usual(self) -> bool:
-        """Where its channels come in fours."""
-        return _dims(self.weight)[0] % _FOURS == 0
-
     def build(self, emit: Emitter, group: Group) -> Built:
-        """A group for each lane."""
         array = self.contents()
         source, layout, _ = emit.enter_image(self.operands[0], len(array))
         key = ("depthwise", layout)
@@ -161,12 +139,7 @@ def _dims(weight: Value) -> tuple[int, ...]:
 
 
 def image_and_kernel(node: Node, outputs: int) -> tuple[Value, Tensor]:
-    """What a convolution in two dimensions reads, and its constant kernel; its bias, if any, is constant, too.
-
-    Args:
-        node: a `Conv` or `ConvTranspose`.
-        outputs: the axis of the kernel that the bias is along.
-    """
+    """The image and kernel of a 2-D convolution; kernel and bias, along its axis `outputs`, are constant."""
     x, w, b = node.operand(0), node.operand(1), node.input(2)
     tensor = w.constant_tensor
     if tensor is None and w.rank == 4:
@@ -198,21 +171,21 @@ def convolution(node: Node, known: Known) -> Form:
         raise Decline("each window of {} is summed: as the pool that it was it is not blocked", x.name)
     if depthwise:
         form = Depthwise(**common, gives=[layout], lanes=times_zero(known.lanes(x)), merge=1)
+        form.usual = outputs % _FOURS == 0
     elif group in (1, merge):
         form = Dense(**common, gives=[(outputs,)], lanes=ZERO, merge=merge)
         form.plain = per_group * group < known.block
+        form.usual = group == 1 and (form.plain or per_group % _FOURS == 0)
     elif not known.aligned(layout) or len(layout) != 1:
         raise Decline("groups of {} do not lie in whole blocks", x.name)
     else:
         form = Grouped(**common, gives=[(outputs,)], lanes=ZERO, merge=merge)
+        form.usual = merge == 1
     return _fused(form, known) if node.domain else form
 
 
 def _sums_windows(weight: Array) -> bool:
-    """Whether all taps of each channel are equal, as where `convert_average_pool_to_conv` made the convolution.
-
-    Had it paid to block the pool, no other form of it would have been looked for; a second run must not do otherwise.
-    """
+    """Whether all taps of a channel are equal: `convert_average_pool_to_conv` made it of a pool better not blocked."""
     taps = weight.reshape(len(weight), -1)
     return taps.shape[1] > 1 and bool((taps == taps[:, :1]).all())
 
@@ -223,7 +196,7 @@ def times_zero(lanes: Lanes) -> Lanes:
 
 
 def _merge(block: int, group: int, per_group: int, outputs: int) -> int:
-    """How many groups to make one so that each has whole blocks; all of them when nothing less does."""
+    """How many groups to make one so that each has whole blocks."""
     for merge in range(1, group):
         if group % merge == 0 and per_group * merge % block == 0 and outputs // group * merge % block == 0:
             return merge

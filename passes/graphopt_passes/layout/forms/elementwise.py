@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from graphopt.ir import Node, Value
 from graphopt_passes.layout.activations import activation_of, lanes_behind, range_of
 from graphopt_passes.layout.cost import Costs, Price
 from graphopt_passes.layout.emitter import Blocked, Built, Emitter
-from graphopt_passes.layout.form import Form, Group
+from graphopt_passes.layout.form import Form, Group, Written
 from graphopt_passes.layout.forms.channelwise import channel_gate, per_channel
 from graphopt_passes.layout.forms.pixelwise import pixel_gate
 from graphopt_passes.layout.known import Known, channel_vector, is_number
@@ -35,14 +36,13 @@ class Elementwise(Form):
     def price(self, costs: Costs) -> Price:
         plain, blocked = super().price(costs)
         if self.fused == "activation":
-            # Convolutions in NCHW take in the common activations too, in a second pass over what they just wrote.
+            # Convolutions in NCHW apply the common activations, too, in a second pass.
             common = self.node.op in _FUSED_IN_NCHW
             return (self.second_pass(costs) if common else plain), 0.0
         # A sum costs the convolution another input to read.
         return plain, 0.5 * (blocked - costs.rates.start) if self.fused == "residual" else blocked
 
     def build(self, emit: Emitter, group: Group) -> Built:
-        """The operator, with blocked values in place of images."""
         node, operands = self.node, entered_alike(emit, self.operands)
         by_current = {emit.now(v): made.value for v, made in zip(self.operands, operands, strict=True)}
         inputs = [by_current.get(v, v) if v is not None else None for v in node.inputs]
@@ -85,29 +85,7 @@ def combined(node: Node, known: Known) -> Form:
     return Elementwise(node, images, [layout], sizes, lanes)
 
 
-@dataclass(eq=False)
-class Silu(Form):
-    """x * Sigmoid(x).
-
-    Attributes:
-        sigmoid: the node that computes the gate.
-    """
-
-    label = "silu"
-
-    sigmoid: Node
-
-    @property
-    def companion(self) -> Node:
-        """The Sigmoid."""
-        return self.sigmoid
-
-    def build(self, emit: Emitter, group: Group) -> Built:
-        source, layout, _ = emit.enter(self.operands[0])
-        return [(emit.rw.op("QuickGelu", source, domain="com.microsoft", alpha=1.0), layout)]
-
-
-def _gated(node: Node, known: Known) -> Silu | None:
+def _gated(node: Node, known: Known) -> Written | None:
     """The form of a Mul that computes x * Sigmoid(x), where nothing else reads the Sigmoid."""
     if node.op != "Mul":
         return None
@@ -120,40 +98,31 @@ def _gated(node: Node, known: Known) -> Silu | None:
             if layout is None:
                 raise Decline
             lanes = lanes_behind(node, [known.lanes(x), lanes_behind(sigmoid, [known.lanes(x)])])
-            return Silu(node, [x], [layout], known.sizes(x), lanes, sigmoid)
+            form = Written(
+                node, [x], [layout], known.sizes(x), lanes,
+                name="silu", make=partial(_silu, x),
+            )  # fmt: skip
+            form.companion = sigmoid
+            return form
     return None
 
 
-@dataclass(eq=False)
-class PRelu(Form):
-    """A PRelu with a constant slope for each channel, as Relu(x) + slope * Min(x, 0).
+def _silu(x: Value, emit: Emitter) -> Built:
+    source, layout, _ = emit.enter(x)
+    return [(emit.rw.op("QuickGelu", source, domain="com.microsoft", alpha=1.0), layout)]
 
-    The kernel of PRelu takes longer than the three together.
 
-    Attributes:
-        slopes: one number for each channel.
-    """
-
-    label = "prelu"
-
-    slopes: np.ndarray
-
-    def price(self, costs: Costs) -> Price:
-        """What stays in NCHW is spelled out later, in four operators instead of three."""
-        plain, blocked = self.passes(costs, 2)
-        return 5 * plain, 4 * blocked
-
-    def build(self, emit: Emitter, group: Group) -> Built:
-        """The second term is a depthwise convolution, the first its residual."""
-        source, layout, _ = emit.enter(self.operands[0])
-        wide = emit.spread(self.slopes, layout)
-        below = emit.rw.op("Min", source, np.array(0, np.float32))
-        slope = emit.rw.constant(wide.reshape(-1, 1, 1, 1))
-        return [(emit.op("Conv", below, slope, None, emit.rw.op("Relu", source), group=len(wide)), layout)]
+def _spelled_out(form: Form, costs: Costs) -> Price:
+    """What stays in NCHW is spelled out later, in four operators instead of three."""
+    plain, blocked = form.passes(costs, 2)
+    return 5 * plain, 4 * blocked
 
 
 def prelu(node: Node, known: Known) -> Form:
-    """The blocked form of a PRelu."""
+    """The blocked form of a PRelu with a constant slope for each channel, as Relu(x) + slope * Min(x, 0).
+
+    The second term is a depthwise convolution, the first its residual: both are faster than the kernel of PRelu.
+    """
     x, layout = known.image(node)
     slope = node.operand(1)
     if not node.graph.broadcasts("Min"):
@@ -166,4 +135,16 @@ def prelu(node: Node, known: Known) -> Form:
         raise Decline("{} is no constant for each channel", slope.name)
     if not np.isfinite(numbers).all():
         raise Decline("{} is not finite", slope.name)
-    return PRelu(node, [x], [layout], known.sizes(x), mapped("Relu", known.lanes(x)), numbers)
+
+    def make(emit: Emitter) -> Built:
+        source, layout, _ = emit.enter(x)
+        wide = emit.spread(numbers, layout)
+        below = emit.rw.op("Min", source, np.array(0, np.float32))
+        slope = emit.rw.constant(wide.reshape(-1, 1, 1, 1))
+        return [(emit.op("Conv", below, slope, None, emit.rw.op("Relu", source), group=len(wide)), layout)]
+
+    lanes = mapped("Relu", known.lanes(x))
+    return Written(
+        node, [x], [layout], known.sizes(x), lanes,
+        name="prelu", make=make, cost=_spelled_out,
+    )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from graphopt.errors import Decline
@@ -10,7 +9,7 @@ from graphopt.ir import Node
 from graphopt.operators import Pool
 from graphopt_passes.layout.cost import Costs, Price
 from graphopt_passes.layout.emitter import Built, Emitter
-from graphopt_passes.layout.form import Form, Group
+from graphopt_passes.layout.form import Form, Written, by_element
 from graphopt_passes.layout.forms.convolutions import WINDOW
 from graphopt_passes.layout.known import Known, Sizes
 from graphopt_passes.layout.lanes import ANYTHING
@@ -21,36 +20,7 @@ _CELL = {"MaxPool": (0.12e-3, 0.02e-3), "AveragePool": (0.45e-3, 0.03e-3)}
 """Microseconds per window cell, in NCHW and blocked."""
 
 
-@dataclass(eq=False)
-class Pooled(Form):
-    """A MaxPool or AveragePool of windows.
-
-    Attributes:
-        pool: the operator.
-    """
-
-    label = "pool"
-
-    pool: Pool
-
-    def price(self, costs: Costs) -> Price:
-        """So much for each element of each window."""
-        cells, start = prod(self.pool.kernel) * self.elements(), costs.rates.start
-        plain, blocked = _CELL[self.pool.op]
-        return cells * plain + start, cells * costs.waste(self.gives[0]) * blocked + start
-
-    def build(self, emit: Emitter, group: Group) -> Built:
-        """The same operator on blocks."""
-        node, pool = self.node, self.pool
-        source, layout, _ = emit.enter(self.operands[0])
-        attrs = {name: node.attrs.get(name) for name in _KEPT}
-        if not any(pool.before + pool.after) and not pool.same:
-            # Nothing is included, but a window that is larger than the image, which the kernels count differently.
-            attrs["count_include_pad"] = None
-        return [(emit.op(pool.op, source, **attrs), layout)]
-
-
-def pooled(node: Node, known: Known) -> Pooled:
+def pooled(node: Node, known: Known) -> Written:
     """The blocked form of a pool of windows."""
     x, layout = known.image(node)
     pool = Pool.of(node)
@@ -66,7 +36,20 @@ def pooled(node: Node, known: Known) -> Pooled:
         raise Decline("the window is larger than {}", x.name)
     made = known.sizes(node.result)
     lanes = known.lanes(x) if pool.op == "MaxPool" else known.lanes(x).averaged()
-    return Pooled(node, [x], [layout], made, lanes if _sees_data(pool, sizes, made) else ANYTHING, pool)
+    attrs = {name: node.attrs.get(name) for name in _KEPT}
+    if not any(pool.before + pool.after) and not pool.same:
+        # Only in a window larger than the image would anything be included.
+        attrs["count_include_pad"] = None
+
+    def make(emit: Emitter) -> Built:
+        source, layout, _ = emit.enter(x)
+        return [(emit.op(pool.op, source, **attrs), layout)]
+
+    cost = by_element(*_CELL[pool.op], count=prod(pool.kernel))
+    return Written(
+        node, [x], [layout], made, lanes if _sees_data(pool, sizes, made) else ANYTHING,
+        name="pool", make=make, cost=cost,
+    )  # fmt: skip
 
 
 def _sees_data(pool: Pool, sizes: Sizes, made: Sizes) -> bool:
@@ -83,51 +66,47 @@ def _sees_data(pool: Pool, sizes: Sizes, made: Sizes) -> bool:
     return True
 
 
-class GlobalPooled(Form):
-    """A pool of whole images."""
-
-    label = "global pool"
-
-    def price(self, costs: Costs) -> Price:
-        """Everything is read once."""
-        elements = costs.elements(self.operands[0])
-        return costs.passes(elements, elements * costs.waste(costs.layout(self.operands[0])), 2)
-
-    def build(self, emit: Emitter, group: Group) -> Built:
-        source, layout, _ = emit.enter(self.operands[0])
-        op = "GlobalMaxPool" if self.node.op == "GlobalMaxPool" else "GlobalAveragePool"
-        return [(emit.op(op, source), layout)]
+def _read_once(form: Form, costs: Costs) -> Price:
+    (x,) = form.operands
+    elements = costs.elements(x)
+    return costs.passes(elements, elements * costs.waste(costs.layout(x)), 2)
 
 
-def globally_pooled(node: Node, known: Known) -> GlobalPooled:
+def globally_pooled(node: Node, known: Known) -> Written:
     """The blocked form of a pool of whole images."""
     x, layout = known.image(node)
+    op = "GlobalMaxPool" if node.op == "GlobalMaxPool" else "GlobalAveragePool"
     lanes = known.lanes(x) if node.op == "GlobalMaxPool" else known.lanes(x).averaged()
-    return GlobalPooled(node, [x], [layout], (known.sizes(x)[0], 1, 1), lanes)
+
+    def make(emit: Emitter) -> Built:
+        source, layout, _ = emit.enter(x)
+        return [(emit.op(op, source), layout)]
+
+    return Written(
+        node, [x], [layout], (known.sizes(x)[0], 1, 1), lanes,
+        name="global pool", make=make, cost=_read_once,
+    )  # fmt: skip
 
 
-class GlobalRow(GlobalPooled):
-    """The mean of whole images, as a row of numbers."""
-
-    label = "global row"
-
-    def build(self, emit: Emitter, group: Group) -> Built:
-        """The pool, in NCHW again, flattened."""
-        results = super().build(emit, group)
-        assert isinstance(results, list)
-        value, layout = results[0]
-        emit.state_type(value, layout, (None, 1, 1))
-        return emit.rw.op("Flatten", emit.leave(value, layout), axis=1)
-
-
-def averaged(node: Node, known: Known) -> GlobalPooled:
+def averaged(node: Node, known: Known) -> Written:
     """The blocked form of a ReduceMean over height and width."""
     if sorted(axis % 4 for axis in node.ints("axes") or ()) != [2, 3]:
         raise Decline
-    form = globally_pooled(node, known)
+    pool = globally_pooled(node, known)
     if node.attr("keepdims", 1):
-        return form
-    return GlobalRow(node, form.operands, [], form.sizes, form.lanes)
+        return pool
+    (x,) = pool.operands
+
+    def make(emit: Emitter) -> Built:
+        source, layout, _ = emit.enter(x)
+        mean = emit.op("GlobalAveragePool", source)
+        emit.state_type(mean, layout, (None, 1, 1))
+        return emit.rw.op("Flatten", emit.leave(mean, layout), axis=1)
+
+    return Written(
+        node, [x], [], pool.sizes, pool.lanes,
+        name="global row", make=make, cost=_read_once,
+    )  # fmt: skip
 
 
 def absent(node: Node, known: Known) -> Form:

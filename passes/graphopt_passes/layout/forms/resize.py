@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Resize
-from graphopt_passes.layout.cost import Costs, Price
 from graphopt_passes.layout.emitter import Built, Emitter
-from graphopt_passes.layout.form import Form, Group
+from graphopt_passes.layout.form import Written, by_element
 from graphopt_passes.layout.known import Known
 
 _PRICES = {"linear": (1.4e-3, 0.37e-3), "nearest": (0.2e-3, 0.13e-3)}
@@ -17,7 +14,7 @@ _PRICES = {"linear": (1.4e-3, 0.37e-3), "nearest": (0.2e-3, 0.13e-3)}
 
 _ROUNDED = frozenset({"round_prefer_floor", "round_prefer_ceil"})
 _CENTERED = frozenset({"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"})
-"""With whole factors pixel centers never lie between two pixels, so rounding finds the one that floor finds."""
+"""With whole factors no pixel center lies between two pixels: rounding finds what floor finds."""
 
 _LINEAR = {
     "asymmetric": "asymmetric", "align_corners": "align_corners", "half_pixel": "half_pixel",
@@ -25,41 +22,22 @@ _LINEAR = {
 }  # fmt: skip
 
 
-@dataclass(eq=False)
-class Resized(Form):
-    """An Upsample of blocks.
-
-    Attributes:
-        factors: of height and width.
-        mode: `nearest` or `linear`.
-        coordinates: how it maps coordinates.
-    """
-
-    label = "upsample"
-
-    factors: tuple[int, int]
-    mode: str
-    coordinates: str
-
-    def price(self, costs: Costs) -> Price:
-        """So much for each element of the result."""
-        elements, start = self.elements(), costs.rates.start
-        plain, blocked = _PRICES[self.mode]
-        return elements * plain + start, elements * costs.waste(self.gives[0]) * blocked + start
-
-    def build(self, emit: Emitter, group: Group) -> Built:
-        source, layout, _ = emit.enter(self.operands[0])
-        attrs = {"mode": self.mode, "coordinate_transformation_mode": self.coordinates}
-        return [(emit.op("Upsample", source, scales=(1, 1, *self.factors), **attrs), layout)]
-
-
-def resized(node: Node, known: Known) -> Resized:
+def resized(node: Node, known: Known) -> Written:
     """The blocked form of a Resize or Upsample."""
     x, layout = known.image(node)
     view = Resize.of(node)
     factors = _factors(view)
-    how = _coordinates(view, factors)
-    return Resized(node, [x], [layout], known.sizes(node.result), known.lanes(x).rounded(), factors, view.mode, how)
+    how = {"mode": view.mode, "coordinate_transformation_mode": _coordinates(view, factors)}
+
+    def make(emit: Emitter) -> Built:
+        source, layout, _ = emit.enter(x)
+        return [(emit.op("Upsample", source, scales=(1, 1, *factors), **how), layout)]
+
+    sizes, lanes = known.sizes(node.result), known.lanes(x).rounded()
+    return Written(
+        node, [x], [layout], sizes, lanes,
+        name="upsample", make=make, cost=by_element(*_PRICES[view.mode]),
+    )  # fmt: skip
 
 
 def _factors(view: Resize) -> tuple[int, int]:
@@ -84,7 +62,7 @@ def _coordinates(view: Resize, factors: tuple[int, int]) -> str:
 
 
 def _picks_the_same(view: Resize, factors: tuple[int, int]) -> bool:
-    """Whether nearest picks the same pixels as with asymmetric coordinates and floor; the factors are whole."""
+    """Whether nearest picks the same pixels as with asymmetric coordinates and floor."""
     if view.coordinates in _CENTERED:
         return view.rounding in _ROUNDED
     # Halfway between two pixels at most, and then the lower one.

@@ -44,6 +44,14 @@ def fixed_shape(shape: Shape | None, max_elements: int) -> tuple[int, ...] | Non
     return tuple(dims) if 0 <= count <= max_elements and min(dims, default=0) >= 0 else None
 
 
+_NUMBERS = frozenset({int})
+
+
+def _is_fixed(shape: Iterable[object]) -> bool:
+    """Whether all dimensions are numbers, as nearly always."""
+    return {*map(type, shape)} <= _NUMBERS
+
+
 class ShapeAnalysis:
     """Symbolic shapes of all values of a model, and symbolic contents of its small integer tensors.
 
@@ -129,7 +137,9 @@ class ShapeAnalysis:
 
     def to_dims(self, shape: Shape | None) -> tuple[Dim, ...] | None:
         """A shape as the view writes it."""
-        return None if shape is None else tuple(map(self.to_dim, shape))
+        if shape is None:
+            return None
+        return tuple(shape) if _is_fixed(shape) else tuple(map(self.to_dim, shape))  # type: ignore[arg-type]  # numbers
 
     def refine(self) -> int:
         """Write what is known better than `Value.type` tells to `Value.type`; element types stay as they are.
@@ -282,6 +292,8 @@ class ShapeAnalysis:
         value_type = value.type
         if not isinstance(value_type, TensorType) or value_type.shape is None:
             return None
+        if _is_fixed(value_type.shape):
+            return value_type.shape  # type: ignore[return-value]  # they are numbers
         named, fresh = self.symbols.named, self.symbols.fresh
         return tuple(
             dim if type(dim) is int else named(dim) if isinstance(dim, str) else fresh()

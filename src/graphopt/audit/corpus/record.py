@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from graphopt.audit.comparison import LEVELS
+from graphopt.audit.contestants import contestants
+from graphopt.audit.settings import Settings
 
 Status = Literal[
     "done", "failed", "crashed", "timeout", "memory", "too large", "unreachable", "changed", "disk", "lost"
@@ -50,6 +52,8 @@ class CorpusSettings:
         dims: sizes of symbolic dimensions by name.
         verify: ask the oracle.
         seed: seed of the inputs.
+        numerics: the ceiling for graphopt's passes.
+        target: the machine that layout passes write for; the present one when "".
         seconds: what one optimizer may take.
         memory: bytes that one process may hold; half of the machine's when None.
         largest: bytes of the largest model, external data included; None for no limit.
@@ -66,6 +70,8 @@ class CorpusSettings:
     dims: Mapping[str, int] = field(default_factory=dict)
     verify: bool = True
     seed: int = 0
+    numerics: str = "rounding"
+    target: str = ""
     seconds: float = 300.0
     memory: int | None = None
     largest: int | None = None
@@ -73,6 +79,14 @@ class CorpusSettings:
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return asdict(self)
+
+    def check(self) -> None:
+        """Refuse what is wrong for all models.
+
+        Raises:
+            UsageError: a level, a peer, a target or numerics that nobody knows.
+        """
+        contestants(None, self.levels, self.against, Settings.at(self.numerics, self.target or None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from types import FrameType
 from typing import Any
 
 from graphopt.audit.columns import duration
-from graphopt.audit.contestants import contestants
 from graphopt.audit.corpus.pool import Answer, Engine, WorkerPool
 from graphopt.audit.corpus.record import CorpusSettings, Record, Reference, digest_of
 from graphopt.audit.corpus.sources import is_remote, named
@@ -123,7 +122,7 @@ def run_corpus(
         raise UsageError(f"jobs: at least 1 expected, found {jobs}")
     if not 1 <= shard[0] <= shard[1]:
         raise UsageError(f"shard {shard[0]}/{shard[1]}: expected i/n with i from 1 to n")
-    contestants(None, settings.levels, settings.against)  # what is wrong for all is said once
+    settings.check()  # what is wrong for all is said once
     told = versions(settings.against)
     with Store(store, write=True) as open_store:
         campaign = open_store.campaign(settings, told, release or f"graphopt {told['graphopt']}")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.audit.comparison import audit
-from graphopt.audit.contestants import contestants
 from graphopt.audit.corpus.record import CorpusSettings, Status
 from graphopt.errors import ModelError
 from graphopt.system.child import requests, tell
@@ -143,8 +142,8 @@ def _audit(path: str, settings: CorpusSettings, isolate: bool) -> dict[str, Any]
     found = audit(
         path, None, settings.levels, settings.against, threads=settings.threads, rounds=settings.rounds,
         budget=settings.budget, starts=settings.starts, shapes=settings.shapes, dims=settings.dims,
-        verify=settings.verify, seed=settings.seed, limits=limits, timed=settings.timed, isolate=isolate,
-        progress=lambda what, part: tell(at=what),
+        verify=settings.verify, numerics=settings.numerics, target=settings.target or None, seed=settings.seed,
+        limits=limits, timed=settings.timed, isolate=isolate, progress=lambda what, part: tell(at=what),
     )  # fmt: skip
     return found.to_dict()
 
@@ -152,7 +151,7 @@ def _audit(path: str, settings: CorpusSettings, isolate: bool) -> dict[str, Any]
 def _serve(settings: CorpusSettings) -> None:
     import onnxruntime  # noqa: F401 -- before the first model, whose time it would count as
 
-    contestants(None, settings.levels, settings.against)
+    settings.check()
     tell(ready=True)
     for request in requests():
         try:

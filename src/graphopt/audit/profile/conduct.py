@@ -22,9 +22,10 @@ from graphopt.audit.timing import Progress
 from graphopt.errors import UsageError
 from graphopt.rewrite import Level
 from graphopt.system.files import scratch
+from graphopt.system.given import check_numbers, several
 from graphopt.system.processes import call
 from graphopt.verify import ModelLike
-from graphopt.verify.interface import Shapes, sizes_from_shapes
+from graphopt.verify.interface import Shapes, sizes_from_shapes, taken
 from graphopt.verify.source import Source
 
 PARTS = ("levels", "alone", "denormals", "threads")
@@ -58,6 +59,11 @@ def profile(
         ModelError: the model cannot be read or run.
         UsageError: an argument is wrong.
     """
+    parts = several("parts", parts)
+    check_numbers(1, whole=True, threads=threads)
+    check_numbers(2, whole=True, rounds=rounds)
+    check_numbers(whole=True, top=top, seed=seed)
+    check_numbers(budget=budget)
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         raise UsageError(f"unknown part {unknown[0]!r}; expected some of {', '.join(PARTS)}")
@@ -66,7 +72,7 @@ def profile(
         path = given.path()
         proto = light_proto(path)
         fixed = {**sizes_from_shapes(proto, dict(shapes or {})), **dict(dims or {})}
-        feed = dict(data) if data is not None else feeds.timing_feed(path, proto, fixed, seed)
+        feed = taken(proto, data) if data is not None else feeds.timing_feed(path, proto, fixed, seed)
         found = Profile(Path(given.label).name, feeds.shapes_of(feed), Machine.here(), threads)
         with scratch() as folder:
             run = _Run(found, path, feed, Path(folder), progress, rounds=rounds, budget=budget)

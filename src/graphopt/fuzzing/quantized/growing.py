@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import onnx
@@ -80,6 +80,14 @@ class QuantizedBuilder:
         """Put a value out."""
         if name not in {o.name for o in self.outputs} | {i.name for i in self.inputs}:
             self.outputs.append(helper.make_tensor_value_info(name, dtype, [None] * rank))
+
+    def grow(self, kinds: Sequence[Callable[[Self], None]], steps: int, attempts: int) -> None:
+        """Add values of any of these kinds: so many more, or what so many attempts for each of them give."""
+        most = len(self.values) + steps
+        for _ in range(steps * attempts):
+            if len(self.values) >= most:
+                break
+            self.rng.choice(kinds)(self)
 
     def numbers(self, shape: Shape, low: int, high: int, dtype: Any) -> np.ndarray:
         """Integers of a range, in any element type."""
@@ -177,7 +185,7 @@ class QuantizedBuilder:
         if kind == 0:
             return ""
         if kind == 1 or x is None:
-            return self.const(self.numbers((count,), -8, 8, np.float32) / 4)
+            return self.const(np.asarray(self.numbers((count,), -8, 8, np.float32) / 4, np.float32))
         units = (x.scale.reshape(-1) * weights.reshape(-1)).astype(np.float32)
         if kind == 2 and self.exact:
             units = units / 2

@@ -190,10 +190,7 @@ def random_operators(seed: int, exact: bool, steps: int = 7) -> Grown:
     if len(shape) == 4 and b.sometimes(0.3):  # a network that starts with channels last
         x, shape = b.op("Transpose", [x], perm=[0, 3, 1, 2]), (shape[0], shape[3], shape[1], shape[2])
     b.values.append((x, shape, p))
-    for _ in range(steps * 3):
-        if len(b.values) > steps:
-            break
-        b.rng.choice(INTEGERS)(b)
+    b.grow(INTEGERS, steps, attempts=3)
     for name, made, q in b.values[-2:]:
         assert q is not None
         if b.sometimes():
@@ -242,7 +239,7 @@ def dynamic_product(b: QuantizedBuilder) -> None:
     y = b.op("Mul", [y, scales] if b.sometimes() else [scales, y])
     if b.sometimes(0.7):
         form = b.rng.choice([(made,), (1, made), (), (1,)])
-        bias = b.const(b.numbers(form, -9, 9, np.float32) / 7)
+        bias = b.const(np.asarray(b.numbers(form, -9, 9, np.float32) / 7, np.float32))
         y = b.op("Add", [y, bias] if b.sometimes() else [bias, y])
     b.values.append((b.op("Relu", [y]) if b.sometimes(0.3) else y, (*shape[:-1], made), None))
 
@@ -290,10 +287,7 @@ def random_dynamic(seed: int, steps: int = 4) -> Grown:
     b = QuantizedBuilder(seed, exact=False, opset=[11, 13, 17, 21][seed % 4])
     shape = b.rng.choice([(2, 8), (1, 8), (2, 3, 8), (1, 2, 3, 4), (2, 4, 5, 5)])
     b.values.append((b.input(shape), shape, None))
-    for _ in range(steps * 3):
-        if len(b.values) > steps:
-            break
-        b.rng.choice((dynamic_product, dynamic_product, dynamic_convolution, between))(b)
+    b.grow((dynamic_product, dynamic_product, dynamic_convolution, between), steps, attempts=3)
     for name, made, _ in b.values[-2:]:
         b.output(name, len(made))
     return model(b)

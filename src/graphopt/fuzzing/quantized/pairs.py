@@ -182,7 +182,7 @@ def unary(b: QuantizedBuilder) -> None:
         y = clipped(b, x, *b.rng.choice([(0.0, 6.0), (-1.0, 1.0), (0.0, 1.0)]))
     elif kind == "PRelu":
         form = b.rng.choice([(), (1,), (shape[1], *[1] * (len(shape) - 2))]) if len(shape) > 1 else ()
-        y = b.op("PRelu", [x, b.const(b.numbers(form, -2, 2, np.float32) / 4)])
+        y = b.op("PRelu", [x, b.const(np.asarray(b.numbers(form, -2, 2, np.float32) / 4, np.float32))])
     elif kind == "LeakyRelu":
         y = b.op(kind, [x], alpha=b.rng.choice([0.125, 0.25]))
     elif kind == "Softmax":
@@ -360,11 +360,7 @@ def random_qdq(seed: int, exact: bool, steps: int = 6) -> Grown:
     """
     b = QuantizedBuilder(seed, exact)
     _start(b)
-    most = len(b.values) + steps
-    for _ in range(steps * 4):
-        if len(b.values) >= most:
-            break
-        b.rng.choice(STEPS)(b)
+    b.grow(STEPS, steps, attempts=4)
     read = {name for node in b.nodes for name in node.input}
     for name, shape, _ in b.values:
         if name not in read or b.sometimes(0.05):

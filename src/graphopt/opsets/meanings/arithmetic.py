@@ -59,6 +59,8 @@ def bounds_as_attributes(node: Node, change: Change, rw: Rewriter) -> Iterator[N
     x = node.operand(0)
     bounds = [node.input(1), node.input(2)]
     numbers = [bound.array().item() for bound in bounds if bound is not None and bound.is_const]
+    if any(map(np.isnan, numbers)):
+        raise Decline("a bound of {} is no number, which Clip passes over and Max and Min do not", node.result.name)
     crossed = len(numbers) == 2 and numbers[0] > numbers[1]  # which the runtime refuses as attributes
     if x.dtype == TensorProto.FLOAT and all(bound is None or bound.is_const for bound in bounds) and not crossed:
         yield from automatic.down(node, change, rw)

@@ -183,6 +183,17 @@ def above_a_threshold(node: Node, change: Change, rw: Rewriter) -> None:
     rw.replace(node, [op("Where", chosen, x, 0)])
 
 
+@down(12, "Celu")
+def exponential_below_zero(node: Node, change: Change, rw: Rewriter) -> None:
+    """By the formula of the standard: its function does something else where alpha is negative."""
+    x, alpha = node.operand(0), float(node.attr("alpha", 1.0))
+    if alpha >= 0:
+        raise Decline
+    op = typed(rw, x)
+    below = op("Mul", op("Sub", op("Exp", op("Div", x, alpha)), 1), alpha)
+    rw.replace(node, [rw.op("Add", rw.op("Relu", x), op("Min", below, 0))])
+
+
 _POWERS = 278
 """Powers of two between the least and the greatest single float."""
 
@@ -190,7 +201,7 @@ _REMAINDER = """
 <opset_import: ["" : 10], domain: "written.out">
 remainder (rounds, on, x, y, most, half) => (rest) {
   rest, last = Loop (rounds, on, x, most) <body = power_by_power
-      (int64 at, bool still, double before, double power) => (bool again, double after, double next) {
+      (int64 at, bool still, double[] before, double power) => (bool again, double[] after, double next) {
     again = Identity (still)
     much = Mul (y, power)
     fewer = Sub (before, much)

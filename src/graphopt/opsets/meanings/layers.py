@@ -92,6 +92,7 @@ def training_written_out(node: Node, change: Change, rw: Rewriter) -> Iterator[N
 
 
 @down(17, "LayerNormalization")
+@down(23, "RMSNormalization")
 def of_mean_and_deviation(node: Node, change: Change, rw: Rewriter) -> None:
     """As exporters write it: the mean of squares less the square of the mean, as in the standard, would cancel."""
     x, scale, bias = node.operand(0), node.operand(1), node.input(2)
@@ -103,7 +104,9 @@ def of_mean_and_deviation(node: Node, change: Change, rw: Rewriter) -> None:
     axes = list(range(axis, 0)) if axis < 0 else list(range(axis - len(x.dims()), 0))
     wide = x if x.dtype == stash else rw.op("Cast", x, to=stash)
     kind = tensor_dtype_to_np_dtype(stash)
-    centred = rw.op("Sub", wide, rw.op("ReduceMean", wide, axes=axes, keepdims=1))
+    centred = wide
+    if node.op_type == "LayerNormalization":
+        centred = rw.op("Sub", wide, rw.op("ReduceMean", wide, axes=axes, keepdims=1))
     spread = rw.op("ReduceMean", rw.op("Mul", centred, centred), axes=axes, keepdims=1)
     deviation = rw.op("Sqrt", rw.op("Add", spread, np.asarray(node.attr("epsilon", 1e-5), kind)))
     result = rw.op("Div", centred, deviation)
@@ -120,6 +123,20 @@ def by_error_function(node: Node, change: Change, rw: Rewriter) -> None:
     op = typed(rw, x)
     curve = op("Add", op("Erf", op("Div", x, math.sqrt(2))), 1)
     rw.replace(node, [op("Mul", op("Mul", x, curve), 0.5)])
+
+
+@down(9, "MeanVarianceNormalization")
+def normalized_by_deviation(node: Node, change: Change, rw: Rewriter) -> None:
+    """By the squares of what is left without the mean, as kernels do.
+
+    The function of the standard subtracts the square of the mean from the mean of the squares, of which little is left
+    where numbers are nearly equal.
+    """
+    x, axes = node.operand(0), node.attr("axes", (0, 2, 3))
+    op = typed(rw, x)
+    apart = rw.op("Sub", x, rw.op("ReduceMean", x, axes=axes, keepdims=1))
+    deviation = rw.op("Sqrt", rw.op("ReduceMean", rw.op("Mul", apart, apart), axes=axes, keepdims=1))
+    rw.replace(node, [rw.op("Div", apart, op("Add", deviation, 1e-9))])
 
 
 @up(10, "Dropout")
@@ -146,6 +163,14 @@ def all_pass(node: Node, rw: Rewriter) -> None:
     shape = rw.op("Shape", node.operand(0))
     truths = rw.op("ConstantOfShape", shape, value=np.ones(1, np.bool_))
     rw.replace(node, [rw.op("Dropout", *node.inputs, **node.attrs), truths])
+
+
+@up(12, "Dropout")
+def ratio_that_is_read(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """One that is none says nothing in inference, and as an operand the runtime refuses it."""
+    if not 0 <= float(node.attr("ratio", 0.5)) < 1:
+        rw.set_attr(node, ratio=None)
+    yield from automatic.up(node, change, rw)
 
 
 @down(12, "Dropout")

@@ -33,11 +33,22 @@ def counted_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator
         rank = len(node.operand(0).dims()) + more
         axes = tuple(axis + rank if axis < 0 else axis for axis in listed)
         rw.set_attr(node, **{name: axes if isinstance(stated, tuple) else axes[0]})
+    if node.op_type in ("Squeeze", "Unsqueeze") and (places := node.attrs.get("axes")):
+        rw.set_attr(node, axes=tuple(sorted(places)))  # shape inference goes through them in the order of the shape
     if node.op_type == "ScatterElements":
         yield
         rw.replace(node, [rw.op("Scatter", *node.inputs, **node.attrs)])
     else:
         yield from automatic.down(node, change, rw)
+
+
+@up(11, "Compress")
+def lists_are_compressed(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """A single number is a list of one from then on."""
+    x = node.operand(0)
+    if x.rank == 0:
+        rw.set_input(node, 0, rw.op("Reshape", x, np.asarray([1], np.int64)))
+    yield from automatic.up(node, change, rw)
 
 
 @up(11, "Scatter")

@@ -137,11 +137,13 @@ def _of_no_type(value: Value | None, name: str) -> onnx.ValueInfoProto:
 
 @down(11, "If")
 def of_one_shape(node: Node, change: Change, rw: Rewriter) -> Step:
-    """Until opset 10 shapes of one rank have to be the same in both branches."""
+    """Until opset 10 shapes have to be the same in both branches; the standard takes the result for both."""
     one, other = (node.subgraphs[name].outputs for name in ("then_branch", "else_branch"))
     for first, second in zip(one, other, strict=True):
-        if first.shape is None or second.shape is None or len(first.shape) != len(second.shape):
+        if first.shape is None or second.shape is None:
             continue
+        if len(first.shape) != len(second.shape):
+            raise Decline("branches that give different ranks came with opset 11")
         pairs = zip(first.shape, second.shape, strict=True)
         if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
             raise Decline("branches that give different shapes came with opset 11")

@@ -209,30 +209,31 @@ def _zero_of(x: Value) -> np.ndarray:
 def chosen_by_position(node: Node, change: Change, rw: Rewriter) -> None:
     """All three are expanded, and each element gathered from one of the two behind one another."""
     chosen, x, y = (node.operand(index) for index in range(3))
-    if any(value.shape is not None and 0 in value.shape for value in (chosen, x, y)):
-        raise Decline("{} is empty, and has sizes that are not known", node.result.name)
     op = Counting(rw)
     truth = rw.op("Cast", chosen, to=TensorProto.INT64)
     for other in (x, y):
         truth = rw.op("Expand", truth, rw.op("Shape", other))
     shape = rw.op("Shape", truth)
     both = [rw.op("Reshape", rw.op("Expand", each, shape), integers(-1)) for each in (x, y)]
-    flat = rw.op("Reshape", truth, integers(-1))
-    count = rw.op("Shape", flat)
-    places = op("Add", op("Mul", op("Sub", 1, flat), count), _flat_places(rw, op, node, shape, count))
-    rw.replace(node, [rw.op("Reshape", rw.op("Gather", rw.op("Concat", *both, axis=0), places, axis=0), shape)])
+    count = rw.op("Shape", both[0])
+    pair, rank = rw.op("Concat", *both, axis=0), node.result.rank
+    if rank is None or rank == 0:
+        flat = rw.op("Reshape", truth, integers(-1))
+        places = op("Add", op("Mul", op("Sub", 1, flat), count), op.up_to(count))
+        rw.replace(node, [rw.op("Reshape", rw.op("Gather", pair, places, axis=0), shape)])
+        return
+    # Places in the shape of the result: a Reshape to sizes of which one is 0 would copy another.
+    places = op("Add", op("Mul", op("Sub", 1, truth), count), _places(rw, op, shape, rank))
+    rw.replace(node, [rw.op("Gather", pair, places, axis=0)])
 
 
-def _flat_places(rw: Rewriter, op: Counting, node: Node, shape: Value, count: Value) -> Number:
+def _places(rw: Rewriter, op: Counting, shape: Value, rank: int) -> Number:
     """All numbers below a product of sizes: counted along each axis, which takes fewer steps than all at once."""
-    dims = node.result.shape
-    if dims is None or len(dims) < 2:
-        return op.up_to(count)
     total: Number = np.asarray(0, np.int64)
-    for axis in range(len(dims)):
+    for axis in range(rank):
         size = rw.op("Gather", shape, integers(axis), axis=0)
         total = op("Add", op("Mul", rw.op("Unsqueeze", total, axes=[axis]), size), op.up_to(size))
-    return rw.op("Reshape", total, integers(-1))
+    return total
 
 
 @down(10, "ReverseSequence")

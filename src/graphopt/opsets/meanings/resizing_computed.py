@@ -56,11 +56,29 @@ def computed_sizes_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Step
         changed[2] = rw.op("Gather", both, np.asarray(at, np.int64), axis=0)
     if sizes is not None:
         if policy != "stretch":
+            _refuse_nothing(x, sizes, places, larger=policy == "not_smaller")
             sizes = _in_proportion(rw, x, sizes, places, larger=policy == "not_smaller")
         wide = times_meant(rw, rw.constant(np.asarray(places, np.int64)), rank, sizes)
         changed[3] = op.choose(rw.constant(others), rw.op("Shape", x), wide)
     rw.set_inputs(node, changed, axes=None, keep_aspect_ratio_policy=None)
     return automatic.down(node, change, rw)
+
+
+def _refuse_nothing(x: Value, sizes: Value, places: list[int], *, larger: bool) -> None:
+    """See that no size which is known comes to 0: as a scale the runtime makes it nothing, as a size it refuses it.
+
+    Raises:
+        Decline: one does.
+    """
+    array, own = sizes.const(), [x.dims()[place] for place in places]
+    known = [size for size in own if isinstance(size, int) and size]
+    if array is None or len(known) < len(own):
+        return
+    single = np.asarray(known, np.float32)
+    scales = array.astype(np.float32) / single
+    scale = scales.max() if larger else scales.min()
+    if not np.floor(single * scale + np.float32(0.5)).all():
+        raise Decline("{} is made so small that nothing is left of it", x.name)
 
 
 def _in_proportion(rw: Rewriter, x: Value, sizes: Value, places: list[int], *, larger: bool) -> Value:

@@ -1,0 +1,102 @@
+"""Images of bytes, or of channels that lie together, made larger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.operators.resize import Resize
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
+from graphopt_passes.algorithm.resize import weights_of
+from graphopt_passes.algorithm.work import Weighed, count
+from graphopt_passes.fusion.contrib.operands import NEWEST
+from graphopt_passes.fusion.contrib.parameters import BYTES
+
+_FIXED = ("half_pixel", "pytorch_half_pixel", "asymmetric")
+_RANK = 4
+
+
+class ConvertNearestResizeToCopies(Weighed, OpRule):
+    """Repeat pixels whose channels lie together by joining each row, and each line, with itself.
+
+    The kernel of `Resize` finds the source of each number anew, with channels last in all cases.
+    """
+
+    ops = ("Resize",)
+    opsets = f"11-{NEWEST}"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        view = Resize.of(node)
+        x, dims, factors = view.x, view.x.dims(), view.scales
+        if (view.mode, view.coordinates, view.rounding) != ("nearest", "asymmetric", "floor"):
+            raise Decline("{} does not repeat each pixel", node.result.name)
+        if len(dims) != _RANK or len(factors) != _RANK or (factors[0], factors[3]) != (1, 1):
+            raise Decline("{} is no image with its channels last", x.name)
+        down, right = (_whole(factor, x) for factor in factors[1:3])
+        height, width, channels = (x.size(axis) for axis in (1, 2, 3))
+        if down == right == 1 or 0 in (height, width, channels):
+            raise Decline("{} is empty, or keeps its size", x.name)
+        copied = count(dims) * right * (1 + down)
+        size = 1 if x.dtype in BYTES else 4
+        if x.dtype not in (*BYTES, TensorProto.FLOAT):
+            raise Decline("{} is of a type whose kernels were not measured", x.name)
+        now = {"kernel": 1, "resize nearest": count(dims) * right * down}
+        self.weigh(rw, now, {"kernel": 4, "image pass last": size * copied})
+        made = _repeated(x, (-1, channels), right, rw)
+        made = _repeated(made, (-1, right * width * channels), down, rw)
+        shape = (-1, down * height, right * width, channels)
+        return rw.replace(node, [rw.op("Reshape", made, np.array(shape, np.int64))])
+
+
+def _whole(factor: float, x: Value) -> int:
+    if factor < 1 or factor != int(factor):
+        raise Decline("{} does not grow by whole factors", x.name)
+    return int(factor)
+
+
+def _repeated(x: Value, shape: Sequence[int], times: int, rw: Rewriter) -> Value:
+    """Each row of a matrix as many times, one behind the other."""
+    rows = rw.op("Reshape", x, np.array(shape, np.int64))
+    return rw.op("Concat", *[rows] * times, axis=1)
+
+
+class ConvertByteResizeToProducts(Weighed, OpRule):
+    """Make images of bytes larger linearly by products of floats with the weights of columns and of rows.
+
+    Where they grow by powers of 2 all weights and sums are exact, and are cut off to integers as before.
+    """
+
+    ops = ("Resize",)
+    opsets = f"11-{NEWEST}"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        view = Resize.of(node)
+        x, dims = view.x, view.x.dims()
+        if x.dtype not in BYTES or view.mode != "linear":
+            raise Decline
+        if len(dims) != _RANK or len(view.scales) != _RANK or view.scales[:2] != (1, 1):
+            raise Decline("{} is no image with its channels first", x.name)
+        if view.coordinates not in _FIXED or view.antialias or not all(map(_doubles, view.scales)):
+            raise Decline("{} does not grow by powers of 2, or its weights are not exact", x.name)
+        sizes = node.result.sizes()
+        if 0 in sizes or x.sizes()[:2] != sizes[:2]:
+            raise Decline("{} is empty", node.result.name)
+        (height, width), (rows, columns) = x.sizes()[2:], sizes[2:]
+        images, written, read = count(sizes[:2]), count(sizes), count(dims)
+        products = images * (height * width * columns + height * columns * rows)
+        self.weigh(
+            rw, {"kernel": 1, "resize linear of bytes": written},
+            {"kernel": 4, "bytes to floats": read, "product": products, "read": written, "floats to bytes": written},
+        )  # fmt: skip
+        made = rw.op("Cast", x, to=TensorProto.FLOAT)
+        if columns != width:
+            made = rw.op("MatMul", made, weights_of(node, view, 3, rw))
+        if rows != height:
+            made = rw.op("MatMul", weights_of(node, view, 2, rw), made)
+        return rw.replace(node, [rw.op("Cast", made, to=x.dtype)])
+
+
+def _doubles(factor: float) -> bool:
+    return factor >= 1 and float(factor).is_integer() and int(factor) & (int(factor) - 1) == 0

@@ -1,0 +1,69 @@
+"""`Softmax` of quantized values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt_passes.algorithm.work import Weighed, count, size_of
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
+from graphopt_passes.fusion.contrib.parameters import BYTES, SANE
+
+_BEHIND = 13
+"""Since that opset the axis is the last one where it is not stated."""
+_ROOM = 128.0
+"""The kernel lifts powers to the largest float divided by that and their number, and multiplies them by the steps."""
+
+
+class ConvertQuantizedSoftmax(Weighed, OpRule):
+    """Compute `QLinearSoftmax` on floats, with the whole number of steps from 0 to 1 that its kernel counts with.
+
+    That looks each byte up twice and divides it, in five times the time. Both round to the nearest.
+    """
+
+    ops = (f"{DOMAIN}::QLinearSoftmax",)
+    numerics = Numerics.ROUNDING
+    opsets = f"10-{NEWEST}"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        x = node.operand(0)
+        kind = BYTES.get(x.dtype or 0)
+        if kind is None:
+            raise Decline("the element type of {} is not known", x.name)
+        _check_last(node, x)
+        own, zero = (node.operand(at).array() for at in (1, 4))
+        start = np.zeros((), kind) if node.input(2) is None else node.operand(2).array()
+        if own.size != 1 or start.size != 1 or zero.size != 1 or not SANE[0] <= float(own.item()) <= SANE[1]:
+            raise Decline("{} is not quantized as a whole, or its scale is no ordinary one", x.name)
+        steps = _steps(node.operand(3).array(), x.dims()[-1])
+        if kind is np.int8 and steps + int(zero.item()) > np.iinfo(np.int8).max:
+            raise Decline("the kernel does not stop at the largest signed byte")
+        step = np.array(1 / steps, np.float32)
+        exact = bool(np.float32(1) / step == steps)
+        size, length = size_of(x), count(x.dims()[-1:])
+        then = {"bytes to floats": size, "softmax": size, "softmax row": size / length, "floats to bytes": size}
+        then = {"kernel": 3, **then} if exact else {"kernel": 4, "element": size, **then}
+        self.weigh(rw, {"kernel": 1, "softmax of bytes": size}, then)
+        numbers = [rw.constant(array.reshape(())) for array in (own, start, zero)]
+        shares = rw.op("Softmax", rw.op("DequantizeLinear", x, *numbers[:2]), axis=len(x.dims()) - 1)
+        if not exact:
+            # A half or a quarter of an odd number of steps lies between two: divided by what is rounded, it may not.
+            shares, step = rw.op("Mul", shares, np.array(steps, np.float32)), np.array(1, np.float32)
+        return rw.replace(node, [rw.op("QuantizeLinear", shares, step, numbers[2])])
+
+
+def _check_last(node: Node, x: Value) -> None:
+    """Decline unless the last axis alone is normalized, whatever the opset: others are transposed."""
+    axis = x.axis(int(node.attr("axis", -1 if int(node.attr("opset", 0)) >= _BEHIND else 1)))
+    if axis != len(x.dims()) - 1:
+        raise Decline("{} is not normalized along its last axis alone", x.name)
+
+
+def _steps(scale: np.ndarray, length: Dim) -> int:
+    """How many steps the kernel divides 1 into; declines where it counts none, or its powers overflow."""
+    if scale.size != 1 or not SANE[0] <= float(scale.item()) <= SANE[1]:
+        raise Decline("the scale of the result is no ordinary number")
+    steps = int(np.floor(np.float32(1) / np.float32(scale.item())))
+    if steps < 1 or (isinstance(length, int) and steps >= _ROOM * length):
+        raise Decline("the kernel counts {} steps, which overflows, or none", steps)
+    return steps

@@ -1,0 +1,98 @@
+"""Which installed distributions have entry points of a group, found without what reads all that they state.
+
+`importlib.metadata` brings the parser of e-mails with it: a tenth of what a command takes that has little to do. Most
+environments have one distribution with passes, graphopt itself, and to see that takes no more than a look into the
+files. Where there are others, or a place that only `importlib.metadata` can look into, it is asked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.machinery import PathFinder
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+_FOLDERS = (".dist-info", ".egg-info")
+_FILE = "entry_points.txt"
+
+
+class OnlyEntry(NamedTuple):
+    """The entry point of the only distribution that has one, as far as those of `importlib.metadata` are asked.
+
+    Attributes:
+        name: its name.
+        module: the module that it names.
+        attribute: what it names in that.
+        dist: not looked up.
+    """
+
+    name: str
+    module: str
+    attribute: str
+    dist: None = None
+
+    def load(self) -> Any:
+        """What it stands for."""
+        return getattr(importlib.import_module(self.module), self.attribute)
+
+
+def entry_points(group: str) -> Iterable[EntryPoint | OnlyEntry]:
+    """The entry points of a group in all installed distributions."""
+    only = _only_entry(group)
+    if only is not None:
+        return [only]
+    from importlib import metadata
+
+    return metadata.entry_points(group=group)
+
+
+def _only_entry(group: str) -> OnlyEntry | None:
+    """The entry point of a group, where it is certain that there is no other."""
+    if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
+        return None
+    try:
+        texts = [text for folder in dict.fromkeys(sys.path) for text in _texts(os.fspath(folder)) if group in text]
+    except (OSError, ValueError, TypeError):
+        return None  # an archive, for one
+    if len(texts) != 1:
+        return None
+    return _entry(texts[0], group)
+
+
+def _texts(folder: str) -> Iterator[str]:
+    """What the distributions in a folder of the path state of entry points.
+
+    Raises:
+        OSError: it is no folder, or cannot be read.
+        ValueError: a text is none.
+    """
+    if folder.lower().endswith(".egg"):
+        raise NotADirectoryError(folder)
+    try:
+        names = os.listdir(folder or ".")
+    except FileNotFoundError:
+        return
+    for name in names:
+        if name.lower().endswith(_FOLDERS):
+            try:
+                with open(os.path.join(folder, name, _FILE), encoding="utf-8") as file:
+                    yield file.read()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+
+
+def _entry(text: str, group: str) -> OnlyEntry | None:
+    """The entry point of a group in a file that states one in the plainest form; None for any other."""
+    _, header, rest = text.partition(f"[{group}]\n")
+    lines = [line.strip() for line in rest.partition("\n[")[0].splitlines() if line.strip()]
+    if not header or text.count(f"[{group}]") != 1 or len(lines) != 1:
+        return None
+    name, _, place = lines[0].replace(" ", "").partition("=")
+    module, _, attribute = place.partition(":")
+    plain = name.isidentifier() and attribute.isidentifier() and module.replace(".", "_").isidentifier()
+    return OnlyEntry(name, module, attribute) if plain else None
