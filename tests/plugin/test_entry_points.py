@@ -31,8 +31,14 @@ def distribution(folder: Path, name: str, text: str) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is alone on the path, without finders of distributions that other tests' packages bring."""
+    """A folder that is alone on the path, where distributions are found as in a new process.
+
+    The package `importlib_metadata`, once another test's packages import it, puts a finder of its own in the place of
+    the standard library's and deletes the latter's method.
+    """
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "none")])
+    find = staticmethod(metadata.MetadataPathFinder.find_distributions)
+    monkeypatch.setattr(PathFinder, "find_distributions", find, raising=False)
     usual = [each for each in sys.meta_path if each is PathFinder or not hasattr(each, "find_distributions")]
     monkeypatch.setattr(sys, "meta_path", usual)
     return tmp_path
