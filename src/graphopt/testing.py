@@ -42,7 +42,7 @@ from graphopt.manager import PassManager
 from graphopt.results import Result
 from graphopt.rewrite import Options, Rule
 from graphopt.system.files import write_text
-from graphopt.system.machine import METADATA_KEY, Target, host
+from graphopt.system.machine import runs_here
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -210,19 +210,13 @@ def _check_numbers(case: Case, before: onnx.ModelProto, result: Result, manager:
         return
     from graphopt.verify import assert_equivalent
 
-    if not _runs_here(before):
+    if not runs_here(before):
         return
-    if not _runs_here(result.model):
+    if not runs_here(result.model):
         result = _manager(case, "host").run(before)
     rules: list[type[Rule]] = [type(manager.plan.rule(name)) for name in result.hits]
     if rules:
         assert_equivalent(before, result.model, numerics=str(max(rule.numerics for rule in rules)))
-
-
-def _runs_here(model: onnx.ModelProto) -> bool:
-    """Whether a model has no blocks, or such as this machine's kernels take."""
-    written_for = next((entry.value for entry in model.metadata_props if entry.key == METADATA_KEY), "")
-    return not written_for or Target.parse(written_for).block == host().block
 
 
 def _reasons(result: Result, manager: PassManager) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ from graphopt.peers import by_name
 from graphopt.peers.serving import PassServer
 from graphopt.rewrite import Level, Numerics, Options, Rule
 from graphopt.system.files import scratch
+from graphopt.system.machine import runs_here
 
 LEVELS = ("basic", "extended", "all")
 ALONE = "alone"
@@ -174,16 +176,28 @@ class Alone(OwnSubject):
         super().__init__("basic", **settings)
         self.name = f"graphopt {ALONE}"
         self.settings["numerics"] = Numerics.FAST
+        self._here: Callable[[], PassManager] = lambda: self.manager
 
     def takes(self, sample: Sample) -> bool:
         """Whether it begins with golden cases."""
         rules = [rule for rule in dict.fromkeys(sample.rules) if rule not in EXACTER]
         if rules:
-            pipeline = f"repeat({{{','.join(rules)}}})"
-            settings = {**self.settings, "target": self.settings["target"] or sample.target or None}
-            options = Options(extra=json.loads(sample.settings)) if sample.settings else None
-            self.manager = PassManager("basic", passes=pipeline, options=options, **settings)
+            self.manager = self._manager(rules, self.settings["target"] or sample.target, sample.settings)
+            self._here = partial(self._manager, rules, "host", sample.settings)
         return bool(rules)
+
+    def _manager(self, rules: Sequence[str], target: str, told: str) -> PassManager:
+        options = Options(extra=json.loads(told)) if told else None
+        settings = {**self.settings, "target": target or None}
+        return PassManager("basic", passes=f"repeat({{{','.join(rules)}}})", options=options, **settings)
+
+    def optimize(self, model: onnx.ModelProto) -> Optimized:
+        """Optimize for the target of the golden cases, and where its blocks are not those of this machine, for this."""
+        outcome = super().optimize(model)
+        if outcome.model is None or runs_here(outcome.model):
+            return outcome
+        self.manager = self._here()
+        return super().optimize(model)
 
 
 class Converter(Subject):

@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from graphopt.errors import UsageError
 from graphopt.system.sessions import open_session
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 METADATA_KEY = "graphopt.target"
 """Where a model written for one target says so in its `metadata_props`."""
@@ -90,6 +94,12 @@ def _core(stated: Mapping[str, str]) -> str:
     if maker == "AuthenticAMD" and family.isdecimal():
         return "zen5" if int(family) >= _ZEN5 else "zen4"
     return "xeon" if maker == "GenuineIntel" else ""
+
+
+def runs_here(model: ModelProto) -> bool:
+    """Whether a model has no blocks, or such as this machine's kernels take."""
+    written_for = next((entry.value for entry in model.metadata_props if entry.key == METADATA_KEY), "")
+    return not written_for or Target.parse(written_for).block == host().block
 
 
 def processor() -> str:
