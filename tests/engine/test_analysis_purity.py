@@ -106,7 +106,7 @@ def test_dropout_with_constant_mode(mode: str, deterministic: bool) -> None:
     ],
 )
 def test_reasons_not_to_fold(body: str, reason: str) -> None:
-    assert why_not_fold(first(body, "float[2,3] x, float s", functions=FUNCTIONS)) == reason
+    assert str(why_not_fold(first(body, "float[2,3] x, float s", functions=FUNCTIONS))) == reason
 
 
 def test_quantized_constants_fold_on_request() -> None:
@@ -124,4 +124,4 @@ def test_quantizing_a_constant_to_integers_folds(zero: str) -> None:
 @pytest.mark.parametrize("zero", ["int4", "uint4", "float8e4m3fn"])
 def test_quantizing_a_constant_to_other_types_is_kept(zero: str) -> None:
     reason = why_not_fold(first("y = QuantizeLinear(x, s, z)", f"float[2] x, float s, {zero} z", opset=21))
-    assert reason == "quantize and dequantize operators are kept"
+    assert str(reason) == "quantize and dequantize operators are kept"

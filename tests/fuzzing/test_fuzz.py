@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -18,10 +19,12 @@ import graphopt
 from graphopt.errors import UsageError
 from graphopt.fuzzing.building import Builder, Sample
 from graphopt.fuzzing.drawing import Draw
+from graphopt.fuzzing.embedding import is_open
 from graphopt.fuzzing.models import finish, sample
 from graphopt.fuzzing.shrinking import narrow, shrink
-from graphopt.fuzzing.stock import FragmentName, Stock
+from graphopt.fuzzing.stock import FragmentName, Stock, fragment
 from graphopt.fuzzing.templates import TEMPLATES, Writer
+from graphopt.fuzzing.variants import KINDS
 from graphopt.fuzzing.verdicts import Judge, NotUsableError
 from graphopt.fuzzing.working import FuzzSettings, Worker
 from graphopt.testing import models
@@ -224,3 +227,28 @@ def test_what_was_sown_gives_the_model_again() -> None:
     assert other is not None
     assert one.model.SerializeToString(deterministic=True) == other.model.SerializeToString(deterministic=True)
     assert set(one.rules) <= {case.partition("/")[0] for case in known}
+
+
+def test_what_a_case_leaves_open_stays_open() -> None:
+    worker = Worker(FuzzSettings("open", subjects=()))
+    cases = ["convert_arg_max_to_top_k/fires_smallest", "fuse_consecutive_slices/keeps_unknown_rank"]
+    for case in cases:
+        drawn = [found for index in range(4) if (found := worker.draw(index, [case])) is not None]
+        inputs = [info for each in drawn for info in each.model.graph.input]
+        assert any(map(is_open, inputs)), case
+        assert all(Judge(each).expected for each in drawn)
+
+
+def test_the_last_nodes_go_into_branches() -> None:
+    worker = Worker(FuzzSettings("branch", subjects=()))
+    case = next(each for name, each in worker.wishes.sown.items() if name.startswith("fuse_erf_gelu/fires"))
+    model = case.model()
+    assert KINDS["branch"](model, random.Random(2))
+    choice = model.graph.node[-1]
+    assert choice.op_type == "If"
+    made = {name for node in model.graph.node for name in node.output}
+    inner = [node for attribute in choice.attribute for node in attribute.g.node]
+    assert any(name in made for node in inner for name in node.input)  # computed in front of the branches
+    found = fragment(case.rule, model, Draw("branch"))
+    assert found is not None
+    assert Judge(Sample(found.model, [found.feed])).expected

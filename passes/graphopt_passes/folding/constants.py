@@ -55,8 +55,8 @@ class FoldConstants(GraphPass):
         options = rw.options
         region = plan(graph, Policy(options.max_folded_bytes, options.max_growth, options.fold_qdq), allowance)
         results = evaluate(region) if region.roots else {}
-        for node, reason in region.declined.items():
-            rw.decline(reason, node=node)
+        for node, reason in region.declined.items() if rw.log.listen else ():
+            rw.note(self.name, node, reason)
         for node in reversed(region.roots):
             if not node.removed and all(v is None or v in results for v in node.outputs):
                 rw.begin(self.name, node)

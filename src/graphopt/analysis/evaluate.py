@@ -17,7 +17,7 @@ from graphopt.analysis.budget import SMALL
 from graphopt.analysis.kernels import Array, Unsupported, run_kernel
 from graphopt.analysis.plan import ConstantRegion, Policy, plan
 from graphopt.analysis.runtime import run
-from graphopt.errors import ModelError
+from graphopt.errors import Decline, ModelError
 from graphopt.ir import Node, Tensor, Value
 
 _IEEE: dict[str, np.ufunc] = {
@@ -58,7 +58,7 @@ class _Evaluation:
             if batch:
                 self._runtime(batch)
             elif len(later) == len(left):
-                self.region.declined.update(dict.fromkeys(later, "it cannot be computed"))
+                self.region.declined.update(dict.fromkeys(later, Decline("it cannot be computed")))
                 break
             left = later
         return {value: tensor for value, tensor in self.known.items() if value in self.keep}
@@ -85,7 +85,7 @@ class _Evaluation:
             blocked = any(v is not None and v.producer in waiting for v in node.inputs)
             if not blocked and node in self.region.no_runtime and all(self._operand(v) for v in node.inputs if v):
                 # NumPy has had its turn and could not.
-                self.region.declined.setdefault(node, "it cannot be computed safely")
+                self.region.declined.setdefault(node, Decline("it cannot be computed safely"))
                 waiting.add(node)
             elif blocked or node in self.region.no_runtime:
                 later.append(node)
@@ -101,7 +101,7 @@ class _Evaluation:
             results = _ieee(node, arrays) or run_kernel(node, arrays)
         except (Unsupported, ModelError) as error:
             if node in self.region.no_runtime:
-                self.region.declined[node] = f"it cannot be computed ({error})"
+                self.region.declined[node] = Decline("it cannot be computed ({})", str(error))
                 return True
             return False
         for value, array in zip(node.outputs, results, strict=False):
@@ -125,7 +125,7 @@ class _Evaluation:
             self.known.update(run(nodes, wanted, operands))
         except Exception as error:  # the runtime raises many kinds: no kernel, bad input, out of memory
             if len(nodes) == 1:
-                self.region.declined[nodes[0]] = f"it cannot be computed ({type(error).__name__})"
+                self.region.declined[nodes[0]] = Decline("it cannot be computed ({})", type(error).__name__)
                 return
             self._runtime(nodes[: len(nodes) // 2])
             self._runtime(nodes[len(nodes) // 2 :])
@@ -138,7 +138,7 @@ class _Evaluation:
         declined = self.region.declined
         lacks = any(v is not None and v.producer in declined for v in node.inputs)
         if lacks:
-            declined[node] = "an input could not be computed"
+            declined[node] = Decline("an input could not be computed")
         return lacks
 
     def _operand(self, value: Value) -> Tensor | None:

@@ -10,6 +10,7 @@ from graphopt.analysis.disagreements import BROKEN
 from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.purity import why_not_fold
 from graphopt.analysis.shapes import ShapeAnalysis
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Value, edit
 
 _NODE_BYTES = 64
@@ -58,7 +59,7 @@ class ConstantRegion:
 
     nodes: list[Node] = field(default_factory=list)
     roots: list[Node] = field(default_factory=list)
-    declined: dict[Node, str] = field(default_factory=dict)
+    declined: dict[Node, Decline] = field(default_factory=dict)
     no_runtime: set[Node] = field(default_factory=set)
 
 
@@ -88,7 +89,7 @@ def plan(graph: Graph, policy: Policy, allowance: Allowance | None = None) -> Co
                 size, reason = _measure(graph, node, analysis, policy)
                 dangerous = reason is None and (_is_dangerous(node) or has_no_elements(analysis, node))
             except BROKEN as error:
-                reason = f"it is malformed ({error})"
+                reason = Decline("it is malformed ({})", str(error))
         if reason is not None:
             region.declined[node] = reason
             continue
@@ -129,20 +130,20 @@ def _has_constant_inputs(node: Node, chosen: dict[Node, int]) -> bool:
     return bool(node.inputs)
 
 
-def _measure(graph: Graph, node: Node, analysis: ShapeAnalysis, policy: Policy) -> tuple[int, str | None]:
+def _measure(graph: Graph, node: Node, analysis: ShapeAnalysis, policy: Policy) -> tuple[int, Decline | None]:
     """Bytes of the results, and why the node is too expensive to compute, if it is."""
     _ensure_types(node)
     analysis.update(node)
     size = output_bytes(analysis, node)
     if size is None:
-        return 0, "the size of its result is not known"
+        return 0, Decline("the size of its result is not known")
     inner = graph.owner is not None
     limit = SMALL if inner else policy.max_bytes
     if size > limit:
-        return size, f"its result has {size} bytes, more than {limit}"
+        return size, Decline("its result has {} bytes, more than {}", size, limit)
     steps = work(analysis, node)
     if steps > (_BODY_WORK if inner else policy.max_work):
-        return size, f"it takes about {steps} steps to compute"
+        return size, Decline("it takes about {} steps to compute", steps)
     return size, None
 
 
@@ -175,11 +176,11 @@ def _keep_what_pays(chosen: dict[Node, int], policy: Policy, region: ConstantReg
         freed = _freed(node, chosen)
         growth = max(size - freed - _NODE_BYTES, 0)
         if size > allowance.small and size > policy.max_growth * freed:
-            region.declined[node] = f"its result has {size} bytes and frees {freed}"
+            region.declined[node] = Decline("its result has {} bytes and frees {}", size, freed)
             allowance.refused = min(size, allowance.refused or size)
             del chosen[node]
         elif growth > max(allowance.left, 0):
-            region.declined[node] = f"the model would grow by more than {allowance.limit} bytes"
+            region.declined[node] = Decline("the model would grow by more than {} bytes", allowance.limit)
             allowance.short = True
             del chosen[node]
         else:

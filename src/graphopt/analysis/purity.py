@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Model, Node
 
 _RANDOM = frozenset({
@@ -99,7 +100,7 @@ def may_fold(node: Node, *, qdq: bool = False) -> bool:
     return why_not_fold(node, qdq=qdq) is None
 
 
-def why_not_fold(node: Node, *, qdq: bool = False) -> str | None:
+def why_not_fold(node: Node, *, qdq: bool = False) -> Decline | None:
     """The reason why a node is never computed ahead, None when it may be.
 
     Args:
@@ -107,21 +108,21 @@ def why_not_fold(node: Node, *, qdq: bool = False) -> str | None:
         qdq: whether quantize and dequantize operators may be folded too.
     """
     if node.op.startswith(("call ", "referring ")):
-        return "calls of functions and nodes with attribute references are not evaluated"
+        return Decline("calls of functions and nodes with attribute references are not evaluated")
     if node.op.startswith("malformed "):
-        return "it is malformed (an attribute has the wrong type)"
+        return Decline("it is malformed ({})", "an attribute has the wrong type")
     if node.op in QDQ:
-        return None if qdq or _quantizes_to_integers(node) else "quantize and dequantize operators are kept"
+        return None if qdq or _quantizes_to_integers(node) else Decline("quantize and dequantize operators are kept")
     if node.subgraphs:
-        return "control flow is not evaluated"
+        return Decline("control flow is not evaluated")
     if node.domain not in _STANDARD_DOMAINS:
-        return f"operators of domain {node.domain} are not evaluated"
+        return Decline("operators of domain {} are not evaluated", node.domain)
     if node.schema is None:
-        return f"{node.op} is not known at this opset"
+        return Decline("{} is not known at this opset", node.op)
     if _draws(node):
-        return f"{node.op} draws random numbers"
+        return Decline("{} draws random numbers", node.op)
     if node.op in _NOT_TENSORS:
-        return f"{node.op} is not an operator on tensors"
+        return Decline("{} is not an operator on tensors", node.op)
     return None
 
 

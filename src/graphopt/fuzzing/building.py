@@ -196,6 +196,7 @@ class Builder:
         rules: the passes whose golden cases it begins with.
         planted: the golden cases in it, by name.
         metadata: the model's.
+        declared: types of inputs whose sizes or rank their golden case leaves open.
         woven: whether operators at random may follow.
     """
 
@@ -213,6 +214,7 @@ class Builder:
     rules: list[str] = field(default_factory=list)
     planted: dict[str, Planted] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
+    declared: dict[str, onnx.TypeProto] = field(default_factory=dict)
     woven: bool = True
     _count: int = 0
     _style: int = -1
@@ -318,6 +320,15 @@ class Builder:
         """The opsets."""
         domains = {"": self.opset, **self.domains}
         return [helper.make_opsetid(domain, version) for domain, version in domains.items()]
+
+
+def made_by(node: NodeProto) -> set[str]:
+    """Names of what a node and the nodes of its bodies make."""
+    found = set(node.output)
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            found |= made_by(inner)
+    return found - {""}
 
 
 def _read(node: NodeProto) -> set[str]:

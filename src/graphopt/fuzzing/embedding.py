@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
-from graphopt.fuzzing.building import Builder, Planted
+from graphopt.fuzzing.building import Builder, Planted, made_by
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.variants import variant
 from graphopt.verify.values import Array, numpy_dtype
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_ELEMENTS = 1 << 19
 """Of a value of a golden case: where a pass asks whether it pays, it takes many."""
+_SIZES = (2, 3, 4, 1)
+"""Of axes whose size is open."""
 _TRIES = 3
 """Variants of a model that are tried, since many are not valid, before it is taken as it is."""
 
@@ -81,7 +83,7 @@ def plant_fragment(b: Builder, name: str, fragment: Fragment, *, woven: bool) ->
     done = _embed(b, fragment.model, surrounded=True) if woven else _set_as_it_is(b, fragment)
     if done:
         b.rules.append(fragment.rule)
-        made = frozenset(name for node in b.nodes[before:] for name in node.output if name)
+        made = frozenset[str]().union(*map(made_by, b.nodes[before:]))
         b.planted[name] = Planted(made, fragment.form)
     return done
 
@@ -90,6 +92,7 @@ def _set_as_it_is(b: Builder, fragment: Fragment) -> bool:
     if not _takes_over(b, fragment.model):
         return False
     renamed = {name: b.input(array) for name, array in fragment.feed.items()}
+    _declare(b, fragment.model, renamed)
     nodes, tensors = _renamed(b, fragment.model, renamed)
     b.nodes.extend(nodes)
     b.tensors.extend(tensors)
@@ -101,6 +104,24 @@ def _set_as_it_is(b: Builder, fragment: Fragment) -> bool:
     given = {info.name for info in fragment.model.graph.input}
     b.inputs.extend(renamed[name] for name in fragment.constants if name in given)
     return True
+
+
+def _declare(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> None:
+    """Say of inputs what their case says, where it leaves sizes or the rank open; its symbols are its own."""
+    mark = next(iter(renamed.values()), "")
+    for info in model.graph.input:
+        if info.name in renamed and is_open(info):
+            kind = b.declared[renamed[info.name]] = onnx.TypeProto()
+            kind.CopyFrom(info.type)
+            for dim in kind.tensor_type.shape.dim:
+                if dim.dim_param:
+                    dim.dim_param = f"{dim.dim_param} of {mark}"
+
+
+def is_open(info: onnx.ValueInfoProto) -> bool:
+    """Whether the sizes of an input are not all stated."""
+    tensor = info.type.tensor_type
+    return not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim)
 
 
 def _takes_over(b: Builder, model: onnx.ModelProto) -> bool:
@@ -140,12 +161,12 @@ def _array(draw: Draw, info: onnx.ValueInfoProto, sizes: dict[str, int], *, spec
     dtype = numpy_dtype(tensor.elem_type)
     if info.type.WhichOneof("value") != "tensor_type" or dtype is None:
         return None
-    shape = []
-    for dim in tensor.shape.dim if tensor.HasField("shape") else ():
+    shape = [] if tensor.HasField("shape") else [draw.one(_SIZES) for _ in range(draw.one((2, 4, 3, 1, 0)))]
+    for dim in tensor.shape.dim:
         if dim.HasField("dim_value"):
             shape.append(dim.dim_value)
         else:
-            shape.append(sizes.setdefault(dim.dim_param or f"{info.name}{len(shape)}", draw.one((2, 3, 4, 1))))
+            shape.append(sizes.setdefault(dim.dim_param or f"{info.name}{len(shape)}", draw.one(_SIZES)))
     if any(d < 0 for d in shape) or math.prod(shape) > MOST_ELEMENTS:
         return None
     return draw.array(dtype, shape, special=special)

@@ -12,7 +12,7 @@ from onnx import helper
 from graphopt.fuzzing.building import Builder, Sample, element_type
 from graphopt.fuzzing.control import as_function, random_control_model
 from graphopt.fuzzing.drawing import Draw
-from graphopt.fuzzing.embedding import embed, plant_fragment
+from graphopt.fuzzing.embedding import embed, is_open, plant_fragment
 from graphopt.fuzzing.networks import channels_network
 from graphopt.fuzzing.operators import FREQUENT, OPSETS, grow, operators
 from graphopt.fuzzing.quantized import random_dynamic, random_operators, random_qdq, random_single
@@ -166,9 +166,8 @@ def finish(b: Builder) -> Sample:
     symbols = _symbols(b)
     initial = {tensor.name for tensor in b.tensors}
     infos = [_info(name, b.held[name], symbols if name not in initial else {}) for name in b.inputs]
-    static = not any(
-        dim.dim_param or not dim.HasField("dim_value") for i in infos for dim in i.type.tensor_type.shape.dim
-    )
+    infos = [helper.make_value_info(i.name, b.declared.get(i.name, i.type)) for i in infos]
+    static = not any(map(is_open, infos))
     branched = any(node.op_type == "If" for node in b.nodes)  # the other branch may give another shape
     results = [_info(name, b.held[name], {}, shaped=static and draw.chance(0.6) and not branched) for name in outputs]
     results += [helper.make_value_info(name, kind) for name, kind in b.opaque.items()]

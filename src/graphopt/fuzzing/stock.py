@@ -14,7 +14,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from graphopt.fuzzing.building import FRAGILE, computed, makeshift, stored
 from graphopt.fuzzing.drawing import Draw
-from graphopt.fuzzing.embedding import MOST_ELEMENTS, numbers_for
+from graphopt.fuzzing.embedding import MOST_ELEMENTS, is_open, numbers_for
 from graphopt.fuzzing.seedlings import Seedling
 from graphopt.fuzzing.variants import variant
 from graphopt.verify.values import Array
@@ -24,6 +24,8 @@ _KEPT = 4096
 _LARGE = 1 << 16
 """Elements of a fragment that is not held."""
 _TRIES = 3
+_GUESSES = 8
+"""How often sizes that are open are drawn."""
 _TWICE = 0.3
 """Part of the variants in which two things are changed."""
 _NAME = re.compile(r"(?P<case>[^@#]+)(?:@(?P<opset>\d+))?(?P<steps>(?:#\d+)*)")
@@ -118,7 +120,9 @@ class Stock:
             model = self._changed(model, Draw(seed), told.opset)
             if model is None:
                 return None
-        return fragment(seedling.rule, model, Draw(f"{seed}/numbers"))
+        tries = _GUESSES if any(map(is_open, model.graph.input)) else 1  # not every size goes with the others
+        made = (fragment(seedling.rule, model, Draw(f"{seed}/numbers{n or ''}")) for n in range(tries))
+        return next((each for each in made if each is not None), None)
 
     @staticmethod
     def _changed(model: ModelProto, draw: Draw, opset: int) -> ModelProto | None:

@@ -31,7 +31,11 @@ _ELSEWHERE = 0.08
 """Part of the models whose golden cases are all taken to another opset."""
 _OPSETS = tuple(range(7, 26))
 _AGAIN = {True: 8, False: 20}
-"""In how many models a variant is that shows that a pass fires, or a reason to decline."""
+"""In how many models a variant is that shows that a pass fires, or a reason to decline; more where few are known."""
+_ALIKE = 0.8
+"""Part of the models whose cases are all to fire, or all to decline: where nothing fires there is little to judge."""
+_EVEN = 2
+"""How much more that is drawn of which a larger part lacks, as a power of this part."""
 _REPEATED, _DERIVED = 0.75, 0.9
 """Where variants are known that show a target, one of them is drawn, or made of one of them; else one of a case."""
 _STEPS = 3
@@ -108,7 +112,7 @@ class Targets:
         self._known: dict[tuple[Target, Group], dict[str, None]] = {}
         self._places: dict[Target, list[Group]] = {}
         self._lists: dict[tuple[Target, Group], list[str]] = {}
-        self._plans: dict[Group, _Plan] = {}
+        self._plans: dict[tuple[Group, bool | None], _Plan] = {}
 
     @property
     def done(self) -> bool:
@@ -180,7 +184,8 @@ class Targets:
             return self._elsewhere(rng, place, index)
         chosen: dict[str, None] = {}
         wanted: set[Target | None] = set()
-        count, plan = rng.choice(_TOGETHER), self._plan(place)
+        alike = target is not None and rng.random() < _ALIKE
+        count, plan = rng.choice(_TOGETHER), self._plan(place, target[1] == FIRES if target and alike else None)
         for at in range(2 * count):
             if at:
                 target = None if rng.random() < _EXPLORED else plan.draw(rng)
@@ -225,13 +230,18 @@ class Targets:
         if known:
             drawn = [rng.choice(known) for _ in range(_DRAWS)]
             best = min(drawn, key=lambda name: self._used[name])
-            if lot < _REPEATED and self._used[best] < _AGAIN[target[1] == FIRES]:
+            if lot < _REPEATED and self._used[best] < self._often(target):
                 return best
             told = FragmentName.read(drawn[0])
             if lot < _DERIVED and len(told.steps) < _STEPS:
                 return str(told._replace(steps=(*told.steps, number)))
         case = self._case(rng, target, self._at[place][target[0]])
         return str(FragmentName(case, steps=(number,) if self.tried[case] else ()))
+
+    def _often(self, target: Target) -> float:
+        """In how many models a variant is to be that shows a target."""
+        known = sum(len(self._known[target, place]) for place in self._places[target])
+        return max(_AGAIN[target[1] == FIRES], self._needed(target) / known)
 
     def _listed(self, target: Target, place: Group) -> list[str]:
         """Fragments that showed a target, the last of them, which are likely to be at hand."""
@@ -243,9 +253,11 @@ class Targets:
     def _case(self, rng: random.Random, target: Target, names: Sequence[str]) -> str:
         return rng.choices(names, [self._part(name, target) ** 2 for name in names])[0]
 
+    def _needed(self, target: Target) -> int:
+        return self.until if target[1] == FIRES else -(-self.until // _OFTEN)
+
     def _lacks(self, target: Target, counts: Counter[Target] | None = None) -> int:
-        needed = self.until if target[1] == FIRES else -(-self.until // _OFTEN)
-        return needed - (self.counts if counts is None else counts)[target]
+        return self._needed(target) - (self.counts if counts is None else counts)[target]
 
     def _part(self, name: str, target: Target) -> float:
         """In what part of its trials a case shows a target, as far as is known."""
@@ -253,16 +265,21 @@ class Targets:
         shown = self.shown.get(name)
         return ((shown[target[1]] if shown else 0) + expected) / (self.tried[name] + 1)
 
-    def _plan(self, place: Group) -> _Plan:
-        """The targets of a group and opset, or all, by what lacks and how likely it is to be shown."""
-        plan = self._plans.get(place)
+    def _plan(self, place: Group, fires: bool | None = None) -> _Plan:
+        """The targets of a group and opset, or all, by what lacks and how likely it is to be shown.
+
+        Args:
+            place: the group and opset; empty for all.
+            fires: only that passes fire, or only that they decline.
+        """
+        plan = self._plans.get((place, fires))
         if plan is None:
             of = self._at[place] if place else self._of
-            targets = list(self._targets(of))
+            targets = [each for each in self._targets(of) if fires is None or fires == (each[1] == FIRES)]
             weights = [self._weight(target, of[target[0]], place) for target in targets]
             if not place:
                 weights = self._by_models(targets, weights)
-            plan = self._plans[place] = _Plan(targets, list(accumulate(weights)))
+            plan = self._plans[place, fires] = _Plan(targets, list(accumulate(weights)))
         return plan
 
     def _by_models(self, targets: Sequence[Target], weights: Sequence[float]) -> list[float]:
@@ -277,7 +294,8 @@ class Targets:
             yield from ((rule, reason) for reason in sorted(self._reasons.get(rule, ())))
 
     def _weight(self, target: Target, names: Sequence[str], place: Group) -> float:
-        lacks = max(self._lacks(target), 0)
+        part = max(self._lacks(target), 0) / self._needed(target)
+        lacks = self._needed(target) * part ** (1 + _EVEN)
         if not lacks or target in self._places if not place else (target, place) in self._known:
             return lacks
         return lacks * min(1.0, max(self._part(name, target) for name in names) / _SURE)

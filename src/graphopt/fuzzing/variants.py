@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,6 +15,8 @@ FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 _FEW = 32
 """Longer tensors are weights, whose numbers are not chosen one by one."""
 _LARGEST_SIZE = 64
+_UNRANKED = 0.2
+"""Part of the variants with open sizes in which the rank of an input is open, too."""
 _FLAGS = ("keepdims", "transA", "transB", "ceil_mode", "allowzero", "select_last_index")
 _NUMERIC = (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT)
 _BOUNDS = frozenset({"Clip", "Relu", "Max", "Min", "Identity"})
@@ -148,10 +151,14 @@ def _all_sizes(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _name_size(model: ModelProto, rng: random.Random) -> bool:
-    """An axis of an input whose size is known only when the model runs."""
+    """An axis of an input whose size is known only when the model runs, or all of them, and how many there are."""
     dims = [dim for dim in _dims(model) if dim.HasField("dim_value")]
     if not dims:
         return False
+    if rng.random() < _UNRANKED:
+        types = [info.type.tensor_type for info in model.graph.input]
+        rng.choice([kind for kind in types if kind.shape.dim]).ClearField("shape")
+        return True
     size = rng.choice(dims).dim_value
     chosen = [dim for dim in dims if dim.dim_value == size]
     for dim in chosen if rng.random() < 0.5 else [rng.choice(chosen)]:
@@ -371,6 +378,33 @@ def _reader(model: ModelProto, rng: random.Random) -> bool:
     return True
 
 
+def _branch(model: ModelProto, rng: random.Random) -> bool:
+    """The last nodes inside of both branches of an `If`, which reads what the others make."""
+    graph = model.graph
+    cut = rng.randrange(len(graph.node)) if graph.node else 0
+    head, tail = graph.node[:cut], graph.node[cut:]
+    made = {name for node in tail for name in node.output if name}
+    given = [info for info in graph.output if info.name in made]
+    if not given or any(attribute.HasField("g") for node in tail for attribute in node.attribute):
+        return False
+    branches: dict[str, Any] = {}
+    for branch in ("then_branch", "else_branch"):
+        names = {name: f"{name}/{branch[:4]}" for name in made}
+        inner = helper.make_graph([], branch, [], [])
+        for node in tail:
+            copy = inner.node.add()
+            copy.CopyFrom(node)
+            copy.input[:] = [names.get(name, name) for name in node.input]
+            copy.output[:] = [names.get(name, name) for name in node.output]
+        inner.output.extend(helper.make_value_info(names[info.name], info.type) for info in given)
+        branches[branch] = inner
+    graph.input.append(helper.make_tensor_value_info("condition", TensorProto.BOOL, []))
+    choice = helper.make_node("If", ["condition"], [info.name for info in given], **branches)
+    del graph.node[:]
+    graph.node.extend([*head, choice])
+    return True
+
+
 SIBLINGS = (
     ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Mean", "Sum"),
     ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Erf",
@@ -403,6 +437,6 @@ KINDS: dict[str, Callable[[ModelProto, random.Random], bool]] = {
     "one size": _one_size, "all sizes": _all_sizes, "named size": _name_size, "type of lists": _list_types,
     "number of a list": _list_numbers, "order of a list": _reorder, "rank": _rank, "number": _number,
     "element type": _element_type, "opset": _opset, "attribute": _attribute, "operands": _operands,
-    "not constant": _not_constant, "reader": _reader, "operator": _operator,
+    "not constant": _not_constant, "reader": _reader, "operator": _operator, "branch": _branch,
 }  # fmt: skip
 """What can be changed."""

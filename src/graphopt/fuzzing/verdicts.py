@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 
-from graphopt.fuzzing.building import Sample, as_standard, evaluate, makeshift, stored
+from graphopt.fuzzing.building import Sample, as_standard, evaluate, makeshift, stored, strictly_inferred
 from graphopt.fuzzing.doubles import exact_outputs
 from graphopt.fuzzing.subjects import Optimized, Subject
 from graphopt.verify import compare
@@ -396,12 +397,25 @@ def _sums_something(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
 def _gathers_single_strings(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     """Whether no `Gather` picks blocks of several strings, of which the runtime copies only the first."""
     picks = [node for node in model.graph.node if node.op_type == "Gather"]
+    types = _element_types(model) if picks else {}
+    picks = [node for node in picks if types.get(node.input[0], TensorProto.STRING) == TensorProto.STRING]
     held = (_values(model, feed, list(dict.fromkeys(node.input[0] for node in picks))) if picks else None) or {}
     for node in picks if held else ():
         array, axis = held[node.input[0]], next((a.i for a in node.attribute if a.name == "axis"), 0)
         if array.dtype.kind in "OSU" and np.prod(array.shape[axis:][1:]) > 1:
             return False
     return True
+
+
+def _element_types(model: onnx.ModelProto) -> dict[str, int]:
+    """Element types of values by name, as far as inference knows them."""
+    inferred = strictly_inferred(model) or model
+    graph = inferred.graph
+    known = {tensor.name: int(tensor.data_type) for tensor in graph.initializer}
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        if info.type.tensor_type.elem_type:
+            known[info.name] = info.type.tensor_type.elem_type
+    return known
 
 
 def _values(model: onnx.ModelProto, feed: dict[str, Array], names: list[str]) -> dict[str, Any] | None:
