@@ -196,7 +196,7 @@ class Builder:
         rules: the passes whose golden cases it begins with.
         planted: the golden cases in it, by name.
         metadata: the model's.
-        declared: types of inputs whose sizes or rank their golden case leaves open.
+        declared: types of inputs whose sizes their golden case leaves open.
         woven: whether operators at random may follow.
     """
 

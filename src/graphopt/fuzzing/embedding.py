@@ -92,8 +92,8 @@ def _set_as_it_is(b: Builder, fragment: Fragment) -> bool:
     if not _takes_over(b, fragment.model):
         return False
     renamed = {name: b.input(array) for name, array in fragment.feed.items()}
-    _declare(b, fragment.model, renamed)
     nodes, tensors = _renamed(b, fragment.model, renamed)
+    _declare(b, fragment.model, renamed)
     b.nodes.extend(nodes)
     b.tensors.extend(tensors)
     b.held.update((renamed[name], array) for name, array in fragment.constants.items())
@@ -107,7 +107,7 @@ def _set_as_it_is(b: Builder, fragment: Fragment) -> bool:
 
 
 def _declare(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> None:
-    """Say of inputs what their case says, where it leaves sizes or the rank open; its symbols are its own."""
+    """Say of inputs what their case says, where it leaves sizes open; its symbols are its own."""
     mark = next(iter(renamed.values()), "")
     for info in model.graph.input:
         if info.name in renamed and is_open(info):
@@ -120,8 +120,7 @@ def _declare(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> Non
 
 def is_open(info: onnx.ValueInfoProto) -> bool:
     """Whether the sizes of an input are not all stated."""
-    tensor = info.type.tensor_type
-    return not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+    return not all(dim.HasField("dim_value") for dim in info.type.tensor_type.shape.dim)
 
 
 def _takes_over(b: Builder, model: onnx.ModelProto) -> bool:
@@ -161,7 +160,7 @@ def _array(draw: Draw, info: onnx.ValueInfoProto, sizes: dict[str, int], *, spec
     dtype = numpy_dtype(tensor.elem_type)
     if info.type.WhichOneof("value") != "tensor_type" or dtype is None:
         return None
-    shape = [] if tensor.HasField("shape") else [draw.one(_SIZES) for _ in range(draw.one((2, 4, 3, 1, 0)))]
+    shape = []
     for dim in tensor.shape.dim:
         if dim.HasField("dim_value"):
             shape.append(dim.dim_value)

@@ -15,8 +15,6 @@ FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 _FEW = 32
 """Longer tensors are weights, whose numbers are not chosen one by one."""
 _LARGEST_SIZE = 64
-_UNRANKED = 0.2
-"""Part of the variants with open sizes in which the rank of an input is open, too."""
 _FLAGS = ("keepdims", "transA", "transB", "ceil_mode", "allowzero", "select_last_index")
 _NUMERIC = (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT)
 _BOUNDS = frozenset({"Clip", "Relu", "Max", "Min", "Identity"})
@@ -151,14 +149,10 @@ def _all_sizes(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _name_size(model: ModelProto, rng: random.Random) -> bool:
-    """An axis of an input whose size is known only when the model runs, or all of them, and how many there are."""
+    """An axis of an input whose size is known only when the model runs."""
     dims = [dim for dim in _dims(model) if dim.HasField("dim_value")]
     if not dims:
         return False
-    if rng.random() < _UNRANKED:
-        types = [info.type.tensor_type for info in model.graph.input]
-        rng.choice([kind for kind in types if kind.shape.dim]).ClearField("shape")
-        return True
     size = rng.choice(dims).dim_value
     chosen = [dim for dim in dims if dim.dim_value == size]
     for dim in chosen if rng.random() < 0.5 else [rng.choice(chosen)]:
@@ -378,6 +372,24 @@ def _reader(model: ModelProto, rng: random.Random) -> bool:
     return True
 
 
+def _name_rank(model: ModelProto, rng: random.Random) -> bool:
+    """An input of which not even the number of axes is known: a list of the caller says its shape."""
+    graph, initial = model.graph, {tensor.name for tensor in model.graph.initializer}
+    found = [info for info in graph.input if info.name not in initial and info.type.tensor_type.shape.dim]
+    fixed = [info for info in found if all(dim.HasField("dim_value") for dim in info.type.tensor_type.shape.dim)]
+    if not fixed:
+        return False
+    info = rng.choice(fixed)
+    sizes = np.array([dim.dim_value for dim in info.type.tensor_type.shape.dim], np.int64)
+    given, shaped = f"{info.name}/sizes", f"{info.name}/shaped"
+    graph.input.append(helper.make_tensor_value_info(given, TensorProto.INT64, ["rank"]))
+    graph.initializer.append(numpy_helper.from_array(sizes, given))
+    for node in (node for inner in _graphs(graph) for node in inner.node):
+        node.input[:] = [shaped if name == info.name else name for name in node.input]
+    graph.node.insert(0, helper.make_node("Reshape", [info.name, given], [shaped]))
+    return bool(sizes.all())
+
+
 def _branch(model: ModelProto, rng: random.Random) -> bool:
     """The last nodes inside of both branches of an `If`, which reads what the others make."""
     graph = model.graph
@@ -438,5 +450,6 @@ KINDS: dict[str, Callable[[ModelProto, random.Random], bool]] = {
     "number of a list": _list_numbers, "order of a list": _reorder, "rank": _rank, "number": _number,
     "element type": _element_type, "opset": _opset, "attribute": _attribute, "operands": _operands,
     "not constant": _not_constant, "reader": _reader, "operator": _operator, "branch": _branch,
+    "named rank": _name_rank,
 }  # fmt: skip
 """What can be changed."""
