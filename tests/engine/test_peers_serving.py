@@ -88,3 +88,22 @@ def test_a_bad_pass_costs_only_itself(
         assert target.exists() == bad.ok, "an earlier result is not taken for this one's"
         assert server.run_pass(source, target, "good", timeout=60).ok
         assert server.starts == starts
+
+
+@pytest.mark.skipif(not by_name("onnxscript").available(), reason="onnxscript is not installed")
+def test_every_rule_of_onnxscript_runs_alone(tmp_path: Path) -> None:
+    """Operands of operators that take any number of them do not change places, which those of others do."""
+    made = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) <float a = {1}, float b = {2}> '
+        "{m = Min (x, a) y = Min (m, b)}"
+    )
+    onnx.save(made, tmp_path / "in.onnx")
+    with PassServer(by_name("onnxscript")) as server:
+        names = server.peer.passes()
+        ran = {name: server.run_pass(tmp_path / "in.onnx", tmp_path / "out.onnx", name, timeout=60) for name in names}
+        assert {name: result.message for name, result in ran.items() if not result.ok} == {}
+        server.run_pass(tmp_path / "in.onnx", tmp_path / "out.onnx", "FuseSuccessiveMin", timeout=60)
+        assert [node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node] == ["Min"]
+        usual = server.peer.usual_passes()
+    assert set(names) - set(usual) >= {"ConvAffineFusion", "MatMulAddToGemm"}
+    assert {"FoldConstantsPass", "FuseSuccessiveMin", "mul_by_1_rule"} <= set(usual)

@@ -23,6 +23,16 @@ _PASSES = (
     "CommonSubexpressionEliminationPass",
     "IdentityEliminationPass",
 )
+_OPT_IN = (
+    "AffineConvFusion",
+    "ConvAffineFusion",
+    "gemm_to_matmul_add_rule",
+    "MatMulAddToGemm",
+    "TransAMatMulAddToGemm",
+    "TransBMatMulAddToGemm",
+    "TransABMatMulAddToGemm",
+)
+"""Rules of the common set that the optimizer does not apply."""
 _LARGE = 2**31 - 2**20
 
 
@@ -47,6 +57,10 @@ class OnnxScript(Peer):
         """Passes of onnx-ir that the optimizer uses, then rewrite rules, the opt-in ones included."""
         return [_FOLD, *_PASSES, *_rules()]
 
+    def usual_passes(self) -> tuple[str, ...]:
+        """Without the opt-in rules."""
+        return tuple(name for name in self.passes() if name not in _OPT_IN)
+
     def run_one(self, src: str, dst: str, pass_name: str) -> None:
         """Run one pass or one rewrite rule."""
         _apply(src, dst, _action(pass_name))
@@ -63,7 +77,11 @@ def _action(pass_name: str) -> Callable[[Any], Any]:
     if pass_name in _PASSES:
         chosen: Callable[[Any], Any] = getattr(common, pass_name)()
         return chosen
-    rules = rewriter.RewriteRuleSet([_rules()[pass_name]], commute=True)
+    rule = _rules()[pass_name]
+    try:
+        rules = rewriter.RewriteRuleSet([rule], commute=True)
+    except AssertionError:  # operands of operators with any number of them cannot change places
+        rules = rewriter.RewriteRuleSet([rule])
     return lambda model: rewriter.rewrite(model, rules)
 
 
