@@ -21,6 +21,7 @@ import onnx
 from graphopt.fuzzing.building import Sample
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.embedding import numbers_for
+from graphopt.fuzzing.field import harden
 from graphopt.fuzzing.subjects import Subject, subject_of
 from graphopt.fuzzing.verdicts import Judge, NotUsableError
 
@@ -53,7 +54,9 @@ class Known:
         model = onnx.parser.parse_model(self.text.replace(METADATA, ""))
         if METADATA in self.text:
             model.metadata_props.add(key="author", value="somebody")
-        return Sample(model, [numbers_for(model, Draw(f"{self.what}/{n}")) for n in range(3)])
+        sample = Sample(model, [numbers_for(model, Draw(f"{self.what}/{n}")) for n in range(3)])
+        harden(sample, Draw(self.what), as_it_is=True)
+        return sample
 
     def shown_by(self, finding: dict[str, Any]) -> bool:
         """Whether a finding of a session is this fault."""

@@ -20,7 +20,7 @@ PEERS = {
 }
 """The optimizers by the names that passes use (their distributions'), with the peer that lists their passes."""
 
-_BUILT_ON_IT = {"onnxoptimizer": ("onnxsim",)}
+BUILT_ON_IT = {"onnxoptimizer": ("onnxsim",)}
 """Optimizers that have all passes of another."""
 
 
@@ -124,6 +124,6 @@ def equivalent_passes(known: Registry | None = None) -> dict[tuple[str, str], tu
     found: dict[tuple[str, str], list[str]] = {}
     for rule in known.rules():
         for peer, theirs in rule.equivalents():
-            for each in (peer, *_BUILT_ON_IT.get(peer, ())):
+            for each in (peer, *BUILT_ON_IT.get(peer, ())):
                 found.setdefault((each, theirs), []).append(rule.name)
     return {key: tuple(sorted(dict.fromkeys(ours), key=key[1].__ne__)) for key, ours in found.items()}

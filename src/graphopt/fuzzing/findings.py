@@ -45,6 +45,7 @@ class Finding:
         count: how often it was met.
         seconds: how long it took to reduce.
         sown: the golden cases that its model was told to begin with.
+        likeness: what else findings must have in common to be one: of a peer's the message without names and numbers.
     """
 
     subject: str
@@ -61,6 +62,7 @@ class Finding:
     count: int = 1
     seconds: float = 0.0
     sown: str = ""
+    likeness: str = ""
 
     @classmethod
     def of(cls, told: dict[str, Any], seed: str) -> Finding:
@@ -70,12 +72,13 @@ class Finding:
             told["subject"], told["kind"], told["cause"] or told["message"][:80], told["message"], told["index"], seed,
             told.get("from", ""), told.get("nodes", 0), told.get("reduced_nodes", 0), model, told.get("feed", {}),
             seconds=told.get("seconds", 0.0), sown=told.get("sown", ""),
+            likeness=told.get("likeness", ""),
         )  # fmt: skip
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> tuple[str, ...]:
         """Findings with equal keys are one."""
-        return self.subject, self.kind, self.cause
+        return self.subject, self.kind, self.cause, self.likeness
 
     @property
     def command(self) -> str:

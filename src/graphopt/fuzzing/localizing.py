@@ -1,17 +1,26 @@
-"""The pass that a fault comes from: the single rewrite of ours, a peer's pass where it runs them one by one."""
+"""The pass that a fault comes from: the single rewrite of ours, or a peer's pass that shows the fault by itself."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator, Sequence
+
+import onnx
+
 from graphopt.audit.bisection import first_bad
-from graphopt.audit.blame import blame
 from graphopt.errors import GraphoptError
 from graphopt.fuzzing.building import Sample
-from graphopt.fuzzing.subjects import OwnSubject, PeerSubject, Subject
+from graphopt.fuzzing.subjects import NO_PASS, Optimized, OwnSubject, PeerSubject, Subject
 from graphopt.fuzzing.verdicts import Judge, NotUsableError, Verdict
+from graphopt.peers import NOTHING
 
-_BLAMED = "wrong"
-"""What a peer's passes, run one by one, are asked about: whatever else they do depends on how the peer runs them."""
-_BLAME_SECONDS = 20.0
+TOGETHER = "no single pass"
+"""The beginning of a cause where no pass of a peer shows the fault by itself."""
+_UNTRACED = ("hung", "nondeterministic")
+_SECONDS = 20.0
+"""For tracing one fault of a peer."""
+_ROUNDS = 2
+"""How often a peer's passes run one after the other: later ones can make work for earlier ones."""
 
 
 def localize(sample: Sample, subject: Subject, verdict: Verdict) -> str:
@@ -25,11 +34,66 @@ def localize(sample: Sample, subject: Subject, verdict: Verdict) -> str:
     try:
         if isinstance(subject, OwnSubject):
             return _own(sample, subject, verdict)
-        if isinstance(subject, PeerSubject) and verdict.kind == _BLAMED:
-            fault = blame(sample.model, subject.peer.name, feed=sample.feeds[0], timeout=_BLAME_SECONDS)
-            return fault.step if fault is not None else ""
+        if isinstance(subject, PeerSubject) and verdict.kind not in _UNTRACED:
+            return _peers(sample, subject, verdict)
     except (GraphoptError, NotUsableError):
         pass
+    return ""
+
+
+def shown_by(cause: str, judge: Judge, subject: PeerSubject, verdict: Verdict) -> bool:
+    """Whether the pass of a peer that a cause names shows the fault by itself.
+
+    Args:
+        cause: what `localize` said.
+        judge: of the sample.
+        subject: the optimizer.
+        verdict: what is wrong.
+    """
+    if not subject.names(cause):
+        return False
+    name = NOTHING if cause == NO_PASS else cause
+    found = judge.of(subject, subject.run_pass(judge.model, name), again=False, once_more=False)
+    return found is not None and found.kind == verdict.kind
+
+
+def _peers(sample: Sample, subject: PeerSubject, verdict: Verdict) -> str:
+    """The pass that shows the fault by itself, that with the same message first; what shows it together otherwise."""
+    names = subject.passes()
+    if not names:
+        return ""
+    judge, until = Judge(sample), time.monotonic() + _SECONDS
+    alike = ""
+    for name in _in_time((NOTHING, *names), until):
+        found = judge.of(subject, subject.run_pass(sample.model, name), again=False, once_more=False)
+        if found is not None and found.kind == verdict.kind:
+            if found.signature == verdict.signature or name == NOTHING:
+                return name or NO_PASS
+            alike = alike or name
+    if alike:
+        return alike
+    last = _one_after_the_other(judge, subject, verdict, until)
+    return f"{TOGETHER}, {last} behind others" if last else f"{TOGETHER}: {verdict.signature}"
+
+
+def _in_time(names: Sequence[str], until: float) -> Iterator[str]:
+    for name in names:
+        if time.monotonic() > until:
+            return
+        yield name
+
+
+def _one_after_the_other(judge: Judge, subject: PeerSubject, verdict: Verdict, until: float) -> str:
+    """The pass after which the fault is there, where each works on what those before it left; empty if none is."""
+    at: onnx.ModelProto = judge.model
+    for name in _in_time(subject.passes() * _ROUNDS, until):
+        outcome: Optimized = subject.run_pass(at, name)
+        found = judge.of(subject, outcome, again=False, once_more=False)
+        if found is not None and found.kind == verdict.kind:
+            return name
+        if outcome.model is None:
+            break
+        at = outcome.model
     return ""
 
 

@@ -13,12 +13,13 @@ from graphopt.fuzzing.building import Builder, Sample, element_type
 from graphopt.fuzzing.control import as_function, random_control_model
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.embedding import embed, is_open, plant_fragment
+from graphopt.fuzzing.field import harden
 from graphopt.fuzzing.networks import channels_network
 from graphopt.fuzzing.operators import FREQUENT, OPSETS, grow, operators
 from graphopt.fuzzing.quantized import random_dynamic, random_operators, random_qdq, random_single
 from graphopt.fuzzing.seedlings import Nursery, Seedling
 from graphopt.fuzzing.stock import FragmentName, Stock, opset_of
-from graphopt.fuzzing.templates import TEMPLATES, plant
+from graphopt.fuzzing.templates import FOR_PEERS, TEMPLATES, plant
 from graphopt.verify.values import Array, is_float
 
 _IR_VERSIONS = ((24, 13), (23, 11), (21, 10), (19, 9), (0, 8))
@@ -26,9 +27,9 @@ _IR_VERSIONS = ((24, 13), (23, 11), (21, 10), (19, 9), (0, 8))
 
 TOGETHER = (1, 2, 4, 8, 12, 16)
 """How many golden cases one model begins with."""
-FEW = (1, 1, 1, 2, 3)
-"""The same where other optimizers alone are asked: what one gets wrong hides whatever else it does to the model."""
 _MOST_OUTPUTS = 12
+_LEAST = 0.6
+"""Part of the models that begin with golden cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Wishes:
         together: how many golden cases one model begins with.
         sown: the golden cases that models can be told to begin with, by name.
         stock: variants of them that run.
+        field: whether they are for other optimizers alone.
     """
 
     ops: tuple[str, ...] = ()
@@ -52,6 +54,7 @@ class Wishes:
     together: tuple[int, ...] = TOGETHER
     sown: Mapping[str, Seedling] = field(default_factory=dict)
     stock: Stock | None = None
+    field: bool = False
 
 
 @np.errstate(all="ignore")  # numbers that overflow are among those looked for
@@ -78,6 +81,9 @@ def sample(seed: object, wishes: Wishes = Wishes(), sow: Sequence[str] = ()) -> 
         return None
     found = finish(b)
     found.kind, found.seed = kind or "random", str(seed)
+    if wishes.field:
+        as_it_is = bool(b.planted) and all(not any(FragmentName.read(name)[1:]) for name in b.planted)
+        harden(found, Draw(f"{seed}/harder"), as_it_is=as_it_is)
     if b.planted:
         found.target, found.settings, _ = wishes.sown[FragmentName.read(next(iter(b.planted))).case].context
     return found
@@ -87,7 +93,9 @@ def _begun(b: Builder, wishes: Wishes) -> str | None:
     """Begin a model: what with, empty where it is to be all random; None where nothing came of it."""
     draw = b.draw
     lot = draw.rng.random()
-    if wishes.seedlings and lot < 0.6:
+    if wishes.field:
+        lot = _LEAST + (1 - _LEAST) * lot  # their golden cases take turns in other models
+    elif wishes.seedlings and lot < _LEAST:
         return _sown(b, wishes)
     if wishes.ops or wishes.passes or lot < 0.8:
         return ""
@@ -101,7 +109,7 @@ def _begun(b: Builder, wishes: Wishes) -> str | None:
         return "network" if embed(b, model, surrounded=False, varied=False) else None
     if lot < 0.93:
         return "quantized network" if embed(b, _quantized(draw), surrounded=False, varied=False) else None
-    name = str(draw.one(sorted(TEMPLATES)))
+    name = str(draw.one(sorted({**TEMPLATES, **FOR_PEERS} if wishes.field else TEMPLATES)))
     return name if plant(b, name) else None
 
 

@@ -16,7 +16,7 @@ from graphopt.fuzzing.building import FRAGILE, computed, makeshift, stored
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.embedding import MOST_ELEMENTS, is_open, numbers_for
 from graphopt.fuzzing.seedlings import Seedling
-from graphopt.fuzzing.variants import variant
+from graphopt.fuzzing.variants import Change, variant
 from graphopt.verify.values import Array
 
 _KEPT = 4096
@@ -90,10 +90,13 @@ class Stock:
     Args:
         seed: where variants come from.
         cases: golden cases by name.
+        kinds: what can be changed; what usually can when None.
     """
 
-    def __init__(self, seed: str, cases: Mapping[str, Seedling]) -> None:
-        self.seed, self.cases = seed, cases
+    def __init__(
+        self, seed: str, cases: Mapping[str, Seedling], kinds: Mapping[str, Change] | None = None
+    ) -> None:  # fmt: skip
+        self.seed, self.cases, self.kinds = seed, cases, kinds
         self._held: OrderedDict[str, Fragment | None] = OrderedDict()
 
     def get(self, name: str) -> Fragment | None:
@@ -124,12 +127,11 @@ class Stock:
         made = (fragment(seedling.rule, model, Draw(f"{seed}/numbers{n or ''}")) for n in range(tries))
         return next((each for each in made if each is not None), None)
 
-    @staticmethod
-    def _changed(model: ModelProto, draw: Draw, opset: int) -> ModelProto | None:
+    def _changed(self, model: ModelProto, draw: Draw, opset: int) -> ModelProto | None:
         for _ in range(_TRIES):
-            found = variant(model, draw.rng.randrange(1 << 30))
+            found = variant(model, draw.rng.randrange(1 << 30), self.kinds)
             if found is not None and draw.chance(_TWICE):
-                found = variant(found[1], draw.rng.randrange(1 << 30)) or found
+                found = variant(found[1], draw.rng.randrange(1 << 30), self.kinds) or found
             if found is not None and (not opset or opset_of(found[1]) == opset):
                 return found[1]
         return None

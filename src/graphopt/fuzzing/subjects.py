@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import onnx
 
+from graphopt.audit.passes import OTHER_PURPOSE
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.fuzzing.building import Sample
 from graphopt.fuzzing.drawing import Draw
@@ -242,6 +243,10 @@ def _op_types(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
                 yield from _op_types(graph.node)
 
 
+NO_PASS = "no pass: reading and writing the model"
+"""The cause of what a peer does with every pass off."""
+
+
 class PeerSubject(Subject):
     """Another optimizer, in a process that is kept from model to model.
 
@@ -256,15 +261,39 @@ class PeerSubject(Subject):
             raise UsageError(self.peer.absent)
         self.name = name
         self.timeout = timeout
+        self._passes: tuple[str, ...] | None = None
         self._stack = ExitStack()
         self._folder: Path = self._stack.enter_context(scratch())
         self._server = self._stack.enter_context(PassServer(self.peer))
 
     def optimize(self, model: onnx.ModelProto) -> Optimized:
         """Hand the model over as a file; a crash or a hang costs the process alone."""
+        return self._outcome(model, None)
+
+    def run_pass(self, model: onnx.ModelProto, name: str) -> Optimized:
+        """Let it run one of its passes, or none for `NOTHING`."""
+        return self._outcome(model, name)
+
+    def passes(self) -> tuple[str, ...]:
+        """The passes that it runs by itself, as far as they run alone."""
+        if self._passes is None:
+            try:
+                self._passes = tuple(n for n in self.peer.usual_passes() if n not in OTHER_PURPOSE)
+            except UsageError:
+                self._passes = ()
+        return self._passes
+
+    def names(self, cause: str) -> bool:
+        """Whether a cause is one of its passes, or that there is none."""
+        return cause == NO_PASS or cause in self.passes()
+
+    def _outcome(self, model: onnx.ModelProto, name: str | None) -> Optimized:
         source, target = self._folder / "model.onnx", self._folder / "result.onnx"
         onnx.save(model, source)
-        result = self._server.optimize(source, target, timeout=self.timeout)
+        if name is None:
+            result = self._server.optimize(source, target, timeout=self.timeout)
+        else:
+            result = self._server.run_pass(source, target, name, timeout=self.timeout)
         if not result.ok:
             fault = {"crashed": "crashed", "timeout": "hung"}.get(result.status, "raised")
             return Optimized(None, fault, result.message)

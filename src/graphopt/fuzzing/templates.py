@@ -228,8 +228,27 @@ TEMPLATES: dict[str, Callable[[Writer], str]] = {
 """The structures by name."""
 
 
+def norm(w: Writer) -> str:
+    """Rows divided by their norms, with or without something that keeps these from 0."""
+    x = w.b.input(w.draw.array(_FLOAT, w.draw.shape(w.one(2, 3, 4))))
+    axis = w.one(1, len(w.shape(x)) - 1)
+    kind = w.one("ReduceL2", "ReduceL2", "ReduceL1", "ReduceSumSquare")
+    length = w.axes(kind, x, axis, since=18, keepdims=1)
+    length = w.op("Sqrt", length) if kind == "ReduceSumSquare" else length
+    bound = w.one("", "", "Max", "Add")
+    length = w.op(bound, length, w.const(1e-6)) if bound else length
+    if w.chance(0.2):
+        length = w.op("Expand", length, w.op("Shape", x)) if w.b.opset >= 8 else length
+    made = w.op("Div", x, length) if w.chance(0.7) else w.op("Mul", x, w.op("Reciprocal", length))
+    return w.activation(made)
+
+
+FOR_PEERS: dict[str, Callable[[Writer], str]] = {"norm": norm}
+"""Structures that passes of other optimizers look for, which graphopt has no pass for."""
+
+
 def plant(b: Builder, name: str) -> bool:
     """Build a structure into a model that is empty still; whether anything came of it."""
     with contextlib.suppress(_Stopped):
-        TEMPLATES[name](Writer(b))
+        {**TEMPLATES, **FOR_PEERS}[name](Writer(b))
     return bool(b.nodes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,22 +20,28 @@ _NUMERIC = (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT)
 _BOUNDS = frozenset({"Clip", "Relu", "Max", "Min", "Identity"})
 
 
+Change = Callable[[ModelProto, random.Random], bool]
+"""Changes one thing of a model; whether there is such a thing."""
+
+
 @np.errstate(all="ignore")
-def variant(model: ModelProto, seed: int) -> tuple[str, ModelProto] | None:
+def variant(model: ModelProto, seed: int, kinds: Mapping[str, Change] | None = None) -> tuple[str, ModelProto] | None:
     """A model with one thing changed.
 
     Args:
         model: a model, which stays as it is.
         seed: where all choices come from.
+        kinds: what can be changed; `KINDS` when None.
 
     Returns:
         What kind of thing it is and the model, which need not be valid; None where there is no such thing.
     """
     rng = random.Random(seed)
-    kind = rng.choice(list(KINDS))
+    kinds = KINDS if kinds is None else kinds
+    kind = rng.choice(list(kinds))
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
-    if not KINDS[kind](changed, rng):
+    if not kinds[kind](changed, rng):
         return None
     if not _declare_outputs(changed):
         return None
@@ -135,6 +141,12 @@ def _all_sizes(model: ModelProto, rng: random.Random) -> bool:
         return False
     old = rng.choice(sizes)
     new, with_lists = _other_size(rng, old), rng.random() < 0.7
+    resize_all(model, old, new, with_lists=with_lists)
+    return new <= _LARGEST_SIZE
+
+
+def resize_all(model: ModelProto, old: int, new: int, *, with_lists: bool) -> None:
+    """Put another size wherever one stands: in inputs, in constants, and perhaps in lists."""
     for dim in _dims(model):
         if dim.HasField("dim_value") and dim.dim_value == old:
             dim.dim_value = new
@@ -145,7 +157,6 @@ def _all_sizes(model: ModelProto, rng: random.Random) -> bool:
                 _put(tensor, np.where(array == old, new, array).astype(array.dtype))
         elif shape != list(tensor.dims):
             _put(tensor, np.resize(array, shape))
-    return new <= _LARGEST_SIZE
 
 
 def _name_size(model: ModelProto, rng: random.Random) -> bool:
@@ -445,7 +456,7 @@ def _operator(model: ModelProto, rng: random.Random) -> bool:
     return True
 
 
-KINDS: dict[str, Callable[[ModelProto, random.Random], bool]] = {
+KINDS: dict[str, Change] = {
     "one size": _one_size, "all sizes": _all_sizes, "named size": _name_size, "type of lists": _list_types,
     "number of a list": _list_numbers, "order of a list": _reorder, "rank": _rank, "number": _number,
     "element type": _element_type, "opset": _opset, "attribute": _attribute, "operands": _operands,

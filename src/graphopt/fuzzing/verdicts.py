@@ -50,6 +50,12 @@ class Verdict:
     feed: int = -1
     passes: tuple[str, ...] = ()
 
+    @property
+    def signature(self) -> str:
+        """The message without names and numbers, by which findings are grouped where no pass is known."""
+        words = ["#" if any(c.isdigit() for c in word) else word for word in self.message.split()]
+        return " ".join(words)[:80]
+
 
 class NotUsableError(Exception):
     """A model that says nothing: it does not run, or gives other numbers each time, or hardly any."""

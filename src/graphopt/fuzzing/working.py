@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphopt.fuzzing.building import Sample
-from graphopt.fuzzing.localizing import localize
-from graphopt.fuzzing.models import FEW, TOGETHER, Wishes, sample
+from graphopt.fuzzing.field import Turns
+from graphopt.fuzzing.localizing import localize, shown_by
+from graphopt.fuzzing.models import TOGETHER, Wishes, sample
+from graphopt.fuzzing.oddities import ODDITIES
 from graphopt.fuzzing.seedlings import Nursery, golden
 from graphopt.fuzzing.shrinking import narrow, shrink
 from graphopt.fuzzing.stock import Stock
-from graphopt.fuzzing.subjects import DEFAULT, Alone, Optimized, OwnSubject, Subject, subject_of
+from graphopt.fuzzing.subjects import DEFAULT, Alone, Optimized, OwnSubject, PeerSubject, Subject, subject_of
 from graphopt.fuzzing.targets import FIRES
 from graphopt.fuzzing.verdicts import Judge, NotUsableError, Verdict
 from graphopt.system.child import requests, tell
@@ -25,6 +27,10 @@ _ENOUGH = 2
 """Findings of one kind that are reduced; later ones are counted."""
 _ONCE_MORE = 8
 """One number of so many is optimized a second time, to see whether the same comes out."""
+_TRACED = 8
+"""Faults of a peer with one message that are traced; later ones count as the first where no known pass shows them."""
+_TELLING = ("invalid", "does not load", "raised", "lost")
+"""Verdicts whose messages tell faults of one pass of a peer apart; some of its passes are whole optimizers."""
 _MOST = 200
 """Elements of an input that a finding holds."""
 
@@ -108,13 +114,15 @@ class Worker:
             self.subjects.append(subject_of(name, **(own if name.startswith("graphopt ") else {})))
         cases = list(golden(settings.passes))
         named = {each.name: each for each in cases}
-        self.stock = Stock(settings.seed, named)
-        together = TOGETHER if any(name.startswith("graphopt ") for name in settings.subjects) else FEW
+        peers = tuple(name for name in settings.subjects if not name.startswith("graphopt "))
+        field = bool(peers) and len(peers) == len(settings.subjects)
+        self.stock = Stock(settings.seed, named, ODDITIES if field else None)
+        self.turns = Turns(settings.seed, named, peers) if field else None
         self.wishes = Wishes(
-            settings.ops, Nursery(cases), bool(settings.passes), settings.steps, together, named, self.stock
+            settings.ops, Nursery(cases), bool(settings.passes), settings.steps, TOGETHER, named, self.stock, field
         )
-        self.seen: Counter[tuple[str, str, str]] = Counter()
-        self.causes: dict[tuple[str, str, str], str] = {}
+        self.seen: Counter[tuple[str, ...]] = Counter()
+        self.causes: dict[tuple[str, str, str], list[str]] = {}
 
     def close(self) -> None:
         """End the processes of peers."""
@@ -135,6 +143,8 @@ class Worker:
         """
         tally = Tally()
         self.at("drawing", "")
+        if self.turns is not None and not sow:
+            sow = self.turns.draw(index)
         drawn = self.draw(index, sow)
         if drawn is None:
             tally.discarded = "nothing drawn"
@@ -185,23 +195,36 @@ class Worker:
         if self.settings.reduce and drawn.planted and isinstance(subject, OwnSubject):
             self.at("reducing", subject.name)
             alone = narrow(alone, lambda s: fails(s, subject, verdict))
-        likeness = subject.name, verdict.kind, signature(verdict)
-        if likeness not in self.causes or isinstance(subject, OwnSubject):
-            self.at("localizing", subject.name)
-            self.causes[likeness] = localize(alone, subject, verdict) or signature(verdict)
-        cause = finding["cause"] = self.causes[likeness]
+        cause = finding["cause"] = self._cause(alone, subject, verdict)
+        if isinstance(subject, PeerSubject) and verdict.kind in _TELLING:
+            finding["likeness"] = verdict.signature
         tool = "graphopt" if isinstance(subject, OwnSubject) else subject.name  # its levels share most passes
-        self.seen[tool, verdict.kind, cause] += 1
-        few = self.seen[tool, verdict.kind, cause] <= (_ENOUGH if tool == "graphopt" else 1)
+        alike = tool, verdict.kind, cause, finding.get("likeness", "")
+        self.seen[alike] += 1
+        few = self.seen[alike] <= (_ENOUGH if tool == "graphopt" else 1)
         if self.settings.reduce and few and verdict.kind not in ("hung", "nondeterministic"):
             self.at("reducing", subject.name)
             began = time.perf_counter()
-            small = shrink(alone, lambda s: fails(s, subject, verdict), self.settings.seconds)
+            small = shrink(alone, lambda s: fails(s, subject, verdict, cause), self.settings.seconds)
             finding["seconds"] = round(time.perf_counter() - began, 1)
             finding["reduced"] = base64.b64encode(small.model.SerializeToString()).decode()
             finding["feed"] = {name: array.tolist() for name, array in small.feeds[0].items() if array.size < _MOST}
             finding["reduced_nodes"] = len(small.model.graph.node)
         return finding
+
+    def _cause(self, alone: Sample, subject: Subject, verdict: Verdict) -> str:
+        """The pass that a fault comes from, or its message. A peer's passes that caused the like are asked first."""
+        self.at("localizing", subject.name)
+        known = self.causes.setdefault((subject.name, verdict.kind, verdict.signature), [])
+        if isinstance(subject, PeerSubject) and known:
+            judge = Judge(alone)
+            again = (cause for cause in dict.fromkeys(known) if shown_by(cause, judge, subject, verdict))
+            if (cause := next(again, known[0] if len(known) >= _TRACED else "")) != "":
+                return cause
+        elif known and not isinstance(subject, OwnSubject):
+            return known[0]
+        known.append(localize(alone, subject, verdict) or verdict.signature)
+        return known[-1]
 
 
 def attribute(drawn: Sample, outcome: Optimized, shown: dict[str, list[str]]) -> None:
@@ -228,26 +251,22 @@ def digest(data: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=6).digest(), "big")
 
 
-def fails(candidate: Sample, subject: Subject, verdict: Verdict) -> bool:
-    """Whether a candidate shows the same fault: the same verdict of the same optimizer."""
+def fails(candidate: Sample, subject: Subject, verdict: Verdict, cause: str = "") -> bool:
+    """Whether a candidate shows the same fault: the same verdict of the same optimizer, and of a peer's pass."""
     try:
         judge = Judge(candidate)
     except NotUsableError:
         return False
+    if isinstance(subject, PeerSubject) and subject.names(cause) and not shown_by(cause, judge, subject, verdict):
+        return False
     outcome = subject.optimize(candidate.model)
     if verdict.kind == "raised" and outcome.fault == "raised":
-        return signature(Verdict("raised", outcome.message)) == signature(verdict)
+        return Verdict("raised", outcome.message).signature == verdict.signature
     settled, same = verdict.kind != "unstable", verdict.kind != "nondeterministic"
     found = judge.of(subject, outcome, again=not settled, once_more=not same)
     if found is None or found.kind != verdict.kind:
         return False
     return verdict.kind != "unstable" or bool(set(found.passes) & set(verdict.passes)) or not verdict.passes
-
-
-def signature(verdict: Verdict) -> str:
-    """A message without names and numbers, by which findings are grouped where no pass is known."""
-    words = ["#" if any(c.isdigit() for c in word) else word for word in verdict.message.split()]
-    return " ".join(words)[:80]
 
 
 def serve(settings: FuzzSettings) -> None:
