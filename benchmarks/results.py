@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphopt.system.machine import processor
+from graphopt.system.machine import host, processor
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -35,7 +35,7 @@ def machine() -> dict[str, Any]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return {
-        "processor": processor(),
+        "processor": _processor(),
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
@@ -44,6 +44,12 @@ def machine() -> dict[str, Any]:
         "revision": _revision(),
         "day": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
+
+
+def _processor() -> str:
+    """Its name, which virtual machines shorten to that of its makers' kind, and the instructions that there are."""
+    target = host()
+    return f"{processor()} ({target.name}{f' {target.core}' if target.core else ''})"
 
 
 def _revision() -> str:

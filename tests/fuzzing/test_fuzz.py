@@ -177,6 +177,7 @@ def test_cases_are_chosen_by_what_passes_lack() -> None:
 def test_what_is_learned_does_not_depend_on_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphopt.fuzzing.learning._BLOCK", 2)
     monkeypatch.setattr("graphopt.fuzzing.learning._LAG", 2)
+    monkeypatch.setattr("graphopt.fuzzing.session._RENEWED", 5)  # and neither on how often they are replaced
     chosen = {"levels": ("alone",), "passes": ("fuse_gelu", "eliminate_nop_pad"), "until": 40, "seed": "jobs"}
     found = [graphopt.fuzz(models=14, jobs=jobs, corpus=tmp_path / f"{jobs}", **chosen) for jobs in (1, 2)]
     one, other = ((r.models, r.distinct, r.fired, r.declined, r.forms, r.discarded) for r in found)

@@ -28,6 +28,8 @@ from graphopt.system.processes import Child, Limits
 _SECONDS = 300.0
 """For one model with all optimizers, reducing included; beyond, something hangs."""
 _START_SECONDS = 120.0
+_RENEWED = 1000
+"""Models after which a process is replaced: sessions of the runtime leave up to a megabyte behind for each."""
 _STATE = "session.json"
 _SAVE_EVERY = 60.0
 
@@ -191,15 +193,17 @@ class _Session:
                 if child.hear() is None:
                     child.result()  # what it raised, as here
                 skip: tuple[str, ...] = ()
-                while index is not None:
-                    stage = self._one(child, index, skip)
-                    if stage is None:
+                for count in range(_RENEWED):
+                    if count:
                         with self.lock:
                             index = self.left.take()
-                        continue
-                    self._ended(index, child, *stage)
-                    return True
-                return False
+                    if index is None:
+                        return False
+                    stage = self._one(child, index, skip)
+                    if stage is not None:
+                        self._ended(index, child, *stage)
+                        return True
+                return True
             finally:
                 self.children.discard(child)
 

@@ -19,8 +19,10 @@ from graphopt.fuzzing.seedlings import Seedling
 from graphopt.fuzzing.variants import Change, variant
 from graphopt.verify.values import Array
 
-_KEPT = 4096
-"""Fragments that a process holds."""
+_KEPT = 1 << 24
+"""Elements of all fragments that a process holds, and a model's worth for each."""
+_SMALL = 1 << 10
+"""What a fragment counts for beside its elements."""
 _LARGE = 1 << 16
 """Elements of a fragment that is not held."""
 _TRIES = 3
@@ -79,9 +81,9 @@ class Fragment:
     form: int = 0
 
     @property
-    def large(self) -> bool:
-        """Whether it is too large to be held."""
-        return sum(a.size for held in (self.feed, self.results, self.constants) for a in held.values()) > _LARGE
+    def size(self) -> int:
+        """Elements of its tensors."""
+        return sum(a.size for held in (self.feed, self.results, self.constants) for a in held.values())
 
 
 class Stock:
@@ -98,6 +100,7 @@ class Stock:
     ) -> None:  # fmt: skip
         self.seed, self.cases, self.kinds = seed, cases, kinds
         self._held: OrderedDict[str, Fragment | None] = OrderedDict()
+        self._size = 0
 
     def get(self, name: str) -> Fragment | None:
         """The fragment of a name; None where it does not run."""
@@ -105,10 +108,11 @@ class Stock:
             self._held.move_to_end(name)
             return self._held[name]
         made = self._made(name)
-        if made is None or not made.large:
+        if _size_of(made) <= _LARGE:
             self._held[name] = made
-            if len(self._held) > _KEPT:
-                self._held.popitem(last=False)
+            self._size += _size_of(made)
+            while self._size > _KEPT:
+                self._size -= _size_of(self._held.popitem(last=False)[1])
         return made
 
     def _made(self, name: str) -> Fragment | None:
@@ -135,6 +139,10 @@ class Stock:
             if found is not None and (not opset or opset_of(found[1]) == opset):
                 return found[1]
         return None
+
+
+def _size_of(fragment: Fragment | None) -> int:
+    return _SMALL + (fragment.size if fragment is not None else 0)
 
 
 def opset_of(model: ModelProto) -> int:

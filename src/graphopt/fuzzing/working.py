@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import hashlib
 import time
 from collections import Counter
@@ -31,6 +32,8 @@ _TRACED = 8
 """Faults of a peer with one message that are traced; later ones count as the first where no known pass shows them."""
 _TELLING = ("invalid", "does not load", "raised", "lost")
 """Verdicts whose messages tell faults of one pass of a peer apart; some of its passes are whole optimizers."""
+_COLLECTED = 64
+"""Models after which what refers to itself in circles is freed."""
 _MOST = 200
 """Elements of an input that a finding holds."""
 
@@ -141,6 +144,8 @@ class Worker:
             skip: subjects that crash on it.
             sow: golden cases that the model begins with.
         """
+        if index % _COLLECTED == 0:
+            gc.collect()  # what optimizing keeps from the collector is more than it starts by itself for
         tally = Tally()
         self.at("drawing", "")
         if self.turns is not None and not sow:
