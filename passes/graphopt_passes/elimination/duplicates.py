@@ -80,7 +80,7 @@ def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]
                 merged.add(value)
             except Decline as declined:
                 if value.users:
-                    rw.decline("{}", declined, node=next(iter(value.users)))
+                    rw.decline(*declined.args, node=next(iter(value.users)))
     return [value for value in own if value not in merged]
 
 

@@ -59,7 +59,8 @@ class MoveTransposes(GraphPass):
                 seeds.extendleft(_change(region, changed, rw, self.name))
                 continue
             for node, reason in region.declined.items():
-                rw.decline("{}", reason, node=node)
+                if reason.args:
+                    rw.decline(*reason.args, node=node)
             if region.home:
                 rw.decline("moving it would not leave less to transpose", node=seed)
 
