@@ -57,8 +57,7 @@ class EliminateNopScatter(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         data, indices, updates = node.operand(0), node.operand(1), node.operand(2)
-        count, depth = indices.sizes() if indices.rank == 2 else (0, 0)
-        if depth != 1:
+        if indices.rank != 2 or indices.size(1) != 1:
             raise Decline
         written = indices.array().reshape(-1)
         if node.attr("reduction", "none") != "none":
@@ -66,8 +65,6 @@ class EliminateNopScatter(OpRule):
         if not data.has_shape_of(updates):
             raise Decline("the shapes of {} and {} are not known to be equal", data.name, updates.name)
         rows = data.size(0)
-        if count != rows:
-            raise Decline("it writes {} of {} slices", count, rows)
         if not np.array_equal(np.where(written < 0, written + rows, written), np.arange(rows)):
             raise Decline("it writes the slices in another order")
         return rw.replace(node, [updates])
