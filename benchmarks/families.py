@@ -19,7 +19,18 @@ from benchmarks.architectures.classifiers import CLASSIFIERS
 from benchmarks.architectures.images import IMAGES
 from benchmarks.architectures.sequences import SEQUENCES
 from benchmarks.results import geometric_mean
-from benchmarks.side_by_side import deviation, is_new, least, openvino, ratio, runs_of, slower_than_before, stamped
+from benchmarks.side_by_side import (
+    by_place,
+    deviation,
+    is_new,
+    least,
+    openvino,
+    ratio,
+    runs_of,
+    slower_than_before,
+    stamped,
+    stated,
+)  # fmt: skip
 from benchmarks.skeleton import MADE, load_skeleton, names, sample_inputs
 from benchmarks.table import figure, grid
 from graphopt import optimize
@@ -57,10 +68,10 @@ def run(
 ) -> None:
     """Measure networks, keep the results as they come, and write the page; what is new stays unless `fresh`."""
     kept, here = (results.load(KIND) or {"data": []})["data"], results.machine()
-    rows = {(row["network"], row["threads"]): row for row in kept}
+    rows = {(row["network"], row["threads"], row.get("processor")): row for row in kept}
     for family in families or FAMILIES:
         for key in FAMILIES[family][1]:
-            old = rows.get((key, threads))
+            old = rows.get((key, threads, here["processor"]))
             if (keys and key not in keys) or (is_new(old, here) and not fresh):
                 continue
             row: Row = {"network": key, "family": family, "threads": threads}
@@ -68,7 +79,7 @@ def run(
                 row |= measure(key, budget, threads)
             except Exception as error:  # a network that cannot be run: the others are measured all the same
                 row["failed"] = str(error)[:300]
-            rows[key, threads] = stamped(row, old, here)
+            rows[key, threads, here["processor"]] = stamped(row, old, here)
             results.save(KIND, list(rows.values()))
             print(_line(row), flush=True)
     write()
@@ -107,13 +118,15 @@ def write() -> str:
     kept = results.load(KIND)
     assert kept is not None, "nothing is measured yet"
     rows = [row for row in kept["data"] if "failed" not in row]
-    parts = [_HEAD, _stated(kept["machine"], rows)]
-    worse = [[row["network"], str(row["threads"]), said] for said, row in slower_than_before(rows)]
+    parts = [_HEAD, stated(kept["machine"], rows)]
+    worse = [
+        [row["network"], row["processor"], str(row["threads"]), said] for said, row in slower_than_before(rows)
+    ]  # fmt: skip
     if worse:
-        head = ["network", "threads", "graphopt / runtime"]
+        head = ["network", "processor", "threads", "graphopt / runtime"]
         parts += ["Slower than when it was measured before:", grid(head, worse)]
-    for threads in sorted({row["threads"] for row in rows}):
-        parts += _of_threads([row for row in rows if row["threads"] == threads], threads)
+    for where, own in by_place(rows):
+        parts += _of_place(own, where)
     failed = [[row["network"], row["failed"].replace("|", "/")] for row in kept["data"] if "failed" in row]
     if failed:
         parts += ["## Not measured", grid(["network", "why"], failed)]
@@ -121,16 +134,8 @@ def write() -> str:
     return str(PAGE)
 
 
-def _stated(machine: Row, rows: list[Row]) -> str:
-    places = sorted({row["processor"] for row in rows})
-    revisions = ", ".join(sorted({row["revision"] for row in rows}))
-    packages = machine["packages"]["onnxruntime"]
-    return f"Measured on {', '.join(places)}, onnxruntime {packages}, {machine['day']}, at {revisions}."
-
-
-def _of_threads(rows: list[Row], threads: int) -> list[str]:
-    """The tables of one number of threads: by family, what is slower than under the runtime, all networks."""
-    many = "one thread" if threads == 1 else f"{threads} threads"
+def _of_place(rows: list[Row], where: str) -> list[str]:
+    """The tables of one processor and number of threads: by family, what is slower than the runtime, all networks."""
     head = ["family", "networks", "graphopt / runtime", "above 1.01", "greatest", "OpenVINO / runtime"]
     lines = []
     for family, (meaning, _) in FAMILIES.items():
@@ -138,7 +143,7 @@ def _of_threads(rows: list[Row], threads: int) -> list[str]:
         if own:
             lines.append([f"{family}: {meaning}", *_summary(own)])
     lines.append(["all", *_summary(rows)])
-    parts = [f"## On {many}", grid([*head, "OpenVINO, basic / runtime", "ahead of OpenVINO"], lines)]
+    parts = [f"## On {where}", grid([*head, "OpenVINO, basic / runtime", "ahead of OpenVINO"], lines)]
     slow = sorted((row for row in rows if ratio(row) > 1), key=lambda row: -ratio(row))
     if slow:
         title = ["slower than under the runtime alone", "graphopt / runtime", "runtime, ms"]
@@ -149,7 +154,7 @@ def _of_threads(rows: list[Row], threads: int) -> list[str]:
         [r["network"], *(figure(r["ms"].get(kind)) for kind in kinds), figure(ratio(r)), f"{r['deviation'][0]:.0e}"]
         for r in sorted(rows, key=lambda row: -ratio(row))
     ]
-    return [*parts, f"### All networks on {many}", grid(title, cells)]
+    return [*parts, f"### All networks on {where}", grid(title, cells)]
 
 
 def _summary(rows: list[Row]) -> list[str]:

@@ -95,10 +95,10 @@ def measure(network: Prepared, budget: float, threads: int) -> dict[str, Any]:
 def run(networks: Iterable[str], schemes: Iterable[str], budget: float, threads: int, *, fresh: bool = True) -> None:
     """Measure networks, keep the results as they come, and write the page; what is new stays unless `fresh`."""
     kept, here = (results.load("quantized") or {"data": []})["data"], results.machine()
-    rows = {(row["network"], row["scheme"], row.get("threads", 1)): row for row in kept}
+    rows = {(row["network"], row["scheme"], row.get("threads", 1), row.get("processor")): row for row in kept}
     for scheme in schemes:
         for name in networks:
-            old = rows.get((name, scheme, threads))
+            old = rows.get((name, scheme, threads, here["processor"]))
             if is_new(old, here) and not fresh:
                 continue
             try:
@@ -107,7 +107,7 @@ def run(networks: Iterable[str], schemes: Iterable[str], budget: float, threads:
                 row = {"network": name, "scheme": scheme, "threads": threads, "failed": str(error)[:300]}
             if old is not None and "ties" in old:
                 row["ties"] = old["ties"]
-            rows[name, scheme, threads] = stamped(row, old, here)
+            rows[name, scheme, threads, here["processor"]] = stamped(row, old, here)
             results.save("quantized", list(rows.values()))
             print(line(row), flush=True)
     write()

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.results import geometric_mean
-from benchmarks.side_by_side import ratio, slower_than_before
+from benchmarks.side_by_side import by_place, ratio, slower_than_before, stated
 from benchmarks.table import figure, grid
 
 PAGE = results.HERE.parent / "docs" / "quantized.md"
@@ -59,28 +59,19 @@ def write() -> str:
     kept = results.load("quantized")
     assert kept is not None, "nothing is measured yet"
     rows = [row for row in kept["data"] if "failed" not in row]
-    machine = kept["machine"]
-    where = f"{machine['processor']}, {machine['cores']} cores, onnxruntime {machine['packages']['onnxruntime']}"
-    revisions = ", ".join(sorted({row["revision"] for row in rows}))
-    stated = f"Measured on {where}, {machine['day']}, at {revisions}; other processes kept the machine busy."
-    parts = [_HEAD, stated, _worse(rows)]
-    counts = sorted({row.get("threads", 1) for row in rows})
-    for threads in counts:
-        own = [row for row in rows if row.get("threads", 1) == threads]
-        parts += [f"## On {_many(threads)}", _summary(own), _slower(own)]
-    for threads in counts:
-        own = [row for row in rows if row.get("threads", 1) == threads]
-        parts += [f"## All networks on {_many(threads)}", _times(own)]
-    parts += [_DEVIATION, _deviations([row for row in rows if row.get("threads", 1) == 1])]
+    parts = [_HEAD, stated(kept["machine"], rows), _worse(rows)]
+    for where, own in by_place(rows):
+        parts += [f"## On {where}", _summary(own), _slower(own)]
+    for where, own in by_place(rows):
+        parts += [f"## All networks on {where}", _times(own)]
+    parts.append(_DEVIATION)
+    for where, own in by_place([row for row in rows if row.get("threads", 1) == 1]):
+        parts += [f"### On {where}", _deviations(own)]
     failed = [row for row in kept["data"] if "failed" in row]
     if failed:
         parts.append("## Not measured\n\n" + grid(["network", "scheme", "why"], [_why(row) for row in failed]))
     PAGE.write_text("\n\n".join(part for part in parts if part) + "\n")
     return str(PAGE)
-
-
-def _many(threads: int) -> str:
-    return "one thread" if threads == 1 else f"{threads} threads"
 
 
 def _worse(rows: list[Row]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,25 @@ def deviation(wanted: list[Any], got: list[Any]) -> tuple[float, float]:
         greatest = max(greatest, float(difference.max(initial=0)))
         square = max(square, float(np.sqrt(np.mean(difference**2))))
     return greatest, square
+
+
+def by_place(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Rows of each number of threads on each processor, with the words for these."""
+    for threads, processor in sorted({(row.get("threads", 1), row["processor"]) for row in rows}):
+        many = "one thread" if threads == 1 else f"{threads} threads"
+        own = [row for row in rows if (row.get("threads", 1), row["processor"]) == (threads, processor)]
+        yield f"{many} of {processor}", own
+
+
+def stated(machine: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """On which processors rows were measured, when, and of which revisions."""
+    runtime = machine["packages"]["onnxruntime"]
+    places = []
+    for processor in sorted({row["processor"] for row in rows}):
+        own = [row for row in rows if row["processor"] == processor]
+        days, revisions = (", ".join(sorted({row.get(key, "") for row in own} - {""})) for key in ("day", "revision"))
+        places.append(f"{processor} on {days} at {revisions}")
+    return f"Measured with onnxruntime {runtime} on " + "; ".join(places) + "."
 
 
 def ratio(row: dict[str, Any], other: str = "runtime") -> float:
