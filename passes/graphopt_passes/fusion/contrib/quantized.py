@@ -15,7 +15,15 @@ from graphopt.system.machine import host
 from graphopt_passes.fusion.contrib.averages import AVERAGES
 from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
 from graphopt_passes.fusion.contrib.operands import DOMAIN, OnIntegers, may_sum_nothing, sums_bytes_exactly
-from graphopt_passes.fusion.contrib.parameters import BYTES, SANE, Quantized, check_per_tensor, dequantized, quantized
+from graphopt_passes.fusion.contrib.parameters import (
+    BYTES,
+    SANE,
+    Quantized,
+    check_per_tensor,
+    dequantized,
+    other_bytes,
+    quantized,
+)  # fmt: skip
 from graphopt_passes.fusion.contrib.requantize import hard_sigmoid, scaled
 
 _DEQUANTIZE = ("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
@@ -35,8 +43,8 @@ class FuseQdqIntoOp(OnIntegers):
     have such operators; those that only move data, and `MaxPool`, take the integers where both sides have one scale.
     An average pool is a depthwise convolution, a transposed convolution whose windows lie side by side a product for
     each position. The sums are exact then, so that a value between two integers may be rounded to the other one.
-    `Softmax` is left alone, since its kernel for integers does not round to the nearest, and so are weights whose
-    products the processor cannot add.
+    `Softmax` is left alone, since its kernel for integers does not round to the nearest. Signed weights become unsigned
+    where the processor would add their products in 16 bits, and are left alone where they are not constant.
     """
 
     # No pattern: the operators between have any number of operands, and what becomes of each is in a table.
@@ -69,8 +77,8 @@ def _operands(op: Node) -> list[Quantized]:
     return operands
 
 
-def _check_weight(x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -> None:
-    """Decline unless kernels take a weight: bytes that vary along one axis at most, around one zero point."""
+def _taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -> Quantized:
+    """A weight as kernels take it: bytes that vary along one axis at most, around one zero point, added up exactly."""
     if x.axis is not None:
         raise Decline("{} is not quantized as a whole", x.value.name)
     if weight.dtype not in BYTES or (x.dtype == TensorProto.INT8 and weight.dtype != TensorProto.INT8):
@@ -79,9 +87,21 @@ def _check_weight(x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -> N
         raise Decline("{} is quantized along another axis", weight.value.name)
     if np.any(weight.zero != weight.zero[0]):
         raise Decline("{} has several zero points", weight.value.name)
-    mixed = x.dtype == TensorProto.UINT8 and weight.dtype == TensorProto.INT8
-    if mixed and not sums_bytes_exactly(weight.value.const(), rw.options.target or host()):
+    array, alike = weight.value.const(), x.dtype == weight.dtype
+    if alike or _is_depthwise(op, weight) or sums_bytes_exactly(array, rw.options.target or host()):
+        return weight
+    if array is None:
         raise Decline("the processor adds products with {} in 16 bits, which may overflow", weight.value.name)
+    return replace(
+        weight, value=rw.constant(other_bytes(array), like=weight.value), zero=other_bytes(weight.zero),
+        dtype=TensorProto.UINT8, given=(weight.given[0], None),
+    )  # fmt: skip
+
+
+def _is_depthwise(op: Node, weight: Quantized) -> bool:
+    """Whether each channel has a kernel of its own, whose products are added in 32 bits."""
+    shape = weight.value.shape
+    return op.op == "Conv" and shape is not None and shape[1] == 1 and shape[0] == op.attr("group", 1)
 
 
 def _bias(op: Node, x: Quantized, weight: Quantized, output: Quantized, rw: Rewriter) -> Value | None:
@@ -131,10 +151,12 @@ class _Axes:
     inner: int | None = None
 
 
-def _product(op: Node, operands: list[Quantized], output: Quantized, axes: _Axes, rw: Rewriter) -> Value | None:
-    """The bias of a sum of products of integers, None where it has none."""
-    x, weight = operands
-    _check_weight(x, weight, axes.scales, rw)
+def _product(
+    op: Node, operands: list[Quantized], output: Quantized, axes: _Axes, rw: Rewriter
+) -> tuple[Quantized, Value | None]:
+    """The weight of a sum of products of integers, and its bias, None where it has none."""
+    x = operands[0]
+    weight = _taken(op, x, operands[1], axes.scales, rw)
     bias = _bias(op, x, weight, output, rw)
     _check_range(x, weight, bias, axes.added)
     own, left = weight.value.shape, x.value.shape
@@ -143,7 +165,7 @@ def _product(op: Node, operands: list[Quantized], output: Quantized, axes: _Axes
         sizes[0].append(left[axes.inner] if left is not None else None)
     if any(may_sum_nothing(size, op.outputs[0]) for size in sizes):
         raise Decline("nothing may be left to add up in {}", output.value.name)
-    return bias
+    return weight, bias
 
 
 def _check_range(x: Quantized, weight: Quantized, bias: Value | None, added: tuple[int, ...]) -> None:
@@ -172,8 +194,8 @@ def _farthest(operand: Quantized) -> np.int64:
 
 
 def _conv(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    x, weight = operands
-    bias = _product(op, operands, output, _Axes(0, tuple(range(1, weight.value.rank or 1))), rw)
+    x = operands[0]
+    weight, bias = _product(op, operands, output, _Axes(0, tuple(range(1, operands[1].value.rank or 1))), rw)
     attrs: dict[str, Any] = {name: op.attrs.get(name) for name in _WINDOW}
     return rw.op("QLinearConv", *x.read(rw), *weight.read(rw), *output.written(rw), bias, **attrs)
 
@@ -184,13 +206,12 @@ def _conv_transpose(op: Node, operands: list[Quantized], output: Quantized, rw: 
     The channels are last there, so that what is moved is as long as it can be, and the product the fastest.
     """
     x, weight = operands
-    array, size = weight.value.array(), _side_by_side(op, weight)
-    inputs, outputs = array.shape[:2]
+    (inputs, outputs), size = weight.value.array().shape[:2], _side_by_side(op, weight)
     if size * outputs < _SHORTEST_PIECE:
         raise Decline("pieces of {} bytes would be moved one by one", size * outputs)
-    bias = _product(op, operands, output, _Axes(1, (0,)), rw)
+    weight, bias = _product(op, operands, output, _Axes(1, (0,)), rw)
     laid = _laid(x.value, size, outputs)
-    flat = array.transpose(2, 3, 1, 0).reshape(-1, inputs, 1, 1)
+    flat = weight.value.array().transpose(2, 3, 1, 0).reshape(-1, inputs, 1, 1)
     repeated = [np.tile(row, size * size) if weight.axis is not None else row for row in (weight.scale, weight.zero)]
     wide = replace(
         weight, value=rw.constant(flat, like=weight.value), scale=repeated[0], zero=repeated[1],
@@ -238,12 +259,12 @@ def _side_by_side(op: Node, weight: Quantized) -> int:
 
 
 def _gemm(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    x, weight = operands
+    x = operands[0]
     trans = int(op.attr("transB", 0))
     if op.attr("alpha", 1.0) != 1.0 or (op.input(2) is not None and op.attr("beta", 1.0) != 1.0):
         raise Decline("the product is scaled")
     axes = _Axes(0 if trans else 1, (trans,), 0 if op.attr("transA", 0) else 1)
-    bias = _product(op, operands, output, axes, rw)
+    weight, bias = _product(op, operands, output, axes, rw)
     return rw.op(
         "QGemm", *x.read(rw), *weight.read(rw), bias, *output.written(rw), domain=DOMAIN,
         transA=int(op.attr("transA", 0)), transB=trans, alpha=1.0,
@@ -256,7 +277,7 @@ def _matmul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
     if weight.axis is not None and rank != 2:
         raise Decline("{} is not a matrix", weight.value.name)
     axes = _Axes(1, () if rank is None else (max(rank - 2, 0),), -1)
-    _product(op, operands, output, axes, rw)
+    weight, _ = _product(op, operands, output, axes, rw)
     return rw.op("QLinearMatMul", *x.read(rw), *weight.read(rw), *output.written(rw))
 
 
