@@ -16,6 +16,7 @@ from onnx import numpy_helper
 from graphopt import verify
 from graphopt.errors import ModelError, UsageError
 from graphopt.system.child import tell
+from graphopt.system.machine import METADATA_KEY, Target, host
 from tests.engine.verify_models import graph
 
 # -- how models are given
@@ -41,6 +42,19 @@ def test_bytes_paths_and_external_data(tmp_path):
     raw[3] ^= 0x40
     (tmp_path / "w.bin").write_bytes(bytes(raw))
     assert verify.compare(m, path).status == "mismatch"
+
+
+def test_blocks_of_another_machine_are_said_instead_of_compared():
+    m = graph("(float[N,64] x) => (float[N,64] y)", "y = Relu(x)")
+    other = onnx.ModelProto.FromString(m.SerializeToString())
+    for target in ("avx2/nchwc8", "avx512/nchwc16", "neon/nchwc4"):
+        if Target.parse(target).block == host().block:
+            continue
+        other.metadata_props.add(key=METADATA_KEY, value=target)
+        report = verify.compare(m, other)
+        assert report.status == "mismatch"
+        assert f"blocks of another size than this machine's, {host()}" in report.summary()
+        del other.metadata_props[:]
 
 
 def test_a_proto_too_large_for_one_message_goes_through_files(monkeypatch):

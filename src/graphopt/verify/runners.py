@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from graphopt.system.extras import require
+from graphopt.system.machine import host, runs_here
 from graphopt.system.sessions import open_session
 from graphopt.verify import values
 from graphopt.verify.inference import too_large
@@ -54,6 +55,10 @@ class OrtRunner:
     def __init__(self, source: Source) -> None:
         ort = require("onnxruntime")
 
+        if not runs_here(source.proto):
+            raise CannotLoadError(
+                f"it was written for kernels with blocks of another size than this machine's, {host()}"
+            )
         try:
             self._session = open_session(source.loadable())
         except Exception as error:  # the many exception types of a native library share no base class
