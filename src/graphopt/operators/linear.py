@@ -142,6 +142,8 @@ class Convolution(Linear):
         first = shape[0] if node.op == "Conv" else shape[1]
         if not isinstance(first, int):
             raise Decline("the number of channels of {} is not known", node.result.name)
+        if not first:
+            raise Decline("{} has no channels", node.result.name)
         channels = first if node.op == "Conv" else first * node.attr("group", 1)
         return cls(node, node.operand(0), weight, node.input(2), channels, len(shape))
 

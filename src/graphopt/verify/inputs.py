@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import itertools
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
 
+from graphopt.errors import UsageError
 from graphopt.verify import roles, values
 from graphopt.verify.inference import Shapes, infer, shapes_of
 from graphopt.verify.interface import Spec, interface_of
@@ -78,6 +79,17 @@ class Generator:
             _check(spec)
         self._roles = roles.roles_of(self.model)
         self._constants = _small_constants(self.model)
+
+    def check_names(self, dims: Iterable[str]) -> None:
+        """See that there are the symbolic dimensions to which somebody gives sizes.
+
+        Raises:
+            UsageError: there is one less.
+        """
+        free = self._free_dims()
+        for name in dims:
+            if name not in free:
+                raise UsageError(f"no symbolic dimension {name!r}; the inputs have {', '.join(sorted(free)) or 'none'}")
 
     def sets(self) -> tuple[str, ...]:
         """The input sets that make sense for this model's types."""

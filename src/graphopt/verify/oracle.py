@@ -155,6 +155,7 @@ class _Comparison:
             return
         sizes = {**sizes_from_shapes(self.before.proto, self.request.shapes), **self.request.dims}
         generator = Generator(self.before.proto, self.request.seed, sizes, infinite=self.infinite)
+        generator.check_names(self.request.dims)
         sensible = generator.sets()
         sets = self.request.sets or tuple(s for s in sensible if s != "special" or self.request.numerics != "fast")
         accepted, failure = self._find_plans(runner, generator)

@@ -15,14 +15,22 @@ _NUDGES = (0.0, 2e-4, -2e-4, 4e-4, -4e-4, 6e-4, -6e-4, 1e-3, -1e-3, 2e-3, -2e-3)
 """Steps that results are moved by, to be farther than that from halfway; the least that does counts."""
 
 
-def scaled(x: Quantized, slope: float, shift: float, output: Quantized, rw: Rewriter) -> Value:
-    """`slope * x + shift`, quantized; halfway between two steps it is rounded as by the operators on floats."""
+def scaled(
+    x: Quantized, slope: float, shift: float, output: Quantized, rw: Rewriter, *, exactly: bool = False
+) -> Value:
+    """`slope * x + shift`, quantized.
+
+    Halfway between two steps it is rounded as by the operators on floats, where a number beside the shift does that;
+    declines where none does and it is to be exact.
+    """
     step, dtype = float(x.scale.item()) * slope, BYTES[x.dtype]
     if not output.ordered or not all(SANE[0] <= number <= SANE[1] for number in (step, abs(shift) or 1.0)):
         raise Decline("a scale of {} or {} is negative, too small or too large", x.value.name, output.value.name)
     if output.dtype != x.dtype:
         raise Decline("{} and {} are of different types", x.value.name, output.value.name)
-    shift = _away_from_halfway(x, slope, shift, output)
+    shift, exact = _away_from_halfway(x, slope, shift, output)
+    if exactly and not exact:
+        raise Decline("what lies halfway between steps of {} is rounded to either side", output.value.name)
     scale = rw.constant(np.array(step, np.float32)) if slope != 1.0 else x.written(rw)[0]
     # The number is 1 or -1 steps of the shift's own size.
     number, start = (1, 0) if shift > 0 else (0, 1) if shift < 0 else (0, 0)
@@ -32,10 +40,10 @@ def scaled(x: Quantized, slope: float, shift: float, output: Quantized, rw: Rewr
     return rw.op("QLinearAdd", *inputs, domain=DOMAIN)
 
 
-def _away_from_halfway(x: Quantized, slope: float, shift: float, output: Quantized) -> float:
+def _away_from_halfway(x: Quantized, slope: float, shift: float, output: Quantized) -> tuple[float, bool]:
     """The shift, or one a little beside it with which no result is halfway between steps, and all are those of floats.
 
-    Where there is none, as for half of each integer, it stays as it is.
+    And whether there is one: there is none for half of each integer, say.
     """
     ends = np.iinfo(BYTES[x.dtype])
     from_zero = np.arange(ends.min, ends.max + 1) - int(x.zero.item())
@@ -49,8 +57,8 @@ def _away_from_halfway(x: Quantized, slope: float, shift: float, output: Quantiz
         rounded = np.clip(np.rint(result) + zero, ends.min, ends.max)
         within = (result + zero > ends.min - 1) & (result + zero < ends.max + 1)
         if np.array_equal(rounded, wanted) and not np.any(halfway & within):
-            return shift + nudge * step
-    return shift
+            return shift + nudge * step, True
+    return shift, False
 
 
 def hard_sigmoid(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
@@ -79,7 +87,7 @@ class FuseRequantization(ForRuntime):
             raise Decline("{} is not quantized to bytes", x.value.name)
         if x.same_scale(output) or x.value.is_const:
             raise Decline
-        return scaled(x, 1.0, 0.0, output, rw)
+        return scaled(x, 1.0, 0.0, output, rw, exactly=True)
 
 
 _SAME = 1e-2
