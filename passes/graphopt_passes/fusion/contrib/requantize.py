@@ -26,8 +26,6 @@ def scaled(
     step, dtype = float(x.scale.item()) * slope, BYTES[x.dtype]
     if not output.ordered or not all(SANE[0] <= number <= SANE[1] for number in (step, abs(shift) or 1.0)):
         raise Decline("a scale of {} or {} is negative, too small or too large", x.value.name, output.value.name)
-    if output.dtype != x.dtype:
-        raise Decline("{} and {} are of different types", x.value.name, output.value.name)
     shift, exact = _away_from_halfway(x, slope, shift, output)
     if exactly and not exact:
         raise Decline("what lies halfway between steps of {} is rounded to either side", output.value.name)

@@ -189,7 +189,7 @@ def _forms_around(node: Node, moved: Perm) -> dict[Value, tuple[Perm, Perm]]:
     """The identity and the other form of what an operator reads and makes, when its operands are permuted so."""
     sources = {v: v for v in moving_inputs(node, len(moved))}
     if not sources or any(v.rank is not None and v.rank != len(moved) for v in sources):
-        raise Decline("the rank of its operands is not known to be {}", len(moved))
+        raise Decline  # it was reached from a result of another rank
     found = permuted(node, sources, inverse(moved))
     for array in found.operands.values():
         if isinstance(array, np.ndarray):
