@@ -76,20 +76,13 @@ class Unrolling(GraphPass):
                 if node.op in self.ops and not node.removed:
                     rw.begin(self.name, node)
                     with rw.attempt(node):
-                        rounds = self.rounds(node, body_of(node), rw)
-                        _write_out(node, rounds, rw, _gain(rounds, body_of(node), rw.options.unroll_runs))
+                        rounds = self.rounds(node, node.subgraphs["body"], rw)
+                        _write_out(node, rounds, rw, _gain(rounds, node.subgraphs["body"], rw.options.unroll_runs))
                         again = True
 
     @abstractmethod
     def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
         """The rounds of a node; declines where they are not known, or too many."""
-
-
-def body_of(node: Node) -> Graph:
-    """The body of a `Loop` or `Scan`."""
-    if "body" not in node.subgraphs:
-        raise Decline("there is no body")
-    return node.subgraphs["body"]
 
 
 def _gain(rounds: Rounds, body: Graph, most_runs: int) -> str:
@@ -121,7 +114,7 @@ def lasting_nodes(body: Graph, known: Sequence[Value]) -> int:
 
 def _write_out(node: Node, rounds: Rounds, rw: Rewriter, gain: str) -> None:
     """Replace a node by its rounds."""
-    body = body_of(node)
+    body = node.subgraphs["body"]
     shared = constants_of(rw, body) if rounds.count else {}
     states: list[Operand] = list(rounds.carried.values())
     collected: list[list[Operand]] = []
