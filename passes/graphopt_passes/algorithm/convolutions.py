@@ -61,6 +61,8 @@ class _Transposed(Weighed, OpRule):
         array = weight.array()
         if len(x.dims()) != array.ndim or array.ndim < 3:
             raise Decline
+        if not array.size:
+            raise Decline("{} is empty", weight.name)
         window = Window.of(node, array.shape[2:])
         if window.same or node.attr("output_shape") or node.attr("auto_pad", "NOTSET") == "VALID":
             raise Decline("the padding of {} is worked out", node.result.name)

@@ -123,7 +123,7 @@ def shuffled(value: Value, reader: Node) -> Gather:
         raise Decline
     x, grouped = first.operand(0), first.result
     shape, parts = x.dims(), grouped.dims()
-    if len(shape) != 4 or None in (*shape[1:], *parts[1:]):
+    if (len(shape), len(parts)) != (4, 5) or None in (*shape[1:], *parts[1:]):
         raise Decline("the sizes of {} are not known", grouped.name)
     channels, groups, members = shape[1], parts[1], parts[2]
     images = (shape, (parts[0], channels, *parts[3:]), value.dims())
