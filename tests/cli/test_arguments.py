@@ -58,6 +58,7 @@ def test_a_wrong_file_is_refused(run: Run, model_file: Path, tmp_path: Path, tex
         (("optimize", "a", "b", "c"), "several models need a folder OUT, and c is none"),
         (("audit", "a", "--budget", "-1"), "--budget: expected at least 0, found -1"),
         (("profile", "a", "--top", "many"), "invalid int value: 'many'"),
+        (("corpus", "run", "a"), "--store is missing: The file with all records"),
     ],
 )
 def test_mistakes_are_one_line_that_helps(run: Run, words: tuple[str, ...], complaint: str) -> None:

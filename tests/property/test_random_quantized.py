@@ -88,7 +88,9 @@ def same(source: onnx.ModelProto, result: onnx.ModelProto, sizes: dict[str, int]
 
 def close(source: onnx.ModelProto, result: onnx.ModelProto, sizes: dict[str, int], seed: int) -> str | None:
     """As the verification sees it: no further apart than the original is from itself with its last bits moved."""
-    report = compare(source, result, numerics="rounding", seed=seed, dims=sizes)
+    named = {dim.dim_param for info in source.graph.input for dim in info.type.tensor_type.shape.dim}
+    known = {name: size for name, size in sizes.items() if name in named}
+    report = compare(source, result, numerics="rounding", seed=seed, dims=known)
     return None if report.ok or str(report.status) == "inconclusive" else report.summary()
 
 

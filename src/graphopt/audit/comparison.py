@@ -180,11 +180,11 @@ class _Run:
         else:
             self.feed = feeds.timing_feed(self.path, self.proto, fixed, self.conditions.seed)
         self.audit.inputs = feeds.shapes_of(self.feed)
-        unknown = sorted(dims.keys() - feeds.symbols(self.proto))
-        if unknown:
+        known = feeds.symbols(self.proto)
+        if unknown := sorted(dims.keys() - known):
             self.audit.notes.append(f"no input has a dimension {', '.join(map(repr, unknown))}: that size is not used")
         self.audit.metric = metric.name if metric is not None else ""
-        self.sizes = fixed
+        self.sizes = {name: size for name, size in fixed.items() if name in known}
 
     def all(self) -> Audit:
         """Optimize, look, verify, time."""

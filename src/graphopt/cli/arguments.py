@@ -140,7 +140,9 @@ class Parameter:
         return "" if self.default in (None, "") else f" [default: {self.default}]"
 
     def check(self, value: Any) -> None:
-        """Refuse numbers that are too small."""
+        """Refuse numbers that are too small, and an option that is needed and was left out."""
+        if self.required and value is None and isinstance(self.stated, Option):
+            raise UsageError(f"{self.names[0]} is missing: {self.stated.help}")
         least = self.stated.min if isinstance(self.stated, Option) else None
         if least is not None and value is not None and value < least:
             raise UsageError(f"{self.names[0]}: expected at least {least:g}, found {value:g}")
