@@ -55,6 +55,15 @@ def differences(original: onnx.ModelProto, result: onnx.ModelProto, inputs: list
     return found
 
 
+def runs(model: onnx.ModelProto, feed: Feed) -> bool:
+    """Whether the runtime runs a model at all."""
+    try:
+        session(model).run(None, feed)
+    except Exception:  # the exceptions of a native library share no base class
+        return False
+    return True
+
+
 def state(model: onnx.ModelProto) -> bytes:
     return model.SerializeToString(deterministic=True)
 
@@ -63,6 +72,8 @@ def problems(build: Callable[[int], Grown], seed: int, check: Callable[..., str 
     """What is wrong with the results of one seed."""
     source, sizes = build(seed)
     found, results = [], {}
+    if not runs(source, feeds(source, sizes, seed)[0]):
+        return []  # the runtime gives a buffer of one size to an Expand of another, where one has a name
     managers = {level: PassManager(level, numerics=numerics, strict=True, check=True) for level in LEVELS}
     for level, manager in managers.items():
         result = results[level] = manager.run(source).model

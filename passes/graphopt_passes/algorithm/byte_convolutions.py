@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import Weighed, Work, count, price, rates_of
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, X86
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, X86, sums_bytes_exactly
 
 _FOUR = 4
 _LANES = 16
@@ -96,9 +97,12 @@ class _OfBytes(Weighed, OpRule):
     opsets = f"11-{NEWEST}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        convolution = ByteConvolution.of(node)
-        if (rw.options.target or host()).name not in X86:
+        convolution, target = ByteConvolution.of(node), rw.options.target or host()
+        if target.name not in X86:
             raise Decline("other machines have other kernels")
+        weight, signed = convolution.weight, node.operand(0).dtype == TensorProto.INT8
+        if weight.dtype == np.int8 and not (signed or weight.shape[1] == 1 or sums_bytes_exactly(weight, target)):
+            raise Decline("the processor adds products in 16 bits, which overflow in another order")
         return rw.replace(node, [self.write(convolution, rw)])
 
     @abstractmethod

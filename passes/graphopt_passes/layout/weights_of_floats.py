@@ -12,8 +12,9 @@ from graphopt_passes.fusion.contrib.parameters import dequantized
 _LARGEST = 2**24
 """Bytes of floats. Larger weights stay integers: the model would grow to four times its size."""
 _PRODUCTS = frozenset(
-    {"Conv", "ConvTranspose", "Gemm", "MatMul", "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul"}
-)
+    {"Conv", "ConvTranspose", "Gemm", "MatMul", "com.microsoft::FusedConv", "com.microsoft::FusedGemm",
+     "com.microsoft::FusedMatMul"}
+)  # fmt: skip
 
 _MOVING = frozenset(
     {"Clip", "Concat", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Relu", "Reshape", "Slice", "Split",
