@@ -38,13 +38,11 @@ def infer_node(node: Node) -> list[ValueType | None]:
 
 
 def infer_by_rules(node: Node) -> list[ValueType | None]:
-    """The type of each output of a node where rules of our own tell it, of inputs whose shapes are known.
+    """The type of each output of a node where rules of our own tell it.
 
     Args:
         node: a node whose inputs have their types set as far as they are known.
     """
-    if any(value is not None and value.shape is None for value in node.inputs):
-        return [None] * len(node.outputs)
     return _own(node) or [None] * len(node.outputs)
 
 
