@@ -164,7 +164,7 @@ def resize(node: Node, perm: Perm) -> Permuted:
     last = len(perm) - 1
     if node.attr("mode", "nearest") != "nearest" and any(axis <= last - _IMAGE_AXES for axis in resized):
         raise Decline("it would resize other axes than the last two")
-    if node.attr("mode", "nearest") != "nearest" and last in resized and perm[last] != last:
+    if node.attr("mode", "nearest") != "nearest" and perm[last] != last:
         raise Decline("it would compute the weights of each channel anew")
     return Permuted(perm, operands=operands)
 
