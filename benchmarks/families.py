@@ -30,7 +30,7 @@ from benchmarks.side_by_side import (
     slower_than_before,
     stamped,
     stated,
-)  # fmt: skip
+)
 from benchmarks.skeleton import MADE, load_skeleton, names, sample_inputs
 from benchmarks.table import figure, grid
 from graphopt import optimize

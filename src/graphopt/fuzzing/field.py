@@ -15,7 +15,7 @@ from graphopt.audit.equivalents import BUILT_ON_IT
 from graphopt.fuzzing.building import Sample, stored
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.seedlings import Seedling
-from graphopt.fuzzing.stock import FragmentName
+from graphopt.fuzzing.stock import FragmentName, opset_of
 from graphopt.peers import by_name
 from graphopt.pipeline import registry
 from graphopt.verify.values import Array, is_float
@@ -164,8 +164,7 @@ def _freeze(sample: Sample, draw: Draw) -> None:
 
 def _reform(model: onnx.ModelProto, draw: Draw) -> None:
     """Constants of one number or a list in the form that `Constant` has for these."""
-    opset = next((entry.version for entry in model.opset_import if not entry.domain), 0)
-    if opset < _NEWER_CONSTANTS:
+    if opset_of(model) < _NEWER_CONSTANTS:
         return
     graph = model.graph
     given = {info.name for info in graph.input}

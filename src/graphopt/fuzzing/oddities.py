@@ -10,6 +10,7 @@ import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 from graphopt.fuzzing.building import stored
+from graphopt.fuzzing.stock import opset_of
 from graphopt.fuzzing.variants import FLOATS, KINDS, Change, _array, _constants, _graphs, _lists, _put, resize_all
 
 _FACTORS = (1e20, 1e25, 1e30, 1e-20, 1e-25, 1e4, 0.0)
@@ -18,7 +19,7 @@ _WORDS = ("a", "b", "", "grün", "1", "nan")
 
 def _more_outputs(model: ModelProto, rng: random.Random) -> bool:
     """Outputs of an operator that it may have, such as a mask, put out or read."""
-    opset = next((entry.version for entry in model.opset_import if not entry.domain), 0)
+    opset = opset_of(model)
     found = [node for node in model.graph.node if not node.domain and _left(node, opset)]
     if not found:
         return False

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -178,17 +177,18 @@ class Alone(OwnSubject):
         super().__init__("basic", **settings)
         self.name = f"graphopt {ALONE}"
         self.settings["numerics"] = Numerics.FAST
-        self._here: Callable[[], PassManager] = lambda: self.manager
+        self._sown: tuple[Sequence[str], str] = (), ""
 
     def takes(self, sample: Sample) -> bool:
         """Whether it begins with golden cases."""
         rules = [rule for rule in dict.fromkeys(sample.rules) if rule not in EXACTER]
         if rules:
-            self.manager = self._manager(rules, self.settings["target"] or sample.target, sample.settings)
-            self._here = partial(self._manager, rules, "host", sample.settings)
+            self._sown = rules, sample.settings
+            self.manager = self._manager(self.settings["target"] or sample.target)
         return bool(rules)
 
-    def _manager(self, rules: Sequence[str], target: str, told: str) -> PassManager:
+    def _manager(self, target: str) -> PassManager:
+        rules, told = self._sown
         options = Options(extra=json.loads(told)) if told else None
         settings = {**self.settings, "target": target or None}
         return PassManager("basic", passes=f"repeat({{{','.join(rules)}}})", options=options, **settings)
@@ -198,7 +198,7 @@ class Alone(OwnSubject):
         outcome = super().optimize(model)
         if outcome.model is None or runs_here(outcome.model):
             return outcome
-        self.manager = self._here()
+        self.manager = self._manager("host")
         return super().optimize(model)
 
 

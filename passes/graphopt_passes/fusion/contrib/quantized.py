@@ -23,7 +23,7 @@ from graphopt_passes.fusion.contrib.parameters import (
     dequantized,
     other_bytes,
     quantized,
-)  # fmt: skip
+)
 from graphopt_passes.fusion.contrib.requantize import hard_sigmoid, scaled
 
 _DEQUANTIZE = ("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
