@@ -9,6 +9,7 @@ PASSES = passes_of(
     ("rows", "ConvertConv1dTo2d"),
     ("volumes", "ConvertConv3dTo2d"),
     ("feed_forward", "ConvertFeedForwardToConv"),
+    ("pixel_products", "ConvertPixelProductToConv"),
     ("heads", "ConvertGemmToConv"),
     ("norms", "ConvertLayerNormalizationAxis"),
     ("softmax", "ConvertSoftmaxAxis"),
