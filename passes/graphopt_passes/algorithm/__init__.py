@@ -39,7 +39,7 @@ PASSES = passes_of(
     ("resize", "ConvertLinearResizeToChannelsLast"),
     ("masks", "ConvertMaskToBounds", "ConvertZeroMaskToProduct"),
     ("movement", "ConvertRepeatedColumnToProduct"),
-    ("rows", "ConvertTransposeToRows", "ConvertRollToGather"),
+    ("rows", "ConvertTransposeOfUnits", "ConvertTransposeToRows", "ConvertRollToGather"),
     ("rotary", "ConvertHalvesToRotaryEmbedding", "ConvertPairsToRotaryEmbedding"),
     ("activations", "ConvertPreluToMin", "FuseClipIntoHardSigmoid"),
 )  # fmt: skip

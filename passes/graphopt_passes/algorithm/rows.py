@@ -59,6 +59,33 @@ class ConvertTransposeToRows(Weighed, OpRule):
         return rw.replace(node, [Reshape.to(found, node.result.dims()).write(rw)])
 
 
+class ConvertTransposeOfUnits(Weighed, OpRule):
+    """Move axes of size 1 by a `Reshape`, in front of a `Transpose` whose other axes move as one, or as rows.
+
+    ONNX Runtime sees that from the permutation alone: where axes of size 1 move otherwise, it goes element by element.
+    """
+
+    ops = ("Transpose",)
+    opsets = "5-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        view = Transpose.of(node)
+        x, dims = view.x, view.x.dims()
+        if x.is_const or x.dtype == TensorProto.STRING:
+            raise Decline
+        if view.keeps_order or not _is_one_move(dims, view.perm) or _is_seen(dims, view.perm):
+            raise Decline
+        size = size_of(x)
+        moved = size * (_MOVES_OF_EIGHT_BYTES if x.dtype in _EIGHT_BYTES else 1)
+        self.weigh(rw, {"kernel": 1, "move apart": size}, {"kernel": 2, "move": moved})
+        return rw.replace(node, [view.without_moving_units(node.result.dims(), rw)])
+
+
+_EIGHT_BYTES = frozenset({TensorProto.INT64, TensorProto.UINT64, TensorProto.DOUBLE, TensorProto.COMPLEX64})
+_MOVES_OF_EIGHT_BYTES = 12
+"""As which number of elements of 4 bytes one of 8 counts; those of 1 and 2 bytes move as fast."""
+
+
 _LARGEST = 1 << 20
 """Bytes of a list of rows."""
 
@@ -70,6 +97,15 @@ def _is_one_move(dims: Sequence[Dim], perm: Sequence[int]) -> bool:
         return True
     joined = [axis for at, axis in enumerate(long) if at == 0 or not _follows(long[at - 1], axis, dims)]
     return any(rest == sorted(rest) for rest in ([*joined[:at], *joined[at + 1 :]] for at in range(len(joined))))
+
+
+def _is_seen(dims: Sequence[Dim], perm: Sequence[int]) -> bool:
+    """Whether a permutation shows by itself that one run of axes moves, or that rows stay whole."""
+    runs = [axis for at, axis in enumerate(perm) if at == 0 or axis != perm[at - 1] + 1]
+    if any(rest == sorted(rest) for rest in ([*runs[:at], *runs[at + 1 :]] for at in range(len(runs)))):
+        return True
+    last = max(axis for axis in perm if dims[axis] != 1)
+    return all(perm[axis] == axis for axis in range(last, len(perm)))
 
 
 def _follows(one: int, two: int, dims: Sequence[Dim]) -> bool:

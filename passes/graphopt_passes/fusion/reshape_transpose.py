@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Reshape, Transpose
+from graphopt.operators.transpose import units_beside
 from graphopt.rewrite import Decline, Dim, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.reshapes import RESHAPES
 
@@ -40,7 +41,7 @@ class FuseReshapeIntoTranspose(PatternRule):
 
 
 def _as_before(before: Sequence[Dim], shape: Sequence[Dim], order: list[int]) -> list[int]:
-    """An order of axes in which those of size 1 make `shape` the one before, or else stay where they are in `shape`."""
+    """An order of axes in which those of size 1 make `shape` the one before, or else move along with others."""
     others = [axis for axis in order if shape[axis] != 1]
     ones = [axis for axis in range(len(shape)) if shape[axis] == 1]
     if len(before) == len(shape):
@@ -49,9 +50,7 @@ def _as_before(before: Sequence[Dim], shape: Sequence[Dim], order: list[int]) ->
         found = [axis for axis in moved if axis is not None]
         if len(found) == len(order) and [shape[axis] for axis in found] == list(before):
             return found
-    for axis in ones:
-        others.insert(axis, axis)
-    return others
+    return units_beside(others, shape)
 
 
 def _parted(before: Sequence[Dim], after: Sequence[Dim], otherwise: Decline) -> list[list[int]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from graphopt.errors import Decline
-from graphopt.ir import Node, Value
+from graphopt.ir import Dim, Node, Value
 from graphopt.operators.builder import NodeBuilder
+from graphopt.operators.reshape import Reshape
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,18 @@ class Transpose:
         """The permutation that takes it back."""
         return tuple(sorted(range(len(self.perm)), key=self.perm.__getitem__))
 
+    def without_moving_units(self, shape: Sequence[Dim], to: NodeBuilder) -> Value:
+        """The result, of a shape whose sizes are known or `x`'s, by a reshape that puts axes of size 1 beside others.
+
+        Each comes behind the axis that is in front of it in the result, so that it moves along with that.
+
+        Raises:
+            Decline: no constant shape says where they are.
+        """
+        order = units_beside([axis for axis in self.inverse if shape[axis] != 1], shape)
+        seen = Reshape.to(self.x, [shape[axis] for axis in order]).write(to)
+        return Transpose(seen, tuple(map(order.index, range(len(shape))))).write(to)
+
     def then(self, second: Transpose) -> Transpose:
         """This one and a second that reads it, as one."""
         return replace(self, perm=tuple(self.perm[axis] for axis in second.perm))
@@ -60,3 +74,14 @@ class Transpose:
         if self.moves_nothing:
             return self.x
         return to.op("Transpose", self.x, perm=self.perm)
+
+
+def units_beside(order: Sequence[int], shape: Sequence[Dim]) -> list[int]:
+    """An order of the axes that are not of size 1, with each other one behind the axis in front of it in `shape`."""
+    found = list(order)
+    for axis, dim in enumerate(shape):
+        if dim == 1:
+            first = next((other for other in range(len(shape)) if other in found), None)
+            at = found.index(axis - 1) + 1 if axis else 0 if first is None else found.index(first)
+            found.insert(at, axis)
+    return found
