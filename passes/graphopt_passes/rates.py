@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, Self
 
+from graphopt.records import dataclass
 from graphopt.system.machine import Target
 from graphopt.system.tuned import figures
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import onnx
 
 from graphopt.ir import ExternalData, Model
 from graphopt.ir.external import place_of
+from graphopt.records import dataclass
 from graphopt.rewrite import Event, Failure, Log, NearMiss, RuleStats
 from graphopt.showing import Shown
 

@@ -28,7 +28,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ from onnx import AttributeProto, NodeProto, TensorProto
 from graphopt.errors import GraphoptError, ModelError, UsageError
 from graphopt.ir import Model
 from graphopt.manager import PassManager
+from graphopt.records import dataclass
 from graphopt.results import Result
 from graphopt.rewrite import Options, Rule
 from graphopt.system.files import write_text

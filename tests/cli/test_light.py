@@ -93,6 +93,24 @@ def test_no_extra_but_ort_brings_a_runtime() -> None:
     )
 
 
+@pytest.mark.parametrize("level", ["basic", "all"])
+def test_a_first_call_imports_nothing_that_is_dear(model_file: Path, tmp_path: Path, level: str) -> None:
+    code = """
+import sys
+from graphopt.cli.app import run
+from graphopt.cli.lifetime import import_in_parts
+import_in_parts()
+run(sys.argv[1:])
+print([name for name in ("logging", "_hashlib", "subprocess", "asyncio", "tomllib", "onnx.reference") if name in sys.modules])
+import dataclasses  # whose decorator compiles all methods of a class: see graphopt.records
+ours = {name: module for name, module in sys.modules.items() if name.startswith(("graphopt.", "graphopt_passes."))}
+print([name for name, module in ours.items()
+       if getattr(module, "dataclass", None) is dataclasses.dataclass and not name.startswith("graphopt.cli.")])
+"""
+    words = ["optimize", str(model_file), str(tmp_path / "out.onnx"), "-q", "--level", level]
+    assert subprocess.check_output([sys.executable, "-c", code, *words], text=True) == "[]\n[]\n"
+
+
 def test_commands_import_what_they_use(model_file: Path, tmp_path: Path) -> None:
     code = """
 import sys, graphopt

@@ -10,7 +10,7 @@ zeros serves as padding. Kernels of one row or column have one matrix product fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.ir import Graph, Node, TensorType, Value
+from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Fired, Rewriter
 from graphopt_passes.algorithm.layer import Layer, checked, extents, pads_of, strides_of
 from graphopt_passes.algorithm.transforms import TILES_OF, Filtering, input_rows, output_rows, transformed_weight

@@ -6,9 +6,10 @@ as large, come from memory. `graphopt tune` measures that; docs/winograd.md has 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from graphopt.records import dataclass
 from graphopt.system.machine import Target, cache_bytes, host
 from graphopt.system.tuned import figures
 from graphopt_passes.algorithm.blocked import FUSED, BlockedLayer, Grid

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from graphopt.errors import Decline
+from graphopt.records import dataclass
 from graphopt_passes.algorithm.transforms import Filtering
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from onnx import TensorProto
 
 from graphopt.operators import Reshape, Transpose
+from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
 from graphopt_passes.fusion.einsum import read_equation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -11,6 +10,7 @@ from onnx import TensorProto
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators import Window
+from graphopt.records import dataclass
 from graphopt_passes.algorithm.transforms import Filtering
 
 L = TypeVar("L", bound="Layer")

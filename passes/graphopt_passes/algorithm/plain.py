@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from graphopt.records import dataclass
 from graphopt.rewrite import Fired, Graph, Rewriter, Value
 from graphopt_passes.algorithm.layer import PlainLayer
 from graphopt_passes.algorithm.transforms import input_filters, output_matrix, transformed_weight

@@ -8,9 +8,9 @@ what was measured on two machines; by default a layer must gain on both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graphopt.errors import Decline
+from graphopt.records import dataclass
 from graphopt_passes.algorithm.choice import Choice, slower
 from graphopt_passes.algorithm.layer import PlainLayer
 from graphopt_passes.algorithm.transforms import TILES

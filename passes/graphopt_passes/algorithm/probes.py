@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -12,6 +11,7 @@ import onnx
 from onnx import numpy_helper, parser
 
 from graphopt.pipeline.tuning import Progress
+from graphopt.records import dataclass
 from graphopt.system.files import scratch
 from graphopt.system.machine import Target
 from graphopt.system.sessions import kernel_events, open_session

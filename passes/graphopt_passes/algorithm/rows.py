@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.operators import Reshape, Slice, Split, Transpose
+from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Dim, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
 

@@ -8,13 +8,13 @@ Kernels of one row or column are transformed along their one axis only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 import numpy as np
 
 from graphopt.errors import Decline
+from graphopt.records import dataclass
 
 TILES = (4, 2)
 """The sizes of output tiles for which there are matrices."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
 from graphopt.analysis.purity import is_removable
 from graphopt.ir import Graph, Node, Value, captured_values
+from graphopt.records import dataclass
 from graphopt.rewrite import Decline, OpRule, Outcome, Rewriter
 from graphopt.rewrite.inline import Operand, Trim, replace_by, trimmed
 

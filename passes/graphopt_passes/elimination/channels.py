@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from graphopt.ir import Graph, Node, Tensor, Value
 from graphopt.operators import Pool, Reduction
 from graphopt.operators.affine import per_channel
 from graphopt.operators.linear import Convolution
+from graphopt.records import dataclass
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from graphopt.analysis.runtime import run
 from graphopt.ir import FLOAT_TYPES, REMOVED_KEY, Graph, Node, Tensor, Value
 from graphopt.operators.linear import narrowed
+from graphopt.records import dataclass
 from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
 from graphopt_passes.elimination.channels import LAYERS, POINTWISE, LinearLayer, Place, Space
 from graphopt_passes.elimination.rows import SAMPLED

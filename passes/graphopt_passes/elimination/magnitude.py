@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.operators import Bounds
 from graphopt.operators.affine import Affine
+from graphopt.records import dataclass
 from graphopt_passes.elimination.rows import WEIGHED, constant
 
 MOST = float(np.finfo(np.float32).eps) ** -2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators.affine import Affine
+from graphopt.records import dataclass
 
 WEIGHED: dict[str, tuple[int, ...]] = {
     "Conv": (1,), "com.microsoft::FusedConv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from graphopt.analysis.purity import is_deterministic
 from graphopt.ir import Graph, Node, Tensor, Value
 from graphopt.ir.types import NUMBER_TYPES
+from graphopt.records import dataclass
 from graphopt.rewrite import Decline, GraphPass, Rewriter
 from graphopt.rewrite.inline import Operand, adopt, constants_of, inner_graphs, replace_by
 

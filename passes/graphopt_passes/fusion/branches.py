@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, prod
 
 import numpy as np
@@ -12,6 +12,7 @@ from graphopt.ir import Node, Value
 from graphopt.operators import Window
 from graphopt.operators.affine import Affine
 from graphopt.operators.linear import Convolution
+from graphopt.records import dataclass
 
 Sizes = tuple[int, ...]
 

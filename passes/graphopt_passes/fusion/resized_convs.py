@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -14,6 +13,7 @@ from graphopt.ir import Node, Value
 from graphopt.operators import Concat
 from graphopt.operators.resize import Resize
 from graphopt.operators.window import Window
+from graphopt.records import dataclass
 from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.algorithm.resize import factors_of, resized
 from graphopt_passes.algorithm.work import Weighed, count, size_of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from graphopt.ir import Node, Value
+from graphopt.records import dataclass
 from graphopt_passes.layout.activations import Activation
 from graphopt_passes.layout.cost import RESHAPES, Costs, Price, pixels
 from graphopt_passes.layout.emitter import Built, Emitter

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.layout.activations import ELEMENTWISE
 from graphopt_passes.layout.cost import Price

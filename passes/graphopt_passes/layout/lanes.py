@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import mul, sub, truediv
 
 import numpy as np
+
+from graphopt.records import dataclass
 
 LIMIT = 1e28
 """The largest bound: sums over images and kernels, and Winograd's transforms, of such numbers do not overflow."""

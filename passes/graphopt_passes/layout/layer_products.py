@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Generic, TypeVar
 
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt.system.machine import BLOCKS, host
 from graphopt_passes.layout.activations import ELEMENTWISE

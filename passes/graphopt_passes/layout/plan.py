@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node
+from graphopt.records import dataclass
 from graphopt_passes.layout.choice import choose
 from graphopt_passes.layout.cost import Costs, Price
 from graphopt_passes.layout.form import Form, Group

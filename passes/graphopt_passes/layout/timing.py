@@ -6,8 +6,9 @@ the built-in figures of its instruction set and core.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from graphopt.records import dataclass
 from graphopt.system import tuned
 from graphopt.system.machine import Target
 from graphopt_passes.layout.weights import padded

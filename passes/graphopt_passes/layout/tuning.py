@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.errors import UsageError
 from graphopt.pipeline.tuning import Progress
+from graphopt.records import dataclass
 from graphopt.system.files import scratch
 from graphopt.system.machine import BLOCKS, Target, host
 from graphopt.system.sessions import kernel_events, open_session

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from onnx import TensorProto
 
@@ -12,6 +11,7 @@ from graphopt.analysis.nodes import dtype_of_output
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.ir import Graph, Node, Value
 from graphopt.ir.types import tensor_nbytes
+from graphopt.records import dataclass
 
 SMALL = 1 << 16
 """Results up to this many bytes are always worth storing: shapes, scales, biases."""

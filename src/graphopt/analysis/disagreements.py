@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node
+from graphopt.records import dataclass
 
 Known = tuple[Any, ...] | None
 """A shape as far as it is known: integers, and anything else for sizes that are no fixed numbers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt.analysis.budget import SMALL, Allowance, constant_bytes, has_no_elements, output_bytes, work
 from graphopt.analysis.disagreements import BROKEN
@@ -12,6 +12,7 @@ from graphopt.analysis.purity import why_not_fold
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Value, edit
+from graphopt.records import dataclass
 
 _NODE_BYTES = 64
 """What a node takes in a file, at least."""

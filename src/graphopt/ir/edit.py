@@ -7,7 +7,6 @@ everything else is undone by the inverse that `graphopt.rewrite.journal` notes f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import onnx
@@ -21,6 +20,7 @@ from graphopt.ir.sealing import seal_node, seal_value
 from graphopt.ir.tensor import Tensor
 from graphopt.ir.types import ValueType
 from graphopt.ir.value import Value
+from graphopt.records import dataclass
 
 _MANY = 32
 """Nodes with more inputs, and graphs with more outputs, know at which places each value stands."""

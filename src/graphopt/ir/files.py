@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -18,6 +17,7 @@ from graphopt.ir.model import Model, Source
 from graphopt.ir.slices import FileSlice
 from graphopt.ir.tensor import Tensor
 from graphopt.ir.wire import lift
+from graphopt.records import dataclass
 
 _LIFT_FROM = 4 << 20
 """Files from this size on are read without their large weights."""

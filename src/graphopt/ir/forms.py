@@ -7,12 +7,12 @@ an opset to find them. A test compares it with the schemas of the standard.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from graphopt.errors import Decline
+from graphopt.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

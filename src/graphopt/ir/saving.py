@@ -257,11 +257,11 @@ def _own_data(target: Path, data: Draft) -> Path:
 
 def _stem(name: str) -> str:
     """A model's name as far as the name of its data has room for it."""
-    import hashlib
-
     whole = os.fsencode(name)
     if len(whole) <= _LONGEST_STEM:
         return name
+    import hashlib  # brings OpenSSL: only for the few names that need it
+
     return f"{os.fsdecode(whole[: _LONGEST_STEM - 20])}-{hashlib.sha256(whole).hexdigest()[:16]}"
 
 

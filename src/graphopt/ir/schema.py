@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from onnx import defs, helper
+
+from graphopt.records import dataclass
 
 _COMMUTATIVE = frozenset(
     {

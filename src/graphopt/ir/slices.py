@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any
@@ -12,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from graphopt.errors import ModelError
+from graphopt.records import dataclass
 
 _READ_LIMIT = 1 << 22
 """Slices of files up to this many bytes are read instead of mapped."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import onnx
 from onnx import TensorProto
 
 from graphopt.ir.seal import read_only, unwrapped
+from graphopt.records import dataclass
 
 Dim = int | str | None
 """A fixed size, a named symbol (`dim_param`), or unknown."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt.ir import Node, Value
+from graphopt.records import dataclass
 
 _DEEPEST = 5
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, islice
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators.builder import NodeBuilder
+from graphopt.records import dataclass
 
 
 def from_front(axes: Iterable[int], rank: int | None, name: str) -> tuple[int, ...]:

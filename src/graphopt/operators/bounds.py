@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +14,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.operators.builder import NodeBuilder
+from graphopt.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

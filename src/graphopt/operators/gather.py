@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators.builder import NodeBuilder
+from graphopt.records import dataclass
 
 MOST_BYTES = 1 << 20
 """Longer lists of positions are tables, not selections."""

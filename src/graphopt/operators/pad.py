@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators.builder import NodeBuilder
+from graphopt.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators.window import Window
+from graphopt.records import dataclass
 
 POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 

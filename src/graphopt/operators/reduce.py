@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators.axes import from_front
 from graphopt.operators.builder import NodeBuilder
+from graphopt.records import dataclass
 
 REDUCTIONS = frozenset(
     f"Reduce{kind}"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.records import dataclass
 
 _REGIONS_SINCE = 11
 """The first opset that has coordinates, sizes and regions."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from graphopt.errors import Decline
@@ -12,6 +10,7 @@ from graphopt.operators.builder import NodeBuilder
 from graphopt.operators.gather import Gather
 from graphopt.operators.slice import Cut, Slice
 from graphopt.operators.split import Split
+from graphopt.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt.errors import Decline
 from graphopt.ir import Value
 from graphopt.operators.builder import NodeBuilder
+from graphopt.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
 from graphopt.operators.builder import NodeBuilder
+from graphopt.records import dataclass
 
 _PARTS_SINCE = 15
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
 from graphopt.operators.builder import NodeBuilder
+from graphopt.records import dataclass
 
 TO_THE_END = (1 << 63) - 1
 """An end behind every element."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.records import dataclass
 
 SOFTMAXES = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
 from graphopt.operators.builder import NodeBuilder
 from graphopt.operators.reshape import Reshape
+from graphopt.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node
+from graphopt.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from graphopt.errors import UsageError
+from graphopt.records import dataclass
 from graphopt.rewrite import Level
 
 _TOKEN = re.compile(r"\s*([{}(),]|[^\s{}(),]+)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from time import perf_counter
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from graphopt.errors import UsageError
 from graphopt.ir import Model, paused_gc
 from graphopt.pipeline.pipeline import Pipeline, Repeat, Select, Together
 from graphopt.pipeline.registry import Registry, registry
+from graphopt.records import dataclass
 from graphopt.rewrite import CUSTOM, FAMILIES, Driver, Log, Numerics, Rule
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.waiting import Waiting

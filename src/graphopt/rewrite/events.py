@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from graphopt.ir import Node
 from graphopt.ir.seal import ReadOnlySequence
+from graphopt.records import dataclass
 
 
 class NodeNote(NamedTuple):

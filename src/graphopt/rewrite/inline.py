@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -13,6 +13,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, TensorType, Value, ValueType
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.ir.order import append
+from graphopt.records import dataclass
 from graphopt.rewrite.legality import is_visible, reads
 
 if TYPE_CHECKING:

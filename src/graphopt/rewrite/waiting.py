@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from graphopt.records import dataclass
 from graphopt.rewrite.rule import GraphPass, Level, Numerics, OpRule, PatternRule, Rule
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.errors import UsageError
+from graphopt.records import dataclass
 from graphopt.system.sessions import open_session
 
 if TYPE_CHECKING:

@@ -21,12 +21,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from graphopt.errors import GraphoptError
+from graphopt.records import dataclass
 from graphopt.system.child import FINISHED, JOB, RESULT
 from graphopt.system.extras import require
 from graphopt.system.files import scratch

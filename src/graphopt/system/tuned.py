@@ -12,7 +12,6 @@ measured goes before them. Each is plain JSON, to be copied to other machines of
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import sys
@@ -102,6 +101,8 @@ def _calibrate(path: Path, name: str, target: Target, measure: str) -> dict[str,
         measured: dict[str, Any] = getattr(import_module(module), function)(target)
         _write(path, target, {**_read(path, _stamp(path)).get("passes", {}), name: measured})
     except Exception as error:  # whatever the runtime or the disk says: the built-in figures stand
+        import logging  # rarely needed, and a first call need not wait for it
+
         logging.getLogger("graphopt").info("no calibration for %s: %s", name, error)
         return None
     return measured

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.operators.window import Window
+from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.fusion.contrib.averages import AVERAGES

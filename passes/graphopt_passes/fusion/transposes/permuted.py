@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 
 _MOST_BYTES = 1 << 20

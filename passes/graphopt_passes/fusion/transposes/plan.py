@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from graphopt.ir import Dim, Node, Value
 from graphopt.ir.types import element_bits
+from graphopt.records import dataclass
 from graphopt_passes.fusion.transposes.region import Region, is_absorbed, keeps_order
 from graphopt_passes.fusion.transposes.table import moving_inputs
 from graphopt_passes.layout.mincut import INFINITE, MinimumCut

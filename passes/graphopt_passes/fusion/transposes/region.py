@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Graph, Node, Tensor, Value
 from graphopt.operators import Transpose
+from graphopt.records import dataclass
 from graphopt.rewrite.legality import check_constant
 from graphopt_passes.fusion.transposes.permuted import Perm, inverse, is_identity, joined
 from graphopt_passes.fusion.transposes.table import OPERATORS, moving_inputs, permuted

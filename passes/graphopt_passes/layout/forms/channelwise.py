@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.records import dataclass
 from graphopt_passes.layout.activations import lanes_behind
 from graphopt_passes.layout.emitter import Built, Emitter
 from graphopt_passes.layout.form import Convolving, Form, Group, Written

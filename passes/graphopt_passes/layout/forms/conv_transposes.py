@@ -7,7 +7,6 @@ with s * s times as many outputs. The places move into rows and columns by a `Tr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators import Window
+from graphopt.records import dataclass
 from graphopt_passes.layout import timing, weights
 from graphopt_passes.layout.cost import Costs, Price, nominal, pixels
 from graphopt_passes.layout.emitter import Blocked, Built, Emitter

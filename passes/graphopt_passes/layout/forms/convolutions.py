@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Tensor, Value
+from graphopt.records import dataclass
 from graphopt_passes.layout import timing, weights
 from graphopt_passes.layout.activations import lanes_of_activation
 from graphopt_passes.layout.cost import Costs, Price, pixels

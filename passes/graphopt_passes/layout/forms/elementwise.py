@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.records import dataclass
 from graphopt_passes.layout.activations import activation_of, lanes_behind, range_of
 from graphopt_passes.layout.cost import Costs, Price
 from graphopt_passes.layout.emitter import Blocked, Built, Emitter

@@ -7,7 +7,6 @@ Such a tensor holds, at `i, j, ...`, a number `start + a * i + b * j + ...`; sta
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from onnx import TensorProto
@@ -16,6 +15,7 @@ from graphopt.analysis.disagreements import BROKEN
 from graphopt.analysis.shapes.dim import Size, TooComplexError, at_least
 from graphopt.analysis.shapes.engine import Shape, ShapeAnalysis
 from graphopt.ir import Node, Value
+from graphopt.records import dataclass
 
 _INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32})
 _MOST_ELEMENTS = 1 << 18

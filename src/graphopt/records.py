@@ -1,0 +1,150 @@
+"""Data classes that are quick to define, for what a first call imports.
+
+The decorator of the standard library compiles the text of up to six methods for every class: half a millisecond each,
+and a call in a new process defines eighty classes of which it makes objects of half. The one here has all methods
+shared but for `__init__`, which is compiled when the first object is made. Fields, their checks, slots, `replace` and
+`asdict` are the standard library's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import MISSING, Field, FrozenInstanceError, fields
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["dataclass"]
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+
+    def dataclass(
+        cls: type | None = None, /, *, eq: bool = True, frozen: bool = False, slots: bool = False, kw_only: bool = False
+    ) -> Any:
+        """Make a class of its fields: `dataclasses.dataclass` with these of its options, and the same behaviour."""
+        if cls is None:
+            return lambda it: dataclass(it, eq=eq, frozen=frozen, slots=slots, kw_only=kw_only)
+        if frozen and not cls.__dict__.keys().isdisjoint(_FROZEN):
+            raise TypeError(f"{cls.__name__} is frozen and says itself how its attributes are set")
+        if cls.__doc__ is None:
+            cls.__doc__ = cls.__name__  # the standard library would derive the signature to write it here
+        given = set(cls.__dict__)
+        made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
+        made.__init__ = _waiting(made, frozen)
+        if eq and not _has_hash(cls):
+            made.__hash__ = _hash(made) if frozen else None
+        for name, method in _methods(made, eq, frozen, slots).items():
+            if name not in given:
+                setattr(made, name, method)
+        return made
+
+
+def _methods(cls: type, eq: bool, frozen: bool, slots: bool) -> dict[str, Callable[..., Any]]:
+    """What a class gets that it does not say itself."""
+    compared = {"__eq__": _equal(cls)} if eq else {}
+    pickled = _PICKLED if frozen and slots else {}
+    return {"__repr__": _repr, **compared, **(_FROZEN if frozen else {}), **pickled}
+
+
+def _has_hash(cls: type) -> bool:
+    """Whether a class says itself how it is hashed; Python writes None where it says how it is compared only."""
+    return cls.__dict__.get("__hash__") is not None or ("__hash__" in cls.__dict__ and "__eq__" not in cls.__dict__)
+
+
+def _waiting(cls: type, frozen: bool) -> Callable[..., None]:
+    """An `__init__` that puts the real one in its place when it is called."""
+
+    def init(self: Any, /, *words: Any, **named: Any) -> None:
+        real = _init(cls, frozen)
+        cls.__init__ = real  # type: ignore[misc]  # that is the point
+        real(self, *words, **named)
+
+    return init
+
+
+def _init(cls: type, frozen: bool) -> Callable[..., None]:
+    """The function that sets the fields, compiled as a person would write it."""
+    known: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
+    plain: list[str] = ["self"]
+    named: list[str] = []
+    lines: list[str] = []
+    for field in fields(cls):
+        default = value = _default(field, known)
+        if field.default_factory is not MISSING:
+            default, value = "_missing", f"{default}()"
+        if field.init:
+            (named if field.kw_only else plain).append(f"{field.name}={default}" if default else field.name)
+            value = f"{value} if {field.name} is _missing else {field.name}" if default == "_missing" else field.name
+        if value:
+            lines.append(f"_set(self, {field.name!r}, {value})" if frozen else f"self.{field.name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
+    words = ", ".join([*plain, *(["*"] if named else []), *named])
+    exec(f"def __init__({words}):\n " + "\n ".join(lines or ["pass"]), known)  # as the standard library does
+    known["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
+    return known["__init__"]  # type: ignore[no-any-return]
+
+
+def _default(field: Field[Any], known: dict[str, Any]) -> str:
+    """The name of a field's default or of what makes it, or nothing."""
+    value = field.default if field.default_factory is MISSING else field.default_factory
+    if value is MISSING:
+        return ""
+    known[f"_default_{field.name}"] = value
+    return f"_default_{field.name}"
+
+
+@recursive_repr()
+def _repr(self: Any) -> str:
+    shown = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self) if field.repr)
+    return f"{type(self).__qualname__}({shown})"
+
+
+def _equal(cls: type) -> Callable[[Any, object], bool]:
+    key = _reader([field.name for field in fields(cls) if field.compare])
+
+    def equal(self: Any, other: object) -> bool:
+        return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
+
+    return equal
+
+
+def _hash(cls: type) -> Callable[[Any], int]:
+    key = _reader([field.name for field in fields(cls) if (field.compare if field.hash is None else field.hash)])
+
+    def hashed(self: Any) -> int:
+        return hash(key(self))
+
+    return hashed
+
+
+def _reader(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """What reads these attributes, in a tuple however many there are."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda each: tuple([getattr(each, name) for name in names])
+
+
+def _refuse(self: Any, name: str, *value: Any) -> None:
+    """Set or delete no attribute, but what a class that derives from a frozen one has besides its fields."""
+    kind = type(self)
+    if "__dataclass_fields__" in kind.__dict__ or name in kind.__dataclass_fields__:
+        raise FrozenInstanceError(f"cannot {'assign to' if value else 'delete'} field {name!r}")
+    (object.__setattr__ if value else object.__delattr__)(self, name, *value)
+
+
+def _state(self: Any) -> list[Any]:
+    return [getattr(self, field.name) for field in fields(self)]
+
+
+def _restore(self: Any, state: list[Any]) -> None:
+    for field, value in zip(fields(self), state, strict=True):
+        object.__setattr__(self, field.name, value)
+
+
+_FROZEN: dict[str, Callable[..., Any]] = {"__setattr__": _refuse, "__delattr__": _refuse}
+_PICKLED: dict[str, Callable[..., Any]] = {"__getstate__": _state, "__setstate__": _restore}
+"""What a frozen class with slots is copied and pickled by, as the usual way sets attributes."""
