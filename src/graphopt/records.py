@@ -9,6 +9,7 @@ shared but for `__init__`, which is compiled when the first object is made. Fiel
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, fields
 from operator import attrgetter
@@ -22,18 +23,26 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(
-        cls: type | None = None, /, *, eq: bool = True, frozen: bool = False, slots: bool = False, kw_only: bool = False
+        cls: type | None = None,
+        /,
+        *,
+        init: bool = True,
+        eq: bool = True,
+        frozen: bool = False,
+        slots: bool = False,
+        kw_only: bool = False,
     ) -> Any:
         """Make a class of its fields: `dataclasses.dataclass` with these of its options, and the same behaviour."""
         if cls is None:
-            return lambda it: dataclass(it, eq=eq, frozen=frozen, slots=slots, kw_only=kw_only)
+            return lambda it: dataclass(it, init=init, eq=eq, frozen=frozen, slots=slots, kw_only=kw_only)
         if frozen and not cls.__dict__.keys().isdisjoint(_FROZEN):
             raise TypeError(f"{cls.__name__} is frozen and says itself how its attributes are set")
         if cls.__doc__ is None:
             cls.__doc__ = cls.__name__  # the standard library would derive the signature to write it here
         given = set(cls.__dict__)
         made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
-        made.__init__ = _waiting(made, frozen)
+        if init:
+            made.__init__, made.__signature__ = _waiting(made, frozen), _Signature()
         if eq and not _has_hash(cls):
             made.__hash__ = _hash(made) if frozen else None
         for name, method in _methods(made, eq, frozen, slots).items():
@@ -57,17 +66,38 @@ def _has_hash(cls: type) -> bool:
 def _waiting(cls: type, frozen: bool) -> Callable[..., None]:
     """An `__init__` that puts the real one in its place when it is called."""
 
-    def init(self: Any, /, *words: Any, **named: Any) -> None:
-        real = _init(cls, frozen)
-        cls.__init__ = real  # type: ignore[misc]  # that is the point
-        real(self, *words, **named)
+    def ready() -> Callable[..., None]:
+        real = cls.__init__ = _init(cls, frozen)  # type: ignore[misc]  # that is the point
+        return real
 
+    def init(self: Any, /, *words: Any, **named: Any) -> None:
+        ready()(self, *words, **named)
+
+    init.ready = ready  # type: ignore[attr-defined]
     return init
+
+
+class _Signature:
+    """What `inspect.signature` asks a class for: that of the real `__init__`."""
+
+    def __get__(self, instance: object, owner: type) -> inspect.Signature:
+        if instance is not None:
+            raise AttributeError("__signature__")
+        init = owner.__init__  # type: ignore[misc]  # also that of a class that derives from a record
+        signature = inspect.signature(init.ready() if hasattr(init, "ready") else init)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+class _Factory:
+    """Stands for an argument that is left out and made anew each time."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
 
 
 def _init(cls: type, frozen: bool) -> Callable[..., None]:
     """The function that sets the fields, compiled as a person would write it."""
-    known: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
+    known: dict[str, Any] = {"_set": object.__setattr__, "_missing": _Factory()}
     plain: list[str] = ["self"]
     named: list[str] = []
     lines: list[str] = []
@@ -84,6 +114,8 @@ def _init(cls: type, frozen: bool) -> Callable[..., None]:
         lines.append("self.__post_init__()")
     words = ", ".join([*plain, *(["*"] if named else []), *named])
     exec(f"def __init__({words}):\n " + "\n ".join(lines or ["pass"]), known)  # as the standard library does
+    types = {field.name: field.type for field in fields(cls) if field.init}
+    known["__init__"].__annotations__ = {**types, "return": None}
     known["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
     return known["__init__"]  # type: ignore[no-any-return]
 

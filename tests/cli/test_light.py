@@ -104,8 +104,7 @@ run(sys.argv[1:])
 print([name for name in ("logging", "_hashlib", "subprocess", "asyncio", "tomllib", "onnx.reference") if name in sys.modules])
 import dataclasses  # whose decorator compiles all methods of a class: see graphopt.records
 ours = {name: module for name, module in sys.modules.items() if name.startswith(("graphopt.", "graphopt_passes."))}
-print([name for name, module in ours.items()
-       if getattr(module, "dataclass", None) is dataclasses.dataclass and not name.startswith("graphopt.cli.")])
+print([name for name, module in ours.items() if getattr(module, "dataclass", None) is dataclasses.dataclass])
 """
     words = ["optimize", str(model_file), str(tmp_path / "out.onnx"), "-q", "--level", level]
     assert subprocess.check_output([sys.executable, "-c", code, *words], text=True) == "[]\n[]\n"

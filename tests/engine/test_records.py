@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field, replace
@@ -52,9 +53,10 @@ def _told(act: Callable[[], Any]) -> Any:
 
 
 def _observed(cls: Any, options: dict[str, bool]) -> list[Any]:
+    signature = str(inspect.signature(cls))
     one, two, three = _told(lambda: cls(a=1, b=(2,))), cls(a=1, b=(2,), c=9.0), cls(a=2)
     return [
-        repr(one), one == two, one == three, one != two, one.__eq__(3), dataclasses.asdict(one), cls.__match_args__,
+        signature, str(inspect.signature(cls)), repr(one), one == two, one == three, one != two, one.__eq__(3), dataclasses.asdict(one), cls.__match_args__,
         repr(replace(one, a=5)), repr(copy.deepcopy(one)), cls(a=1).b is cls(a=1).b, cls.shared,
         cls.__hash__ is None, cls.__hash__ is object.__hash__, hasattr(cls, "__slots__"),
         options["eq"] and _told(lambda: hash(one)), options["eq"] and _told(lambda: hash(one) == hash(two)),
@@ -99,6 +101,17 @@ def test_frozen_objects_are_kept_in_files() -> None:
 
 def test_what_a_class_says_itself_stays() -> None:
     assert (repr(Own(1)), hash(Own(1)), Own(1) == Own(2), Own.__doc__) == ("own", 5, True, "Own")
+
+
+def test_a_class_may_make_its_objects_itself() -> None:
+    @records.dataclass(frozen=True, slots=True, init=False)
+    class Named:
+        names: tuple[str, ...]
+
+        def __init__(self, *names: str) -> None:
+            object.__setattr__(self, "names", names)
+
+    assert repr(Named("a", "b")).endswith("Named(names=('a', 'b'))")
 
 
 def test_how_attributes_are_set_is_not_said_twice() -> None:

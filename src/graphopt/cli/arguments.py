@@ -12,13 +12,13 @@ import importlib
 import inspect
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
 from typing import Any, NoReturn
 
 from graphopt.errors import ModelError, UsageError
+from graphopt.records import dataclass
 
 
 class Exit(Exception):  # noqa: N818 -- an answer, not an error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -12,6 +12,7 @@ from graphopt.cli.arguments import Argument, Exit, Option, OptionGroup
 from graphopt.cli.console import show, show_json
 from graphopt.cli.sizes import parse_dims, parse_shapes, parse_threads
 from graphopt.errors import UsageError
+from graphopt.records import dataclass
 
 if TYPE_CHECKING:
     from graphopt.ir import ExternalData
