@@ -143,6 +143,21 @@ def test_products_of_nothing_say_nothing() -> None:
         Judge(Sample(nothing, [{"x": np.ones((2, 0), np.uint8)}]))
 
 
+@pytest.mark.parametrize(("opset", "sizes", "usable"), [(7, "3,2", False), (7, "2,3", True), (11, "3,2", True)])
+def test_branches_of_two_shapes_say_nothing_below_opset_11(opset: int, sizes: str, usable: bool) -> None:
+    """Inference calls that an error as soon as it sees it; in the original the list comes from outside."""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    g (float[1,6] x, bool c, int64[2] s) => (float[?,?] y) <int64[2] t = {{{sizes}}}> {{
+        y = If (c) <then_branch = a () => (float[?,?] p) {{ p = Reshape (x, s) }},
+                    else_branch = b () => (float[?,?] q) {{ u = Identity (t) q = Reshape (x, u) }}> }}""")
+    feed = {"x": np.ones((1, 6), np.float32), "c": np.array(True), "s": np.array([2, 3])}
+    try:
+        assert Judge(Sample(model, [feed])).expected
+        assert usable
+    except NotUsableError:
+        assert not usable
+
+
 def test_unknown_peers_and_nothing_to_test_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown peer"):
         graphopt.fuzz(models=1, peers=("nobody",))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.analysis.propagation import WRONG_SLICE, is_of_shape
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.records import dataclass
@@ -239,6 +240,14 @@ def _slice_may_differ(node: Node) -> bool:
     return min(steps, default=0) < 0 and (ends is None or any(end in FARTHEST for end in ends))
 
 
+def _named_slice(facts: Facts) -> Doubts:
+    """A part of a shape of unknown rank, which inference gives the length of the whole."""
+    if facts.node.graph.opset() != WRONG_SLICE or not is_of_shape(facts.node):
+        return []
+    claims = enumerate(facts.claims)
+    return [(at, axis) for at, claim in claims for axis, dim in enumerate(claim or ()) if isinstance(dim, str)]
+
+
 def _normal(facts: Facts, axes: Sequence[int]) -> Doubts:
     """Axes of the results, of which some may be counted from the back."""
     ranks = [(index, len(claim)) for index, claim in enumerate(facts.claims) if claim is not None]
@@ -416,8 +425,12 @@ TABLE: tuple[Disagreement, ...] = (
 )  # fmt: skip
 """All that is known."""
 
+_OF_NAMES = (Disagreement("Slice at opset 10", ("Slice",), _named_slice, _never, own_rule_is_right=True),)
+"""What no run shows, since only names of sizes are wrong."""
+
+_ALL = (*TABLE, *_OF_NAMES)
 ENTRIES: dict[str, tuple[Disagreement, ...]] = {
-    op: tuple(entry for entry in TABLE if op in entry.ops) for op in dict.fromkeys(op for e in TABLE for op in e.ops)
+    op: tuple(entry for entry in _ALL if op in entry.ops) for op in dict.fromkeys(op for e in _ALL for op in e.ops)
 }
 """The entries of each operator."""
 

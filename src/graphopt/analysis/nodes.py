@@ -9,10 +9,11 @@ from onnx import TensorProto, defs, shape_inference
 
 from graphopt.analysis.alike import may_end_the_process
 from graphopt.analysis.disagreements import BROKEN, ENTRIES, Facts, doubts
+from graphopt.analysis.propagation import WRONG_SLICE
 from graphopt.analysis.shapes import Shape, ShapeAnalysis
 from graphopt.analysis.shapes.engine import DECLINED, SHAPE_RULES
 from graphopt.analysis.shapes.reduce import REDUCTIONS
-from graphopt.analysis.skeleton import WRONG_SLICE, is_safe
+from graphopt.analysis.skeleton import is_safe
 from graphopt.ir import Node, Tensor, TensorType, Value, ValueType
 from graphopt.ir.flush import emit
 from graphopt.ir.types import decode_type, encode_type

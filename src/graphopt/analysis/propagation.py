@@ -110,6 +110,21 @@ FOLLOWERS = frozenset({
 DEEPEST = 32
 """How many operators back a size is looked for."""
 
+WRONG_SLICE = 10
+"""At this opset the standard's inference gives parts of axes of a name that very name."""
+
+
+def is_of_shape(node: Node) -> bool:
+    """Whether a `Slice` takes a part of a shape, whose contents inference follows."""
+    for _ in range(DEEPEST):
+        value = node.input(0)
+        if value is None or value.producer is None or value.producer.op not in (*FOLLOWERS, "Shape"):
+            return False
+        node = value.producer
+        if node.op == "Shape":
+            return True
+    return False
+
 
 def may_make_vectors(model: Model) -> bool:
     """Whether a vector may become long: then lengths are inferred before contents are followed.

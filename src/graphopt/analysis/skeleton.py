@@ -15,7 +15,7 @@ from graphopt.analysis.alike import as_call, as_node, body_alike, may_end_the_pr
 from graphopt.analysis.calls import CallSizes
 from graphopt.analysis.disagreements import may_disagree
 from graphopt.analysis.overridable import CallersChoice, is_default
-from graphopt.analysis.propagation import DEEPEST, FOLLOWERS, KEPT_BYTES
+from graphopt.analysis.propagation import KEPT_BYTES, WRONG_SLICE, is_of_shape
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.flush import emit
@@ -135,7 +135,7 @@ class Skeleton:
             )
             if malformed or may_end_the_process(node) or (in_function and may_disagree(node)):
                 protos.append(_stand_in(node))
-            elif op == "Slice" and graph.opset() == WRONG_SLICE and not _is_of_shape(node):
+            elif op == "Slice" and graph.opset() == WRONG_SLICE and not is_of_shape(node):
                 protos.append(_later_slice(node))
                 sliced = True
             elif node.subgraphs or (op == "Constant" and not _is_shown_as_read(node)):
@@ -231,24 +231,9 @@ def _show_captured(graph: Graph, target: onnx.GraphProto) -> None:
             tensor.fill(target.initializer.add(name=value.name), value.name)
 
 
-WRONG_SLICE = 10
-"""At this opset the standard's inference gives parts of axes of a name that very name."""
-
 _LATER = "graphopt.later"
 _SLICED = ("data", "starts", "ends", "axes", "steps")
 _IR_WITH_FUNCTIONS = 8
-
-
-def _is_of_shape(node: Node) -> bool:
-    """Whether a part of a shape is taken, whose contents inference follows, and whose length has no name."""
-    for _ in range(DEEPEST):
-        value = node.input(0)
-        if value is None or value.producer is None or value.producer.op not in (*FOLLOWERS, "Shape"):
-            return False
-        node = value.producer
-        if node.op == "Shape":
-            return True
-    return False
 
 
 def _later_slice(node: Node) -> onnx.NodeProto:

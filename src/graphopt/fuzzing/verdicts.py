@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto
 
-from graphopt.fuzzing.building import Sample, as_standard, evaluate, makeshift, stored, strictly_inferred
+from graphopt.fuzzing.building import Sample, as_standard, makeshift, stored
 from graphopt.fuzzing.doubles import exact_outputs
 from graphopt.fuzzing.subjects import Optimized, Subject
+from graphopt.fuzzing.usual import is_usual, values_of
 from graphopt.verify import compare
 from graphopt.verify.interface import differences, interface_of
 from graphopt.verify.jitter import without_negative_zeros
@@ -102,8 +102,7 @@ class Judge:
             _, first, known = self.expected[0]
             if _alike(first, feed) and list(map(_shape, known)) == list(map(_shape, outputs)):
                 return True
-        usual = all(ask(self.model, feed) for ask in (_joins_fit, _sums_something, _gathers_single_strings))
-        return usual and _standard(self.model, feed, outputs)
+        return is_usual(self.model, feed) and _standard(self.model, feed, outputs)
 
     def of(self, subject: Subject, outcome: Optimized, *, again: bool = True, once_more: bool = True) -> Verdict | None:
         """What is wrong with what a subject made of the sample's model; None when nothing is.
@@ -386,59 +385,6 @@ def _standard(model: onnx.ModelProto, feed: dict[str, Array], outputs: list[Any]
     return as_standard(makeshift(graph.node, given, names, model.opset_import, model.functions), outputs)
 
 
-_INTEGER_PRODUCTS = frozenset({
-    "ConvInteger", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLinearConv",
-    "QLinearMatMul",
-})  # fmt: skip
-
-
-def _sums_something(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
-    """Whether no product of integers makes elements of an operand without any, which the runtime leaves unset."""
-    products = [node for node in model.graph.node if node.op_type in _INTEGER_PRODUCTS]
-    names = list(dict.fromkeys(name for node in products for name in (node.input[0], node.output[0])))
-    held = _values(model, feed, names) if products else {}
-    return held is None or all(np.size(held[n.input[0]]) or not np.size(held[n.output[0]]) for n in products)
-
-
-def _gathers_single_strings(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
-    """Whether no `Gather` picks blocks of several strings, of which the runtime copies only the first."""
-    picks = [node for node in model.graph.node if node.op_type == "Gather"]
-    types = _element_types(model) if picks else {}
-    picks = [node for node in picks if types.get(node.input[0], TensorProto.STRING) == TensorProto.STRING]
-    held = (_values(model, feed, list(dict.fromkeys(node.input[0] for node in picks))) if picks else None) or {}
-    for node in picks if held else ():
-        array, axis = held[node.input[0]], next((a.i for a in node.attribute if a.name == "axis"), 0)
-        if array.dtype.kind in "OSU" and np.prod(array.shape[axis:][1:]) > 1:
-            return False
-    return True
-
-
-def _element_types(model: onnx.ModelProto) -> dict[str, int]:
-    """Element types of values by name, as far as inference knows them."""
-    inferred = strictly_inferred(model) or model
-    graph = inferred.graph
-    known = {tensor.name: int(tensor.data_type) for tensor in graph.initializer}
-    for info in (*graph.input, *graph.value_info, *graph.output):
-        if info.type.tensor_type.elem_type:
-            known[info.name] = info.type.tensor_type.elem_type
-    return known
-
-
-def _values(model: onnx.ModelProto, feed: dict[str, Array], names: list[str]) -> dict[str, Any] | None:
-    """Values of a model by name; None where they cannot be seen."""
-    graph, given = model.graph, {name: stored(array, name) for name, array in feed.items()}
-    given |= {tensor.name: tensor for tensor in graph.initializer if tensor.name not in feed}
-    made = [name for name in names if name not in given]
-    nodes = makeshift(graph.node, list(given.values()), made, model.opset_import, model.functions)
-    found = evaluate(nodes) if made else []
-    if found is None:
-        return None
-    held = {
-        name: feed[name] if name in feed else onnx.numpy_helper.to_array(given[name]) for name in {*names} & {*given}
-    }
-    return held | dict(zip(made, found, strict=True))
-
-
 def _shape(output: Any) -> tuple[int, ...] | None:
     return output.shape if isinstance(output, np.ndarray) else None
 
@@ -453,22 +399,6 @@ def _alike(first: dict[str, Array], other: dict[str, Array]) -> bool:
         return False
     short = [name for name, a in first.items() if a.ndim <= 1 and a.size <= _READ and a.dtype.kind in "iu"]
     return all(np.array_equal(first[name], other[name]) for name in short)
-
-
-def _joins_fit(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
-    """Whether elements of sequences that are joined fit; the runtime passes over empty ones and leaves memory unset."""
-    joins = [node for node in model.graph.node if node.op_type == "ConcatFromSequence"]
-    held = _values(model, feed, list(dict.fromkeys(node.input[0] for node in joins))) if joins else None
-    if held is None:
-        return True
-    for node in joins:
-        stated = {each.name: each.i for each in node.attribute}
-        shapes = [list(np.shape(each)) for each in held[node.input[0]]]
-        if not stated.get("new_axis", 0):
-            shapes = [[size for at, size in enumerate(s) if at != stated["axis"] % len(s)] for s in shapes if s]
-        if any(shape != shapes[0] for shape in shapes):
-            return False
-    return True
 
 
 def _mostly_nan(outputs: list[Any]) -> bool:
@@ -487,7 +417,7 @@ def _exceeds(model: onnx.ModelProto, feed: dict[str, Array], largest: float) -> 
         return True
     given = {info.name for info in model.graph.input} | {tensor.name for tensor in model.graph.initializer}
     fed = {name: array for name, array in feed.items() if name in given}
-    found = _values(model, fed, [name for node in model.graph.node for name in node.output if name])
+    found = values_of(model, fed, [name for node in model.graph.node for name in node.output if name])
     held = [np.asarray(leaf) for value in (found or {}).values() for _, leaf in leaves(value)]
     return found is None or any(_odd(a) or _magnitude(a) >= largest for a in (*fed.values(), *held))
 

@@ -1,0 +1,116 @@
+"""What a model must do on a feed for its results to say anything, where the runtime and the standard differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from graphopt.fuzzing.building import evaluate, makeshift, stored, strictly_inferred
+from graphopt.verify.values import Array
+
+
+def is_usual(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    """Whether the runtime computes what the standard says, as far as that is known of single operators."""
+    asked = (_joins_fit, _sums_something, _gathers_single_strings, _branches_agree)
+    return all(ask(model, feed) for ask in asked)
+
+
+_BRANCHES_MAY_DIFFER = 11
+
+
+def _branches_agree(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    """Whether both branches give equal shapes, as opsets below 11 ask; inference sees less of them in the original."""
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
+    choices = [node for node in model.graph.node if node.op_type == "If"] if opset < _BRANCHES_MAY_DIFFER else []
+    for node in choices:
+        taken = [_with_choice(model, feed, node, choice) for choice in (True, False)]
+        if None in taken or taken[0] != taken[1]:
+            return False
+    return True
+
+
+def _with_choice(
+    model: onnx.ModelProto, feed: dict[str, Array], choice: onnx.NodeProto, condition: bool
+) -> list[tuple[int, ...]] | None:
+    """The shapes that one branch gives; None where it fails."""
+    forced = onnx.NodeProto()
+    forced.CopyFrom(choice)
+    forced.input[0] = "/taken"
+    nodes = [forced if node is choice else node for node in model.graph.node]
+    given = {tensor.name: tensor for tensor in model.graph.initializer}
+    given |= {name: stored(array, name) for name, array in {**feed, "/taken": np.array(condition)}.items()}
+    names = [name for name in choice.output if name]
+    found = evaluate(makeshift(nodes, list(given.values()), names, model.opset_import, model.functions))
+    return None if found is None else [np.shape(array) for array in found]
+
+
+_INTEGER_PRODUCTS = frozenset({
+    "ConvInteger", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLinearConv",
+    "QLinearMatMul",
+})  # fmt: skip
+
+
+def _sums_something(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    """Whether no product of integers makes elements of an operand without any, which the runtime leaves unset."""
+    products = [node for node in model.graph.node if node.op_type in _INTEGER_PRODUCTS]
+    names = list(dict.fromkeys(name for node in products for name in (node.input[0], node.output[0])))
+    held = values_of(model, feed, names) if products else {}
+    return held is None or all(np.size(held[n.input[0]]) or not np.size(held[n.output[0]]) for n in products)
+
+
+def _gathers_single_strings(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    """Whether no `Gather` picks blocks of several strings, of which the runtime copies only the first."""
+    picks = [node for node in model.graph.node if node.op_type == "Gather"]
+    types = _element_types(model) if picks else {}
+    picks = [node for node in picks if types.get(node.input[0], TensorProto.STRING) == TensorProto.STRING]
+    held = (values_of(model, feed, list(dict.fromkeys(node.input[0] for node in picks))) if picks else None) or {}
+    for node in picks if held else ():
+        array, axis = held[node.input[0]], next((a.i for a in node.attribute if a.name == "axis"), 0)
+        if array.dtype.kind in "OSU" and np.prod(array.shape[axis:][1:]) > 1:
+            return False
+    return True
+
+
+def _element_types(model: onnx.ModelProto) -> dict[str, int]:
+    """Element types of values by name, as far as inference knows them."""
+    inferred = strictly_inferred(model) or model
+    graph = inferred.graph
+    known = {tensor.name: int(tensor.data_type) for tensor in graph.initializer}
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        if info.type.tensor_type.elem_type:
+            known[info.name] = info.type.tensor_type.elem_type
+    return known
+
+
+def _joins_fit(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    """Whether elements of sequences that are joined fit; the runtime passes over empty ones and leaves memory unset."""
+    joins = [node for node in model.graph.node if node.op_type == "ConcatFromSequence"]
+    held = values_of(model, feed, list(dict.fromkeys(node.input[0] for node in joins))) if joins else None
+    if held is None:
+        return True
+    for node in joins:
+        stated = {each.name: each.i for each in node.attribute}
+        shapes = [list(np.shape(each)) for each in held[node.input[0]]]
+        if not stated.get("new_axis", 0):
+            shapes = [[size for at, size in enumerate(s) if at != stated["axis"] % len(s)] for s in shapes if s]
+        if any(shape != shapes[0] for shape in shapes):
+            return False
+    return True
+
+
+def values_of(model: onnx.ModelProto, feed: dict[str, Array], names: list[str]) -> dict[str, Any] | None:
+    """Values of a model by name; None where they cannot be seen."""
+    graph, given = model.graph, {name: stored(array, name) for name, array in feed.items()}
+    given |= {tensor.name: tensor for tensor in graph.initializer if tensor.name not in feed}
+    made = [name for name in names if name not in given]
+    nodes = makeshift(graph.node, list(given.values()), made, model.opset_import, model.functions)
+    found = evaluate(nodes) if made else []
+    if found is None:
+        return None
+    held = {
+        name: feed[name] if name in feed else onnx.numpy_helper.to_array(given[name]) for name in {*names} & {*given}
+    }
+    return held | dict(zip(made, found, strict=True))
