@@ -97,6 +97,11 @@ def _core(stated: Mapping[str, str]) -> str:
     return "xeon" if maker == "GenuineIntel" else ""
 
 
+def has_vnni() -> bool:
+    """Whether the present x86 machine adds products of bytes in 32 bits; False where the system does not say."""
+    return any(flag.endswith("vnni") for flag in _stated().get("flags", "").split())
+
+
 def runs_here(model: ModelProto) -> bool:
     """Whether a model has no blocks, or such as this machine's kernels take."""
     written_for = next((entry.value for entry in model.metadata_props if entry.key == METADATA_KEY), "")

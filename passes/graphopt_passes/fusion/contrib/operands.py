@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.analysis.nodes import dtype_of_output
 from graphopt.rewrite import Decline, Dim, Level, Numerics, OpRule, PatternRule, Value
-from graphopt.system.machine import Target, host
+from graphopt.system.machine import Target, has_vnni, host
 
 DOMAIN = "com.microsoft"
 NEWEST = 26
@@ -66,15 +65,7 @@ def sums_bytes_exactly(weights: np.ndarray | None, target: Target) -> bool:
     """
     if weights is not None and np.abs(weights.astype(np.int16)).max(initial=0) <= _SAFE:
         return True
-    return target.name not in X86 or (target == host() and _has_vnni())
-
-
-@lru_cache
-def _has_vnni() -> bool:
-    try:
-        return "vnni" in Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
+    return target.name not in X86 or (target == host() and has_vnni())
 
 
 @lru_cache
