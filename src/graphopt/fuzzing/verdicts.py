@@ -10,6 +10,7 @@ import onnx
 
 from graphopt.fuzzing.building import Sample, as_standard, makeshift, stored
 from graphopt.fuzzing.doubles import exact_outputs
+from graphopt.fuzzing.stepwise import after_steps
 from graphopt.fuzzing.subjects import Optimized, Subject
 from graphopt.fuzzing.usual import is_usual, values_of
 from graphopt.verify import compare
@@ -31,7 +32,6 @@ _NO_EMPTY_IMAGE = ("Only N can be zero", "QLinearGlobalAveragePool parameter out
 """What pools of the runtime say to images without pixels. Passes that write pools take sizes that they do not know for
 more than 0, and say so."""
 _MOST_NAN = 0.5
-_FEW = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class Judge:
             return f"the result does not run: {error}"
         numerics = "rounding" if outcome.numerics == "exact" else outcome.numerics
         found = first_difference(old, new, numerics)
-        if found is None or (outcome.stepwise and one_step_apart(old, new, _steps(self.model))):
+        if found is None or (outcome.stepwise and self._steps_apart(result, feed, numerics)):
             return None
         if outcome.ties and all(np.asarray(b).dtype.kind in "iub" for _, b in _apart(old, new)):
             return None
@@ -210,6 +210,11 @@ class Judge:
         ):
             return None
         return found
+
+    def _steps_apart(self, result: onnx.ModelProto, feed: dict[str, Array], numerics: str) -> bool:
+        """Whether integers of eight bits that are one step apart are all that differs, and what follows from them."""
+        pair = after_steps(self.model, result, feed)
+        return pair is not None and first_difference(*pair, numerics) is None
 
     def _is_nearer(self, feed: dict[str, Array], old: list[Any], new: list[Any], numerics: str) -> bool:
         """Whether the result is what the original is in doubles, which the original itself is not."""
@@ -296,41 +301,6 @@ def _apart(old: list[Any], new: list[Any]) -> list[tuple[Any, Any]]:
     """The outputs that differ by more than rounding."""
     pairs = zip(old, new, strict=True)
     return [(a, b) for a, b in pairs if first_difference([a], [b], "rounding") is not None]
-
-
-def _steps(model: onnx.ModelProto) -> list[float]:
-    """How far apart neighbours are in each output that is dequantized by one constant scale, 0 in others."""
-    held = {tensor.name: tensor for tensor in model.graph.initializer}
-    made = {name: node for node in model.graph.node for name in node.output}
-    steps = []
-    for info in model.graph.output:
-        node = made.get(info.name)
-        scale = held.get(node.input[1]) if node is not None and node.op_type == "DequantizeLinear" else None
-        array = np.zeros(0) if scale is None else np.abs(onnx.numpy_helper.to_array(scale).astype(np.float64))
-        steps.append(float(array.reshape(-1)[0]) if array.size == 1 else 0.0)
-    return steps
-
-
-def one_step_apart(old: list[Any], new: list[Any], steps: list[float]) -> bool:
-    """Whether no more than few integers of eight bits differ, by one each, and nothing else beyond rounding.
-
-    Args:
-        old: the outputs of the original.
-        new: those of the result.
-        steps: what one is in those outputs that are dequantized integers; 0 in others.
-    """
-    for one, other, step in zip(old, new, steps, strict=True):
-        a, b = np.asarray(one), np.asarray(other)
-        if step and a.dtype.kind == "f" and a.shape == b.shape:
-            a, b = (np.rint(np.nan_to_num(each.astype(np.float64) / step)).astype(np.int64) for each in (a, b))
-        if a.dtype.kind not in "iu" or a.dtype != b.dtype or a.shape != b.shape:
-            if first_difference([one], [other], "rounding") is not None:
-                return False
-            continue
-        apart = np.abs(a.astype(np.int64) - b.astype(np.int64))
-        if apart.max(initial=0) > 1 or np.count_nonzero(apart) > max(1, _FEW * apart.size):
-            return False
-    return True
 
 
 def _run(runner: Runner, feed: dict[str, Array]) -> list[Any] | None:

@@ -1,0 +1,160 @@
+"""Judging results in which integers of eight bits may be one step from the original's.
+
+What such an integer makes of floats behind it is no rounding any more. So the rest of the original is computed from the
+integers of the result: it must give the result's outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from graphopt.fuzzing.building import element_type
+from graphopt.verify.runners import CannotLoadError, OrtRunner, RunError
+from graphopt.verify.source import Source
+from graphopt.verify.values import Array
+
+_FEW = 0.1
+_SLACK = 1e-3
+"""Of a step: dequantized numbers are floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutValue:
+    """A value at which the original is cut.
+
+    Attributes:
+        fed: what the result has there, of which the rest of the original is computed.
+        step: how far apart neighbours are.
+    """
+
+    fed: Array
+    step: float = 1.0
+
+    def takes(self, computed: Any) -> bool:
+        """Whether what the original computes is no more than a step away, in few places."""
+        if not _alike(computed, self.fed):
+            return False
+        apart = np.abs(computed.astype(np.float64) - self.fed.astype(np.float64)) / self.step
+        if not np.isfinite(apart).all():
+            return False
+        steps = np.rint(apart)
+        few = np.count_nonzero(steps) <= max(1, _FEW * steps.size)
+        return few and steps.max(initial=0) <= 1 and bool((np.abs(apart - steps) <= _SLACK).all())
+
+
+def after_steps(
+    original: onnx.ModelProto, result: onnx.ModelProto, feed: Mapping[str, Array]
+) -> tuple[list[Any], list[Any]] | None:
+    """The outputs that remain to be compared, where those of the original are computed from the result's integers.
+
+    Each of these integers is at most one step from what the original computes from those before it, in one of ten
+    places. Values whose name means something else in the result are passed over, which makes the judge stricter.
+
+    Args:
+        original: the original.
+        result: what an optimizer made of it.
+        feed: the inputs of the original.
+
+    Returns:
+        Both lists of outputs without those that are such integers, dequantized or not; None where the two models have
+        no integers in common, or it cannot be seen.
+    """
+    names = [info.name for info in original.graph.output]
+    values = _both(original, result, feed)
+    cuts = _cuts(original, *values) if values is not None else {}
+    while values is not None and cuts:
+        fed = {name: cut.fed for name, cut in cuts.items()}
+        found = _run(_cut(original, fed), {**feed, **fed}, [_computed(name) for name in cuts])
+        if found is None:
+            return None
+        far = next((name for name, cut in cuts.items() if not cut.takes(found[_computed(name)])), None)
+        if far is None:
+            rest = [name for name in names if name not in cuts]
+            return [found[name] for name in rest], [values[1][name] for name in rest]
+        del cuts[far]  # only the first: those behind it were computed from it
+    return None
+
+
+def _both(
+    original: onnx.ModelProto, result: onnx.ModelProto, feed: Mapping[str, Array]
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Values that nodes of both models make, and what the original dequantizes; None where one does not run."""
+    made, kept = ([name for n in model.graph.node for name in n.output if name] for model in (original, result))
+    common = [name for name in made if name in set(kept)]
+    read = [name for node in _dequantized(original) for name in node.input[:2]]
+    taken = {info.name for info in result.graph.input}
+    old = _run(original, feed, dict.fromkeys((*common, *read)))
+    new = _run(result, {name: array for name, array in feed.items() if name in taken}, common)
+    return (old, new) if old is not None and new is not None else None
+
+
+def _cuts(original: onnx.ModelProto, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, CutValue]:
+    """Integers of eight bits that both models have, or what they are dequantized to, in the original's order."""
+    cuts = {name: CutValue(value) for name, value in new.items() if _is_byte(value) and _alike(old.get(name), value)}
+    for node in _dequantized(original):
+        (name,), (integers, scale) = node.output, (old[each] for each in node.input[:2])
+        if (
+            node.input[0] not in cuts
+            and _is_byte(integers)
+            and scale.size == 1
+            and _alike(old.get(name), new.get(name))
+        ):
+            step = abs(float(scale.reshape(-1)[0]))
+            if 0 < step < np.inf:
+                cuts[name] = CutValue(new[name], step)
+    return {name: cuts[name] for node in original.graph.node for name in node.output if name in cuts}
+
+
+def _dequantized(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    return [node for node in model.graph.node if node.op_type == "DequantizeLinear"]
+
+
+def _is_byte(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype in (np.uint8, np.int8)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two values are arrays of one type and shape."""
+    arrays = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
+    return arrays and one.dtype == other.dtype and one.shape == other.shape
+
+
+def _computed(name: str) -> str:
+    return name + "/computed"
+
+
+def _cut(model: onnx.ModelProto, fed: Mapping[str, Array]) -> onnx.ModelProto:
+    """A copy that takes values from outside; what it would have in their place has another name."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    graph = copy.graph
+    for node in graph.node:
+        node.output[:] = [_computed(name) if name in fed else name for name in node.output]
+    others = [[info for info in each if info.name not in fed] for each in (graph.output, graph.value_info)]
+    for each, known in zip((graph.output, graph.value_info), others, strict=True):
+        del each[:]
+        each.extend(known)
+    infos = (helper.make_tensor_value_info(name, element_type(array), array.shape) for name, array in fed.items())
+    graph.input.extend(infos)
+    return copy
+
+
+def _run(model: onnx.ModelProto, feed: Mapping[str, Array], asked: Iterable[str]) -> dict[str, Any] | None:
+    """The outputs and other values by name; None where the runtime does not take it."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    outputs = copy.graph.output
+    known = {info.name for info in outputs}
+    outputs.extend(helper.make_value_info(name, onnx.TypeProto()) for name in asked if name not in known)
+    names = [info.name for info in outputs]
+    try:
+        found = OrtRunner(Source(copy, "with integers")).run(dict(feed))
+    except (CannotLoadError, RunError):
+        return None
+    return dict(zip(names, found, strict=True))

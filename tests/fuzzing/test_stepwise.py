@@ -1,0 +1,114 @@
+"""The judge of integers of eight bits one step apart: what follows from such a step is no fault, anything else is."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from graphopt.fuzzing.building import Sample
+from graphopt.fuzzing.subjects import Optimized, OwnSubject
+from graphopt.fuzzing.verdicts import Judge, Verdict
+
+HEAD = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>'
+MODEL = """g (float[1,4,2] x) => (float[1,4,1] y)
+<float s = {0.5}, uint8 z = {120}, float[4,1] w = {3, 5, -7, 9}, int64[1] a = {2}>
+{
+  q = QuantizeLinear (x, s, z)
+  d = DequantizeLinear (q, s, z)
+  m = ReduceMean <axes = [2]> (d)
+  k = QuantizeLinear (m, s, z)
+  f = DequantizeLinear (k, s, z)
+  p = Mul (f, w)
+  y = Relu (p)
+}"""
+"""A product reads what integers stand for. None of them is near halfway, so that no other part of the judge grants steps."""
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(HEAD + text)
+
+
+def moved(by: list[int], model: str = MODEL) -> str:
+    """The result of a pass that rounds elements of `k` otherwise: an integer is added to each."""
+    rounded = "k0 = QuantizeLinear (m, s, z) i0 = Cast <to = 6> (k0) i1 = Add (i0, o) k = Cast <to = 2> (i1)"
+    offsets = "{" + ", ".join(map(str, by)) + "}"
+    text = model.replace("k = QuantizeLinear (m, s, z)", rounded)
+    return text.replace("int64[1] a", f"int32[1,4,1] o = {offsets}, int64[1] a")
+
+
+def judged(original: str, result: str, *, stepwise: bool = True) -> Verdict | None:
+    judge = Judge(Sample(parsed(original), [{"x": np.array([[[2, 2], [3, 3], [5, 5], [9, 9]]], np.float32)}]))
+    outcome = Optimized(parsed(result), stepwise=stepwise)
+    return judge.of(OwnSubject("basic"), outcome, again=False, once_more=False)
+
+
+def test_what_follows_from_one_step_is_no_fault() -> None:
+    assert judged(MODEL, moved([0, 1, 0, 0])) is None
+    wrong = judged(MODEL, moved([0, 1, 0, 0]), stepwise=False)
+    assert wrong is not None
+    assert wrong.kind == "wrong"
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        moved([0, 2, 0, 0]),
+        moved([1, 1, 1, 1]),
+        moved([0, 1, 1, 0]),
+        moved([0, 1, 0, 0]).replace("7, 9}", "7, 9.01}"),
+        moved([0, 1, 0, 0]).replace("f = DequantizeLinear (k, s, z)", "f0 = DequantizeLinear (k, s, z) f = Neg (f0)"),
+        moved([0, 1, 0, 0]).replace("Relu", "Abs"),
+        moved([0, 1, 0, 0]).replace("p = Mul (f, w)", "p = Div (f, w)"),
+        MODEL.replace("int64[1] a", "float t = {0.505}, int64[1] a").replace("(k, s, z)", "(k, t, z)"),
+        MODEL.replace("int64[1] a", "float t = {0.55}, int64[1] a").replace("(m, s, z)", "(m, t, z)"),
+    ],
+    ids=["two steps", "every element", "half", "weight", "sign", "operator", "division", "scale", "scale before"],
+)
+def test_anything_else_is_a_fault(result: str) -> None:
+    wrong = judged(MODEL, result)
+    assert wrong is not None
+    assert wrong.kind == "wrong"
+
+
+def test_integers_may_have_lost_their_name_where_what_they_stand_for_has_kept_it() -> None:
+    renamed = moved([0, 1, 0, 0]).replace("k = Cast", "l = Cast").replace("(k, s, z)", "(l, s, z)")
+    assert judged(MODEL, renamed) is None
+    assert judged(MODEL, renamed.replace("Relu", "Abs")) is not None
+    assert judged(MODEL, renamed.replace("f = Deq", "g = Deq").replace("(f, w)", "(g, w)")) is not None  # none kept its
+    assert judged(MODEL, renamed.replace("{0, 1, 0, 0}", "{0, 2, 0, 0}")) is not None
+
+
+def test_a_name_that_means_something_else_is_passed_over() -> None:
+    """`q` is the same integers in another order in the result: it is not fed to the original, and no fault."""
+    other = moved([0, 1, 0, 0]).replace("q = QuantizeLinear (x, s, z)", "x1 = Neg (x) q = QuantizeLinear (x1, s, z)")
+    other = other.replace("d = DequantizeLinear (q, s, z)", "d0 = DequantizeLinear (q, s, z) d = Neg (d0)")
+    assert judged(MODEL, other) is None
+
+
+def test_a_step_goes_on_through_later_integers() -> None:
+    """What the original makes of the step is a step of several in the integers behind it, and no fault there."""
+    behind = MODEL.replace("y = Relu (p)", "r = Relu (p) k1 = QuantizeLinear (r, s, z) y = DequantizeLinear (k1, s, z)")
+    assert judged(behind, moved([0, 0, 1, 0], behind)) is None
+    two = (
+        "k2 = QuantizeLinear (r, s, z) e = Cast <to = 6> (k2) e1 = Add (e, o) e2 = Add (e1, o) k1 = Cast <to = 2> (e2)"
+    )
+    assert judged(behind, moved([0, 0, 1, 0], behind).replace("k1 = QuantizeLinear (r, s, z)", two)) is not None
+
+
+def test_other_integers_than_bytes_take_no_steps() -> None:
+    """A position or a size that is off by one is wrong, whatever pass fired."""
+    counted = MODEL.replace("(float[1,4,1] y)", "(float[1,4,1] y, int64[3] n)").replace(
+        "Relu (p)", "Relu (p) n = Shape (y)"
+    )
+    off = moved([0, 1, 0, 0], counted).replace(
+        "n = Shape (y)", "n0 = Shape (y) one = Constant <value = int64[3] {0,1,0}> () n = Add (n0, one)"
+    )
+    assert judged(counted, moved([0, 1, 0, 0], counted)) is None
+    assert judged(counted, off) is not None
+
+
+def test_an_output_that_is_such_an_integer_may_be_a_step_apart() -> None:
+    plain = MODEL.replace("float[1,4,1] y", "uint8[1,4,1] k")
+    assert judged(plain, moved([0, 1, 0, 0], plain)) is None
+    assert judged(plain, moved([0, 2, 0, 0], plain)) is not None
