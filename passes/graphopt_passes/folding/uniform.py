@@ -9,7 +9,6 @@ from onnx import TensorProto
 
 from graphopt.analysis.kernels import Array
 from graphopt.analysis.purity import is_removable
-from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.shapes.uniform import UniformAnalysis
 from graphopt.ir import FLOAT_TYPES, Graph, Model, Node
 from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
@@ -42,13 +41,12 @@ class FoldUniformOperands(GraphPass):
         graphs = [graph for graph in model.graphs() if self.knows_opset(graph.opset())]
         if not any(_may_be_uniform(node) for graph in graphs for node in graph):
             return
-        shapes = ShapeAnalysis(model, zero_sizes=True)
-        known = UniformAnalysis(shapes)
+        known = UniformAnalysis(model)
         for graph in self.entered(model, rw):
             if self.knows_opset(graph.opset()):
-                self._graph(graph, shapes, known, rw)
+                self._graph(graph, known, rw)
 
-    def _graph(self, graph: Graph, shapes: ShapeAnalysis, known: UniformAnalysis, rw: Rewriter) -> None:
+    def _graph(self, graph: Graph, known: UniformAnalysis, rw: Rewriter) -> None:
         for node in list(graph):
             if node.op not in _BROADCASTS or node.removed or not is_removable(node):
                 continue
@@ -58,7 +56,7 @@ class FoldUniformOperands(GraphPass):
                 continue
             rw.begin(self.name, node)
             with rw.attempt(node):
-                _rewrite(node, operands, result, shapes, rw)
+                _rewrite(node, operands, result, known, rw)
 
 
 def _may_be_uniform(node: Node) -> bool:
@@ -72,23 +70,43 @@ def _may_be_uniform(node: Node) -> bool:
 
 
 def _rewrite(
-    node: Node, operands: list[Array | None], result: Array | None, shapes: ShapeAnalysis, rw: Rewriter
+    node: Node, operands: list[Array | None], result: Array | None, known: UniformAnalysis, rw: Rewriter
 ) -> None:
-    shape = shapes.dims(node.result)
+    filled = _filled(node, operands)
+    kept: tuple[int, bool] | Decline
+    try:
+        kept = _kept(node, operands)
+    except Decline as declined:
+        if result is None and not filled and not declined.args:
+            raise  # without a look at shapes, as at nearly all nodes
+        kept = declined
+    shape = known.shapes.dims(node.result)
     if result is not None:
         dims = [dim for dim in shape if isinstance(dim, int)]
         if len(dims) == len(shape) and math.prod(dims) * result.itemsize <= _MOST_BYTES:
             store(rw, node, [np.full(dims, result)])
             return
-    fits = [shapes.shape(value) == shape for value in node.operands]
+    fits = [known.shapes.shape(value) == shape for value in node.operands]
     try:
-        kept, negated = _kept(node, operands)
-        value = node.operand(kept)
-        if not fits[kept]:
+        if isinstance(kept, Decline):
+            raise kept
+        index, negated = kept
+        value = node.operand(index)
+        if not fits[index]:
             raise Decline("broadcasting may enlarge {}", value.name)
         rw.replace(node, [rw.op("Not", value) if negated else value])
-    except Decline as declined:
-        _put_numbers(node, operands, fits, declined, rw)
+    except Decline:
+        if not filled or not any(fit for index, fit in enumerate(fits) if index not in filled):
+            raise
+        rw.set_inputs(node, dict(filled), "one number")
+
+
+def _filled(node: Node, operands: list[Array | None]) -> dict[int, Array]:
+    """The operands that are computed and hold one number, which can stand in their place."""
+    return {
+        index: operand for index, (value, operand) in enumerate(zip(node.operands, operands, strict=True))
+        if operand is not None and value.producer and not value.is_const and value.dtype != TensorProto.STRING
+    }  # fmt: skip
 
 
 def _kept(node: Node, operands: list[Array | None]) -> tuple[int, bool]:
@@ -113,14 +131,3 @@ def _check_sign(node: Node, zero: Array) -> None:
     signed = node.op in ("Add", "Sub") and node.operand(0).dtype in FLOAT_TYPES
     if signed and bool(np.signbit(zero)) is not (node.op == "Add"):
         raise Decline("a zero would change its sign")
-
-
-def _put_numbers(node: Node, operands: list[Array | None], fits: list[bool], declined: Decline, rw: Rewriter) -> None:
-    """Put a number in the place of each operand that holds it, where another one has the shape."""
-    filled = {
-        index: operand for index, (value, operand) in enumerate(zip(node.operands, operands, strict=True))
-        if operand is not None and value.producer and not value.is_const and value.dtype != TensorProto.STRING
-    }  # fmt: skip
-    if not filled or not any(fit for index, fit in enumerate(fits) if index not in filled):
-        raise declined
-    rw.set_inputs(node, dict(filled), "one number")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 from onnx import TensorProto
@@ -12,7 +13,7 @@ from graphopt.analysis.kernels import Array, Unsupported, run_kernel
 from graphopt.analysis.shapes.dim import Size, TooComplexError, at_least
 from graphopt.analysis.shapes.engine import ShapeAnalysis
 from graphopt.analysis.shapes.positions import PositionAnalysis
-from graphopt.ir import Node, Tensor, Value
+from graphopt.ir import Model, Node, Tensor, Value
 
 _MOST_ELEMENTS = 1 << 18
 _DEEPEST = 64
@@ -43,11 +44,20 @@ class UniformAnalysis:
     without elements it says nothing.
     """
 
-    def __init__(self, shapes: ShapeAnalysis) -> None:
-        """Rely on what is known of the shapes of the same model."""
-        self.shapes = shapes
-        self.positions = PositionAnalysis(shapes)
+    def __init__(self, model: Model) -> None:
+        """Nothing is looked at before it is asked for."""
+        self._model = model
         self._known: dict[Value, Array | None] = {}
+
+    @cached_property
+    def shapes(self) -> ShapeAnalysis:
+        """What is known of the shapes of the model: a walk over all of it, which few questions need."""
+        return ShapeAnalysis(self._model, zero_sizes=True)
+
+    @cached_property
+    def positions(self) -> PositionAnalysis:
+        """What is known of tensors that count."""
+        return PositionAnalysis(self.shapes)
 
     def of(self, value: Value | None, depth: int = 0) -> Array | None:
         """The number that a value holds throughout, as an array of rank 0; None when that is not known."""
