@@ -152,7 +152,7 @@ class ConvertRollToGather(Weighed, OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         result = node.result
-        if result.dtype != TensorProto.FLOAT or not result.shape or _goes_on(result):
+        if result.dtype != TensorProto.FLOAT or not result.shape or not _may_roll(result) or _goes_on(result):
             raise Decline
         chain = _chain(result, node)
         if not chain.rolls:
@@ -165,6 +165,16 @@ class ConvertRollToGather(Weighed, OpRule):
         rows = Reshape.to(chain.source, (size_of(chain.source) // width, width)).write(rw)
         found = rw.op("Gather", rows, chain.places.astype(np.int32).ravel(), axis=0)
         return rw.replace(node, [Reshape.to(found, result.dims()).write(rw)])
+
+
+def _may_roll(value: Value) -> bool:
+    """Whether rows are joined or picked at all on the way to a value, or something there has no known shape."""
+    while value.shape and {*map(type, value.shape)} <= {int}:
+        node = value.producer
+        if node is None or node.op not in ("Reshape", "Transpose"):
+            return node is not None and node.op in ("Concat", "Gather")
+        value = node.operand(0)
+    return True
 
 
 def _goes_on(value: Value) -> bool:

@@ -33,10 +33,11 @@ class MinimumCut:
         """Demand `amount` if `a` is on the source side and `b` on the sink side."""
         if amount <= 0:
             return
-        for tail, head, room in ((a, b, amount), (b, a, 0.0)):
-            self._edges[tail].append(len(self._to))
-            self._to.append(head)
-            self._room.append(room)
+        edge = len(self._to)
+        self._edges[a].append(edge)
+        self._edges[b].append(edge + 1)
+        self._to += (b, a)
+        self._room += (amount, 0.0)
 
     def solve(self) -> set[int]:
         self._push_straight()

@@ -60,6 +60,10 @@ class Attempts:
         return found
 
 
+Table = tuple[int, tuple[RuleOrWaiting, ...], dict[str, Attempts]]
+"""How many operators were known, which rules find nothing among them, and what is tried of the others where."""
+
+
 class Driver:
     """Runs rules and graph passes over one model and keeps the log.
 
@@ -90,7 +94,7 @@ class Driver:
         self._looked_at: tuple[int, ...] = ()
         """The state of the model when all of its operators were last among these."""
         self._entries: dict[tuple[RuleOrWaiting, int], list[tuple[str, Attempt]]] = {}
-        self._tables: dict[tuple[RuleOrWaiting, ...], dict[tuple[int, int], dict[str, Attempts]]] = {}
+        self._tables: dict[tuple[tuple[RuleOrWaiting, ...], int], Table] = {}
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
@@ -151,6 +155,7 @@ class Driver:
                     for graph in reversed(list(self.model.graphs())):
                         if graph.owner is None or not graph.owner.removed:
                             self._drain(graph, rules, limit)
+                    self._looked_at = self._state()  # what rules brought in is among those seen
                     if len(self.log.events) == at_start:
                         self._settled[rules] = self._state()
                         break
@@ -174,18 +179,22 @@ class Driver:
 
     def _table(self, rules: tuple[RuleOrWaiting, ...], opset: int) -> dict[str, Attempts]:
         """Which rules to ask at which operator, of those that may find something among the operators seen so far."""
-        tables = self._tables.setdefault(rules, {})
-        key = opset, len(self._present)
-        table = tables.get(key)
-        if table is None:
-            table = tables[key] = {}
-            for rule in rules:
-                if rule in self._ready or not self._lacks(rule):
-                    self._ready.add(rule)  # operators are never taken off the list of those seen
-                    for op, attempt in self._entry(rule, opset):
-                        if op not in table:
-                            table[op] = Attempts()
-                        table[op].all.append(attempt)
+        known, left, attempts = self._tables.get((rules, opset), (0, rules, {}))
+        if known != len(self._present):
+            waiting = tuple([rule for rule in left if rule not in self._ready and self._lacks(rule)])
+            if len(waiting) < len(left):
+                self._ready.update(set(rules).difference(waiting))  # no operator is taken off the list of those seen
+                attempts = self._attempts([rule for rule in rules if rule in self._ready], opset)
+            self._tables[rules, opset] = len(self._present), waiting, attempts
+        return attempts
+
+    def _attempts(self, rules: Sequence[RuleOrWaiting], opset: int) -> dict[str, Attempts]:
+        table: dict[str, Attempts] = {}
+        for rule in rules:
+            for op, attempt in self._entry(rule, opset):
+                if op not in table:
+                    table[op] = Attempts()
+                table[op].all.append(attempt)
         return table
 
     def _lacks(self, rule: Rule | Waiting) -> bool:
