@@ -119,7 +119,7 @@ class ConvertLinearResizeToChannelsLast(_ChannelsLast):
             raise Decline("{} is cubic or filtered", result.name)
         if view.x.size(1) % _LEAST_CHANNELS:
             raise Decline("{} has {} channels, no multiple of {}", view.x.name, view.x.size(1), _LEAST_CHANNELS)
-        if view.x.size(2) == result.size(2):
+        if view.scales[2] == 1:
             raise Decline("{} keeps its height, where infinities spread otherwise", view.x.name)
         if count(result.dims()) > _MOST_OUTPUTS:
             raise Decline("{} is too large to stay in the cache between both", result.name)
@@ -148,6 +148,10 @@ class ConvertResizeToProducts(_Interpolated):
         rows, columns = node.result.size(2), node.result.size(3)
         if not rows or not columns:
             raise Decline("{} is empty", node.result.name)
+        for axis in (2, 3):
+            # The runtime copies what keeps its whole size, as do unit vectors; beside another axis pixels are moved.
+            if view.scales[axis] != 1 and view.x.size(axis) == node.result.size(axis):
+                raise Decline("the factor {:.4g} keeps the size of axis {}", view.scales[axis], axis)
         if rows != height and not all(isinstance(dim, int) for dim in view.x.dims()[:2]):
             raise Decline("{} may be no images, which MatMul refuses as its right operand", view.x.name)
         images = count(view.x.dims()[:2])
@@ -161,8 +165,6 @@ class ConvertResizeToProducts(_Interpolated):
             made = rw.op("MatMul", made, weights_of(node, view, 3, rw))
         if rows != height:
             made = rw.op("MatMul", weights_of(node, view, 2, rw), made)
-        if made is view.x:
-            raise Decline("{} has the size of {}", node.result.name, view.x.name)
         return made
 
 
@@ -202,7 +204,9 @@ class ConvertConstantResizeToProducts(Weighed, OpRule):
             raise Decline("{} keeps the aspect ratio", node.result.name)
         if x.dtype != TensorProto.FLOAT or len(dims) != 4 or not size_of(x):
             raise Decline("{} is no image of float32 with its channels first", x.name)
-        if dims[:2] != node.result.dims()[:2] and not _begins_with_ones(node.input(2)):
+        if node.input(3) is None:
+            raise Decline("{} has factors, which may keep a size and move its pixels", node.result.name)
+        if dims[:2] != node.result.dims()[:2]:
             raise Decline("more than height and width of {} may change", x.name)
         if count(dims[:2]) == 1:
             raise Decline("{} is one image: its weights would take as long", x.name)
@@ -222,30 +226,19 @@ class ConvertConstantResizeToProducts(Weighed, OpRule):
         return rw.replace(node, [rw.op("MatMul", _unit_weights(node, 2, rw), made)])
 
 
-def _begins_with_ones(factors: Value | None) -> bool:
-    """Whether the factors of the first two axes are known to be 1."""
-    node = None if factors is None else factors.producer
-    first = None if node is None or node.op != "Concat" else node.operand(0).const()
-    return first is not None and first.size > 1 and bool((first[:2] == 1).all())
-
-
 def _unit_weights(node: Node, axis: int, rw: Rewriter) -> Value:
-    """What resizing one axis by sizes or factors that are not constant makes of unit vectors."""
-    x = node.operand(0)
-    by_sizes = len(node.inputs) > 3 and node.input(3) is not None
-    given = node.operand(3 if by_sizes else 2)
+    """What resizing one axis by sizes that are not constant makes of unit vectors."""
+    x, given = node.operand(0), node.operand(3)
     axes = node.attr("axes")
     places = [x.axis(each) for each in (range(4) if axes is None else axes)]
     if given.is_const or axis not in places:
         raise Decline("{} is constant, or not for axis {}", given.name, axis)
     before, at = x.size(axis), places.index(axis)
     own = rw.op("Slice", given, starts=(at,), ends=(at + 1,), axes=(0,))
-    kind = np.int64 if by_sizes else np.float32
-    kept = [np.array([before if by_sizes else 1], kind) if each == 5 - axis else own for each in (2, 3)]
-    numbers = rw.op("Concat", np.ones(2, kind), *kept, axis=0)
+    kept = [np.array([before], np.int64) if each == 5 - axis else own for each in (2, 3)]
+    sizes = rw.op("Concat", np.ones(2, np.int64), *kept, axis=0)
     unit = np.eye(before, dtype=np.float32)[None, None]
-    scales, sizes = (None, numbers) if by_sizes else (numbers, None)
-    return rw.op("Squeeze", resized(node, unit, scales, sizes, rw), axes=(0, 1))
+    return rw.op("Squeeze", resized(node, unit, None, sizes, rw), axes=(0, 1))
 
 
 class ConvertNearestResizeToFloor(Weighed, OpRule):

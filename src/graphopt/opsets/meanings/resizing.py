@@ -96,7 +96,7 @@ def operands_left_out(node: Node, change: Change, rw: Rewriter) -> Iterator[None
     """A region and scales that are empty need not be there any more."""
     crops = node.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
     given = {i: value for i in (1, 2) if (value := node.input(i)) is not None}
-    gone = {i: None for i, value in given.items() if value.shape == (0,) and not (i == 1 and crops)}
+    gone = {i: None for i, value in given.items() if 0 in (value.shape or ()) and not (i == 1 and crops)}
     yield
     if gone:
         rw.set_inputs(node, dict(gone))
