@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 from onnx import TensorProto
@@ -168,8 +169,12 @@ class ConvertRollToGather(Weighed, OpRule):
 
 
 def _may_roll(value: Value) -> bool:
-    """Whether rows are joined or picked at all on the way to a value, or something there has no known shape."""
-    while value.shape and {*map(type, value.shape)} <= {int}:
+    """Whether rows are joined or picked at all on the way to a value, or shapes there are unknown or contradict."""
+    counts: set[int] = set()
+    while (shape := value.shape) and {*map(type, shape)} <= {int}:
+        counts.add(prod(shape))  # type: ignore[arg-type]  # all of them are numbers
+        if len(counts) > 1:
+            return True
         node = value.producer
         if node is None or node.op not in ("Reshape", "Transpose"):
             return node is not None and node.op in ("Concat", "Gather")
