@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto
 
-from benchmarks.atlas import BATCHES, EXTREMES, NEVER_EMPTY
+from benchmarks.atlas import BATCHES, NEVER_EMPTY, extremes
 from graphopt import Options, PassManager
 from graphopt.pipeline import registry
 from graphopt.pipeline.tuning import tuner
@@ -53,7 +53,7 @@ def open_batch(model: ModelProto) -> ModelProto:
     return opened
 
 
-def feed(model: ModelProto, batch: int, extremes: tuple[float, ...] = ()) -> dict[str, np.ndarray]:
+def feed(model: ModelProto, batch: int, others: tuple[float, ...] = ()) -> dict[str, np.ndarray]:
     """Numbers for all inputs; names of sizes stand for few elements."""
     random = np.random.default_rng(batch)
     made = {}
@@ -65,9 +65,9 @@ def feed(model: ModelProto, batch: int, extremes: tuple[float, ...] = ()) -> dic
         ]
         if kind.elem_type in FLOATS:
             array = random.standard_normal(dims) * 3
-            if extremes and array.size:
+            if others and array.size:
                 places = random.integers(0, array.size, max(array.size // 50, 1))
-                array.reshape(-1)[places] = random.choice(extremes, len(places))
+                array.reshape(-1)[places] = random.choice(others, len(places))
             made[info.name] = array.astype(FLOATS[kind.elem_type])
         else:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
@@ -108,7 +108,8 @@ def test_forms_agree(name: str) -> None:
     """Forced, each form gives the same for no, one and many images, and for numbers at the edges of what there is."""
     if name == "convert_arg_max_to_top_k" and not NEW_RUNTIME:
         pytest.skip("ONNX Runtime before 1.32 ends the process at TopK of no images")
-    numerics = registry().rule_class(name).numerics
+    rule = registry().rule_class(name)
+    numerics = rule.numerics
     manager = PassManager(
         passes=name, options=Options(extra={name: {"force": True}}), numerics="fast", strict=True, target="avx512"
     )
@@ -119,8 +120,8 @@ def test_forms_agree(name: str) -> None:
             continue
         fired += 1
         for batch in batches(model):
-            for extremes in ((), EXTREMES[numerics]):
-                numbers = feed(model, batch, extremes)
+            for others in ((), extremes(rule)):
+                numbers = feed(model, batch, others)
                 expected = outcome(model, numbers)
                 if expected is None:
                     continue
@@ -140,9 +141,9 @@ def test_measured_rates_take_the_place_of_those_built_in(tmp_path: Path, monkeyp
     assert set(measured["rates"]) == {"kernel", "element"}
     tuned.keep(work.TUNED, host(), measured)
     rates = work.rates_of(host())
-    assert rates == {**work.RATES, **measured["rates"]}
+    assert rates == {**work.built_in(host()), **measured["rates"]}
     tuned.keep(work.TUNED, host(), {"rates": {**measured["rates"], "element": 1e6, "move": -1, "new": 1.0}})
-    assert work.rates_of(host()) == {**work.RATES, **measured["rates"], "element": 1e6}
+    assert work.rates_of(host()) == {**work.built_in(host()), **measured["rates"], "element": 1e6}
 
 
 def test_each_probe_is_of_a_kind_of_work() -> None:

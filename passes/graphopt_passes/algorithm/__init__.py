@@ -38,6 +38,7 @@ PASSES = passes_of(
     ("spectra", "ConvertDftToProduct", "ConvertStftToProduct"),
     ("resize", "ConvertLinearResizeToChannelsLast"),
     ("masks", "ConvertMaskToBounds", "ConvertZeroMaskToProduct"),
+    ("masked_softmax", "ConvertMaskedSoftmaxToBounded"),
     ("movement", "ConvertRepeatedColumnToProduct"),
     ("rows", "ConvertTransposeOfUnits", "ConvertTransposeToRows", "ConvertRollToGather"),
     ("rotary", "ConvertHalvesToRotaryEmbedding", "ConvertPairsToRotaryEmbedding"),

@@ -71,7 +71,7 @@ def read_blocked(node: Node, block: int) -> BlockedLayer:
     pads = pads_of(node, sides)
     kernel = weight.array()
     outputs, inputs = kernel.shape[:2]
-    if outputs % block or inputs % block:
+    if not kernel.size or outputs % block or inputs % block:
         raise Decline("it reads {} channels in plain layout", inputs)
     batch, source = extents(x)
     if node.attr("activation") not in (None, *_PARAMETERS):

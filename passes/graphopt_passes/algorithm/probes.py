@@ -133,6 +133,12 @@ def _product(kind: str, body: str) -> Probe:
     return _bytes(kind, (512, 32), body, 512 * 256, (("byte product", 512 * 32 * 256),), weights=(32, 256))
 
 
+def _masked(number: float) -> str:
+    """Every second value of a row is brought so far below the others."""
+    return f"float[768] m = {{{', '.join(['0', str(number)] * 384)}}}"
+
+
+_SOFTMAX: _Less = (("softmax", 128 * 768), ("softmax row", 128))
 _LAST, _CUT = (1, 56, 56, 64), (1, 56, 56, 40)
 _WINDOW = "kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]"
 _AVERAGE = "com.microsoft.QLinearAveragePool"
@@ -161,6 +167,11 @@ PROBES = (
     Probe("product apart", (16, 4096), "y = MatMul (x, u)", other=(4096,)),
     Probe("product row", (8400, 16), "y = MatMul (x, u)", 8400, (("product apart", 8400 * 16),), other=(16,)),
     Probe("product", (128, 128), "y = MatMul (x, u)", 128 * 128 * 64, other=(128, 64)),
+    Probe("underflow", (128, 768), "s = Add (x, m) y = Softmax (s)", 64 * 768, _SOFTMAX, _masked(-1000)),
+    Probe(
+        "denormal product", (128, 768), "s = Add (x, m) p = Softmax (s) y = MatMul (p, u)", 64 * 768 * 64,
+        (("product", 128 * 768 * 64),), _masked(-95), other=(768, 64),
+    ),
     Probe("sum apart", (1, 12, 128, 128), "y = CumSum (x, a)", constants="int64 a = {3}"),
     Probe(
         "einsum", (1, 128, 12, 64), 'y = Einsum <equation = "bqhd,bkhd->bhqk"> (x, u)', 393216,

@@ -113,8 +113,13 @@ RATES: dict[str, float] = {
     "maximum of bytes last": 0.2,
     "average of bytes": 7.7,
     "average of bytes last": 4.8,
+    "underflow": 0.0,  # an exponential that is denormal, or zero, of `Softmax`, beside the element
+    "denormal product": 0.0,  # a multiply-add with a denormal number, beside the product
 }
 """Nanoseconds of each kind of work: for each element, unless the comment says of what."""
+
+_ON_CORES: dict[str, dict[str, float]] = {"xeon": {"underflow": 15.0, "denormal product": 1.4}}
+"""Rates of one core that are others by far, unless they are measured."""
 
 MARGIN = 0.85
 """The part of the time that the other form may be expected to take: the model is no better than that."""
@@ -152,9 +157,16 @@ def floats(x: Value) -> int:
 def rates_of(target: Target) -> Mapping[str, float]:
     """What was measured on machines of a target, the built-in figures where nothing was."""
     stated = (figures(TUNED, target) or {}).get("rates", {})
-    return RATES | {
-        kind: rate for kind, rate in stated.items() if kind in RATES and isinstance(rate, float) and rate > 0
-    }
+    return (
+        RATES
+        | _ON_CORES.get(target.core, {})
+        | {kind: rate for kind, rate in stated.items() if kind in RATES and isinstance(rate, float) and rate > 0}
+    )
+
+
+def built_in(target: Target) -> dict[str, float]:
+    """The rates of a target that nobody measured."""
+    return RATES | _ON_CORES.get(target.core, {})
 
 
 def price(work: Work, rates: Mapping[str, float]) -> float:

@@ -198,7 +198,9 @@ def _is_number(value: Value) -> bool:
 
 def check_blocked(node: Node, products: list[LayerProduct], rw: Rewriter) -> None:
     """Decline where products cannot be convolutions in blocks."""
-    if any(channels % _FILLED for product in products for channels in (product.inputs, product.outputs)):
+    if any(
+        not channels or channels % _FILLED for product in products for channels in (product.inputs, product.outputs)
+    ):
         raise Decline("the channels do not fill their blocks")
     if (rw.options.target or host()).block not in BLOCKS or rw.model.opset(_BLOCKED) or node.graph.in_function:
         raise Decline("it cannot be blocked here")

@@ -11,7 +11,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, defs, helpe
 
 from graphopt.fuzzing.building import stored
 from graphopt.fuzzing.stock import opset_of
-from graphopt.fuzzing.variants import FLOATS, KINDS, Change, _array, _constants, _graphs, _lists, _put, resize_all
+from graphopt.fuzzing.variants import FLOATS, KINDS, Change, _array, _constants, _lists, _put, graphs_of, resize_all
 
 _FACTORS = (1e20, 1e25, 1e30, 1e-20, 1e-25, 1e4, 0.0)
 _WORDS = ("a", "b", "", "grün", "1", "nan")
@@ -79,7 +79,7 @@ def _equal_lists(model: ModelProto, rng: random.Random) -> bool:
 
 def _strings(model: ModelProto, rng: random.Random) -> bool:
     """Words in place of floats, which operators that only move data take as well."""
-    infos = [info.type.tensor_type for graph in _graphs(model.graph) for info in (*graph.input, *graph.output)]
+    infos = [info.type.tensor_type for graph in graphs_of(model.graph) for info in (*graph.input, *graph.output)]
     floats = [info for info in infos if info.elem_type in FLOATS]
     for info in floats:
         info.elem_type = TensorProto.STRING

@@ -91,7 +91,8 @@ class Subject(ABC):
 
 
 FINITE = frozenset({
-    "convert_constant_resize_to_products", "eliminate_dead_channels", "eliminate_negligible_weights",
+    "convert_constant_resize_to_products", "convert_masked_softmax_to_bounded", "eliminate_dead_channels",
+    "eliminate_negligible_weights",
     "fuse_clip_into_hard_sigmoid", "fuse_div_mul", "fuse_parallel_convs", "fuse_preceding_mul_into_conv",
     "fuse_scale_into_matmul",
 })  # fmt: skip

@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto
 
 from graphopt.fuzzing.building import evaluate, makeshift, stored, strictly_inferred
+from graphopt.fuzzing.variants import graphs_of
 from graphopt.verify.values import Array
 
 
@@ -88,6 +89,8 @@ def _element_types(model: onnx.ModelProto) -> dict[str, int]:
 def _joins_fit(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     """Whether elements of sequences that are joined fit; the runtime passes over empty ones and leaves memory unset."""
     joins = [node for node in model.graph.node if node.op_type == "ConcatFromSequence"]
+    if _joins_inside(model) and _is_something_empty(model, feed):
+        return False
     held = values_of(model, feed, list(dict.fromkeys(node.input[0] for node in joins))) if joins else None
     if held is None:
         return True
@@ -99,6 +102,16 @@ def _joins_fit(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
         if any(shape != shapes[0] for shape in shapes):
             return False
     return True
+
+
+def _joins_inside(model: onnx.ModelProto) -> bool:
+    """Whether sequences are joined inside of other graphs, where their elements cannot be seen."""
+    nodes = [node for graph in graphs_of(model.graph) if graph is not model.graph for node in graph.node]
+    return any(node.op_type == "ConcatFromSequence" for node in nodes)
+
+
+def _is_something_empty(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    return any(0 in a.shape for a in feed.values()) or any(0 in t.dims for t in model.graph.initializer)
 
 
 def values_of(model: onnx.ModelProto, feed: dict[str, Array], names: list[str]) -> dict[str, Any] | None:

@@ -55,7 +55,7 @@ def _declare_outputs(model: ModelProto) -> bool:
     del graph.value_info[:]
     for info in graph.output:
         info.ClearField("type")
-    for inner in list(_graphs(graph))[1:]:
+    for inner in list(graphs_of(graph))[1:]:
         for info in (*inner.input, *inner.output, *inner.value_info):
             info.type.tensor_type.ClearField("shape")
     try:
@@ -71,22 +71,23 @@ def _declare_outputs(model: ModelProto) -> bool:
     return True
 
 
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+def graphs_of(graph: GraphProto) -> Iterator[GraphProto]:
+    """A graph, and those inside of it."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
-                yield from _graphs(attribute.g)
+                yield from graphs_of(attribute.g)
 
 
 def _nodes(model: ModelProto) -> list[NodeProto]:
-    inner = [node for graph in _graphs(model.graph) for node in graph.node]
+    inner = [node for graph in graphs_of(model.graph) for node in graph.node]
     return [*inner, *(node for function in model.functions for node in function.node)]
 
 
 def _constants(model: ModelProto) -> list[TensorProto]:
     """Initializers, and what `Constant` nodes hold."""
-    found = [tensor for graph in _graphs(model.graph) for tensor in graph.initializer]
+    found = [tensor for graph in graphs_of(model.graph) for tensor in graph.initializer]
     return found + [
         a.t for node in _nodes(model) if node.op_type == "Constant" for a in node.attribute if a.HasField("t")
     ]
@@ -278,7 +279,7 @@ def _number(model: ModelProto, rng: random.Random) -> bool:
 
 def _element_type(model: ModelProto, rng: random.Random) -> bool:
     """All floats of another type; integers of another width where there are no floats."""
-    infos = [info.type.tensor_type for graph in _graphs(model.graph) for info in (*graph.input, *graph.output)]
+    infos = [info.type.tensor_type for graph in graphs_of(model.graph) for info in (*graph.input, *graph.output)]
     old = rng.choice([*FLOATS, TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT8, TensorProto.UINT8])
     new = rng.choice([*FLOATS, TensorProto.INT32, TensorProto.INT64, TensorProto.INT8, TensorProto.UINT8])
     found = [info for info in infos if info.elem_type == old]
@@ -395,7 +396,7 @@ def _name_rank(model: ModelProto, rng: random.Random) -> bool:
     given, shaped = f"{info.name}/sizes", f"{info.name}/shaped"
     graph.input.append(helper.make_tensor_value_info(given, TensorProto.INT64, ["rank"]))
     graph.initializer.append(numpy_helper.from_array(sizes, given))
-    for node in (node for inner in _graphs(graph) for node in inner.node):
+    for node in (node for inner in graphs_of(graph) for node in inner.node):
         node.input[:] = [shaped if name == info.name else name for name in node.input]
     graph.node.insert(0, helper.make_node("Reshape", [info.name, given], [shaped]))
     return bool(sizes.all())

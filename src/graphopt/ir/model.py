@@ -52,6 +52,10 @@ REMOVED_KEY = "graphopt.removed_channels"
 """Metadata: how many channels were removed because their filters are zero. Beside infinities these gave NaN."""
 
 
+BOUNDED_KEY = "graphopt.bounded_softmax"
+"""Metadata: of how many `Softmax` no masked probability is zero any more. Beside infinities these gave NaN."""
+
+
 class Model:
     """A model: its main graph, its functions, and everything around them.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import UsageError
-from graphopt.ir import REMOVED_KEY, ZEROED_KEY
+from graphopt.ir import BOUNDED_KEY, REMOVED_KEY, ZEROED_KEY
 from graphopt.verify import numerics as levels
 from graphopt.verify.determinism import random_outputs
 from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator, InputPlan
@@ -93,10 +93,11 @@ class _Comparison:
         self.before, self.after, self.request, self.progress = before, after, request, progress
         self.old, self.new = interface_of(before.proto), interface_of(after.proto)
         # Where negligible weights were set to zero, as the model says of itself, an infinity that met one gives NaN.
-        # Where channels were removed, an infinity that met their filters of zeros gives no NaN any more.
+        # Where channels were removed, an infinity that met their filters of zeros gives no NaN any more; nor does one
+        # that met a masked probability of zero where these are bounded.
         stated = {entry.key for entry in after.proto.metadata_props}
         self.zeroed = ZEROED_KEY in stated
-        self.infinite = not stated & {ZEROED_KEY, REMOVED_KEY}
+        self.infinite = not stated & {ZEROED_KEY, REMOVED_KEY, BOUNDED_KEY}
         self.random = {**random_outputs(after.proto), **random_outputs(before.proto)}
         self.report = Report("inconclusive", request.numerics, request.seed, interface=differences(self.old, self.new))
 
