@@ -32,10 +32,8 @@ class ConvertWholeImageConvToSum(Weighed, OpRule):
         channels = x.size(1)
         if kernel[1] != 1 or node.attr("group", 1) != channels or kernel[0] != channels:
             raise Decline
-        if dims[2:] != kernel[2:] or node.result.dims()[2:] != (1,) * (len(dims) - 2):
-            raise Decline("the kernel is not as large as {}", x.name)
-        window = Window.of(node, kernel[2:])
-        if set(window.dilations) != {1}:
+        whole = dims[2:] == kernel[2:] and node.result.dims()[2:] == (1,) * (len(dims) - 2)
+        if not whole or set((window := Window.of(node, kernel[2:])).dilations) != {1}:
             raise Decline("the kernel is not as large as {}", x.name)
         if window.same or any(window.before + window.after):
             raise Decline("{} is padded", x.name)

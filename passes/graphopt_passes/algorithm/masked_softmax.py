@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -60,33 +59,25 @@ class ConvertMaskedSoftmaxToBounded(Weighed, OpRule):
         least = rw.op("Add", rw.op("ReduceMax", x, axes=(-1,)), np.array(_BOUND, np.float32))
         outcome = rw.set_input(node, 0, rw.op("Max", x, least))
         rw.amend(zeroed=0, bound=bound)
-        before = rw.model.metadata.get(BOUNDED_KEY, "0")
-        rw.set_metadata(BOUNDED_KEY, str(1 + (int(before) if before.isdecimal() else 0)))
+        rw.add_to_metadata(BOUNDED_KEY, 1)
         return outcome
 
 
 def _below_largest(x: Value) -> np.ndarray:
     """By how much a constant mask brings each value of a row below those that it masks least."""
-    value, dims = x, x.dims()
-    for node in _behind(value):
-        if node.op in ("Reshape", "Squeeze", "Unsqueeze"):
-            if node.operand(0).dims()[-1:] != dims[-1:]:
-                raise Decline("{} moves the last axis", node.op)
-            continue
-        mask = _mask(node)
-        if mask.ndim == 0 or mask.shape[-1] != dims[-1]:
-            raise Decline("the mask of {} is the same for a whole row", node.result.name)
-        largest = mask.max(axis=-1, keepdims=True)
-        return np.where(np.isfinite(largest), mask - np.where(np.isfinite(largest), largest, 0), 0)
-    raise Decline("no constant mask is added to {}", x.name)
-
-
-def _behind(value: Value) -> Iterator[Node]:
-    """The operators that make a value, from the last one back along their first operands."""
-    node = value.producer
-    while node is not None:
-        yield node
+    node = x.producer
+    while node is not None and node.op in ("Reshape", "Squeeze", "Unsqueeze"):
+        if node.operand(0).dims()[-1:] != x.dims()[-1:]:
+            raise Decline("{} moves the last axis", node.op)
         node = node.operand(0).producer
+    if node is None:
+        raise Decline("no constant mask is added to {}", x.name)
+    mask = _mask(node)
+    if mask.ndim == 0 or mask.shape[-1] != x.dims()[-1]:
+        raise Decline("the mask of {} is the same for a whole row", node.result.name)
+    largest = mask.max(axis=-1, keepdims=True)
+    finite = np.isfinite(largest)
+    return np.where(finite, mask - np.where(finite, largest, 0), 0)
 
 
 def _mask(node: Node) -> np.ndarray:

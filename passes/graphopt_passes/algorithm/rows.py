@@ -171,8 +171,11 @@ class ConvertRollToGather(Weighed, OpRule):
 def _may_roll(value: Value) -> bool:
     """Whether rows are joined or picked at all on the way to a value, or shapes there are unknown or contradict."""
     counts: set[int] = set()
-    while (shape := value.shape) and {*map(type, shape)} <= {int}:
-        counts.add(prod(shape))  # type: ignore[arg-type]  # all of them are numbers
+    while shape := value.shape:
+        sizes = [dim for dim in shape if isinstance(dim, int)]
+        if len(sizes) < len(shape):
+            return True
+        counts.add(prod(sizes))
         if len(counts) > 1:
             return True
         node = value.producer

@@ -157,11 +157,8 @@ def floats(x: Value) -> int:
 def rates_of(target: Target) -> Mapping[str, float]:
     """What was measured on machines of a target, the built-in figures where nothing was."""
     stated = (figures(TUNED, target) or {}).get("rates", {})
-    return (
-        RATES
-        | _ON_CORES.get(target.core, {})
-        | {kind: rate for kind, rate in stated.items() if kind in RATES and isinstance(rate, float) and rate > 0}
-    )
+    measured = {kind: rate for kind, rate in stated.items() if kind in RATES and isinstance(rate, float) and rate > 0}
+    return built_in(target) | measured
 
 
 def built_in(target: Target) -> dict[str, float]:

@@ -68,10 +68,9 @@ def _eliminate(space: Space, place: Place, rw: Rewriter) -> set[Value]:
     space.explore(place)
     numbers = _Numbers(space)
     kept = _kept(space, numbers)
-    before = rw.model.metadata.get(REMOVED_KEY, "0")
-    count = space.channels - len(kept) + (int(before) if before.isdecimal() else 0)
+    removed = space.channels - len(kept)
     _Writer(space, numbers, kept, rw).write()
-    rw.set_metadata(REMOVED_KEY, str(count))
+    rw.add_to_metadata(REMOVED_KEY, removed)
     return set(space.places)
 
 

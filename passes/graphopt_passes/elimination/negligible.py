@@ -90,8 +90,7 @@ def _eliminate_bias(node: Node, rw: Rewriter) -> None:
 def _note(rw: Rewriter, count: int, bound: float) -> None:
     """Say in the last event how many weights went and what that may change, and in the model how many in all."""
     rw.amend(zeroed=count, bound=bound)
-    before = rw.model.metadata.get(ZEROED_KEY, "0")
-    rw.set_metadata(ZEROED_KEY, str(count + (int(before) if before.isdecimal() else 0)))
+    rw.add_to_metadata(ZEROED_KEY, count)
 
 
 def _steady(node: Node, index: int, rows: Rows, removed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -73,13 +73,8 @@ def _rewrite(
     node: Node, operands: list[Array | None], result: Array | None, known: UniformAnalysis, rw: Rewriter
 ) -> None:
     filled = _filled(node, operands)
-    kept: tuple[int, bool] | Decline
-    try:
-        kept = _kept(node, operands)
-    except Decline as declined:
-        if result is None and not filled and not declined.args:
-            raise  # without a look at shapes, as at nearly all nodes
-        kept = declined
+    if result is None and not filled:
+        _kept(node, operands)  # which declines at nearly all nodes, before anybody looks at shapes
     shape = known.shapes.dims(node.result)
     if result is not None:
         dims = [dim for dim in shape if isinstance(dim, int)]
@@ -88,11 +83,9 @@ def _rewrite(
             return
     fits = [known.shapes.shape(value) == shape for value in node.operands]
     try:
-        if isinstance(kept, Decline):
-            raise kept
-        index, negated = kept
-        value = node.operand(index)
-        if not fits[index]:
+        kept, negated = _kept(node, operands)
+        value = node.operand(kept)
+        if not fits[kept]:
             raise Decline("broadcasting may enlarge {}", value.name)
         rw.replace(node, [rw.op("Not", value) if negated else value])
     except Decline:

@@ -6,17 +6,14 @@ integers of the result: it must give the result's outputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 
-from graphopt.fuzzing.building import element_type
-from graphopt.verify.runners import CannotLoadError, OrtRunner, RunError
-from graphopt.verify.source import Source
+from graphopt.fuzzing.usual import values_of
 from graphopt.verify.values import Array
 
 _FEW = 0.1
@@ -70,7 +67,8 @@ def after_steps(
     cuts = _cuts(original, *values) if values is not None else {}
     while values is not None and cuts:
         fed = {name: cut.fed for name, cut in cuts.items()}
-        found = _run(_cut(original, fed), {**feed, **fed}, [_computed(name) for name in cuts])
+        asked = [*names, *(_computed(name) for name in cuts)]
+        found = values_of(_cut(original, fed), {**feed, **fed}, asked)
         if found is None:
             return None
         far = next((name for name, cut in cuts.items() if not cut.takes(found[_computed(name)])), None)
@@ -84,13 +82,13 @@ def after_steps(
 def _both(
     original: onnx.ModelProto, result: onnx.ModelProto, feed: Mapping[str, Array]
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Values that nodes of both models make, and what the original dequantizes; None where one does not run."""
+    """Outputs, values that nodes of both make, and what the original dequantizes; None where one does not run."""
     made, kept = ([name for n in model.graph.node for name in n.output if name] for model in (original, result))
     common = [name for name in made if name in set(kept)]
     read = [name for node in _dequantized(original) for name in node.input[:2]]
-    taken = {info.name for info in result.graph.input}
-    old = _run(original, feed, dict.fromkeys((*common, *read)))
-    new = _run(result, {name: array for name, array in feed.items() if name in taken}, common)
+    names = [info.name for info in original.graph.output]
+    old = values_of(original, dict(feed), list(dict.fromkeys((*names, *common, *read))))
+    new = values_of(result, dict(feed), list(dict.fromkeys((*names, *common))))
     return (old, new) if old is not None and new is not None else None
 
 
@@ -130,31 +128,9 @@ def _computed(name: str) -> str:
 
 
 def _cut(model: onnx.ModelProto, fed: Mapping[str, Array]) -> onnx.ModelProto:
-    """A copy that takes values from outside; what it would have in their place has another name."""
+    """A copy whose nodes give values that come from outside another name."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    graph = copy.graph
-    for node in graph.node:
+    for node in copy.graph.node:
         node.output[:] = [_computed(name) if name in fed else name for name in node.output]
-    others = [[info for info in each if info.name not in fed] for each in (graph.output, graph.value_info)]
-    for each, known in zip((graph.output, graph.value_info), others, strict=True):
-        del each[:]
-        each.extend(known)
-    infos = (helper.make_tensor_value_info(name, element_type(array), array.shape) for name, array in fed.items())
-    graph.input.extend(infos)
     return copy
-
-
-def _run(model: onnx.ModelProto, feed: Mapping[str, Array], asked: Iterable[str]) -> dict[str, Any] | None:
-    """The outputs and other values by name; None where the runtime does not take it."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    outputs = copy.graph.output
-    known = {info.name for info in outputs}
-    outputs.extend(helper.make_value_info(name, onnx.TypeProto()) for name in asked if name not in known)
-    names = [info.name for info in outputs]
-    try:
-        found = OrtRunner(Source(copy, "with integers")).run(dict(feed))
-    except (CannotLoadError, RunError):
-        return None
-    return dict(zip(names, found, strict=True))

@@ -92,9 +92,8 @@ class Subject(ABC):
 
 FINITE = frozenset({
     "convert_constant_resize_to_products", "convert_masked_softmax_to_bounded", "eliminate_dead_channels",
-    "eliminate_negligible_weights",
-    "fuse_clip_into_hard_sigmoid", "fuse_div_mul", "fuse_parallel_convs", "fuse_preceding_mul_into_conv",
-    "fuse_scale_into_matmul",
+    "eliminate_negligible_weights", "fuse_clip_into_hard_sigmoid", "fuse_div_mul", "fuse_parallel_convs",
+    "fuse_preceding_mul_into_conv", "fuse_scale_into_matmul",
 })  # fmt: skip
 """Passes after which NaN and infinities may be elsewhere: what met an infinity may have been a weight of zero, a
 quotient may be a number where the reciprocal is none, and a product where a part of it overflowed."""

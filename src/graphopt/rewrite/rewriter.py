@@ -416,6 +416,11 @@ class Rewriter(Building):
         """State something in the `metadata_props` of the model."""
         self._journal.set_metadata(key, text)
 
+    def add_to_metadata(self, key: str, count: int) -> None:
+        """Add to a number that the `metadata_props` of the model state; one that they do not state is 0."""
+        before = self.model.metadata.get(key, "0")
+        self.set_metadata(key, str(count + (int(before) if before.isdecimal() else 0)))
+
     def state_type(self, value: Value, value_type: ValueType) -> None:
         """Note what is known of a value's type; it must say no less than what was known."""
         self._journal.set_type(value, value_type)
