@@ -56,6 +56,15 @@ def left() -> list[str]:
     return [path.name for path in Path(tempfile.gettempdir()).glob("graphopt-models-*/*") if path.is_dir()]
 
 
+def held() -> dict[Path, int]:
+    """The files of models on the shelf, and their sizes."""
+    found = {}
+    for path in Path(tempfile.gettempdir()).glob("graphopt-models-*/*/files/*"):
+        with suppress(FileNotFoundError):
+            found[path] = path.stat().st_size
+    return found
+
+
 def test_each_is_fetched_once_and_goes(hub: Counter[str], tmp_path: Path) -> None:
     for number in range(12):
         put(f"m{number}.onnx", chain(number).SerializeToString())
@@ -105,8 +114,10 @@ def test_the_disk_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     def watch(reference: Reference, *more: Any) -> Any:
         time.sleep(0.02)
-        shelf = Path(tempfile.gettempdir()).glob("graphopt-models-*/*/files/*")
-        most.append(sum(path.stat().st_size for path in shelf if path.exists()))
+        seen = held()
+        while seen != (seen := held()):  # one moment, not files that went beside files that came
+            pass
+        most.append(sum(seen.values()))
         return quick(reference, *more)
 
     monkeypatch.setattr("graphopt.audit.corpus.running.audit_one", watch)

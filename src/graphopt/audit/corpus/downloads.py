@@ -63,7 +63,7 @@ class Download:
 
     def remove(self) -> None:
         """Give the room back."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove(self.path)
 
     def fill(self, fetch: Callable[[Download], None]) -> None:
         """Fetch the contents.
@@ -168,8 +168,14 @@ def _gone(path: Path) -> bool:
     with ExitStack() as held:
         if not locks.try_lock(_lock_of(path), held):
             return False
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
         return not path.exists()
+
+
+def _remove(path: Path) -> None:
+    """Remove a model's folder, what it holds before the note of its room: others take the room once that is gone."""
+    shutil.rmtree(path / "files", ignore_errors=True)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _room_of(path: Path) -> int:
