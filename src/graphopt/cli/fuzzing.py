@@ -45,7 +45,7 @@ def fuzz(
         int,
         Option(help="Choose golden cases by what passes lack, until each fired so often, and a tenth for each reason."),
     ] = 0,
-    thin: Annotated[int, Option(help="Judge levels and peers on one model of so many only.", min=1)] = 1,
+    thin: Annotated[int, Option(help="Have levels and peers take turns: each judges one model of so many.", min=1)] = 1,
     sow: Annotated[str, Option(help="Golden cases that models begin with, like fuse_gelu/fires_erf.")] = "",
     as_json: Json = False,
     html: Html = None,

@@ -63,7 +63,7 @@ def fuzz(
         explain: count why passes declined as well.
         until: begin models with golden cases of those passes that lack most, until each fired in so many models and
             declined in a tenth as many for each reason; implies `explain`.
-        thin: levels and peers judge one model of so many, `alone` all.
+        thin: levels and peers take turns, each judges one model of so many; `alone` judges all.
         sow: golden cases, as `pass/case`, that every model begins with.
         numerics: the ceiling for passes of levels.
         target: the machine that layout passes write for; the present one when None.

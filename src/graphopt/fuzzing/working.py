@@ -53,7 +53,7 @@ class FuzzSettings:
         reduce: whether to reduce and localize.
         until: in how many models each pass is to fire, so that golden cases are chosen by what passes lack; 0 where
             they are not.
-        thin: levels and peers judge one number of so many, single passes all.
+        thin: levels and peers take turns, each judges one number of so many; single passes judge all.
         numerics: the ceiling for passes of levels.
         target: the machine that layout passes write for; the present one when "".
     """
@@ -167,8 +167,8 @@ class Worker:
         tally.ops = tuple(
             sorted({f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in drawn.model.graph.node})
         )
-        for subject in self.subjects:
-            due = isinstance(subject, Alone) or index % self.settings.thin == 0
+        for turn, subject in enumerate(self.subjects):
+            due = isinstance(subject, Alone) or (index + turn) % self.settings.thin == 0
             if due and subject.name not in skip and subject.takes(drawn):
                 self._judge(index, drawn, judge, subject, tally)
                 tally.judged.append(subject.name)
