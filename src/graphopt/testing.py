@@ -12,8 +12,8 @@ A case is a file `tests/golden/<pass>/<kind>_<what>.onnxtxt`:
 
 A case in which the pass must decline has `# KEEPS: reason` in place of `# FIRES`, and no second part. Where the pass
 does not say why, as such a node is not its business, the reason is `no match: ` and, in its author's words, the
-condition that the case violates. Other head lines: `# TARGET: avx512` sets the target, `# SETTINGS: {"force": true}`
-what `Options.extra` holds for the pass, as JSON, `# FROM: exporter, model` says who writes such models, `# NOT RUN:
+condition that the case violates. Other head lines: `# TARGET: avx2` sets the target, `avx512` where there is none, so
+that costs are the same on every machine, `# SETTINGS: {"force": true}` what `Options.extra` holds for the pass, as JSON, `# FROM: exporter, model` says who writes such models, `# NOT RUN:
 reason` leaves out the numeric comparison where no runtime has the operators. Use `Case.read`, then `run_case`; `bless`
 writes what the pass does now into the file.
 
@@ -94,6 +94,11 @@ class Case:
     def passes(self) -> str:
         """What to run: a pass name or a pipeline."""
         return self.head["RUN"]
+
+    @property
+    def target(self) -> str:
+        """The machine that the passes write for."""
+        return self.head.get("TARGET", "avx512")
 
     @classmethod
     def read(cls, path: Path) -> Case:
@@ -193,7 +198,7 @@ def run_case(case: Case, *, bless: bool = False) -> None:
 
 
 def _manager(case: Case, target: str | None = None) -> PassManager:
-    settings, target = case.head.get("SETTINGS"), target or case.head.get("TARGET")
+    settings, target = case.head.get("SETTINGS"), target or case.target
     return PassManager(
         passes=case.passes, target=target, numerics="fast", strict=True, check=True, explain=True,
         options=Options(extra={case.passes: json.loads(settings)} if settings else {}),

@@ -48,7 +48,7 @@ def test_results_are_the_same_where_nobody_asks_for_reasons(folder: Path) -> Non
     for case in map(Case.read, cases(folder)):
         silent, loud = (
             PassManager(
-                passes=case.passes, target=case.head.get("TARGET"), numerics="fast", strict=True, explain=asked
+                passes=case.passes, target=case.target, numerics="fast", strict=True, explain=asked
             ).run(case.model())
             for asked in (False, True)
         )

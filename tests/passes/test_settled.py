@@ -22,7 +22,7 @@ def check(name: str, level: Level, numerics: Numerics) -> None:
     found = []
     for path in cases(GOLDEN / name):
         case = Case.read(path)
-        manager = PassManager(str(level), numerics=str(numerics), target=case.head.get("TARGET"), strict=True)
+        manager = PassManager(str(level), numerics=str(numerics), target=case.target, strict=True)
         once = manager.run(case.model()).model
         again = manager.run(once)
         if verdict(once, again.model) != SAME:

@@ -176,7 +176,7 @@ def problem(case: Case, seed: int, level: str | None = None) -> tuple[str, str |
     runs = list(_runs(before, model, seed, largest=set(case.passes.split(",")) <= BOUNDS))
     if not runs:
         return "", None
-    plan = manager(level or case.passes, case.head.get("TARGET"))
+    plan = manager(level or case.passes, case.target)
     result = plan.run(model)
     if not result.events:
         return kind, None

@@ -28,7 +28,7 @@ class Seedling:
         case: which case.
         text: the model as ONNX text.
         fires: whether the pass fires on it.
-        target: the target that it is for, empty for the host.
+        target: the target that it is for.
         settings: the settings of its pass, as JSON.
     """
 
@@ -108,5 +108,5 @@ def golden(passes: tuple[str, ...] = ()) -> Iterator[Seedling]:
         for case in cases_of(known.rule_class(name)):
             runs = "NOT RUN" not in case.head and (METADATA_KEY not in case.before or runs_here(case.model()))
             if runs and ("FIRES" in case.head or "KEEPS" in case.head):
-                target, settings = (case.head.get(key, "") for key in ("TARGET", "SETTINGS"))
-                yield Seedling(name, case.path.stem, case.before, "FIRES" in case.head, target, settings)
+                settings = case.head.get("SETTINGS", "")
+                yield Seedling(name, case.path.stem, case.before, "FIRES" in case.head, case.target, settings)
