@@ -13,9 +13,9 @@ A case is a file `tests/golden/<pass>/<kind>_<what>.onnxtxt`:
 A case in which the pass must decline has `# KEEPS: reason` in place of `# FIRES`, and no second part. Where the pass
 does not say why, as such a node is not its business, the reason is `no match: ` and, in its author's words, the
 condition that the case violates. Other head lines: `# TARGET: avx2` sets the target, `avx512` where there is none, so
-that costs are the same on every machine, `# SETTINGS: {"force": true}` what `Options.extra` holds for the pass, as JSON, `# FROM: exporter, model` says who writes such models, `# NOT RUN:
-reason` leaves out the numeric comparison where no runtime has the operators. Use `Case.read`, then `run_case`; `bless`
-writes what the pass does now into the file.
+that costs are the same on every machine, `# SETTINGS: {"force": true}` what `Options.extra` holds for the pass, as
+JSON, `# FROM: exporter, model` says who writes such models, `# NOT RUN: reason` leaves out the numeric comparison where
+no runtime has the operators. Use `Case.read`, then `run_case`; `bless` writes what the pass does now into the file.
 
 This is the harness of graphopt's own passes, and public: `docs/extending.md` tests a pass of another package with it.
 """
