@@ -47,9 +47,9 @@ def test_results_are_the_same_where_nobody_asks_for_reasons(folder: Path) -> Non
     """Then values that do not fit are turned down while the operators of a pattern are looked for, not behind that."""
     for case in map(Case.read, cases(folder)):
         silent, loud = (
-            PassManager(
-                passes=case.passes, target=case.target, numerics="fast", strict=True, explain=asked
-            ).run(case.model())
+            PassManager(passes=case.passes, target=case.target, numerics="fast", strict=True, explain=asked).run(
+                case.model()
+            )
             for asked in (False, True)
         )
         assert silent.model.SerializeToString() == loud.model.SerializeToString(), case.path
