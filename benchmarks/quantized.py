@@ -19,7 +19,7 @@ import onnx
 
 from benchmarks import results
 from benchmarks.export import MODELS
-from benchmarks.quantized_page import line, write
+from benchmarks.quantized_page import TIES, line, write
 from benchmarks.schemes import quantized
 from benchmarks.side_by_side import deviation, is_new, least, openvino, runs_of, stamped
 from benchmarks.skeleton import load_skeleton, sample_inputs
@@ -105,8 +105,7 @@ def run(networks: Iterable[str], schemes: Iterable[str], budget: float, threads:
                 row = measure(prepare(name, scheme), budget, threads)
             except Exception as error:  # the quantizer, or a session: the others are measured all the same
                 row = {"network": name, "scheme": scheme, "threads": threads, "failed": str(error)[:300]}
-            if old is not None and "ties" in old:
-                row["ties"] = old["ties"]
+            row |= {key: old[key] for key in TIES if old is not None and key in old}
             rows[name, scheme, threads, here["processor"]] = stamped(row, old, here)
             results.save("quantized", list(rows.values()))
             print(line(row), flush=True)
@@ -114,12 +113,15 @@ def run(networks: Iterable[str], schemes: Iterable[str], budget: float, threads:
 
 
 def count_ties(networks: Iterable[str], schemes: Iterable[str]) -> None:
-    """Where single operators round otherwise, added to the results of networks that have been measured."""
-    rows = (results.load("quantized") or {"data": []})["data"]
+    """Where single operators round otherwise, added to the results of networks that have been measured here."""
+    rows, here = (results.load("quantized") or {"data": []})["data"], results.machine()["processor"]
     for row in rows:
-        if "failed" not in row and row["network"] in networks and row["scheme"] in schemes:
+        if "failed" in row or row.get("processor") != here:
+            continue
+        if row["network"] in networks and row["scheme"] in schemes:
             path, feed = network(row["network"], row["scheme"])
-            row["ties"] = ties(onnx.load(path), feed)
+            for key in TIES:
+                row[key] = ties(onnx.load(path), feed, runtime=key == TIES[1])
             results.save("quantized", rows)
-            print(row["network"], row["scheme"], row["ties"], flush=True)
+            print(row["network"], row["scheme"], *(row[key] for key in TIES), flush=True)
     write()

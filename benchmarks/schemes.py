@@ -1,8 +1,9 @@
 """Quantized forms of a network, in the manners that users' tools write them.
 
 `u8s8` and the like name the types of activations and weights in quantize and dequantize operators, `pc` weights with a
-scale for each channel; `qop` is the operator-oriented form, `dyn` finds scales at run time, and `qat` is what training
-aware of quantization exports: weights still float behind their QuantizeLinear, and biases float; `qat1` is that with
+scale for each channel; `s7` are weights of 7 bits, as the runtime's `reduce_range` makes them for processors without
+VNNI; `qop` is the operator-oriented form, `dyn` finds scales at run time, and `qat` is what training aware of
+quantization exports: weights still float behind their QuantizeLinear, and biases float; `qat1` is that with
 parameters of shape [1].
 """
 
@@ -16,8 +17,9 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
-SCHEMES = ("u8s8", "u8s8pc", "s8s8", "s8s8pc", "u8u8", "qop", "dyn", "qat", "qat1")
+SCHEMES = ("u8s8", "u8s8pc", "u8s7", "u8s7pc", "s8s8", "s8s8pc", "u8u8", "qop", "dyn", "qat", "qat1")
 _STATIC = {"u": "QUInt8", "s": "QInt8"}
+_TYPES = {"qop": "u8u8", "qat": "u8s8pc", "qat1": "u8s8pc", "u8s7": "u8s8", "u8s7pc": "u8s8pc"}
 _OPSET = 17
 
 
@@ -45,12 +47,13 @@ def quantized(source: ModelProto, scheme: str, feed: dict[str, Any]) -> ModelPro
         if scheme == "dyn":
             q.quantize_dynamic(prepared, target)
         else:
-            types = {"qop": "u8u8", "qat": "u8s8pc", "qat1": "u8s8pc"}.get(scheme, scheme)
+            types = _TYPES.get(scheme, scheme)
             q.quantize_static(
                 prepared, target, Reader(),
                 quant_format=q.QuantFormat.QOperator if scheme == "qop" else q.QuantFormat.QDQ,
                 activation_type=getattr(q.QuantType, _STATIC[types[0]]),
                 weight_type=getattr(q.QuantType, _STATIC[types[2]]), per_channel=types.endswith("pc"),
+                reduce_range=scheme.startswith("u8s7"),
             )  # fmt: skip
         model = onnx.load(target)
     if scheme.startswith("qat"):

@@ -1,7 +1,7 @@
 """Where a quantized network rounds otherwise than the model as it is: each operator alone, on the integers it reads.
 
 The model is run as it is with the runtime's optimizer off. Each part of it from quantized values to the next is then
-optimized and run by itself on these values, and compared with what they were.
+optimized, by graphopt or by the runtime, and run by itself on these values, and compared with what they were.
 """
 
 from __future__ import annotations
@@ -20,8 +20,14 @@ _MOST_OPERATORS = 12
 """Larger parts are islands of floats between integers, whose rounding is not one operator's."""
 
 
-def ties(model: ModelProto, feed: dict[str, Any], level: str = "all") -> dict[str, Any]:
-    """How many elements differ, of how many, by how many steps at most, and the farthest of them from halfway."""
+def ties(model: ModelProto, feed: dict[str, Any], *, runtime: bool = False) -> dict[str, Any]:
+    """How many elements differ, of how many, by how many steps at most, and the farthest of them from halfway.
+
+    Args:
+        model: a quantized network.
+        feed: its inputs.
+        runtime: whether the runtime optimizes the parts, by all that it has, and not level `all`.
+    """
     model = onnx.shape_inference.infer_shapes(model)
     makers = {name: node for node in model.graph.node for name in node.output}
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -34,7 +40,8 @@ def ties(model: ModelProto, feed: dict[str, Any], level: str = "all") -> dict[st
             continue
         part = Extractor(model).extract_model(sorted(sources), [node.output[0]])
         fed = {name: values[name] for name in sources}
-        got = _run(optimize(part, level=level), fed, [node.output[0]])[node.output[0]]
+        made, level = (part, "all") if runtime else (optimize(part, level="all"), "none")
+        got = _run(made, fed, [node.output[0]], level)[node.output[0]]
         steps = np.abs(got.astype(np.int64) - values[node.output[0]])
         found["elements"] += steps.size
         if not steps.any():
@@ -66,10 +73,10 @@ def _sources(node: NodeProto, makers: dict[str, NodeProto], values: dict[str, An
     return sources, size
 
 
-def _run(model: ModelProto, feed: dict[str, Any], names: list[str]) -> dict[str, np.ndarray]:
-    """Values of a model with the runtime's optimizer off."""
+def _run(model: ModelProto, feed: dict[str, Any], names: list[str], level: str = "none") -> dict[str, np.ndarray]:
+    """Values of a model, with the runtime's optimizer off unless a level is given."""
     shown = ModelProto()
     shown.CopyFrom(model)
     known = {value.name for value in model.graph.output}
     shown.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names if name not in known)
-    return dict(zip(names, open_session(shown).run(names, feed), strict=True))
+    return dict(zip(names, open_session(shown, level=level).run(names, feed), strict=True))

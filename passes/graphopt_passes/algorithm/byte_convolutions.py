@@ -16,7 +16,8 @@ from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import Weighed, Work, count, price, rates_of
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, X86, sums_bytes_exactly
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, X86
+from graphopt_passes.fusion.contrib.sums import is_depthwise, sums_bytes_exactly, window_rows
 
 _FOUR = 4
 _LANES = 16
@@ -71,7 +72,11 @@ class ByteConvolution:
     def part(
         self, channels: slice, x: Value, weight: np.ndarray, rw: Rewriter, *, group: int = 1, wide: int = 0
     ) -> Value:
-        """A convolution for some of the channels of the result, with others behind them up to `wide` ones."""
+        """A convolution for some of the channels of the result, with others behind them up to `wide` ones.
+
+        Declines where the processor would not add products of these weights exactly.
+        """
+        self.check_sums(weight, group, rw)
         inputs = list(self.node.inputs)
         inputs[0], inputs[3] = x, rw.constant(weight, like=inputs[3])
         for at in (4, 5, 8):
@@ -82,6 +87,14 @@ class ByteConvolution:
             row = np.concatenate([row, np.broadcast_to(row[-1:], (max(wide - len(row), 0),))])
             inputs[at] = rw.constant(row, like=value)
         return rw.op("QLinearConv", *inputs, domain=DOMAIN, **{**self.node.attrs, "group": group})
+
+    def check_sums(self, weight: np.ndarray, group: int, rw: Rewriter) -> None:
+        """Decline where sums of products with such weights may overflow: in another order, they overflow otherwise."""
+        signed = self.node.operand(0).dtype == TensorProto.INT8
+        if weight.dtype != np.int8 or signed or is_depthwise(group, weight.shape):
+            return
+        if not sums_bytes_exactly(window_rows(weight), rw.options.target or host()):
+            raise Decline("the processor adds products in 16 bits, which overflow in another order")
 
 
 def _with_zeros(x: Value, axis: int, channels: int, zero: Value, rw: Rewriter) -> Value:
@@ -102,9 +115,7 @@ class _OfBytes(Weighed, OpRule):
         convolution, target = ByteConvolution.of(node), rw.options.target or host()
         if target.name not in X86:
             raise Decline("other machines have other kernels")
-        weight, signed = convolution.weight, node.operand(0).dtype == TensorProto.INT8
-        if weight.dtype == np.int8 and not (signed or weight.shape[1] == 1 or sums_bytes_exactly(weight, target)):
-            raise Decline("the processor adds products in 16 bits, which overflow in another order")
+        convolution.check_sums(convolution.weight, convolution.group, rw)
         return rw.replace(node, [self.write(convolution, rw)])
 
     @abstractmethod

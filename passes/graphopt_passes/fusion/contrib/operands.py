@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-import numpy as np
 from onnx import TensorProto
 
 from graphopt.analysis.nodes import dtype_of_output
 from graphopt.rewrite import Decline, Dim, Level, Numerics, OpRule, PatternRule, Value
-from graphopt.system.machine import Target, has_vnni, host
 
 DOMAIN = "com.microsoft"
 NEWEST = 26
@@ -52,20 +50,6 @@ def may_sum_nothing(sizes: Iterable[Dim | None], result: Value | None) -> bool:
 
 X86 = ("sse2", "avx", "avx2", "avx512")
 """Targets with x86 kernels."""
-
-
-_SAFE = 64
-"""Two products of an unsigned byte with a signed one up to this fit into 16 bits."""
-
-
-def sums_bytes_exactly(weights: np.ndarray | None, target: Target) -> bool:
-    """Whether kernels add products of unsigned bytes with signed ones, None where these are computed, without overflow.
-
-    x86 without VNNI adds pairs of them in 16 bits, and ONNX Runtime uses that. Of another machine nothing is known.
-    """
-    if weights is not None and np.abs(weights.astype(np.int16)).max(initial=0) <= _SAFE:
-        return True
-    return target.name not in X86 or (target == host() and has_vnni())
 
 
 @lru_cache

@@ -15,7 +15,7 @@ from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.fusion.contrib.averages import AVERAGES
 from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
-from graphopt_passes.fusion.contrib.operands import DOMAIN, OnIntegers, may_sum_nothing, sums_bytes_exactly
+from graphopt_passes.fusion.contrib.operands import DOMAIN, OnIntegers, may_sum_nothing
 from graphopt_passes.fusion.contrib.parameters import (
     BYTES,
     SANE,
@@ -26,6 +26,7 @@ from graphopt_passes.fusion.contrib.parameters import (
     quantized,
 )
 from graphopt_passes.fusion.contrib.requantize import hard_sigmoid, scaled
+from graphopt_passes.fusion.contrib.sums import is_depthwise, rows_of, sums_bytes_exactly
 
 _DEQUANTIZE = ("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
 _WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -45,7 +46,8 @@ class FuseQdqIntoOp(OnIntegers):
     An average pool is a depthwise convolution, a transposed convolution whose windows lie side by side a product for
     each position. The sums are exact then, so that a value between two integers may be rounded to the other one.
     `Softmax` is left alone, since its kernel for integers does not round to the nearest. Signed weights become unsigned
-    where the processor would add their products in 16 bits, and are left alone where they are not constant.
+    where the processor would add pairs of their products in 16 bits and one of these might not fit, and are left alone
+    where they are not constant. Weights of 7 bits always fit.
     """
 
     # No pattern: the operators between have any number of operands, and what becomes of each is in a table.
@@ -89,7 +91,9 @@ def _taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -
     if np.any(weight.zero != weight.zero[0]):
         raise Decline("{} has several zero points", weight.value.name)
     array, alike = weight.value.const(), x.dtype == weight.dtype
-    if alike or _is_depthwise(op, weight) or sums_bytes_exactly(array, rw.options.target or host()):
+    if alike or (op.op == "Conv" and is_depthwise(int(op.attr("group", 1)), weight.value.shape)):
+        return weight
+    if sums_bytes_exactly(None if array is None else rows_of(op, array), rw.options.target or host()):
         return weight
     if array is None:
         raise Decline("the processor adds products with {} in 16 bits, which may overflow", weight.value.name)
@@ -97,12 +101,6 @@ def _taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -
         weight, value=rw.constant(other_bytes(array), like=weight.value), zero=other_bytes(weight.zero),
         dtype=TensorProto.UINT8, given=(weight.given[0], None),
     )  # fmt: skip
-
-
-def _is_depthwise(op: Node, weight: Quantized) -> bool:
-    """Whether each channel has a kernel of its own, whose products are added in 32 bits."""
-    shape = weight.value.shape
-    return op.op == "Conv" and shape is not None and shape[1] == 1 and shape[0] == op.attr("group", 1)
 
 
 def _bias(op: Node, x: Quantized, weight: Quantized, output: Quantized, rw: Rewriter) -> Value | None:

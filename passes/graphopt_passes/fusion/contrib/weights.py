@@ -6,9 +6,10 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
-from graphopt.system.machine import host
-from graphopt_passes.fusion.contrib.operands import X86, OnIntegers, sums_bytes_exactly
+from graphopt.system.machine import Target, host
+from graphopt_passes.fusion.contrib.operands import X86, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import other_bytes
+from graphopt_passes.fusion.contrib.sums import is_depthwise, rows_of, sums_bytes_exactly
 
 _SIGNED = {
     "MatMulInteger": (0, 1, 3), "QLinearConv": (0, 3, 5), "QLinearMatMul": (0, 3, 5),
@@ -29,8 +30,8 @@ _SCALES = {"com.microsoft::DynamicQuantizeMatMul": 2, "com.microsoft::MatMulInte
 class ConvertQuantizedWeights(OnIntegers):
     """Write constant weights of integer products as the kind of bytes that is faster, by moving the zero point by 128.
 
-    Signed beside unsigned activations, on x86 with instructions for such products; unsigned for `ConvInteger`. The
-    sums stay the same.
+    Signed beside unsigned activations, on x86 with instructions for such products, or where no pair of them overflows
+    in 16 bits; unsigned for `ConvInteger`. The sums stay the same.
     """
 
     # No pattern: one operand of one operator, whose place is in a table.
@@ -56,8 +57,14 @@ def _check(node: Node, left: int | None, weight: Value, *, signed: bool, rw: Rew
         raise Decline("other machines have other kernels")
     if signed and left is not None and node.operand(left).dtype != TensorProto.UINT8:
         raise Decline("{} is not known to be unsigned", node.operand(left).name)
-    if signed and not sums_bytes_exactly(other_bytes(weight.array()), target):
+    if signed and not _sums_exactly(node, other_bytes(weight.array()), target):
         raise Decline("the processor adds products with signed bytes in 16 bits, which may overflow")
+
+
+def _sums_exactly(node: Node, weights: np.ndarray, target: Target) -> bool:
+    if node.op_type == "QLinearConv" and is_depthwise(int(node.attr("group", 1)), weights.shape):
+        return True
+    return sums_bytes_exactly(rows_of(node, weights), target)
 
 
 def _moved_zero(node: Node, at: int, dtype: type[np.uint8] | type[np.int8], rw: Rewriter) -> Value:
