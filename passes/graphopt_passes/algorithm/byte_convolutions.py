@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -19,8 +20,10 @@ from graphopt_passes.algorithm.work import Weighed, Work, count, price, rates_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, X86
 from graphopt_passes.fusion.contrib.sums import is_depthwise, sums_bytes_exactly, window_rows
 
-_FOUR = 4
-_LANES = 16
+FOUR = 4
+"""Channels that are gathered together, and outputs that are written together."""
+LANES = 16
+"""Outputs that kernels compute together."""
 _LARGEST_WINDOW = 49
 """Above that the kernel takes three channels as fast as four."""
 _FEWEST_CHANNELS = 8
@@ -70,11 +73,21 @@ class ByteConvolution:
         return np.broadcast_to(zeros[: shape[0], None, None, None], (*shape, *self.weight.shape[2:])).copy()
 
     def part(
-        self, channels: slice, x: Value, weight: np.ndarray, rw: Rewriter, *, group: int = 1, wide: int = 0
-    ) -> Value:
+        self, channels: slice | np.ndarray, x: Value, weight: np.ndarray, rw: Rewriter, *, group: int = 1,
+        wide: int = 0, **attrs: Any,
+    ) -> Value:  # fmt: skip
         """A convolution for some of the channels of the result, with others behind them up to `wide` ones.
 
         Declines where the processor would not add products of these weights exactly.
+
+        Args:
+            channels: which of them, in order.
+            x: what it is of.
+            weight: its weights.
+            rw: what writes it.
+            group: how many groups it has.
+            wide: the least number of channels of its result.
+            attrs: attributes that are others.
         """
         self.check_sums(weight, group, rw)
         inputs = list(self.node.inputs)
@@ -86,7 +99,7 @@ class ByteConvolution:
             row = value.array()[channels]
             row = np.concatenate([row, np.broadcast_to(row[-1:], (max(wide - len(row), 0),))])
             inputs[at] = rw.constant(row, like=value)
-        return rw.op("QLinearConv", *inputs, domain=DOMAIN, **{**self.node.attrs, "group": group})
+        return rw.op("QLinearConv", *inputs, domain=DOMAIN, **{**self.node.attrs, "group": group, **attrs})
 
     def check_sums(self, weight: np.ndarray, group: int, rw: Rewriter) -> None:
         """Decline where sums of products with such weights may overflow: in another order, they overflow otherwise."""
@@ -105,7 +118,7 @@ def _with_zeros(x: Value, axis: int, channels: int, zero: Value, rw: Rewriter) -
     return rw.op("Concat", x, rw.constant(np.full(sizes, point, point.dtype), like=zero), axis=axis)
 
 
-class _OfBytes(Weighed, OpRule):
+class OfBytes(Weighed, OpRule):
     """Another form of a convolution of bytes."""
 
     ops = (f"{DOMAIN}::QLinearConv",)
@@ -123,7 +136,7 @@ class _OfBytes(Weighed, OpRule):
         """The other form, where it is faster."""
 
 
-class ConvertThreeChannelsToFour(_OfBytes):
+class ConvertThreeChannelsToFour(OfBytes):
     """Add a channel to quantized images of three, in front of the transpose that brings channels last.
 
     Channels that come in fours are gathered four bytes at a time.
@@ -131,7 +144,7 @@ class ConvertThreeChannelsToFour(_OfBytes):
 
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
         node, weight = convolution.node, convolution.weight
-        if convolution.group != 1 or weight.shape[1] != _FOUR - 1:
+        if convolution.group != 1 or weight.shape[1] != FOUR - 1:
             raise Decline
         moved = node.operand(0).source("Transpose", reader=node)
         image = moved.operand(0)
@@ -141,12 +154,12 @@ class ConvertThreeChannelsToFour(_OfBytes):
             raise Decline("the kernel is fast where windows are large")
         self.weigh(rw, {"taps of three": convolution.taps}, {"kernel": 1, "bytes": 2 * count(image.dims())})
         wider = _with_zeros(image, 1, 1, node.operand(2), rw)
-        wide = convolution.filled((len(weight), _FOUR))
-        wide[:, : _FOUR - 1] = weight
+        wide = convolution.filled((len(weight), FOUR))
+        wide[:, : FOUR - 1] = weight
         return convolution.part(slice(None), rw.op("Transpose", wider, perm=_LAST), wide, rw)
 
 
-class ConvertByteGroupsToDense(_OfBytes):
+class ConvertByteGroupsToDense(OfBytes):
     """Compute quantized convolutions of groups as one without, or as several, with weights that change nothing between.
 
     The kernel goes through groups one by one, at every position. The parts have as many groups as is fastest.
@@ -199,7 +212,7 @@ def _dense(convolution: ByteConvolution, own: slice, groups: int) -> np.ndarray:
     return dense
 
 
-class ConvertDepthwiseBytesToLanes(_OfBytes):
+class ConvertDepthwiseBytesToLanes(OfBytes):
     """Add channels to quantized depthwise convolutions up to a multiple of sixteen, and cut them off behind."""
 
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
@@ -207,11 +220,11 @@ class ConvertDepthwiseBytesToLanes(_OfBytes):
         channels = len(weight)
         if weight.shape[1] != 1 or convolution.group != channels or channels < _FEWEST_CHANNELS:
             raise Decline
-        if channels % _LANES == 0:
+        if channels % LANES == 0:
             raise Decline("{} channels fill their lanes", channels)
-        wide = -(-channels // _LANES) * _LANES
+        wide = -(-channels // LANES) * LANES
         taps, x = convolution.taps, node.operand(0)
-        half = "taps of eights" if channels % (_LANES // 2) == 0 else "taps of odd channels"
+        half = "taps of eights" if channels % (LANES // 2) == 0 else "taps of odd channels"
         moved = wide * (count(x.dims()[:-1]) + convolution.positions)
         self.weigh(
             rw, {"kernel": 1, half: taps * channels}, {"kernel": 3, "taps of lanes": taps * wide, "bytes cut": moved}
@@ -221,30 +234,3 @@ class ConvertDepthwiseBytesToLanes(_OfBytes):
         kernel[:channels] = weight
         made = convolution.part(slice(None), wider, kernel, rw, group=wide, wide=wide)
         return rw.op("Slice", made, starts=(0,), ends=(channels,), axes=(3,))
-
-
-class ConvertByteOutputsToLanes(_OfBytes):
-    """Add channels to the result of a quantized convolution up to a multiple of four, of 16 at least, and cut them off.
-
-    The kernel computes outputs of which there are less than sixteen, and writes those beyond a multiple of four, in
-    the time that it takes for many.
-    """
-
-    def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
-        """The wider convolution, and a slice behind it."""
-        node, weight, positions = convolution.node, convolution.weight, convolution.positions
-        outputs, inputs = len(weight), weight.shape[1]
-        if convolution.group != 1:
-            raise Decline
-        wide = max(-(-outputs // _FOUR) * _FOUR, _LANES)
-        if wide == outputs:
-            raise Decline("{} outputs fill their lanes", outputs)
-        column = positions * inputs * prod(weight.shape[2:])
-        few = wide == _LANES
-        base = {"byte sixteen": column} if few else {"byte product": column * outputs}
-        rest = {"byte rest": column, "byte rest written": 0 if few else positions * outputs}
-        self.weigh(rw, {"kernel": 1, **base, **rest}, {"kernel": 2, **base, "row cut": positions})
-        kernel = convolution.filled((wide, inputs))
-        kernel[:outputs] = weight
-        made = convolution.part(slice(None), node.operand(0), kernel, rw, wide=wide)
-        return rw.op("Slice", made, starts=(0,), ends=(outputs,), axes=(3,))

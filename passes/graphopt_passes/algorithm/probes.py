@@ -37,7 +37,8 @@ class Probe:
         constants: constants of the text form.
         opset: the opset.
         other: shape of a second operand, `u`, where there is one.
-        weights: shape of signed bytes, `w`, where there are some.
+        weights: shape of bytes, `w`, where there are some.
+        unsigned: whether these are unsigned.
         dtype: element type of the operands.
     """
 
@@ -50,6 +51,7 @@ class Probe:
     opset: int = 18
     other: tuple[int, ...] = ()
     weights: tuple[int, ...] = ()
+    unsigned: bool = False
     dtype: str = "float"
 
     def model(self) -> onnx.ModelProto:
@@ -62,6 +64,7 @@ class Probe:
         model.graph.output[0].ClearField("type")
         if self.weights:
             weights = np.random.default_rng(0).integers(-60, 60, self.weights).astype(np.int8)
+            weights = (weights.astype(np.int16) + 128).astype(np.uint8) if self.unsigned else weights
             model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
         return model
 
@@ -104,20 +107,23 @@ def _bytes(
     less: _Less = (),
     *,
     weights: tuple[int, ...] = (),
+    unsigned: bool = False,
 ) -> Probe:
     """A probe on unsigned bytes, whose operator may read `_NUMBERS`."""
     constants = ", ".join(text for name, text in _NUMBERS.items() if re.search(rf"\b{name}\b", body))
-    return Probe(kind, dims, f"y = {body}", amount, less, constants, weights=weights, dtype="uint8")
+    return Probe(kind, dims, f"y = {body}", amount, less, constants, weights=weights, unsigned=unsigned, dtype="uint8")
 
 
 def _convolution(
-    kind: str, channels: tuple[int, int], side: int, amount: float, less: _Less = (), *, group: int = 1
-) -> Probe:
+    kind: str, channels: tuple[int, int], side: int, amount: float, less: _Less = (), *, group: int = 1,
+    unsigned: bool = False,
+) -> Probe:  # fmt: skip
     """A 3x3 convolution with channels last."""
     inputs, outputs = channels
     attrs = f"channels_last = 1, group = {group}, pads = [1, 1, 1, 1], kernel_shape = [3, 3]"
-    body = f"com.microsoft.QLinearConv <{attrs}> (x, s, z, w, s, o, t, v)"
-    return _bytes(kind, (1, side, side, inputs), body, amount, less, weights=(outputs, inputs // group, 3, 3))
+    body = f"com.microsoft.QLinearConv <{attrs}> (x, s, z, w, s, {'z' if unsigned else 'o'}, t, v)"
+    weights = (outputs, inputs // group, 3, 3)
+    return _bytes(kind, (1, side, side, inputs), body, amount, less, weights=weights, unsigned=unsigned)
 
 
 def _depthwise(kind: str, channels: int) -> Probe:
@@ -272,6 +278,8 @@ PROBES = (
     _product("bytes of product", "QLinearMatMul (x, s, z, w, s, o, t, v)"),
     _convolution("byte sixteen", (32, 16), 56, _products(56, 32, 1)),
     _convolution("byte rest", (32, 12), 56, _products(56, 32, 1), (("byte sixteen", _products(56, 32, 1)),)),
+    _convolution("unsigned eight", (32, 8), 56, _products(56, 32, 1), unsigned=True),
+    _convolution("unsigned sixteen", (32, 16), 56, _products(56, 32, 1), unsigned=True),
     _bytes(
         "byte rest written", (1, 112, 112, 16),
         "com.microsoft.QLinearConv <channels_last = 1> (x, s, z, w, s, o, t, v)", 112 * 112 * 63,
