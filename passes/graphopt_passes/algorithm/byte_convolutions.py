@@ -24,6 +24,8 @@ FOUR = 4
 """Channels that are gathered together, and outputs that are written together."""
 LANES = 16
 """Outputs that kernels compute together."""
+_BIAS = 8
+"""The input with a number for each output, even where there is one; scales and zero points may be one for all."""
 _LARGEST_WINDOW = 49
 """Above that the kernel takes three channels as fast as four."""
 _FEWEST_CHANNELS = 8
@@ -92,9 +94,9 @@ class ByteConvolution:
         self.check_sums(weight, group, rw)
         inputs = list(self.node.inputs)
         inputs[0], inputs[3] = x, rw.constant(weight, like=inputs[3])
-        for at in (4, 5, 8):
+        for at in (4, 5, _BIAS):
             value = self.node.input(at)
-            if value is None or value.sizes() in ((), (1,)):
+            if value is None or (at != _BIAS and value.sizes() in ((), (1,))):
                 continue
             row = value.array()[channels]
             row = np.concatenate([row, np.broadcast_to(row[-1:], (max(wide - len(row), 0),))])
