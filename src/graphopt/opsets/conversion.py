@@ -29,6 +29,7 @@ from graphopt.opsets.changes import DOMAINS, Change, changes, newest
 from graphopt.opsets.descent import MOST_ROUNDS, Descent, Origin
 from graphopt.opsets.file_versions import ir_of, least_ir
 from graphopt.opsets.runtimes import runtime
+from graphopt.opsets.untyped import check_unknown, types_met
 from graphopt.pipeline import Pipeline, Plan, execute
 from graphopt.rewrite import Driver, Log, Options, Rewriter
 from graphopt.rewrite.inline import inner_graphs
@@ -162,7 +163,8 @@ class Conversion:
     def _step(self, top: Graph, domain: str, version: int, step: int) -> dict[Node, Decline]:
         """Bring a graph to a neighbouring version. Returns what stands in the way."""
         differing = changes(domain, max(version, version + step))
-        crossing = _Crossing(self.driver.rewriter, top, domain, step, differing, self.descent)
+        met = types_met(self.model) if top.is_function else ()
+        crossing = _Crossing(self.driver.rewriter, top, domain, step, differing, self.descent, met)
         declined = crossing.read()
         if declined:
             self._learn(declined)
@@ -207,6 +209,7 @@ class _Crossing:
         step: 1 on the way up, -1 on the way down.
         differing: the operators that the version changes.
         descent: which node of the model each node came of.
+        met: in a function, the types that values may have of which none is known.
         writing: nodes that are read, with what is to be done at the other version.
         seen: nodes that were looked at.
     """
@@ -217,6 +220,7 @@ class _Crossing:
     step: int
     differing: Mapping[str, Change]
     descent: Descent
+    met: Collection[str] = ()
     writing: list[tuple[Node, Iterator[None]]] = field(default_factory=list)
     seen: set[Node] = field(default_factory=set)
 
@@ -242,6 +246,8 @@ class _Crossing:
                 self.seen.add(node)
                 try:
                     if not node.removed:
+                        if self.met:
+                            check_unknown(node, self.differing[node.op_type], self.step, self.met)
                         self._read(node, at_last=bool(again))
                 except Decline as reason:
                     declined[node] = reason

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from graphopt.analysis.overridable import CallersChoice
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.ir.flush import emit
@@ -139,7 +140,12 @@ def _of_no_type(value: Value | None, name: str) -> onnx.ValueInfoProto:
 def of_one_shape(node: Node, change: Change, rw: Rewriter) -> Step:
     """Until opset 10 shapes have to be the same in both branches; the standard takes the result for both."""
     one, other = (node.subgraphs[name].outputs for name in ("then_branch", "else_branch"))
+    chosen: set[Value] | None = None
     for first, second in zip(one, other, strict=True):
+        if not first.has_shape_of(second):
+            chosen = CallersChoice(rw.model).sizes if chosen is None else chosen
+            if first in chosen or second in chosen:
+                raise Decline("branches whose sizes the caller may set came with opset 11")
         if first.shape is None or second.shape is None:
             continue
         if len(first.shape) != len(second.shape):

@@ -93,13 +93,23 @@ def operands_given(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @up(13, "Resize")
 def operands_left_out(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """A region and scales that are empty need not be there any more."""
+    """A region and scales that are empty need not be there any more; beside sizes, scales are empty."""
     crops = node.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
     given = {i: value for i in (1, 2) if (value := node.input(i)) is not None}
     gone = {i: None for i, value in given.items() if 0 in (value.shape or ()) and not (i == 1 and crops)}
+    sizes = node.input(3)
+    if sizes is not None and 2 in given and not _is_stated(given[2]):
+        if not _is_stated(sizes):
+            raise Decline("whether the scales or the sizes are empty is not known")
+        gone[2] = None
     yield
     if gone:
         rw.set_inputs(node, dict(gone))
+
+
+def _is_stated(value: Value) -> bool:
+    """Whether a list is known to have elements, or to have none."""
+    return value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
 
 
 @down(18, "Resize")

@@ -1,0 +1,76 @@
+"""Types inside of model-local functions, of which nothing is known: which of all there are may be met there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from onnx import defs
+
+from graphopt.errors import Decline
+from graphopt.ir import Graph, Model, Node, Value
+from graphopt.ir.types import type_name
+from graphopt.opsets.changes import Change, formal
+from graphopt.opsets.types import text
+from graphopt.rewrite.inline import inner_graphs
+
+
+def types_met(model: Model) -> frozenset[str]:
+    """The types that values inside of functions may have: those of all values, and those that operators there make.
+
+    Args:
+        model: the model; what is known of the types of its own values has been inferred.
+    """
+    known = {text(value.type) for graph in model.graphs() for value in _values(graph)}
+    return frozenset({name for name in known if name} | {name for node in _inside(model) for name in _made(node)})
+
+
+def _values(graph: Graph) -> Iterator[Value]:
+    yield from graph.inputs
+    yield from graph.initializers
+    for node in graph:
+        yield from (value for value in node.outputs if value is not None)
+
+
+def _inside(model: Model) -> Iterator[Node]:
+    for function in model.functions:
+        for graph in (function, *inner_graphs(function)):
+            yield from graph
+
+
+def _made(node: Node) -> Iterator[str]:
+    """The types that a node gives its results, whatever it reads."""
+    stated = (node.attr(name) for name in ("to", "dtype", "output_dtype"))
+    yield from (f"tensor({type_name(dtype)})" for dtype in stated if isinstance(dtype, int) and dtype)
+    if node.op_type == "QuantizeLinear":
+        yield "tensor(uint8)"  # where no zero point says otherwise
+    try:
+        schema = defs.get_schema(node.op_type, node.graph.opset(node.domain), node.domain)
+    except defs.SchemaError:
+        return
+    for parameter in schema.outputs:
+        if len(parameter.types) == 1:
+            yield from parameter.types
+
+
+def check_unknown(node: Node, change: Change, step: int, met: Collection[str]) -> None:
+    """See that a node reads nothing of a type that the other version may lack.
+
+    Args:
+        node: the node.
+        change: what changes.
+        step: 1 on the way up, -1 on the way down.
+        met: the types that there are, see `types_met`.
+
+    Raises:
+        Decline: a type is not known, and may be one that only this version has.
+    """
+    own, other = (change.before, change.after) if step > 0 else (change.after, change.before)
+    if own is None or other is None:
+        return
+    for index, value in enumerate(node.inputs):
+        here, there = formal(own.inputs, index), formal(other.inputs, index)
+        if value is None or value.type is not None or here is None or there is None:
+            continue
+        lost = sorted((set(here.types) - set(there.types)) & set(met))
+        if lost:
+            raise Decline("inside of a function it is not known whether {} is a {}", value.name, lost[0])
