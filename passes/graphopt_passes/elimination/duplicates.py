@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from onnx import TensorProto
+
 from graphopt.rewrite import Decline, Graph, GraphPass, Model, Rewriter, Value
 from graphopt.rewrite.legality import is_visible
 
@@ -11,6 +13,9 @@ Layout = tuple[int, tuple[int, ...]]
 
 _SMALL = 1 << 12
 """Tensors up to this many bytes are compared as a whole at once."""
+_SHORT = 1 << 10
+"""Bytes of a list that says sizes, axes or positions, and is no table."""
+_INTEGERS = (TensorProto.INT64, TensorProto.INT32)
 
 
 class EliminateDuplicateInitializer(GraphPass):
@@ -18,7 +23,8 @@ class EliminateDuplicateInitializer(GraphPass):
 
     Equal means the same element type, dimensions and bytes, so 0.0 and -0.0 differ and every element type works. Only
     initializers that share type and dimensions with another are read. Those that a caller can override and those that
-    are outputs stay.
+    are outputs stay, and so do short lists of integers in a body: shape inference reads none of the graphs around it,
+    and what such a list sizes may need a size that is known.
     """
 
     peers = {
@@ -76,12 +82,20 @@ def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]
             if kept is value or value.graph is not rw.graph or value.is_anchored:
                 continue
             try:
+                if kept.graph is not value.graph and _may_be_sizes(value):
+                    raise Decline("{} is a list that shape inference reads in its own graph alone", value.name)
                 rw.merge_constant(value, kept)
                 merged.add(value)
             except Decline as declined:
                 if value.users:
                     rw.decline(*declined.args, node=next(iter(value.users)))
     return [value for value in own if value not in merged]
+
+
+def _may_be_sizes(value: Value) -> bool:
+    """Whether an initializer is a short list of integers, or one: sizes, axes, positions."""
+    tensor = value.tensor
+    return tensor is not None and tensor.dtype in _INTEGERS and len(tensor.dims) <= 1 and tensor.nbytes <= _SHORT
 
 
 def _probe(value: Value) -> Hashable:
