@@ -63,7 +63,26 @@ def choose(graph: Graph, rates: Rates) -> list[LastForm]:
                 cut.price(leave, cut.SINK, INFINITE)
 
     last, _ = cheapest(forms, prices, price)
-    return [form for node, form in forms.items() if node in last]
+    return _with_gains([form for node, form in forms.items() if node in last])
+
+
+def _with_gains(chosen: list[LastForm]) -> list[LastForm]:
+    """Those that a kernel is faster by, with all that is joined to them; the rest would only move transposes."""
+    reads: dict[Value, Node] = {}
+    joined: dict[Node, list[Node]] = {form.node: [] for form in chosen}
+    made = {value: form.node for form in chosen for value in form.node.results}
+    for form in chosen:
+        for value in form.operands:
+            other = made.get(value) or reads.setdefault(value, form.node)
+            joined[form.node].append(other)
+            joined[other].append(form.node)
+    waiting = [node for node in joined if gains(node)]
+    kept = set(waiting)
+    while waiting:
+        found = set(joined[waiting.pop()]) - kept
+        kept |= found
+        waiting += found
+    return [form for form in chosen if form.node in kept]
 
 
 def _forms(graph: Graph, rates: Rates) -> Iterator[LastForm]:
