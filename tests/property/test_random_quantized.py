@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
@@ -10,8 +10,12 @@ import onnxruntime as ort
 import pytest
 
 from graphopt.fuzzing.quantized import Grown, random_dynamic, random_operators, random_qdq, random_single
+from graphopt.fuzzing.stepwise import after_steps
+from graphopt.fuzzing.verdicts import first_difference
 from graphopt.manager import PassManager
 from graphopt.verify import compare
+from graphopt.verify.inputs import Generator
+from graphopt.verify.report import CaseReport
 
 LEVELS = ("basic", "extended", "all")
 Feed = dict[str, np.ndarray]
@@ -98,11 +102,36 @@ def same(source: onnx.ModelProto, result: onnx.ModelProto, sizes: dict[str, int]
 
 
 def close(source: onnx.ModelProto, result: onnx.ModelProto, sizes: dict[str, int], seed: int) -> str | None:
-    """As the verification sees it: no further apart than the original is from itself with its last bits moved."""
+    """As the verification sees it: no further apart than the original is from itself with its last bits moved.
+
+    What lies halfway between two integers may be rounded to the other one. Where that is all, as the original cut at
+    these integers tells, and all that follows from it, nothing is wrong.
+    """
     named = {dim.dim_param for info in source.graph.input for dim in info.type.tensor_type.shape.dim}
     known = {name: size for name, size in sizes.items() if name in named}
     report = compare(source, result, numerics="rounding", seed=seed, dims=known)
-    return None if report.ok or str(report.status) == "inconclusive" else report.summary()
+    if report.ok or str(report.status) == "inconclusive":
+        return None
+    wrong = [case for case in report.cases if case.status == "mismatch"]
+    generator = Generator(source, seed, known)
+    if wrong and all(_is_steps(source, result, feed) for case in wrong for feed in _feeds_of(generator, case)):
+        return None
+    return report.summary()
+
+
+def _feeds_of(generator: Generator, case: CaseReport) -> Iterator[Feed]:
+    """What the verification ran the models on."""
+    plan = next(plan for plan in generator.plans() if plan.sizes == case.sizes)
+    yield from generator.feeds(case.set, plan)
+
+
+def _is_steps(source: onnx.ModelProto, result: onnx.ModelProto, feed: Feed) -> bool:
+    """Whether both models agree on a feed but for steps of integers, and what the original makes of those."""
+    before, after = (session(model).run(None, feed) for model in (source, result))
+    if first_difference(before, after, "rounding") is None:
+        return True
+    pair = after_steps(source, result, feed)
+    return pair is not None and first_difference(*pair, "rounding") is None
 
 
 def one_step(source: onnx.ModelProto, result: onnx.ModelProto, sizes: dict[str, int], seed: int) -> str | None:
