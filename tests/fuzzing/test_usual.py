@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 
-from graphopt.fuzzing.usual import is_usual
+from graphopt.fuzzing.usual import is_image_of_unknown_size, is_usual
 
 _JOINS = """
 <ir_version: 8, opset_import: ["" : 18]>
@@ -27,3 +28,31 @@ def test_elements_joined_in_a_branch_are_not_empty() -> None:
     one = np.ones((1, 2), np.float32)
     assert is_usual(model, {"a": one, "b": one, "c": np.array(False)})
     assert not is_usual(model, {"a": one, "b": np.zeros((0, 2), np.float32), "c": np.array(False)})
+
+
+def test_norms_have_groups_in_branches_that_nobody_takes_too() -> None:
+    text = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    g (float[1,4,2] x, float[4] s, bool c) => (float[1,4,2] y) {
+       y = If (c) <
+          else_branch = no () => (float[1,4,2] u) { u = GroupNormalization <num_groups = 2> (x, s, s) },
+          then_branch = yes () => (float[1,4,2] v) { v = Relu (x) }
+       >
+    }
+    """
+    feed = {"x": np.ones((1, 4, 2), np.float32), "s": np.ones(4, np.float32), "c": np.array(True)}
+    model = onnx.parser.parse_model(text)
+    assert is_usual(model, feed)
+    model.graph.node[0].attribute[0].g.node[0].attribute[0].i = -1
+    assert not is_usual(model, feed)
+
+
+@pytest.mark.parametrize("height", ["H", "0"])
+def test_images_without_pixels_are_granted_where_no_size_is_stated(height: str) -> None:
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    g (float[1,2,{height},4] x) => (float[1,2,K,L] y) {{ y = Relu (x) }}
+    """
+    model = onnx.parser.parse_model(text)
+    assert is_image_of_unknown_size(model, {"x": np.ones((1, 2, 0, 4), np.float32)}) == (height == "H")
+    assert not is_image_of_unknown_size(model, {"x": np.ones((1, 2, 3, 4), np.float32)})

@@ -93,7 +93,8 @@ class FusePadIntoPool(FusePadInto):
     """Let an `AveragePool` pad by itself what a `Pad` with zeros pads in front of it.
 
     A `Pad` adds zeros that count, so the pooling gets `count_include_pad`; one that has pads of its own must count
-    them already. For `MaxPool` see `fuse_pad_into_max_pool`.
+    them already. For `MaxPool` see `fuse_pad_into_max_pool`. Runtimes refuse to pool an image without pixels; sizes
+    that are not known are taken for more than 0.
     """
 
     into = "AveragePool"
@@ -106,7 +107,8 @@ class FusePadIntoMaxPool(FusePadInto):
     """Let a `MaxPool` pad by itself what a `Pad` with minus infinity pads in front of it.
 
     A pad of zeros is not what `MaxPool` does. It takes `numerics="fast"`, since ONNX Runtime's `MaxPool` gives the
-    lowest finite number for a window of nothing but minus infinities once it has pads.
+    lowest finite number for a window of nothing but minus infinities once it has pads. Sizes that are not known are
+    taken for more than 0, as in `fuse_pad_into_pool`.
     """
 
     into, fill = "MaxPool", -float("inf")

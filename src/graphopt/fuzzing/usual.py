@@ -16,7 +16,15 @@ from graphopt.verify.values import Array
 def is_usual(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     """Whether the runtime computes what the standard says, as far as that is known of single operators."""
     asked = (_joins_fit, _sums_something, _gathers_single_strings, _branches_agree)
-    return all(ask(model, feed) for ask in asked)
+    return _groups_exist(model) and all(ask(model, feed) for ask in asked)
+
+
+def _groups_exist(model: onnx.ModelProto) -> bool:
+    """Whether every norm of groups has some; the runtime looks at those in branches that nobody takes only at times."""
+    functions = (node for function in model.functions for node in function.node)
+    nodes = (node for graph in graphs_of(model.graph) for node in graph.node)
+    norms = [node for node in (*nodes, *functions) if node.op_type == "GroupNormalization"]
+    return all(each.i > 0 for node in norms for each in node.attribute if each.name == "num_groups")
 
 
 _BRANCHES_MAY_DIFFER = 11
@@ -112,6 +120,26 @@ def _joins_inside(model: onnx.ModelProto) -> bool:
 
 def _is_something_empty(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     return any(0 in a.shape for a in feed.values()) or any(0 in t.dims for t in model.graph.initializer)
+
+
+_FIRST_PIXELS = 2
+"""Images have a batch, channels, and one size or more."""
+
+
+def is_image_of_unknown_size(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    """Whether a value is an image without pixels on a feed, and each such value is one whose size nothing states."""
+    names = [name for node in model.graph.node for name in node.output if name]
+    inferred = (strictly_inferred(model) or model).graph
+    held, types = values_of(model, feed, names), {info.name: info.type for info in inferred.value_info}
+    types |= {info.name: info.type for info in (*inferred.input, *inferred.output)}
+    arrays = {name: value for name, value in {**feed, **(held or {})}.items() if isinstance(value, np.ndarray)}
+    images = [name for name, array in arrays.items() if 0 in array.shape[_FIRST_PIXELS:]]
+    return bool(images) and all(_states_no_zero(types.get(name)) for name in images)
+
+
+def _states_no_zero(stated: onnx.TypeProto | None) -> bool:
+    dims = stated.tensor_type.shape.dim if stated is not None else ()
+    return not any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in dims)
 
 
 def values_of(model: onnx.ModelProto, feed: dict[str, Array], names: list[str]) -> dict[str, Any] | None:
