@@ -48,7 +48,7 @@ def convolutions(draw: st.DrawFn) -> onnx.ModelProto:
     }  # fmt: skip
     if draw(st.booleans()):
         constants["b"] = random.integers(-999, 999, outputs).astype(np.int32)
-    image = [1, number(6, 9), number(6, 12), inputs * group]
+    image = [1, number(7, 9), number(7, 12), inputs * group]
     node = helper.make_node(
         "QLinearConv", ["x", "s", "z", "w", "ws", "wz", "t", "u", *(["b"] if "b" in constants else [])], ["y"],
         domain=MICROSOFT, channels_last=1, group=group, kernel_shape=list(kernel), pads=pads, strides=list(strides),

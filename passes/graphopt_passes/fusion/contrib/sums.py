@@ -8,6 +8,7 @@ ends of what is allowed here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -61,7 +62,8 @@ def window_rows(weights: np.ndarray) -> np.ndarray:
 
     They do so whether channels are last or second, since these are brought to the end first.
     """
-    return np.moveaxis(weights, 1, -1).reshape(len(weights), -1)
+    last = np.moveaxis(weights, 1, -1)
+    return last.reshape(len(last), prod(last.shape[1:]))
 
 
 def rows_of(op: Node, weights: np.ndarray) -> np.ndarray:
