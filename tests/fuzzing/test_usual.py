@@ -47,6 +47,28 @@ def test_norms_have_groups_in_branches_that_nobody_takes_too() -> None:
     assert not is_usual(model, feed)
 
 
+def test_elements_joined_in_a_branch_fit_where_they_are_computed() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    g (float[2,2] a, int64[1] k, bool c) => (float[?,?,?] y) {
+       y = If (c) <
+          else_branch = no () => (float[?,?,?] u) {
+             z = Constant <value = int64[1] {0}> ()
+             b = Slice (a, z, k)
+             s = SequenceConstruct (a, b)
+             u = ConcatFromSequence <axis = 0, new_axis = 1> (s) },
+          then_branch = yes () => (float[?,?,?] v) {
+             t = SequenceConstruct (a, a)
+             v = ConcatFromSequence <axis = 0, new_axis = 1> (t) }
+       >
+    }
+    """
+    model = onnx.parser.parse_model(text)
+    for length in (2, 1, 0):
+        feed = {"a": np.ones((2, 2), np.float32), "k": np.array([length]), "c": np.array(False)}
+        assert is_usual(model, feed) == (length == 2)
+
+
 @pytest.mark.parametrize("height", ["H", "0"])
 def test_images_without_pixels_are_granted_where_no_size_is_stated(height: str) -> None:
     text = f"""

@@ -17,6 +17,13 @@ from graphopt.fuzzing.usual import values_of
 from graphopt.verify.values import Array
 
 _FEW = 0.1
+"""Part of the elements that may be a step apart. Where there are fewer than ten, one may be: a tenth of them is none.
+
+How far a value was from halfway is not asked, since it need not lie there: a bias that became a whole number of steps
+moves it by up to half of one, which is as large as the scales of the operands make it beside that of the result. What
+is wrong by one step in one element of small tensors alone is not seen here. Golden cases are there for that, and
+random networks whose scales are powers of two, which have to be equal in each bit.
+"""
 _SLACK = 1e-3
 """Of a step: dequantized numbers are floats."""
 

@@ -10,6 +10,8 @@ from onnx import TensorProto
 
 from graphopt.fuzzing.building import evaluate, makeshift, stored, strictly_inferred
 from graphopt.fuzzing.variants import graphs_of
+from graphopt.verify.runners import CannotLoadError, ReferenceRunner, RunError
+from graphopt.verify.source import Source
 from graphopt.verify.values import Array
 
 
@@ -97,7 +99,7 @@ def _element_types(model: onnx.ModelProto) -> dict[str, int]:
 def _joins_fit(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     """Whether elements of sequences that are joined fit; the runtime passes over empty ones and leaves memory unset."""
     joins = [node for node in model.graph.node if node.op_type == "ConcatFromSequence"]
-    if _joins_inside(model) and _is_something_empty(model, feed):
+    if _joins_inside(model) and (_is_something_empty(model, feed) or not _evaluates(model, feed)):
         return False
     held = values_of(model, feed, list(dict.fromkeys(node.input[0] for node in joins))) if joins else None
     if held is None:
@@ -116,6 +118,15 @@ def _joins_inside(model: onnx.ModelProto) -> bool:
     """Whether sequences are joined inside of other graphs, where their elements cannot be seen."""
     nodes = [node for graph in graphs_of(model.graph) if graph is not model.graph for node in graph.node]
     return any(node.op_type == "ConcatFromSequence" for node in nodes)
+
+
+def _evaluates(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    """Whether onnx's own evaluator runs a model: it joins no elements that do not fit, wherever they are made."""
+    try:
+        ReferenceRunner(Source(model, "original")).run(feed)
+    except (CannotLoadError, RunError):
+        return False
+    return True
 
 
 def _is_something_empty(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
