@@ -51,7 +51,8 @@ _SATURATED = """
 
 Elements that differ are those of single operators, each on what it reads in the model as it is, as a share of all. One
 step is a value halfway between two integers that is rounded to the other one; more steps are sums that saturated: where
-a processor without VNNI adds products of unsigned and signed bytes in pairs of 16 bits, what is faster is wrong."""
+a processor without VNNI adds products of unsigned and signed bytes in pairs of 16 bits, what is faster is wrong. The
+runtime's are not counted where activations are signed: in a whole network it turns these unsigned, in a part not."""
 
 
 def line(row: Row) -> str:
