@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from graphopt_passes.elimination.kernel import KernelAxis
+from graphopt.operators.window import KernelAxis
 
 
 @st.composite

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.operators.linear import block_diagonal
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import host
@@ -210,14 +211,9 @@ class ConvertByteGroupsToDense(OfBytes):
 
 def _dense(convolution: ByteConvolution, own: slice, groups: int) -> np.ndarray:
     """Weights of some groups as those of one."""
-    weight = convolution.weight[own]
-    outputs, inputs = len(weight) // groups, weight.shape[1]
-    zeros = convolution.zeros[own]
-    dense = np.broadcast_to(zeros[:, None, None, None], (len(weight), groups * inputs, *weight.shape[2:])).copy()
-    for at in range(groups):
-        rows = slice(at * outputs, (at + 1) * outputs)
-        dense[rows, at * inputs : (at + 1) * inputs] = weight[rows]
-    return dense
+    zeros = convolution.zeros[own, None, None, None]
+    # What is added and subtracted may leave the range of bytes, and comes back into it.
+    return np.asarray(block_diagonal(convolution.weight[own] - zeros, groups, groups) + zeros)
 
 
 class ConvertDepthwiseBytesToLanes(OfBytes):

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from onnx import TensorProto
 
 from graphopt.operators import Reshape, Transpose
-from graphopt.records import dataclass
+from graphopt.operators.einsum import Einsum
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
-from graphopt_passes.fusion.einsum import read_equation
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """An operand or the result: letters in order, and the size of each."""
-
-    letters: str
-    sizes: dict[str, Dim]
-
-    def along(self, letters: str) -> Dim:
-        """The size of some letters as one axis: a number, the name of a single one, or None."""
-        if len(letters) == 1:
-            return self.sizes[letters]
-        sizes = [self.sizes[letter] for letter in letters]
-        return count(sizes) if all(isinstance(size, int) for size in sizes) else None
+from graphopt_passes.algorithm.work import Weighed, Work, count, joined, size_of
 
 
 class ConvertEinsumToProduct(Weighed, OpRule):
@@ -38,9 +24,11 @@ class ConvertEinsumToProduct(Weighed, OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        first, second, out = read_equation(node)
-        a, b, equation = node.operand(0), node.operand(1), node.attr("equation")
-        sizes = _sizes(a, b, first, second)
+        view, equation = Einsum.of(node), node.attr("equation")
+        a, b, first, second, out = view.a, view.b, view.first, view.second, view.out
+        if a.dtype != TensorProto.FLOAT or b.dtype != TensorProto.FLOAT:
+            raise Decline("the operands are not of float32, whose kernels were measured")
+        sizes = view.sizes()
         batch = "".join(letter for letter in out if letter in first and letter in second)
         inner = "".join(letter for letter in first if letter in second and letter not in out)
         rows = "".join(letter for letter in out if letter in first and letter not in second)
@@ -51,9 +39,8 @@ class ConvertEinsumToProduct(Weighed, OpRule):
             raise Decline("{} is no matrix product", equation)
         size_of(a), size_of(b)
         self.weigh(rw, *_work(node, sizes, (first, second, out), (batch, rows, inner, columns)))
-        term = _Term(out, sizes)
-        left = _shaped(a, first, (batch, rows, inner), term, rw)
-        right = _shaped(b, second, (batch, inner, columns), term, rw)
+        left = _shaped(a, first, (batch, rows, inner), sizes, rw)
+        right = _shaped(b, second, (batch, inner, columns), sizes, rw)
         product, order = rw.op("MatMul", left, right), batch + rows + columns
         parted = Reshape.to(product, [sizes[letter] for letter in order]).write(rw)
         perm = tuple(order.index(letter) for letter in out)
@@ -64,7 +51,7 @@ _KERNELS = 5
 """What an `Einsum` starts: it transposes its operands and its result, too."""
 
 
-def _work(node: Node, sizes: dict[str, Dim], terms: tuple[str, ...], groups: tuple[str, ...]) -> tuple[Work, Work]:
+def _work(node: Node, sizes: Mapping[str, Dim], terms: tuple[str, ...], groups: tuple[str, ...]) -> tuple[Work, Work]:
     """The work of an `Einsum`, and of the product with the letters in groups: batch, rows, inner, columns."""
     batch, rows, inner, columns = groups
     values = (node.operand(0), node.operand(1), node.result)
@@ -82,23 +69,14 @@ def _work(node: Node, sizes: dict[str, Dim], terms: tuple[str, ...], groups: tup
     return now, {"kernel": kernels, "product": product, "move": 2 * moved}
 
 
-def _sizes(a: Value, b: Value, first: str, second: str) -> dict[str, Dim]:
-    """The size of each letter; declines where the product does not take an element type, a rank or a size."""
-    if a.dtype != TensorProto.FLOAT or b.dtype != TensorProto.FLOAT:
-        raise Decline("the operands are not of float32, whose kernels were measured")
-    if len(a.dims()) != len(first) or len(b.dims()) != len(second):
-        raise Decline("the operands do not have the ranks {} and {}", len(first), len(second))
-    sizes = dict(zip(first, a.dims(), strict=True))
-    for letter, size in zip(second, b.dims(), strict=True):
-        if letter in sizes and (size is None or sizes[letter] != size):
-            raise Decline("the sizes {} and {} of {} are not known to be equal", sizes[letter], size, letter)
-        sizes[letter] = size
-    return sizes
+def _along(letters: str, sizes: Mapping[str, Dim]) -> Dim:
+    """The size of some letters as one axis: a number, the name of a single one, or None."""
+    return sizes[letters] if len(letters) == 1 else joined([sizes[letter] for letter in letters])
 
 
-def _shaped(value: Value, letters: str, groups: tuple[str, ...], term: _Term, rw: Rewriter) -> Value:
+def _shaped(value: Value, letters: str, groups: tuple[str, ...], sizes: Mapping[str, Dim], rw: Rewriter) -> Value:
     """An operand with one axis for each group of letters; without one for a batch of none."""
     order = "".join(groups)
     moved = Transpose(value, tuple(letters.index(letter) for letter in order)).write(rw)
-    shape = [term.along(group) if group else 1 for group in groups]
+    shape = [_along(group, sizes) if group else 1 for group in groups]
     return Reshape.to(moved, shape if groups[0] else shape[1:]).write(rw)

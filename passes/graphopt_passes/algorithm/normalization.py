@@ -8,7 +8,7 @@ from onnx import TensorProto
 from graphopt.match import Const, Match, OpBuilder, Pattern, Var
 from graphopt.operators import Reshape
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, count, floats, size_of
+from graphopt_passes.algorithm.work import Weighed, floats, joined, size_of
 
 
 class FuseMulAddIntoBatchNormalization(Weighed, PatternRule):
@@ -69,8 +69,7 @@ class ConvertGroupNormalizationToInstance(Weighed, OpRule):
             raise Decline("{} channels are not parted into {} groups", channels, groups)
         scale, bias = (_by_channel(node.operand(index), channels, 2) for index in (1, 2))
         self.weigh(rw, {"kernel": 14, "element": 6 * size}, {"kernel": 4, "element": 3 * size})
-        known = all(isinstance(dim, int) for dim in dims[2:])
-        parted = Reshape.to(x, (dims[0], groups, channels // groups * count(dims[2:]) if known else None)).write(rw)
+        parted = Reshape.to(x, (dims[0], groups, joined((channels // groups, *dims[2:])))).write(rw)
         ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
         normal = rw.op("InstanceNormalization", parted, ones[:groups], zeros[:groups], epsilon=epsilon)
         image = Reshape.to(normal, dims).write(rw)
@@ -105,10 +104,9 @@ class ConvertLrnToPool(Weighed, OpRule):
         if window % 2 == 0:
             raise Decline("a window of {} channels has no middle", window)
         size, channels = size_of(x), x.size(1)
-        pixels = count(dims[2:]) if all(isinstance(dim, int) for dim in dims[2:]) else None
         then = {"kernel": 8 + 2 * len(_ROOTS[beta]), "element": 8 * size, "channel taps": window * size}
         self.weigh(rw, {"kernel": 1, "lrn": size}, then)
-        rows = Reshape.to(rw.op("Mul", x, x), (dims[0], 1, channels, pixels)).write(rw)
+        rows = Reshape.to(rw.op("Mul", x, x), (dims[0], 1, channels, joined(dims[2:]))).write(rw)
         pads = ((window - 1) // 2, 0, window // 2, 0)
         means = rw.op("AveragePool", rows, kernel_shape=(window, 1), pads=pads, count_include_pad=1)
         scaled = rw.op("Mul", Reshape.to(means, dims).write(rw), np.array(alpha, np.float32))

@@ -6,7 +6,7 @@ from onnx import TensorProto
 
 from graphopt.operators import Reshape
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.algorithm.work import Weighed, count
+from graphopt_passes.algorithm.work import Weighed, count, joined
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 
 
@@ -35,8 +35,7 @@ class ConvertColumnProductToRow(Weighed, OpRule):
         amount, times = count(rows), count((*rows, length))
         if not length or not amount:
             raise Decline("{} is empty", x.name)
-        known = all(isinstance(dim, int) for dim in rows)
-        flat = x if len(dims) == 2 else Reshape.to(x, (amount if known else None, length)).write(rw)
+        flat = x if len(dims) == 2 else Reshape.to(x, (joined(rows), length)).write(rw)
         kinds = {"column": times} if len(sizes) == 2 else {"product apart": times, "product row": amount}
         self.weigh(rw, {"kernel": 1, **kinds}, {"kernel": 3, "read": times})
         row = Reshape.to(column, (1, length)).write(rw)

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt.operators import Reduction, Reshape
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, count, floats, size_of
+from graphopt_passes.algorithm.work import Weighed, floats, joined, size_of
 
 
 class LeadingReduction(Weighed, OpRule):
@@ -49,8 +49,7 @@ def _columns(view: Reduction, rows: tuple[int, ...], rw: Rewriter) -> Value:
     """What is reduced, with other axes in place of all those and one behind."""
     dims = view.x.dims()
     behind = dims[max(axis for axis in view.axes if dims[axis] != 1) + 1 :]
-    known = all(isinstance(dim, int) for dim in behind)
-    return Reshape.to(view.x, (*rows, count(behind) if known else None)).write(rw)
+    return Reshape.to(view.x, (*rows, joined(behind))).write(rw)
 
 
 class ConvertLeadingReductionToMatmul(LeadingReduction):

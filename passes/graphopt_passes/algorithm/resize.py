@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.operators import Transpose
-from graphopt.operators.resize import Resize
+from graphopt.operators.resize import Resize, factors_of, resized
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
-
-Numbers = np.ndarray | None
 
 _FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
@@ -49,17 +46,6 @@ def _now(view: Resize, result: Value) -> Work:
     if view.antialias:
         return {"kernel": 1, "resize filtered": count(view.x.dims()) + count(result.dims())}
     return {"kernel": 1, f"resize {view.mode}": count(result.dims())}
-
-
-_ABSENT_SINCE = 13
-"""Before, what is left out is an empty list."""
-
-
-def resized(node: Node, x: Value | np.ndarray, scales: Any, sizes: Any, rw: Rewriter) -> Value:
-    """The same operator on something else, with a number for each axis."""
-    absent = np.zeros(0, np.float32) if rw.graph.opset() < _ABSENT_SINCE else None
-    attrs = {name: value for name, value in node.attrs.items() if name != "axes"}
-    return rw.op("Resize", x, absent, absent if scales is None else scales, sizes, **attrs)
 
 
 class _ChannelsLast(_Interpolated):
@@ -124,14 +110,6 @@ class ConvertLinearResizeToChannelsLast(_ChannelsLast):
         if count(result.dims()) > _MOST_OUTPUTS:
             raise Decline("{} is too large to stay in the cache between both", result.name)
         return "resize linear last"
-
-
-def factors_of(node: Node, view: Resize) -> tuple[Numbers, Numbers]:
-    """The factors of all axes, or the sizes that they are resized to: what the operator states."""
-    stated = node.input(2)
-    if stated is not None and stated.array().size:
-        return np.array(view.scales, np.float32), None
-    return None, np.array([node.result.size(axis) if axis > 1 else view.x.size(axis) for axis in range(4)], np.int64)
 
 
 class ConvertResizeToProducts(_Interpolated):

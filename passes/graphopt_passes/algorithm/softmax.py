@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from graphopt.operators import Reshape, Transpose
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, Work, count, floats, size_of
+from graphopt_passes.algorithm.work import Weighed, Work, count, floats, joined, size_of
 
 _PAIR = 2
 
@@ -103,7 +103,7 @@ def _joined(dims: Sequence[Dim]) -> Dim:
     long = [dim for dim in dims if dim != 1]
     if len(long) == 1:
         return long[0]
-    return count(long) if all(isinstance(dim, int) for dim in long) else None
+    return joined(long)
 
 
 class ConvertSoftmaxOfPairsToSigmoid(Weighed, OpRule):

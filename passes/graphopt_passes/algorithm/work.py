@@ -8,7 +8,7 @@ onnxruntime 1.32.0; what `graphopt tune` measures takes their place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -167,6 +167,11 @@ Work = Mapping[str, float]
 def count(dims: Iterable[Dim | None]) -> int:
     """How many elements there are along axes."""
     return prod(dim if isinstance(dim, int) else SMALL for dim in dims)
+
+
+def joined(dims: Sequence[Dim]) -> int | None:
+    """The size of axes that become one; None where one of theirs is not known."""
+    return count(dims) if all(isinstance(dim, int) for dim in dims) else None
 
 
 def size_of(value: Value) -> int:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 
-import numpy as np
-
 from graphopt.errors import Decline
-from graphopt.ir import Graph, Node, Tensor, Value
+from graphopt.ir import Graph, Node, Value
 from graphopt.operators import Pool, Reduction
 from graphopt.operators.affine import per_channel
-from graphopt.operators.linear import Convolution
+from graphopt.operators.layer import LAYERS, LinearLayer
 from graphopt.records import dataclass
-
-LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 _UNARY = frozenset(
     ("Abs", "Celu", "Clip", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Mish",
@@ -23,123 +19,6 @@ _UNARY = frozenset(
 _BROADCASTING = frozenset(("Add", "Div", "Max", "Min", "Mul", "PRelu", "Sub"))
 POINTWISE = _UNARY | _BROADCASTING
 """Operators that compute each element from those at the same place."""
-
-_SMALL = 1 << 22
-"""Larger weights are not searched for input channels that are not read: these lie one page apart."""
-
-
-def zero_along(array: np.ndarray, axis: int) -> np.ndarray:
-    """For each position along an axis, whether all elements there are zero; one of each is read to begin with."""
-    first: list[int | slice] = [0] * array.ndim
-    first[axis] = slice(None)
-    zero = np.asarray(array[tuple(first)] == 0)
-    candidates = np.flatnonzero(zero)
-    if candidates.size:
-        others = tuple(at for at in range(array.ndim) if at != axis)
-        zero[candidates] = ~np.take(array, candidates, axis).any(axis=others)
-    zero.flags.writeable = False
-    return zero
-
-
-@dataclass(frozen=True, slots=True)
-class LinearLayer:
-    """A linear operator with a constant weight, seen by the channels that it reads and makes.
-
-    Attributes:
-        node: the operator.
-        tensor: its weight.
-        weight: the numbers of that.
-        made: the axis of the weight that numbers the channels it makes.
-        read: the axis that numbers those it reads; None where each makes one, as in a depthwise convolution.
-        axis: the axis of its input and of its result that holds the channels.
-        rank: the rank of both.
-    """
-
-    node: Node
-    tensor: Tensor
-    weight: np.ndarray
-    made: int
-    read: int | None
-    axis: int
-    rank: int
-
-    @classmethod
-    def of(cls, node: Node) -> LinearLayer:
-        """Read one; declines where it is none, or one of some groups, or its weight is no constant of floats."""
-        if node.op not in LAYERS:
-            raise Decline
-        weight = node.operand(1)
-        tensor = weight.constant_tensor
-        if tensor is None:
-            raise Decline("{} is not constant", weight.name)
-        array = tensor.array()
-        if array.dtype not in (np.float32, np.float64) or not array.size:
-            raise Decline("the weight {} is neither float nor double, or empty", weight.name)
-        if node.op in Convolution.ops:
-            return cls._of_convolution(node, tensor, array)
-        rank = 2 if node.op == "Gemm" else len(node.operand(0).dims())
-        if array.ndim != 2 or rank < 2 or node.attr("transA", 0):
-            raise Decline("{} multiplies no rows with a matrix", node.op)
-        made = 0 if node.attr("transB", 0) else 1
-        return cls(node, tensor, array, made, 1 - made, rank - 1, rank)
-
-    @classmethod
-    def _of_convolution(cls, node: Node, tensor: Tensor, array: np.ndarray) -> LinearLayer:
-        group = node.attr("group", 1)
-        if array.ndim < 3:
-            raise Decline("the weight of {} has {} axes", node.op, array.ndim)
-        if group > 1:
-            if group != array.shape[0] or array.shape[1] != 1:
-                raise Decline("{} works in {} groups", node.op, group)
-            return cls(node, tensor, array, 0, None, 1, array.ndim)
-        made = 0 if node.op == "Conv" else 1
-        return cls(node, tensor, array, made, 1 - made, 1, array.ndim)
-
-    @property
-    def channels(self) -> int:
-        """The number of channels that it makes."""
-        return int(self.weight.shape[self.made])
-
-    @property
-    def is_depthwise(self) -> bool:
-        """Whether each channel makes one."""
-        return self.read is None
-
-    def is_uniform(self) -> bool:
-        """Whether a channel that is the same everywhere adds the same everywhere: nothing is padded with zeros."""
-        node = self.node
-        return node.op != "ConvTranspose" and not (node.op == "Conv" and Convolution.of(node).pads)
-
-    def dead(self) -> np.ndarray:
-        """For each channel that it makes, whether all its weights are zero."""
-        return self._zero_along(self.made)
-
-    def _zero_along(self, axis: int) -> np.ndarray:
-        found: np.ndarray = self.tensor.figure(("zero along", axis), lambda: zero_along(self.weight, axis))
-        return found
-
-    def unread(self) -> np.ndarray:
-        """For each channel that it reads, whether all weights are zero; large weights are taken to read all."""
-        assert self.read is not None
-        if self.weight.nbytes > _SMALL:
-            return np.zeros(self.weight.shape[self.read], bool)
-        return self._zero_along(self.read)
-
-    def bias(self) -> np.ndarray:
-        """What it adds to each channel that it makes, in float64: a finite constant number for each."""
-        shift = self.node.input(2)
-        if shift is None:
-            return np.zeros(self.channels)
-        if self.node.op != "Gemm":
-            return per_channel(shift, 1, 0, self.channels)
-        return per_channel(shift, 2, 1, self.channels) * float(self.node.attr("beta", 1.0))
-
-    def added(self, numbers: np.ndarray, channels: np.ndarray) -> np.ndarray:
-        """What some of the channels that it reads, which hold one number each, add to each channel that it makes."""
-        assert self.read is not None
-        part = np.moveaxis(np.take(self.weight, channels, self.read), (self.read, self.made), (0, 1))
-        sums = part.sum(axis=tuple(range(2, part.ndim)), dtype=np.float64)
-        return np.asarray(numbers[channels].astype(np.float64) @ sums * float(self.node.attr("alpha", 1.0)))
 
 
 @dataclass(frozen=True, slots=True)

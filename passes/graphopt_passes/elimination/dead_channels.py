@@ -10,11 +10,12 @@ import numpy as np
 
 from graphopt.analysis.runtime import run
 from graphopt.ir import FLOAT_TYPES, REMOVED_KEY, Graph, Node, Tensor, Value
+from graphopt.operators.layer import LAYERS, LinearLayer
 from graphopt.operators.linear import narrowed
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
-from graphopt_passes.elimination.channels import LAYERS, POINTWISE, LinearLayer, Place, Space
-from graphopt_passes.elimination.rows import SAMPLED
+from graphopt_passes.elimination.channels import POINTWISE, Place, Space
+from graphopt_passes.elimination.negligible import SAMPLED
 
 _BLOCK = 16
 """The largest block of channels that kernels work on at once."""

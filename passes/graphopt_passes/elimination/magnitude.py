@@ -11,8 +11,8 @@ from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.operators import Bounds
 from graphopt.operators.affine import Affine
+from graphopt.operators.rows import WEIGHED, constant
 from graphopt.records import dataclass
-from graphopt_passes.elimination.rows import WEIGHED, constant
 
 MOST = float(np.finfo(np.float32).eps) ** -2
 """Products of constants below this leave what is negligible negligible."""

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from graphopt.ir import ZEROED_KEY, Graph, Node
+from graphopt.ir import ZEROED_KEY, Graph, Node, Value
+from graphopt.operators.layer import LAYERS, LinearLayer
+from graphopt.operators.rows import WEIGHED, Rows, read_rows
 from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
-from graphopt_passes.elimination.channels import LAYERS, LinearLayer
 from graphopt_passes.elimination.magnitude import refuse_magnified_after, refuse_magnified_before
-from graphopt_passes.elimination.rows import SAMPLED, WEIGHED, Rows, has_negligible, read_rows, threshold
+
+SAMPLED = 1 << 22
+"""Weights in files are read in full up to this many bytes, and above where a sample has a negligible one."""
+
+
+@lru_cache
+def threshold(dtype: np.dtype[Any]) -> float:
+    """Below this a weight is negligible: products with activations as small as the machine epsilon are denormal."""
+    info = np.finfo(dtype)
+    return float(info.smallest_normal) / float(info.eps)
+
+
+def has_negligible(value: Value | None, most_read: int | None = None) -> bool:
+    """Whether a constant of float or double has a negligible element; of more bytes than so in a file some are read."""
+    tensor = value.constant_tensor if value is not None else None
+    least = tensor.least(most_read) if tensor is not None else None
+    return least is not None and float(least) < threshold(least.dtype)
 
 
 class EliminateNegligibleWeights(GraphPass):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-import numpy as np
 from onnx import TensorProto
 
 from graphopt.operators import Cut, Reduction, Reshape, Selection, Transpose
+from graphopt.operators.resize import stated_scales
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
 
 
@@ -218,7 +218,7 @@ class EliminateNopResize(ChangesNothing):
         x, y = node.operand(0), node.result
         if node.attr("coordinate_transformation_mode", "") == "tf_crop_and_resize":
             raise Decline("it crops")
-        scales = _scales(node)
+        scales = stated_scales(node)
         if scales.size:
             if (scales != 1).any():
                 raise Decline("a scale is not 1")
@@ -226,15 +226,6 @@ class EliminateNopResize(ChangesNothing):
             raise Decline("the aspect ratio is kept")
         elif not x.has_shape_of(y):
             raise Decline("the sizes of {} are not known to be those of {}", y.name, x.name)
-
-
-def _scales(node: Node) -> np.ndarray:
-    """The scales of a `Resize` or `Upsample`, in the order given; none where it is given sizes."""
-    if node.op == "Upsample" and len(node.inputs) == 1:
-        stated = node.attr("scales") or (node.attr("height_scale", 0.0), node.attr("width_scale", 0.0))
-        return np.array(stated, np.float32)
-    given = node.input(1 if len(node.inputs) == 2 else 2)  # regions stand in between from opset 11 on
-    return np.zeros(0) if given is None or given.shape == (0,) else given.array()
 
 
 class EliminateNopReduce(ChangesNothing):

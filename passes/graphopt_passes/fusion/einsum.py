@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from onnx import TensorProto as T
 
+from graphopt.operators.einsum import Einsum
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 
-_EQUATION = re.compile(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]*)")
 _TYPES = frozenset({T.FLOAT, T.DOUBLE, T.FLOAT16, T.INT32, T.INT64, T.UINT32, T.UINT64})
 
 
@@ -26,34 +24,24 @@ class ReplaceEinsumWithMatmul(OpRule):
     peers = {"onnxoptimizer": "replace_einsum_with_matmul"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        first, second, out = read_equation(node)
-        a, b = node.operand(0), node.operand(1)
-        if out[-2:-1] not in first:
-            a, b, first, second = b, a, second, first
-        _check_sizes(a, b, first, second, _summed(first, second, out))
-        if first[-2] != out[-2]:
-            a = _turned(a, len(first), rw)
-        if second[-1] != out[-1]:
-            b = _turned(b, len(second), rw)
+        view = Einsum.of(node)
+        if view.out[-2:-1] not in view.first:
+            view = view.swapped()
+        _check_sizes(view, _summed(view))
+        a = _turned(view.a, view.first, view.first[-2] != view.out[-2], rw)
+        b = _turned(view.b, view.second, view.second[-1] != view.out[-1], rw)
         return rw.replace(node, [rw.op("MatMul", a, b)])
 
 
-def read_equation(node: Node) -> tuple[str, str, str]:
-    """The letters of both operands and of the result; declines where the sum is over others, or not explicit."""
-    equation = str(node.attr("equation")).replace(" ", "")
-    found = _EQUATION.fullmatch(equation)
-    if len(node.inputs) != 2 or found is None:
-        raise Decline("{} is not an explicit sum over two operands", equation)
-    return found[1], found[2], found[3]
+def _turned(value: Value, letters: str, turned: bool, rw: Rewriter) -> Value:
+    """An operand, with its last two axes swapped if it is to be `turned`."""
+    *batch, row, column = range(len(letters))
+    return rw.op("Transpose", value, perm=(*batch, column, row)) if turned else value
 
 
-def _turned(value: Value, rank: int, rw: Rewriter) -> Value:
-    """The value with its last two axes swapped."""
-    return rw.op("Transpose", value, perm=(*range(rank - 2), rank - 1, rank - 2))
-
-
-def _summed(first: str, second: str, out: str) -> str:
+def _summed(view: Einsum) -> str:
     """The letter that is summed over in a product of the matrices that the last two letters of each operand are."""
+    first, second, out = view.first, view.second, view.out
     batch = out[:-2]
     letters = [set(term[-2:]) for term in (first, second, out)]
     shared = letters[0] & letters[1]
@@ -70,12 +58,12 @@ def _summed(first: str, second: str, out: str) -> str:
     return shared.pop()
 
 
-def _check_sizes(a: Value, b: Value, first: str, second: str, inner: str) -> None:
+def _check_sizes(view: Einsum, inner: str) -> None:
     """Decline unless `MatMul` computes the element type, and the sizes agree along the axis that is summed over."""
+    a, b = view.a, view.b
     if a.dtype not in _TYPES or b.dtype != a.dtype:
         raise Decline("the element type is none that MatMul computes")
-    if len(a.dims()) != len(first) or len(b.dims()) != len(second):
-        raise Decline("the operands do not have the ranks {} and {}", len(first), len(second))
-    sizes = a.dims()[first.index(inner)], b.dims()[second.index(inner)]
+    view.check_ranks()
+    sizes = a.dims()[view.first.index(inner)], b.dims()[view.second.index(inner)]
     if sizes[0] is None or sizes[0] != sizes[1]:
         raise Decline("the sizes {} and {} of {} are not known to be equal", *sizes, inner)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphopt.operators.branch import Branch
 from graphopt.operators.linear import narrowed
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.fusion.branches import Branch, branch_input
 
 Path = tuple[tuple[Node, int], ...]
 """Additions from the top down to a summand, each with the position of the next one."""
@@ -77,10 +77,10 @@ def _without(path: Path, rw: Rewriter) -> Value:
 
 def _join(a: Value, b: Value, root: Node, rw: Rewriter) -> Value:
     """One convolution for two summands; declines without a reason where they have nothing in common."""
-    x = branch_input(a, root)
+    x = _input(a, root)
     nodes = [None if value is x else value.producer for value in (a, b)]
     convs = [node for node in nodes if node and node.op == "Conv"]
-    if branch_input(b, root) is not x or not convs or convs[0].operand(0) is not x:
+    if _input(b, root) is not x or not convs or convs[0].operand(0) is not x:
         raise Decline
     like = Branch.of(convs[0])
     one, two = (Branch.of(node) if node in convs else like.passing_on(node) for node in nodes)
@@ -93,3 +93,9 @@ def _join(a: Value, b: Value, root: Node, rw: Rewriter) -> Value:
         kernel_shape=total.size, strides=total.strides, dilations=total.dilations, pads=total.before + total.after,
         group=total.group,
     )  # fmt: skip
+
+
+def _input(value: Value, reader: Node) -> Value:
+    """What the linear branch that ends in `value` reads; the value itself where it is no branch of its own."""
+    node = value.made_by("Conv", "BatchNormalization")
+    return node.operand(0) if node is not None and value.one_use and node.graph is reader.graph else value

@@ -11,11 +11,10 @@ from onnx import TensorProto
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators import Concat
-from graphopt.operators.resize import Resize
+from graphopt.operators.resize import Resize, factors_of, resized
 from graphopt.operators.window import Window
 from graphopt.records import dataclass
 from graphopt.rewrite import Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.algorithm.resize import factors_of, resized
 from graphopt_passes.algorithm.work import Weighed, count, size_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN
 

@@ -17,6 +17,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.errors import UsageError
+from graphopt.operators.linear import block_diagonal
 from graphopt.pipeline.tuning import Progress
 from graphopt.records import dataclass
 from graphopt.system.files import scratch
@@ -212,7 +213,7 @@ def _blocked_weight(weight: onnx.TensorProto, case: Timed, block: int) -> tuple[
     if case.plain_input(block):
         return weights.outputs_blocked(array, (case.outputs,), block), 0
     if shape.merge > 1:
-        array = weights.block_diagonal(array, case.group, shape.merge)
+        array = block_diagonal(array, case.group, shape.merge)
     if case.group > shape.merge:
         return weights.grouped_blocked(array, block), case.group
     return weights.both_blocked(array, (case.inputs,), (case.outputs,), block), 1

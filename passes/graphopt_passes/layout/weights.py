@@ -81,17 +81,6 @@ def positions(layout: Layout, block: int) -> Array:
     return np.concatenate(found)
 
 
-def block_diagonal(weight: Array, group: int, merge: int) -> Array:
-    """Weights [O, I/group, ...] of a grouped convolution with each `merge` groups made one, zeros between them."""
-    outputs, inputs = weight.shape[:2]
-    per_group = outputs // group
-    wide = np.zeros((group // merge, merge, per_group, merge, inputs, *weight.shape[2:]), weight.dtype)
-    parts = weight.reshape(group // merge, merge, per_group, inputs, *weight.shape[2:])
-    for index in range(merge):
-        wide[:, index, :, index] = parts[:, index]
-    return wide.reshape(outputs, merge * inputs, *weight.shape[2:])
-
-
 class Room:
     """Memory for many arrays, in large pieces once they are many bytes: the system gives these out in large pages."""
 

@@ -256,3 +256,14 @@ def _times(weight: np.ndarray, by: np.ndarray, kept: Value) -> np.ndarray:
             return weight
         weight = kept.array()
     return np.asarray(weight.astype(np.float64) * by)
+
+
+def block_diagonal(kernel: np.ndarray, group: int, merge: int) -> np.ndarray:
+    """The kernel `[out, in / group, *size]` of a convolution with each `merge` groups made one, zeros between them."""
+    outputs, inputs = kernel.shape[:2]
+    per_group = outputs // group
+    wide = np.zeros((group // merge, merge, per_group, merge, inputs, *kernel.shape[2:]), kernel.dtype)
+    parts = kernel.reshape(group // merge, merge, per_group, inputs, *kernel.shape[2:])
+    for index in range(merge):
+        wide[:, index, :, index] = parts[:, index]
+    return wide.reshape(outputs, merge * inputs, *kernel.shape[2:])

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.operators.builder import NodeBuilder
 from graphopt.records import dataclass
 
 _REGIONS_SINCE = 11
 """The first opset that has coordinates, sizes and regions."""
+
+_ABSENT_SINCE = 13
+"""Before, what is left out is an empty list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +81,35 @@ def _by_sizes(node: Node) -> tuple[float, ...]:
     if len(dims) != len(sizes) or 0 in dims:
         raise Decline("{} sizes for {} axes", len(sizes), len(dims))
     return tuple(size / dim for size, dim in zip(sizes, dims, strict=True))
+
+
+def stated_scales(node: Node) -> np.ndarray:
+    """The scales of a `Resize` or `Upsample`, in the order given; none where it is given sizes.
+
+    Raises:
+        Decline: they are not constant.
+    """
+    if node.op == "Upsample" and len(node.inputs) == 1:
+        stated = node.attr("scales") or (node.attr("height_scale", 0.0), node.attr("width_scale", 0.0))
+        return np.array(stated, np.float32)
+    given = node.input(1 if len(node.inputs) == 2 else 2)  # regions stand in between from opset 11 on
+    return np.zeros(0) if given is None or given.shape == (0,) else given.array()
+
+
+def factors_of(node: Node, view: Resize) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """The factors of all axes of an image, or the sizes that they are resized to: what the operator states.
+
+    Raises:
+        Decline: scales are not constant, or sizes not known.
+    """
+    stated = node.input(2)
+    if stated is not None and stated.array().size:
+        return np.array(view.scales, np.float32), None
+    return None, np.array([node.result.size(axis) if axis > 1 else view.x.size(axis) for axis in range(4)], np.int64)
+
+
+def resized(node: Node, x: Value | np.ndarray, scales: Any, sizes: Any, to: NodeBuilder) -> Value:
+    """The same operator on something else, with a number for each axis."""
+    absent = np.zeros(0, np.float32) if to.graph.opset() < _ABSENT_SINCE else None
+    attrs = {name: value for name, value in node.attrs.items() if name != "axes"}
+    return to.op("Resize", x, absent, absent if scales is None else scales, sizes, **attrs)

@@ -104,6 +104,19 @@ class Slice:
             raise Decline("it cuts an axis twice, or in steps of 0")
         return cls(x, {a: Cut(s, e, step) for a, s, e, step in zip(axes, starts, ends, steps, strict=True)})
 
+    @staticmethod
+    def axes_of(node: Node) -> tuple[int, ...]:
+        """The axes that a `Slice` cuts as it states them, wherever it starts and ends; all in order where it does not.
+
+        Raises:
+            Decline: they are not constant.
+        """
+        axes = node.ints("axes")
+        if axes is not None:
+            return axes
+        starts = node.input(1)
+        return tuple(range(len(node.ints("starts") or ()) if starts is None else starts.size(0)))
+
     def along(self, axis: int) -> Cut:
         """What is taken along an axis, all of it where it is not cut."""
         return self.cuts.get(axis, Cut(0, TO_THE_END))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from graphopt.errors import Decline
-from graphopt.ir import Dim, Node
+from graphopt.ir import Dim, Node, Value
 from graphopt.records import dataclass
 
 
@@ -62,3 +63,77 @@ class Window:
         total = [apart * (size - 1) for size, apart in zip(sizes, self.dilations, strict=True)]
         less, more = tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
         return (less, more) if self.same == "SAME_UPPER" else (more, less)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelAxis:
+    """A window along one axis.
+
+    Attributes:
+        size: of the image.
+        cells: of the kernel.
+        stride: by how much the window moves.
+        dilation: distance of neighbouring cells.
+        before: padding in front.
+        after: padding behind.
+    """
+
+    size: int
+    cells: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    @classmethod
+    def of(cls, node: Node) -> list[KernelAxis]:
+        """The spatial axes of a convolution with padding that is stated.
+
+        Raises:
+            Decline: it has none, or a size is not known.
+        """
+        pads = node.attr("pads")
+        if not pads or not any(pads) or node.attr("auto_pad", "NOTSET") != "NOTSET":
+            raise Decline
+        sizes, kernel = (_spatial(node.operand(index)) for index in (0, 1))
+        rank = len(sizes)
+        strides, dilations = (node.attr(name) or (1,) * rank for name in ("strides", "dilations"))
+        lists = sizes, kernel, strides, dilations, pads[:rank], pads[rank:]
+        if any(len(each) != rank for each in lists) or min(kernel) < 1:
+            raise Decline
+        return [cls(*axis) for axis in zip(*lists, strict=True)]
+
+    def live(self) -> tuple[int, int]:
+        """The first and the last cell that see the image; all of them where the smaller kernel would have to crop."""
+        seen = [cell for cell in range(self.cells) if self._sees(cell)]
+        if not seen:
+            return 0, self.cells - 1
+        first, last = seen[0], seen[-1]
+        if self.before < first * self.dilation:
+            first = 0
+        if self.after < (self.cells - 1 - last) * self.dilation:
+            last = self.cells - 1
+        return first, last
+
+    def cut(self, first: int, last: int) -> KernelAxis:
+        """The window without the cells before and behind some."""
+        before, after = first * self.dilation, (self.cells - 1 - last) * self.dilation
+        dilation = self.dilation if last > first else 1
+        cells = last - first + 1
+        return replace(self, cells=cells, dilation=dilation, before=self.before - before, after=self.after - after)
+
+    def _sees(self, cell: int) -> bool:
+        """Whether a cell is over the image anywhere: where it first comes out of the padding in front."""
+        span = (self.cells - 1) * self.dilation + 1
+        steps = (self.size + self.before + self.after - span) // self.stride + 1
+        offset = cell * self.dilation - self.before
+        first = max(0, -(offset // self.stride))
+        return first < steps and first * self.stride + offset < self.size
+
+
+def _spatial(value: Value) -> list[int]:
+    """The sizes of an image or kernel, without its batch and channels."""
+    sizes = [size for size in value.dims()[2:] if isinstance(size, int)]
+    if not sizes or len(sizes) != len(value.dims()) - 2:
+        raise Decline  # no near miss: hardly a convolution of an image of unknown size has such cells
+    return sizes

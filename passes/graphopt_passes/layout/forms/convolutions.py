@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Tensor, Value
+from graphopt.operators.linear import block_diagonal
 from graphopt.records import dataclass
 from graphopt_passes.layout import timing, weights
 from graphopt_passes.layout.activations import lanes_of_activation
@@ -44,7 +45,7 @@ class _Convolution(Convolving):
     def contents(self) -> Array:
         """The kernel with groups merged."""
         array = self.weight.array()
-        return weights.block_diagonal(array, self.group, self.merge) if self.merge > 1 else array
+        return block_diagonal(array, self.group, self.merge) if self.merge > 1 else array
 
     def biased(self, emit: Emitter, group: Group, inputs: list[Value], layout: Layout, *, count: int = 1) -> Built:
         attrs = {name: self.node.attrs.get(name) for name in _KEPT}

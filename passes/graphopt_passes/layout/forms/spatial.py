@@ -6,7 +6,7 @@ from typing import Any
 
 from graphopt.errors import Decline
 from graphopt.ir import Node
-from graphopt.operators import Pad
+from graphopt.operators import Pad, Slice
 from graphopt_passes.layout.emitter import Built, Emitter
 from graphopt_passes.layout.form import Written, on_view
 from graphopt_passes.layout.known import Known
@@ -58,10 +58,7 @@ def cropped(node: Node, known: Known) -> Written:
 
 def cut_axes(node: Node) -> list[int]:
     """The constant axes along which a Slice cuts an image, counted from the first."""
-    axes = node.ints("axes")
-    if axes is None:
-        starts = node.input(1)
-        axes = tuple(range(starts.size(0) if starts is not None else len(node.ints("starts") or ())))
+    axes = Slice.axes_of(node)
     if not axes or not all(-4 <= axis < 4 for axis in axes):
         raise Decline
     return [axis % 4 for axis in axes]

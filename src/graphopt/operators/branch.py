@@ -8,10 +8,10 @@ from math import gcd, prod
 import numpy as np
 
 from graphopt.errors import Decline
-from graphopt.ir import Node, Value
-from graphopt.operators import Window
+from graphopt.ir import Node
 from graphopt.operators.affine import Affine
-from graphopt.operators.linear import Convolution
+from graphopt.operators.linear import Convolution, block_diagonal
+from graphopt.operators.window import Window
 from graphopt.records import dataclass
 
 Sizes = tuple[int, ...]
@@ -70,18 +70,6 @@ class Branch:
         """The branch that gives the opposite numbers."""
         return replace(self, kernel=-self.kernel, bias=-self.bias)
 
-    def with_group(self, group: int) -> np.ndarray:
-        """The kernel for fewer groups, with zeros between the blocks."""
-        ratio = self.group // group
-        if ratio == 1:
-            return self.kernel
-        outputs, inputs = self.kernel.shape[0] // self.group, self.kernel.shape[1]
-        blocks = self.kernel.reshape(group, ratio, outputs, inputs, *self.size)
-        wide = np.zeros((group, ratio, outputs, ratio, inputs, *self.size))
-        for index in range(ratio):
-            wide[:, index, :, index] = blocks[:, index]
-        return wide.reshape(self.kernel.shape[0], ratio * inputs, *self.size)
-
     def passing_on(self, normalization: Node | None) -> Branch:
         """What passes its input on, or only normalizes it, as a convolution of one channel each beside this one."""
         inputs, outputs = self.channels
@@ -114,7 +102,9 @@ class Branch:
                 slice((-pad - first) // step, (-pad - first) // step + length)
                 for pad, length, first, step in zip(branch.before, branch.size, firsts, steps, strict=True)
             )
-            kernel[(slice(None), slice(None), *place)] += branch.with_group(group)
+            kernel[(slice(None), slice(None), *place)] += block_diagonal(
+                branch.kernel, branch.group, branch.group // group
+            )
             read[place] = True
         if not read.all():
             raise Decline("zero weights would meet what neither branch reads")
@@ -139,9 +129,3 @@ def _join_axis(a: Branch, b: Branch, axis: int) -> tuple[int, int, int, int]:
     if (firsts[0] - firsts[1]) % step or rests[0] != rests[1]:
         raise Decline(_NOT_ALIGNED)
     return min(firsts), max(lasts), step, rests[0]
-
-
-def branch_input(value: Value, reader: Node) -> Value:
-    """What the linear branch that ends in `value` reads; the value itself where it is no branch of its own."""
-    node = value.made_by("Conv", "BatchNormalization")
-    return node.operand(0) if node is not None and value.one_use and node.graph is reader.graph else value

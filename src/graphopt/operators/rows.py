@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from graphopt.errors import Decline
-from graphopt.ir import Node, Value
+from graphopt.ir import Node
 from graphopt.operators.affine import Affine
 from graphopt.records import dataclass
 
@@ -20,24 +19,7 @@ WEIGHED: dict[str, tuple[int, ...]] = {
 }  # fmt: skip
 """Operators that multiply their input with weights, and the positions of these."""
 
-SAMPLED = 1 << 22
-"""Weights in files are read in full up to this many bytes, and above where a sample has a negligible one."""
-
 _NOTHING = np.zeros(0)
-
-
-@lru_cache
-def threshold(dtype: np.dtype[Any]) -> float:
-    """Below this a weight is negligible: products with activations as small as the machine epsilon are denormal."""
-    info = np.finfo(dtype)
-    return float(info.smallest_normal) / float(info.eps)
-
-
-def has_negligible(value: Value | None, most_read: int | None = None) -> bool:
-    """Whether a constant of float or double has a negligible element; of more bytes than so in a file some are read."""
-    tensor = value.constant_tensor if value is not None else None
-    least = tensor.least(most_read) if tensor is not None else None
-    return least is not None and float(least) < threshold(least.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,72 @@
+"""`Einsum` of two operands."""
+
+from __future__ import annotations
+
+import re
+
+from graphopt.errors import Decline
+from graphopt.ir import Dim, Node, Value
+from graphopt.records import dataclass
+
+_EQUATION = re.compile(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Einsum:
+    """A sum of products of two operands; it is only read.
+
+    Attributes:
+        a: the first operand.
+        b: the second operand.
+        first: a letter for each axis of the first one.
+        second: a letter for each axis of the second one.
+        out: a letter for each axis of the result.
+    """
+
+    a: Value
+    b: Value
+    first: str
+    second: str
+    out: str
+
+    @classmethod
+    def of(cls, node: Node) -> Einsum:
+        """Read an `Einsum`.
+
+        Raises:
+            Decline: it sums over other than two operands, or does not state the letters of its result.
+        """
+        if node.op != "Einsum":
+            raise Decline
+        equation = str(node.attr("equation")).replace(" ", "")
+        found = _EQUATION.fullmatch(equation)
+        if len(node.inputs) != 2 or found is None:
+            raise Decline("{} is not an explicit sum over two operands", equation)
+        return cls(node.operand(0), node.operand(1), found[1], found[2], found[3])
+
+    def swapped(self) -> Einsum:
+        """The same sum with its operands the other way round."""
+        return Einsum(self.b, self.a, self.second, self.first, self.out)
+
+    def check_ranks(self) -> None:
+        """See that each operand has as many axes as letters.
+
+        Raises:
+            Decline: one has not, or its rank is not known.
+        """
+        if len(self.a.dims()) != len(self.first) or len(self.b.dims()) != len(self.second):
+            raise Decline("the operands do not have the ranks {} and {}", len(self.first), len(self.second))
+
+    def sizes(self) -> dict[str, Dim]:
+        """The size of each letter of the operands.
+
+        Raises:
+            Decline: a rank is not known, or the sizes of a letter are not known to be equal.
+        """
+        self.check_ranks()
+        sizes = dict(zip(self.first, self.a.dims(), strict=True))
+        for letter, size in zip(self.second, self.b.dims(), strict=True):
+            if letter in sizes and (size is None or sizes[letter] != size):
+                raise Decline("the sizes {} and {} of {} are not known to be equal", sizes[letter], size, letter)
+            sizes[letter] = size
+        return sizes
