@@ -22,7 +22,9 @@ from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Fired, Rewriter
 from graphopt_passes.algorithm.layer import Layer, checked, extents, pads_of, strides_of
 from graphopt_passes.algorithm.transforms import TILES_OF, Filtering, input_rows, output_rows, transformed_weight
+from graphopt_passes.layout.activations import ACTIVATIONS
 from graphopt_passes.layout.weights import grouped_blocked
+from graphopt_passes.shared import Shared
 
 DOMAIN = "com.microsoft.nchwc"
 FLOAT = TensorProto.FLOAT
@@ -51,10 +53,13 @@ class BlockedLayer(Layer):
         """What the index tables of a layer depend on, besides the tiles themselves."""
         return self.inputs, self.outputs, self.sides, self.source, self.pads, self.batch, self.block, self.strides
 
+    def grid(self, tile: int) -> Grid:
+        """How its tiles lie."""
+        return Grid(Filtering(tile, self.sides).outputs, *self.tiles(tile), self.batch or 1)
+
     def tables(self, tile: int) -> int:
         """Bytes of its index tables, for its tiles, its image and what it adds."""
-        form = Filtering(tile, self.sides)
-        grid = Grid(form.outputs, *self.tiles(tile), self.batch or 1)
+        form, grid = Filtering(tile, self.sides), self.grid(tile)
         height, width = self.size
         inward = form.area * self.inputs * grid.count
         image = grid.batch * self.outputs * height * width if tile > 1 else 0
@@ -74,7 +79,7 @@ def read_blocked(node: Node, block: int) -> BlockedLayer:
     if not kernel.size or outputs % block or inputs % block:
         raise Decline("it reads {} channels in plain layout", inputs)
     batch, source = extents(x)
-    if node.attr("activation") not in (None, *_PARAMETERS):
+    if node.attr("activation") not in (None, *ACTIVATIONS):
         raise Decline("its activation is {}", node.attr("activation"))
     return checked(BlockedLayer(node, unblocked(kernel, block), batch, source, pads, strides_of(node), block))
 
@@ -142,9 +147,8 @@ class BlockedBuilder:
 
     rw: Rewriter
     rule: str
-    _shared: dict[tuple[Any, ...], Value] = field(default_factory=dict)
+    _shared: Shared = field(default_factory=Shared)
     _rows: dict[tuple[Graph, Value], BlockRows] = field(default_factory=dict)
-    _fresh: dict[tuple[Any, ...], Value] = field(default_factory=dict)
     _fresh_rows: dict[tuple[Graph, Value], BlockRows] = field(default_factory=dict)
     _batches: dict[Value, Value] = field(default_factory=dict)
     _layer: BlockedLayer = field(init=False)
@@ -153,7 +157,8 @@ class BlockedBuilder:
         """Compute a layer with output tiles of `tile` in place of its `Conv`."""
         rw = self.rw
         rw.begin(self.rule, layer.node)
-        self._fresh, self._fresh_rows, self._layer = {}, {}, layer
+        self._shared.begin()
+        self._fresh_rows, self._layer = {}, layer
         if layer.residual is not None and (layer.residual.graph is not layer.node.graph):
             raise Decline("what it adds is of another graph")
         form = Filtering(tile, layer.sides)
@@ -164,11 +169,11 @@ class BlockedBuilder:
         if tile not in TILES_OF[layer.sides]:
             raise Decline("there is no {}", form)
         weight = transformed_weight(layer.kernel, tile)
-        grid = Grid(form.outputs, *layer.tiles(tile), layer.batch or 1)
+        grid = layer.grid(tile)
         tiles = self._result(layer, form, grid, self._product(layer, form, grid, weight))
         image = self._image(layer, grid, tiles)
         fired = rw.replace(layer.node, [image], detail=str(form))
-        self._shared.update(self._fresh)
+        self._shared.commit()
         self._rows.update(self._fresh_rows)
         return fired
 
@@ -331,13 +336,8 @@ class BlockedBuilder:
         return self._once((what, key), build)
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
-        """What the layers of a graph share: as an earlier one has made it, while it is still there."""
-        graph = self._graph()
-        whole = (graph, *key)
-        value = self._shared.get(whole) or self._fresh.get(whole)
-        if value is None or (value.name and graph.values.get(value.name) is not value):
-            value = self._fresh[whole] = make()
-        return value
+        """What the layers of a graph share."""
+        return self._shared.once((self._graph(), *key), make)
 
     def _graph(self) -> Graph:
         return self._layer.node.graph
@@ -394,15 +394,8 @@ def _filled(places: np.ndarray, count: int) -> np.ndarray:
     return np.pad(split, [(0, 0)] * 3 + [(0, count - split.shape[3])]).ravel()
 
 
-_PARAMETERS: dict[str, tuple[str, ...]] = {
-    "Clip": ("min", "max"), "HardSigmoid": ("alpha", "beta"), "HardSwish": (), "LeakyRelu": ("alpha",), "Relu": (),
-    "Sigmoid": (), "Tanh": (),
-}  # fmt: skip
-"""Activations of a blocked `Conv`, and what the parameters of each are called."""
-
-
 def _named(name: str, parameters: tuple[float, ...]) -> dict[str, Any]:
-    return dict(zip(_PARAMETERS[name], parameters, strict=False))
+    return {key: number for (key, _), number in zip(ACTIVATIONS[name], parameters, strict=False)}
 
 
 def _applied(name: str, value: Value, parameters: tuple[float, ...], rw: Rewriter) -> Value:

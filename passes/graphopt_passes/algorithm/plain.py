@@ -7,11 +7,10 @@ from dataclasses import field
 import numpy as np
 
 from graphopt.records import dataclass
-from graphopt.rewrite import Fired, Graph, Rewriter, Value
+from graphopt.rewrite import Fired, Rewriter, Value
 from graphopt_passes.algorithm.layer import PlainLayer
 from graphopt_passes.algorithm.transforms import input_filters, output_matrix, transformed_weight
-
-_Key = tuple[Graph, object, int]
+from graphopt_passes.shared import Shared
 
 
 @dataclass(slots=True)
@@ -21,18 +20,17 @@ class PlainBuilder:
     rw: Rewriter
     rule: str
     plain: bool  # use standard operators only
-    shared: dict[_Key, Value] = field(default_factory=dict)
-    _fresh: dict[_Key, Value] = field(default_factory=dict)
+    _shared: Shared = field(default_factory=Shared)
 
     def build(self, layer: PlainLayer, tile: int) -> Fired:
         """Compute a layer with output tiles of `tile` in place of its `Conv`, and the `Relu` after it."""
         rw = self.rw
         rw.begin(self.rule, layer.node)
-        self._fresh = {}
+        self._shared.begin()
         weight = transformed_weight(layer.kernel, tile)
         result = self._edges(layer, tile, self._tiles_out(layer, tile, weight))
         fired = rw.replace(layer.relu or layer.node, [result], detail=f"F({tile}x{tile},3x3)")
-        self.shared.update(self._fresh)
+        self._shared.commit()
         return fired
 
     def _tiles_in(self, layer: PlainLayer, tile: int) -> Value:
@@ -112,12 +110,9 @@ class PlainBuilder:
         return self.rw.constant(spread, like=layer.node.input(2))
 
     def _constant(self, layer: PlainLayer, what: Value | str, tile: int, array: np.ndarray) -> Value:
+        name = what if isinstance(what, str) else f"{what.name}_winograd"
         key = (layer.node.graph, what, tile)
-        value = self.shared.get(key) or self._fresh.get(key)
-        if value is None:
-            name = what if isinstance(what, str) else f"{what.name}_winograd"
-            value = self._fresh[key] = self.rw.constant(array, like=f"{name}{tile}")
-        return value
+        return self._shared.once(key, lambda: self.rw.constant(array, like=f"{name}{tile}"))
 
     def _reshape(self, value: Value, *shape: int) -> Value:
         return self.rw.op("Reshape", value, np.array(shape, np.int64))

@@ -12,11 +12,9 @@ from onnx import numpy_helper, parser
 
 from graphopt.pipeline.tuning import Progress
 from graphopt.records import dataclass
-from graphopt.system.files import scratch
 from graphopt.system.machine import Target
-from graphopt.system.sessions import kernel_events, open_session
 from graphopt_passes.algorithm.work import RATES
-from graphopt_passes.layout.tuning import check_is_here, operands_of
+from graphopt_passes.layout.tuning import check_is_here, profiled
 
 _ROUNDS = 12
 _WARM = 2
@@ -72,13 +70,8 @@ class Probe:
 def nanoseconds(probe: Probe) -> float:
     """The least time of an operator: other work on the machine only adds to it."""
     model = probe.model()
-    feed = operands_of(model)
-    with scratch() as folder:
-        session = open_session(model, profile=folder / "p")
-        for _ in range(_ROUNDS + _WARM):
-            session.run(None, feed)
-        op = model.graph.node[-1].op_type
-        times = [event["dur"] for event in kernel_events(session) if event["args"]["op_name"] == op]
+    (events,) = profiled([model], _ROUNDS + _WARM, lambda what, part: None, probe.kind)
+    times = [event["dur"] for event in events if event["args"]["op_name"] == model.graph.node[-1].op_type]
     return 1e3 * float(min(times[_WARM:]))
 
 

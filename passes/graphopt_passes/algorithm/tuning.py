@@ -15,12 +15,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.pipeline.tuning import Progress
-from graphopt.system.files import scratch
 from graphopt.system.machine import Target
-from graphopt.system.sessions import kernel_events, open_session
 from graphopt_passes.algorithm.blocked_cost import BUILT_IN, PASS, BlockedRates, Size
 from graphopt_passes.algorithm.transforms import TILES
-from graphopt_passes.layout.tuning import check_is_here, operands_of
+from graphopt_passes.layout.tuning import check_is_here, profiled
 
 _ROUNDS = 30
 _WARM = 2
@@ -74,17 +72,10 @@ def _model(case: Size, rates: BlockedRates) -> list[float]:
 
 def time_cases(cases: tuple[Size, ...], target: Target, progress: Progress) -> dict[int, list[Times]]:
     """Least kernel times of each case, on one thread: direct (0) and by tile size."""
-    plain = _model_of(cases)
-    feed = operands_of(plain)
-    with scratch() as folder:
-        sessions = {}
-        for tile in (0, *TILES):
-            sessions[tile] = open_session(_converted(plain, tile, target), profile=folder / f"tune{tile}")
-        for turn in range(_ROUNDS + _WARM):
-            for session in sessions.values():
-                session.run(None, feed)
-            progress("timing convolutions by Winograd's algorithm", (turn + 1) / (_ROUNDS + _WARM))
-        return {tile: _times(kernel_events(session), len(cases)) for tile, session in sessions.items()}
+    plain, tiles = _model_of(cases), (0, *TILES)
+    models = [_converted(plain, tile, target) for tile in tiles]
+    events = profiled(models, _ROUNDS + _WARM, progress, "timing convolutions by Winograd's algorithm")
+    return {tile: _times(each, len(cases)) for tile, each in zip(tiles, events, strict=True)}
 
 
 def _times(events: list[dict[str, Any]], count: int) -> list[Times]:

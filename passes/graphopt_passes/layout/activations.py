@@ -73,11 +73,12 @@ def activation_of(node: Node) -> Activation | None:
     if node.op == "Clip":
         bounds = _bounds(node)
         return None if bounds is None else ("Clip", bounds)
-    parameters = _ACTIVATIONS.get(node.op)
+    parameters = ACTIVATIONS.get(node.op)
     return None if parameters is None else (node.op, tuple(float(node.attr(*each)) for each in parameters))
 
 
-_ACTIVATIONS: dict[str, tuple[tuple[str, float], ...]] = {
+ACTIVATIONS: dict[str, tuple[tuple[str, float], ...]] = {
+    "Clip": (("min", -math.inf), ("max", math.inf)),
     "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)), "HardSwish": (), "LeakyRelu": (("alpha", 0.01),), "Relu": (),
     "Sigmoid": (), "Tanh": (),
 }  # fmt: skip

@@ -13,6 +13,7 @@ from graphopt_passes.layout import weights
 from graphopt_passes.layout.known import FLOAT
 from graphopt_passes.layout.lanes import ZERO, Lanes
 from graphopt_passes.layout.weights import Array, Layout
+from graphopt_passes.shared import Shared
 
 DOMAIN = "com.microsoft.nchwc"
 
@@ -47,20 +48,20 @@ class Emitter:
         self.block = block
         self._blocked: dict[Value, Blocked] = {}
         self._plain: dict[Value, Value] = {}
-        self._shared: dict[tuple[Any, ...], Value] = {}
+        self._shared = Shared()
         self._entered: dict[Value, Blocked] = {}
-        self._made: dict[tuple[Any, ...], Value] = {}
         self.room = weights.Room()
 
     def begin(self) -> None:
         """Forget what was made for a group that was not built."""
-        self._entered, self._made = {}, {}
+        self._entered = {}
+        self._shared.begin()
 
     def commit(self, blocked: dict[Value, Blocked], plain: dict[Value, Value]) -> None:
         """Keep what was made for a group: blocked values, and plain ones in their place."""
         self._blocked |= self._entered | blocked
         self._plain |= plain
-        self._shared |= self._made
+        self._shared.commit()
 
     def op(self, op_type: str, *inputs: Any, **attrs: Any) -> Value:
         return self.rw.op(op_type, *inputs, domain=DOMAIN, **attrs)
@@ -108,7 +109,7 @@ class Emitter:
         if self.is_clean(entered):
             return entered
         channels = sum(entered.layout)
-        made = self._once(("clean", value), lambda: self._reordered(self.now(value), channels))
+        made = self._shared.once(("clean", value), lambda: self._reordered(self.now(value), channels))
         return Blocked(made, (channels,), ZERO)
 
     def is_clean(self, found: Blocked) -> bool:
@@ -132,6 +133,11 @@ class Emitter:
         wide = self.op("ReorderOutput", value, channels=self.lanes(layout))
         return self.rw.op("Gather", wide, weights.positions(layout, self.block).astype(np.int64), axis=1)
 
+    def on_blocks(self, image: Value, work: Callable[[Value], Value]) -> Built:
+        """What an operator makes of an image in blocks, with channels where they were."""
+        source, layout, _ = self.enter(image)
+        return [(work(source), layout)]
+
     def on_view(self, image: Value, work: Callable[[Value], Value]) -> Built:
         """What an operator makes of an image seen as what its memory in blocks is, [N, Cp / b, H, W, b].
 
@@ -149,15 +155,8 @@ class Emitter:
             same = array is like.const() and like.tensor is not None
             return like if same else self.rw.constant(array, like=like)
 
-        return self._once((like, *key), made)
+        return self._shared.once((like, *key), made)
 
     def spread(self, numbers: Array, layout: Layout) -> Array:
         """A number for each channel, for each lane of a layout."""
         return np.ascontiguousarray(weights.vector(numbers, layout, self.block))
-
-    def _once(self, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
-        """What groups share, while it is still there."""
-        found = self._shared.get(key) or self._made.get(key)
-        if found is None or (found.name and found.graph.values.get(found.name) is not found):
-            found = self._made[key] = make()
-        return found

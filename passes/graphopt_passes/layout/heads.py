@@ -10,14 +10,13 @@ from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import BLOCKS, host
+from graphopt_passes.layout.activations import ACTIVATIONS
 from graphopt_passes.layout.nchwc import would_block
 
 _BLOCKED = "com.microsoft.nchwc"
 _FUSED = "com.microsoft::FusedGemm"
-_ACTIVATIONS: dict[str, tuple[str, ...]] = {
-    "": (), "Relu": (), "Sigmoid": (), "Tanh": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"),
-}  # fmt: skip
-"""What a FusedGemm may apply that is an operator of the same name too, and its parameters."""
+_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid")
+"""What a FusedGemm may apply that is an operator of the same name too."""
 
 _SMALLEST = {True: 1 << 8, False: 1 << 16}
 """Least elements of weights, by whether the row comes from an image; if not, it is reordered."""
@@ -32,7 +31,7 @@ class ConvertGemmToConv(OpRule):
     `Flatten`, so that nothing is reordered in between.
     """
 
-    ops = ("Gemm", "MatMul", _FUSED, *filter(None, _ACTIVATIONS))
+    ops = ("Gemm", "MatMul", _FUSED, *_ACTIVATIONS)
     needs = (("Conv", "com.microsoft::FusedConv"),)
     level = Level.LAYOUT
     numerics = Numerics.ROUNDING
@@ -64,7 +63,7 @@ class ConvertGemmToConv(OpRule):
         out = rw.op("Conv", image, made, bias, kernel_shape=(1, 1))
         name = str(node.attr("activation", "")) if node.op == _FUSED else ""
         if name:
-            attrs: dict[str, Any] = {each: node.attrs.get(f"activation_{each}") for each in _ACTIVATIONS[name]}
+            attrs: dict[str, Any] = {each: node.attrs.get(f"activation_{each}") for each, _ in ACTIVATIONS[name]}
             out = rw.op(name, out, **attrs)
         return rw.replace(node, [rw.op("Flatten", out)])
 
@@ -90,7 +89,7 @@ class ConvertGemmToConv(OpRule):
             raise Decline("{} has other readers", weight.name)
         if node.op != "MatMul" and (node.attr("transA", 0) or node.attr("alpha", 1.0) != 1):
             raise Decline("the product is scaled or its row transposed")
-        if node.op == _FUSED and str(node.attr("activation", "")) not in _ACTIVATIONS:
+        if node.op == _FUSED and str(node.attr("activation", "")) not in ("", *_ACTIVATIONS):
             raise Decline("{} is no operator of its own", node.attr("activation", ""))
         if (rw.options.target or host()).block not in BLOCKS:
             raise Decline("the target has no blocked kernels")

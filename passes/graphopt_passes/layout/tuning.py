@@ -141,18 +141,25 @@ def operands_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     return feed
 
 
+def profiled(
+    models: Sequence[onnx.ModelProto], rounds: int, progress: Progress, what: str
+) -> list[list[dict[str, Any]]]:
+    """The events of the kernels of models that take the same operands, run in turns."""
+    feed = operands_of(models[0])
+    with scratch() as folder:
+        sessions = [open_session(model, profile=folder / f"tune{at}") for at, model in enumerate(models)]
+        for turn in range(rounds):
+            for session in sessions:
+                session.run(None, feed)
+            progress(what, (turn + 1) / rounds)
+        return [kernel_events(session) for session in sessions]
+
+
 def time_cases(
     cases: tuple[Timed, ...], block: int, progress: Progress, rounds: int = _ROUNDS
 ) -> list[ConvolutionTimes]:
     """Typical kernel times of each case, by the runtime's profiler, on one thread."""
-    model = _model_of(cases, block)
-    with scratch() as folder:
-        session = open_session(model, profile=folder / "tune")
-        feed = operands_of(model)
-        for turn in range(rounds + _WARM):
-            session.run(None, feed)
-            progress("timing convolutions", (turn + 1) / (rounds + _WARM))
-        events = kernel_events(session)
+    (events,) = profiled([_model_of(cases, block)], rounds + _WARM, progress, "timing convolutions")
     times: dict[str, list[float]] = {}
     for event in events:
         times.setdefault(event["name"], []).append(float(event["dur"]))

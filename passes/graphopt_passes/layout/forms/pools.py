@@ -41,14 +41,10 @@ def pooled(node: Node, known: Known) -> Written:
         # Only in a window larger than the image would anything be included.
         attrs["count_include_pad"] = None
 
-    def make(emit: Emitter) -> Built:
-        source, layout, _ = emit.enter(x)
-        return [(emit.op(pool.op, source, **attrs), layout)]
-
-    cost = by_element(*_CELL[pool.op], count=prod(pool.kernel))
     return Written(
         node, [x], [layout], made, lanes if _sees_data(pool, sizes, made) else ANYTHING,
-        name="pool", make=make, cost=cost,
+        name="pool", cost=by_element(*_CELL[pool.op], count=prod(pool.kernel)),
+        make=lambda emit: emit.on_blocks(x, lambda source: emit.op(pool.op, source, **attrs)),
     )  # fmt: skip
 
 
@@ -77,14 +73,9 @@ def globally_pooled(node: Node, known: Known) -> Written:
     x, layout = known.image(node)
     op = "GlobalMaxPool" if node.op == "GlobalMaxPool" else "GlobalAveragePool"
     lanes = known.lanes(x) if node.op == "GlobalMaxPool" else known.lanes(x).averaged()
-
-    def make(emit: Emitter) -> Built:
-        source, layout, _ = emit.enter(x)
-        return [(emit.op(op, source), layout)]
-
     return Written(
         node, [x], [layout], (known.sizes(x)[0], 1, 1), lanes,
-        name="global pool", make=make, cost=_read_once,
+        name="global pool", make=lambda emit: emit.on_blocks(x, lambda source: emit.op(op, source)), cost=_read_once,
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Resize
-from graphopt_passes.layout.emitter import Built, Emitter
 from graphopt_passes.layout.form import Written, by_element
 from graphopt_passes.layout.known import Known
 
@@ -27,16 +26,11 @@ def resized(node: Node, known: Known) -> Written:
     x, layout = known.image(node)
     view = Resize.of(node)
     factors = _factors(view)
-    how = {"mode": view.mode, "coordinate_transformation_mode": _coordinates(view, factors)}
-
-    def make(emit: Emitter) -> Built:
-        source, layout, _ = emit.enter(x)
-        return [(emit.op("Upsample", source, scales=(1, 1, *factors), **how), layout)]
-
-    sizes, lanes = known.sizes(node.result), known.lanes(x).rounded()
+    scales, how = (1, 1, *factors), {"mode": view.mode, "coordinate_transformation_mode": _coordinates(view, factors)}
     return Written(
-        node, [x], [layout], sizes, lanes,
-        name="upsample", make=make, cost=by_element(*_PRICES[view.mode]),
+        node, [x], [layout], known.sizes(node.result), known.lanes(x).rounded(),
+        name="upsample", cost=by_element(*_PRICES[view.mode]),
+        make=lambda emit: emit.on_blocks(x, lambda source: emit.op("Upsample", source, scales=scales, **how)),
     )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Pad, Slice
-from graphopt_passes.layout.emitter import Built, Emitter
 from graphopt_passes.layout.form import Written, on_view
 from graphopt_passes.layout.known import Known
 from graphopt_passes.layout.lanes import number
@@ -26,15 +25,10 @@ def padded(node: Node, known: Known) -> Written:
         raise Decline("channels are added to {}", x.name)
     filler = pad.number if pad.mode == "constant" else 0.0
     pads, fill = (*pad.before, 0, *pad.after, 0), pad.fill or None
-
-    def make(emit: Emitter) -> Built:
-        mode = node.attrs.get("mode")
-        return emit.on_view(x, lambda split: emit.rw.op("Pad", split, pads=pads, constant_value=fill, mode=mode))
-
-    lanes = known.lanes(x) | number(filler)
+    attrs: dict[str, Any] = {"pads": pads, "constant_value": fill, "mode": node.attrs.get("mode")}
     return Written(
-        node, [x], [layout], known.sizes(node.result), lanes,
-        name="pad", make=make, cost=on_view,
+        node, [x], [layout], known.sizes(node.result), known.lanes(x) | number(filler),
+        name="pad", make=lambda emit: emit.on_view(x, lambda split: emit.rw.op("Pad", split, **attrs)), cost=on_view,
     )  # fmt: skip
 
 
@@ -45,14 +39,10 @@ def cropped(node: Node, known: Known) -> Written:
     if any(axis not in _AXES for axis in axes):
         raise Decline("{} is cut along channels and others at once", x.name)
     starts, ends = (node.input(at) or node.attrs[name] for at, name in ((1, "starts"), (2, "ends")))
-
-    def make(emit: Emitter) -> Built:
-        cut: dict[str, Any] = {"starts": starts, "ends": ends, "axes": axes, "steps": node.input(4)}
-        return emit.on_view(x, lambda split: emit.rw.op("Slice", split, **cut))
-
+    attrs: dict[str, Any] = {"starts": starts, "ends": ends, "axes": axes, "steps": node.input(4)}
     return Written(
         node, [x], [layout], known.sizes(node.result), known.lanes(x),
-        name="crop", make=make, cost=on_view,
+        name="crop", make=lambda emit: emit.on_view(x, lambda split: emit.rw.op("Slice", split, **attrs)), cost=on_view,
     )  # fmt: skip
 
 
