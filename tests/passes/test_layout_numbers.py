@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from graphopt.operators.linear import block_diagonal
 from graphopt.system.machine import host
 from graphopt_passes.layout import weights
 from graphopt_passes.layout.mincut import INFINITE, MinimumCut
@@ -186,7 +187,7 @@ def test_layouts_join_where_pieces_end_with_a_block() -> None:
 
 def test_merged_groups_are_block_diagonal() -> None:
     weight = np.arange(1, 9, dtype=np.float32).reshape(4, 2, 1, 1)
-    wide = weights.block_diagonal(weight, 2, 2)[:, :, 0, 0]
+    wide = block_diagonal(weight, 2, 2)[:, :, 0, 0]
     np.testing.assert_array_equal(wide, [[1, 2, 0, 0], [3, 4, 0, 0], [0, 0, 5, 6], [0, 0, 7, 8]])
 
 

@@ -12,8 +12,8 @@ from onnx import TensorProto, defs, helper, numpy_helper
 from graphopt.errors import Decline
 from graphopt.ir import Model, Node
 from graphopt.ir.forms import MOVED, placed
+from graphopt.operators.transpose import inverse, is_identity
 from graphopt.rewrite import Driver, Log, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.transposes.permuted import inverse, is_identity
 from graphopt_passes.fusion.transposes.table import OPERATORS, moving_inputs, permuted
 from tests.passes.layout_models import run
 

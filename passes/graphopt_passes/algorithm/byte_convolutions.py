@@ -14,6 +14,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.operators.linear import block_diagonal
+from graphopt.operators.transpose import LAST
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import host
@@ -33,7 +34,6 @@ _LARGEST_WINDOWS = {"avx2": 9}
 """The same of targets where that is otherwise: for 112x112 positions and 16 to 64 outputs, four channels took 0.58 to
 0.86 of the time of three with 3x3, 0.86 to 1.14 with 5x5, and 0.99 to 1.37 with 7x7, on a Zen 3."""
 _FEWEST_CHANNELS = 8
-_LAST = (0, 2, 3, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,13 @@ class ByteConvolution:
     def of(cls, node: Node) -> ByteConvolution:
         """Read one; declines where it has channels second, is none of images, or its weights are computed."""
         tensor = node.operand(3).constant_tensor
-        if not node.attr("channels_last", 0) or tensor is None or len(tensor.dims) != len(_LAST) or 0 in tensor.dims:
+        if not node.attr("channels_last", 0) or tensor is None or len(tensor.dims) != len(LAST) or 0 in tensor.dims:
             raise Decline
         weight, group = node.operand(3).array(), int(node.attr("group", 1))
         if group < 1:
             raise Decline("{} has no groups", node.result.name)  # no checker looks at contrib operators
         zeros = np.broadcast_to(node.operand(5).array().reshape(-1), (len(weight),))
-        shape = node.result.shape or (None,) * len(_LAST)
+        shape = node.result.shape or (None,) * len(LAST)
         return cls(node, weight, zeros, group, count(shape[:-1]))
 
     @property
@@ -154,7 +154,7 @@ class ConvertThreeChannelsToFour(OfBytes):
             raise Decline
         moved = node.operand(0).source("Transpose", reader=node)
         image = moved.operand(0)
-        if tuple(moved.attr("perm", ())) != _LAST or image.rank != len(_LAST):
+        if tuple(moved.attr("perm", ())) != LAST or image.rank != len(LAST):
             raise Decline
         target = rw.options.target or host()
         if prod(weight.shape[2:]) > _LARGEST_WINDOWS.get(target.name, _LARGEST_WINDOW):
@@ -165,7 +165,7 @@ class ConvertThreeChannelsToFour(OfBytes):
         wider = _with_zeros(image, 1, 1, node.operand(2), rw)
         wide = convolution.filled((len(weight), FOUR))
         wide[:, : FOUR - 1] = weight
-        return convolution.part(slice(None), rw.op("Transpose", wider, perm=_LAST), wide, rw)
+        return convolution.part(slice(None), rw.op("Transpose", wider, perm=LAST), wide, rw)
 
 
 class ConvertByteGroupsToDense(OfBytes):

@@ -7,12 +7,10 @@ from abc import abstractmethod
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.operators import Transpose
 from graphopt.operators.resize import Resize, factors_of, resized
+from graphopt.operators.transpose import FIRST, LAST, Transpose
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
-
-_FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 class _Interpolated(Weighed, OpRule):
@@ -55,9 +53,9 @@ class _ChannelsLast(_Interpolated):
         """The kernel takes constant factors, or sizes, of the axes between the first and the last one."""
         kind = self.kind(view, node.result)
         self.weigh(rw, _now(view, node.result), _last(kind, view, node.result))
-        scales, sizes = (None if each is None else each[list(_LAST)] for each in factors_of(node, view))
-        made = resized(node, Transpose(view.x, _LAST).write(rw), scales, sizes, rw)
-        return Transpose(made, _FIRST).write(rw)
+        scales, sizes = (None if each is None else each[list(LAST)] for each in factors_of(node, view))
+        made = resized(node, Transpose(view.x, LAST).write(rw), scales, sizes, rw)
+        return Transpose(made, FIRST).write(rw)
 
     @abstractmethod
     def kind(self, view: Resize, result: Value) -> str:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import onnx
 
-from graphopt.operators import Elements
+from graphopt.operators.sequence import Elements, held
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
 _MOST_COPIED = 32
@@ -116,10 +115,10 @@ class EliminateOptionalGetElement(OpRule):
     peers = {"onnxsim": "eliminate_optional_get_element"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        held = _held(node.operand(0))
-        if held is None:
+        element = held(node.operand(0))
+        if element is None:
             raise Decline("the optional is empty")
-        return rw.replace(node, [held])
+        return rw.replace(node, [element])
 
 
 class EliminateOptionalHasElement(OpRule):
@@ -131,15 +130,4 @@ class EliminateOptionalHasElement(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Whether it holds anything; an input that is left out does not."""
         optional = node.input(0)
-        return rw.replace(node, [rw.constant(np.array(optional is not None and _held(optional) is not None))])
-
-
-def _held(value: Value) -> Value | None:
-    """What an optional holds, which is itself where it is no optional; None where it is empty."""
-    known = value.type
-    if value.dtype is not None or (isinstance(known, onnx.TypeProto) and known.HasField("sequence_type")):
-        return value
-    optional = value.made_by("Optional")
-    if optional is None:
-        raise Decline("it is not known what {} holds", value.name)
-    return optional.input(0)
+        return rw.replace(node, [rw.constant(np.array(optional is not None and held(optional) is not None))])

@@ -25,7 +25,7 @@ class ReplaceSplitToSequence(OpRule):
         sequence = node.result
         if sequence.output_count or not all(map(_takes_elements, sequence.users)):
             raise Decline("{} is used as a sequence", sequence.name)
-        split = _split(node)
+        split = Split.of_sequence(node, _MOST_PARTS)
         parts = split.write(rw) if len(split.sizes) > 1 else (split.x,)
         if node.input(1) is None and not node.attr("keepdims", 1):
             parts = tuple([Squeeze(part, (split.axis,)).write(rw) for part in parts])
@@ -37,19 +37,3 @@ def _takes_elements(user: Node) -> bool:
     if user.op == "SequenceAt":
         return user.operand(1).is_const
     return user.op in ("ConcatFromSequence", "SequenceLength")
-
-
-def _split(node: Node) -> Split:
-    """The `Split` that makes the same parts; every one is at least 1 but where they are listed."""
-    x, stated = node.operand(0), node.input(1)
-    axis = x.axis(node.attr("axis", 0))
-    size = x.size(axis)
-    given = (1,) if stated is None else stated.ints()
-    if stated is not None and stated.rank != 0:
-        if sum(given) != size or min(given, default=-1) < 0:
-            raise Decline("sizes {} do not add up to {}", given, size)
-        return Split(x, axis, given)
-    step = given[0]
-    if step < 1 or not 1 <= size <= step * _MOST_PARTS:
-        raise Decline("{} is cut into parts of {}", size, step)
-    return Split(x, axis, tuple([min(step, size - start) for start in range(0, size, step)]))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
+from graphopt.operators.product import PRODUCTS, LayerProduct, ends
+from graphopt.operators.transpose import FIRST, LAST
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter
 from graphopt.system.machine import host
 from graphopt_passes.layout import timing
-from graphopt_passes.layout.layer_products import FIRST, LAST, PRODUCTS, Between, LayerProduct, check_blocked, ends
+from graphopt_passes.layout.layer_products import Between, check_blocked
 
 _GAINING = {"zen5": (2 << 20, 1024)}
 _GAINING_ELSEWHERE = (4 << 20, 128)

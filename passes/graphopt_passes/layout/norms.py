@@ -8,10 +8,9 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
+from graphopt.operators.transpose import FIRST, LAST
 from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.normalization import checked_axes, layer_normalization, spread
-
-_FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 class ConvertLayerNormalizationAxis(PatternRule):
@@ -28,7 +27,7 @@ class ConvertLayerNormalizationAxis(PatternRule):
     def pattern(self, op: OpBuilder) -> Pattern:
         """Written out, or what this pass makes of it before a scale or a bias."""
         norm = op.LayerNormalization(Var("last"), Const("weights"), _bind="norm", _other_attrs=True)
-        image = op.Transpose(norm, perm=_FIRST)
+        image = op.Transpose(norm, perm=FIRST)
         written = layer_normalization(op, Var("x", dtype=TensorProto.FLOAT))
         return Either(written, op.Mul(image, Const("scale", silent=True)), op.Add(image, Const("bias", silent=True)))
 
@@ -40,7 +39,7 @@ class ConvertLayerNormalizationAxis(PatternRule):
             if not isinstance(dims[1], int) or not dims[1]:
                 raise Decline("the channels of {} are not known", m.x.name)
             ones = rw.constant(np.ones(dims[1], np.float32), like=f"{m.x.name}_scale")
-            return _image(rw, rw.op("Transpose", m.x, perm=_LAST), [ones], {"axis": -1, "epsilon": m.epsilon})
+            return _image(rw, rw.op("Transpose", m.x, perm=LAST), [ones], {"axis": -1, "epsilon": m.epsilon})
         weights = m.weights.array()
         if m.norm.attr("axis", -1) not in (-1, 3) or weights.ndim != 1 or (m.scale and not (weights == 1).all()):
             raise Decline
@@ -52,4 +51,4 @@ class ConvertLayerNormalizationAxis(PatternRule):
 
 def _image(rw: Rewriter, last: Value, parameters: list[Value], attrs: dict[str, Any]) -> Value:
     norm = rw.op("LayerNormalization", last, *parameters, **attrs)
-    return rw.op("Transpose", norm, perm=_FIRST)
+    return rw.op("Transpose", norm, perm=FIRST)

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
+from graphopt.operators.product import PRODUCTS, LayerProduct, ends
+from graphopt.operators.transpose import FIRST, LAST
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import Target, host
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.activations import ELEMENTWISE
-from graphopt_passes.layout.layer_products import (
-    FIRST,
-    LAST,
-    PRODUCTS,
-    Between,
-    LayerProduct,
-    check_blocked,
-    ends,
-    regroups_rows,
-)
+from graphopt_passes.layout.layer_products import Between, check_blocked, regroups_rows
 
 
 class ConvertPixelProductToConv(OpRule):

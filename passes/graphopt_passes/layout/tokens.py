@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from graphopt.match import Either, Match, OpBuilder, Pattern, Var
+from graphopt.operators.transpose import FIRST, LAST
 from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter, Value
-
-_FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 class ConvertTokensToImage(PatternRule):
@@ -31,11 +30,11 @@ class ConvertTokensToImage(PatternRule):
             if result.is_output or not all(user.op == "Conv" and user.inputs[0] is result for user in result.users):
                 raise Decline
             batch, channels, *image = _compared(m.tokens, result)
-            made = rw.op("Transpose", rw.op("Reshape", m.tokens, shape=(batch, *image, channels)), perm=_FIRST)
+            made = rw.op("Transpose", rw.op("Reshape", m.tokens, shape=(batch, *image, channels)), perm=FIRST)
             return made
         m.image.source("Conv", reader=m.root)
         batch, channels, height, width = _compared(result, m.image)
-        rows = rw.op("Transpose", m.image, perm=_LAST)
+        rows = rw.op("Transpose", m.image, perm=LAST)
         made = rw.op("Reshape", rows, shape=(batch, height * width, channels))
         return made
 

@@ -1,6 +1,8 @@
-"""Sequences whose elements are known."""
+"""Sequences whose elements are known, and optionals of which it is known what they hold."""
 
 from __future__ import annotations
+
+import onnx
 
 from graphopt.errors import Decline
 from graphopt.ir import Value
@@ -74,3 +76,18 @@ class Elements:
             raise Decline("nothing would be left")
         sequence: Value = to.op("SequenceConstruct", *self.values)
         return sequence
+
+
+def held(value: Value) -> Value | None:
+    """What an optional holds, which is itself where it is no optional; None where it is empty.
+
+    Raises:
+        Decline: that is not known.
+    """
+    known = value.type
+    if value.dtype is not None or (isinstance(known, onnx.TypeProto) and known.HasField("sequence_type")):
+        return value
+    optional = value.made_by("Optional")
+    if optional is None:
+        raise Decline("it is not known what {} holds", value.name)
+    return optional.input(0)

@@ -45,6 +45,32 @@ class Split:
             raise Decline("{} sizes for {} parts", len(sizes), count)
         return cls(x, axis, sizes)
 
+    @classmethod
+    def of_sequence(cls, node: Node, most: int) -> Split:
+        """Read a `SplitToSequence`, which makes parts of one size, or of the sizes that it lists.
+
+        Args:
+            node: the operator.
+            most: no more parts of one size than so many.
+
+        Raises:
+            Decline: it is none, or the rank or the sizes of the parts are not known.
+        """
+        if node.op != "SplitToSequence":
+            raise Decline
+        x, stated = node.operand(0), node.input(1)
+        axis = x.axis(node.attr("axis", 0))
+        size = x.size(axis)
+        given = (1,) if stated is None else stated.ints()
+        if stated is not None and stated.rank != 0:
+            if sum(given) != size or min(given, default=-1) < 0:
+                raise Decline("sizes {} do not add up to {}", given, size)
+            return cls(x, axis, given)
+        step = given[0]
+        if step < 1 or not 1 <= size <= step * most:
+            raise Decline("{} is cut into parts of {}", size, step)
+        return cls(x, axis, tuple([min(step, size - start) for start in range(0, size, step)]))
+
     @property
     def starts(self) -> tuple[int, ...]:
         """Where each part starts."""

@@ -11,13 +11,40 @@ from graphopt.operators.builder import NodeBuilder
 from graphopt.operators.reshape import Reshape
 from graphopt.records import dataclass
 
+Perm = tuple[int, ...]
+"""A permutation: axis `i` of the result is axis `perm[i]` of the operand."""
+
+LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+"""Those that move the channels of images behind their sides, and in front of them."""
+
+
+def inverse(perm: Perm) -> Perm:
+    """The permutation that undoes another one."""
+    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
+
+
+def joined(first: Perm, second: Perm) -> Perm:
+    """The permutation that does one and then another."""
+    return tuple(first[axis] for axis in second)
+
+
+def is_identity(perm: Perm) -> bool:
+    """Whether a permutation leaves all axes where they are."""
+    return perm == tuple(range(len(perm)))
+
+
+def keeps_order(perm: Perm, shape: Sequence[Dim]) -> bool:
+    """Whether a permutation of a shape leaves the axes that may be longer than 1 in order."""
+    long = [axis for axis in perm if shape[axis] != 1]
+    return long == sorted(long)
+
 
 @dataclass(frozen=True, slots=True)
 class Transpose:
     """Axes in another order: axis `i` of the result is axis `perm[i]` of `x`."""
 
     x: Value
-    perm: tuple[int, ...]
+    perm: Perm
 
     @classmethod
     def of(cls, node: Node) -> Transpose:
@@ -37,22 +64,37 @@ class Transpose:
             raise Decline("{} is no permutation of the axes of {}", list(perm), x.name)
         return cls(x, tuple(perm))
 
+    @classmethod
+    def of_units(cls, node: Node) -> Transpose:
+        """Read a `Reshape` that only moves axes of size 1 as what it does.
+
+        Raises:
+            Decline: it is none, or that is not known.
+        """
+        x = node.operand(0)
+        before, after = x.dims(), node.result.dims()
+        long = [axis for axis, dim in enumerate(before) if dim != 1]
+        same = [before[axis] for axis in long] == [dim for dim in after if dim != 1]
+        if node.op != "Reshape" or not same or None in before or len(before) != len(after):
+            raise Decline
+        ones = iter(axis for axis, dim in enumerate(before) if dim == 1)
+        rest = iter(long)
+        return cls(x, tuple(next(ones if dim == 1 else rest) for dim in after))
+
     @property
     def moves_nothing(self) -> bool:
         """Whether every axis stays where it is."""
-        return self.perm == tuple(range(len(self.perm)))
+        return is_identity(self.perm)
 
     @property
     def keeps_order(self) -> bool:
         """Whether no axis moves but those known to have size 1, so that every element stays where it is in memory."""
-        shape = self.x.shape
-        long = [axis for axis in self.perm if shape is None or shape[axis] != 1]
-        return long == sorted(long)
+        return keeps_order(self.perm, self.x.shape or (None,) * len(self.perm))
 
     @property
-    def inverse(self) -> tuple[int, ...]:
+    def inverse(self) -> Perm:
         """The permutation that takes it back."""
-        return tuple(sorted(range(len(self.perm)), key=self.perm.__getitem__))
+        return inverse(self.perm)
 
     def without_moving_units(self, shape: Sequence[Dim], to: NodeBuilder) -> Value:
         """The result, of a shape whose sizes are known or `x`'s, by a reshape that puts axes of size 1 beside others.
@@ -68,7 +110,7 @@ class Transpose:
 
     def then(self, second: Transpose) -> Transpose:
         """This one and a second that reads it, as one."""
-        return replace(self, perm=tuple(self.perm[axis] for axis in second.perm))
+        return replace(self, perm=joined(self.perm, second.perm))
 
     def write(self, to: NodeBuilder) -> Value:
         """The operator, or `x` itself where nothing moves."""

@@ -10,7 +10,8 @@ from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Pad, Reduction, Softmax
 from graphopt.operators.axes import from_front
-from graphopt_passes.fusion.transposes.permuted import Operand, Perm, Permuted, axis_of
+from graphopt.operators.transpose import Perm
+from graphopt_passes.fusion.transposes.permuted import Operand, Permuted, axis_of
 
 _IMAGE_AXES = 2
 """Runtimes resize smoothly along the last two axes."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from graphopt.operators import Transpose
+from graphopt.operators.transpose import Perm, Transpose, inverse, is_identity
 from graphopt.rewrite import Decline, Graph, GraphPass, Node, Numerics, Rewriter, Value
-from graphopt_passes.fusion.transposes.permuted import Perm, inverse, is_identity
 from graphopt_passes.fusion.transposes.plan import choose
 from graphopt_passes.fusion.transposes.region import MOST_NODES, Region, grow, permutes
 from graphopt_passes.fusion.transposes.table import moving_inputs, permuted

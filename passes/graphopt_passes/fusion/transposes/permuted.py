@@ -8,31 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.operators.transpose import Perm
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 
 _MOST_BYTES = 1 << 20
 """A constant that is larger is not written a second time in another order."""
 
-Perm = tuple[int, ...]
 Operand = Value | np.ndarray | None
 Sources = Mapping[Value, Value]
 """Which operands of an operator are permuted, and from what."""
-
-
-def inverse(perm: Perm) -> Perm:
-    """The permutation that undoes another one."""
-    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
-
-
-def joined(first: Perm, second: Perm) -> Perm:
-    """The permutation that does one and then another."""
-    return tuple(first[axis] for axis in second)
-
-
-def is_identity(perm: Perm) -> bool:
-    """Whether a permutation leaves all axes where they are."""
-    return perm == tuple(range(len(perm)))
 
 
 @dataclass(frozen=True, slots=True)

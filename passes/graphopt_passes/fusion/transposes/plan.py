@@ -8,8 +8,9 @@ import numpy as np
 
 from graphopt.ir import Dim, Node, Value
 from graphopt.ir.types import element_bits
+from graphopt.operators.transpose import keeps_order
 from graphopt.records import dataclass
-from graphopt_passes.fusion.transposes.region import Region, is_absorbed, keeps_order
+from graphopt_passes.fusion.transposes.region import Region, is_absorbed
 from graphopt_passes.fusion.transposes.table import moving_inputs
 from graphopt_passes.layout.mincut import INFINITE, MinimumCut
 

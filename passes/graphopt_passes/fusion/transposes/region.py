@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import field
 
 import numpy as np
 
 from graphopt.errors import Decline
-from graphopt.ir import Dim, Graph, Node, Tensor, Value
-from graphopt.operators import Transpose
+from graphopt.ir import Graph, Node, Tensor, Value
+from graphopt.operators.transpose import Perm, Transpose, inverse, is_identity, joined, keeps_order
 from graphopt.records import dataclass
 from graphopt.rewrite.legality import check_constant
-from graphopt_passes.fusion.transposes.permuted import Perm, inverse, is_identity, joined
 from graphopt_passes.fusion.transposes.table import OPERATORS, moving_inputs, permuted
 
 MOST_NODES = 20_000
@@ -23,20 +21,6 @@ _LINKS = ("Transpose", "Reshape")
 _PRODUCTS = ("MatMul", "Gemm", "com.microsoft::FusedMatMul")
 _SCALES = 3
 """How many factors may stand between a `Transpose` and the product."""
-
-
-def _perm_of(node: Node) -> Perm:
-    """The permutation of a `Transpose`, or of a `Reshape` that only moves axes of size 1."""
-    if node.op == "Transpose":
-        return Transpose.of(node).perm
-    before, after = node.operand(0).dims(), node.result.dims()
-    long = [axis for axis, dim in enumerate(before) if dim != 1]
-    same = [before[axis] for axis in long] == [dim for dim in after if dim != 1]
-    if not same or None in before or len(before) != len(after):
-        raise Decline
-    ones = iter(axis for axis, dim in enumerate(before) if dim == 1)
-    rest = iter(long)
-    return tuple(next(ones if dim == 1 else rest) for dim in after)
 
 
 def permutes(node: Node, perm: Perm) -> bool:
@@ -101,7 +85,8 @@ def grow(seed: Node, most: int = MOST_NODES) -> Region:
     Raises:
         Decline: its permutation is not known or moves nothing, or a product does it, as around every other seed.
     """
-    perm, x, y = _perm_of(seed), seed.operand(0), seed.result
+    view = Transpose.of(seed) if seed.op == "Transpose" else Transpose.of_units(seed)
+    perm, x, y = view.perm, view.x, seed.result
     if is_identity(perm) or (seed.op == "Transpose" and is_absorbed(seed)):
         raise Decline
     region = Region(seed.graph)
@@ -160,12 +145,6 @@ def _by_reshape(region: Region, value: Value, other: Value) -> tuple[Perm, Perm]
         raise Decline
     same, back = tuple(range(len(moved))), inverse(moved)
     return (back, same) if region.side(value) == 0 else (same, back)
-
-
-def keeps_order(perm: Perm, shape: Sequence[Dim]) -> bool:
-    """Whether a permutation of a shape leaves the axes that may be longer than 1 in order."""
-    long = [axis for axis in perm if shape[axis] != 1]
-    return long == sorted(long)
 
 
 def _take(region: Region, node: Node, value: Value) -> list[Value]:

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.operators.transpose import Perm
 from graphopt_passes.elementwise import UNARY
 from graphopt_passes.fusion.transposes import axes
-from graphopt_passes.fusion.transposes.permuted import Perm, Permuted, Sources, broadcasting, concat, product
+from graphopt_passes.fusion.transposes.permuted import Permuted, Sources, broadcasting, concat, product
 
 _BROADCASTING = (
     "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
