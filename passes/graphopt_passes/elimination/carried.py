@@ -8,85 +8,9 @@ from typing import Any
 
 from graphopt.analysis.purity import is_removable
 from graphopt.ir import Graph, Node, Value, captured_values
-from graphopt.records import dataclass
+from graphopt.operators.carried import Carried
 from graphopt.rewrite import Decline, OpRule, Outcome, Rewriter
 from graphopt.rewrite.inline import Operand, Trim, replace_by, trimmed
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """What a `Loop` or `Scan` carries from round to round, and the results of its rounds.
-
-    Attributes:
-        node: the loop or scan.
-        body: one round.
-        first_in: how many inputs of the body come before the states.
-        first_out: how many outputs of the body come before the states: the condition of a loop.
-        states: the number of states; the results follow them.
-    """
-
-    node: Node
-    body: Graph
-    first_in: int
-    first_out: int
-    states: int
-
-    @classmethod
-    def of(cls, node: Node) -> Carried:
-        """Read a `Loop` or `Scan`; declines where its body has other inputs or outputs than it needs."""
-        first_in, first_out = (2, 1) if node.op == "Loop" else (0, 0)
-        states = len(node.inputs) - first_in - int(node.attr("num_scan_inputs", 0))
-        body = node.subgraphs.get("body")
-        if body is None or states < 0 or None in node.inputs[first_in:] or len(body.inputs) != len(node.inputs):
-            raise Decline
-        if len(body.outputs) - first_out < max(states, len(node.outputs)):
-            raise Decline
-        return cls(node, body, first_in, first_out, states)
-
-    @property
-    def after(self) -> list[Value]:
-        """The states as a round leaves them, and the results behind them."""
-        return self.body.outputs[self.first_out :]
-
-    def start(self, k: int) -> Operand:
-        """The initial value of a state."""
-        return self.node.inputs[self.first_in + k]
-
-    def before(self, k: int) -> Value:
-        """A state as a round finds it."""
-        return self.body.inputs[self.first_in + k]
-
-    def is_passed_on(self, k: int) -> bool:
-        """Whether each round leaves a state as it was, or as the initial value."""
-        value = self.body.outputs[self.first_out + k]
-        while (identity := value.made_by("Identity")) and identity.graph is self.body:
-            value = identity.operand(0)
-        return value is self.before(k) or value is self.start(k)
-
-    def trim(self, gone: Collection[int], nodes: Collection[Node] = ()) -> tuple[Trim, list[Operand]]:
-        """What it takes to leave out some states and results, and the operands that are left."""
-        inputs = {self.first_in + k for k in gone if k < self.states}
-        operands = [value for index, value in enumerate(self.node.inputs) if index not in inputs]
-        return Trim(inputs, [self.first_out + k for k in gone], nodes), operands
-
-    def wanted(self, used: Sequence[bool]) -> list[bool]:
-        """The states and results that something depends on.
-
-        That may be a final value that is read, as `used` says, the condition, a result, or a node that may do more than
-        compute.
-        """
-        wanted = list(used)
-        while True:
-            read = _needed(self.body, self.roots(wanted))[1]
-            more = [k for k in range(self.states) if not wanted[k] and self.before(k) in read]
-            if not more:
-                return wanted
-            for k in more:
-                wanted[k] = True
-
-    def roots(self, wanted: Sequence[bool]) -> list[Value]:
-        """The outputs of a round that stay: the condition, and the states and results that are wanted."""
-        return [*self.body.outputs[: self.first_out], *compress(self.after, wanted)]
 
 
 class EliminateUnusedSubgraphOutputs(OpRule):
@@ -122,7 +46,7 @@ class EliminateLoopInvariantState(OpRule):
         if not gone:
             raise Decline
         given = {carried.before(k): carried.start(k) for k in gone}
-        trim, operands = carried.trim(gone)
+        trim, operands = _trim(carried, gone)
         count = sum(k not in gone for k in range(len(node.outputs)))
         made = iter(trimmed(rw, node, {"body": trim}, inputs=operands, outputs=count, given=given))
         results = [carried.start(k) if k in gone else next(made) for k in range(len(node.outputs))]
@@ -141,11 +65,11 @@ def _trim_branches(node: Node, used: list[bool], rw: Rewriter) -> list[Operand]:
 def _trim_body(node: Node, used: list[bool], rw: Rewriter) -> list[Operand]:
     carried = Carried.of(node)
     total = len(carried.after)
-    keep = carried.wanted([*used, *[False] * (total - len(used))])
+    keep = _wanted(carried, [*used, *[False] * (total - len(used))])
     if all(keep):
         raise Decline
     gone = [k for k in range(total) if not keep[k]]
-    trim, operands = carried.trim(gone, _unneeded(carried.body, carried.roots(keep)))
+    trim, operands = _trim(carried, gone, _unneeded(carried.body, _roots(carried, keep)))
     results = keep[carried.states :]
     lists = {name: node.attrs[name] for name in ("scan_output_axes", "scan_output_directions") if name in node.attrs}
     if any(len(listed) != len(results) for listed in lists.values()):
@@ -153,6 +77,34 @@ def _trim_body(node: Node, used: list[bool], rw: Rewriter) -> list[Operand]:
     attrs: dict[str, Any] = {name: tuple(compress(listed, results)) or None for name, listed in lists.items()}
     made = trimmed(rw, node, {"body": trim}, inputs=operands, outputs=sum(keep), **attrs)
     return _dealt(made, keep)[: len(node.outputs)]
+
+
+def _trim(carried: Carried, gone: Collection[int], nodes: Collection[Node] = ()) -> tuple[Trim, list[Operand]]:
+    """What it takes to leave out some states and results, and the operands that are left."""
+    inputs = {carried.first_in + k for k in gone if k < carried.states}
+    operands = [value for index, value in enumerate(carried.node.inputs) if index not in inputs]
+    return Trim(inputs, [carried.first_out + k for k in gone], nodes), operands
+
+
+def _wanted(carried: Carried, used: Sequence[bool]) -> list[bool]:
+    """The states and results that something depends on.
+
+    That may be a final value that is read, as `used` says, the condition, a result, or a node that may do more than
+    compute.
+    """
+    wanted = list(used)
+    while True:
+        read = _needed(carried.body, _roots(carried, wanted))[1]
+        more = [k for k in range(carried.states) if not wanted[k] and carried.before(k) in read]
+        if not more:
+            return wanted
+        for k in more:
+            wanted[k] = True
+
+
+def _roots(carried: Carried, wanted: Sequence[bool]) -> list[Value]:
+    """The outputs of a round that stay: the condition, and the states and results that are wanted."""
+    return [*carried.body.outputs[: carried.first_out], *compress(carried.after, wanted)]
 
 
 def _dealt(made: list[Operand], kept: Sequence[bool]) -> list[Operand]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from graphopt.operators.carried import Scan
 from graphopt.rewrite import Decline, Graph, Node, Rewriter, Value
 from graphopt_passes.folding import unroll
 from graphopt_passes.folding.trip_count import rounds_of, scalar_or_vector
@@ -67,62 +68,24 @@ class EliminateScanWithConstLength(Unrolling):
 
     def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
         """The body carries the states and gets an element of each scanned input."""
-        inputs = node.operands
-        count = len(inputs) - node.attr("num_scan_inputs", 0)
-        fits = 0 <= count < len(inputs) == len(node.inputs) == len(body.inputs)
-        if not fits or len(body.outputs) < max(count, len(node.outputs)):
-            raise Decline("the body does not fit the scan")
-        states, scanned, results = inputs[:count], inputs[count:], body.outputs[count:]
-        axes = _axes(node, "scan_input_axes", scanned)
-        backwards = _directions(node, "scan_input_directions", len(scanned))
-        out_axes = _axes(node, "scan_output_axes", results, stacked=1)
-        out_backwards = _directions(node, "scan_output_directions", len(results))
-        length = _length(scanned, axes)
+        scan = Scan.of(node, body)
+        count, length = len(scan.states), scan.length
         collected = unroll.used_results(node, body, count)
-        extra = len(collected) + len(scanned)
+        extra = len(collected) + len(scan.scanned)
         unroll.check_rounds(length, unroll.most_rounds(body, extra, rw.options.unroll_limit), body)
-        for value in (*collected, *scanned):
+        for value in (*collected, *scan.scanned):
             unroll.check_stackable(value, length)
         positions = [rw.constant(np.array(number, np.int64)) for number in range(length)]
 
         def elements(number: int) -> Mapping[Value, Value]:
             taken = (
                 rw.op("Gather", value, positions[-1 - number if back else number], axis=axis)
-                for value, axis, back in zip(scanned, axes, backwards, strict=True)
+                for value, axis, back in zip(scan.scanned, scan.axes, scan.backwards, strict=True)
             )
             return dict(zip(body.inputs[count:], taken, strict=True))
 
         def join(index: int, values: Sequence[Value]) -> Value:
-            return unroll.stack(rw, values[::-1] if out_backwards[index] else values, results[index], out_axes[index])
+            ordered = values[::-1] if scan.out_backwards[index] else values
+            return unroll.stack(rw, ordered, scan.results[index], scan.out_axes[index])
 
-        return Rounds(length, dict(zip(body.inputs, states, strict=False)), elements, join, extra=extra)
-
-
-def _length(scanned: Sequence[Value], axes: Sequence[int]) -> int:
-    lengths = {value.dims()[axis] for value, axis in zip(scanned, axes, strict=True)}
-    length = lengths.pop()
-    if lengths or not isinstance(length, int):
-        raise Decline("the scanned length is not fixed")
-    return length
-
-
-def _directions(node: Node, name: str, count: int) -> list[bool]:
-    """Whether each input is scanned from its end, or later results of an output go before."""
-    directions = [bool(direction) for direction in node.attr(name) or (0,) * count]
-    if len(directions) != count:
-        raise Decline("there are not as many directions as inputs or outputs")
-    return directions
-
-
-def _axes(node: Node, name: str, values: Sequence[Value], stacked: int = 0) -> list[int]:
-    """The axis of each value, from the front; with `stacked` 1 of a value that has one axis more."""
-    axes = node.attr(name) or (0,) * len(values)
-    if len(axes) != len(values):
-        raise Decline("there are not as many axes as inputs or outputs")
-    found = []
-    for axis, value in zip(axes, values, strict=True):
-        rank = None if value.rank is None else value.rank + stacked
-        if (rank is None and not (axis >= 0 and stacked)) or (rank is not None and not -rank <= axis < rank):
-            raise Decline("the rank of what is scanned or stacked is not known")
-        found.append(axis if rank is None else axis % rank)
-    return found
+        return Rounds(length, dict(zip(body.inputs, scan.states, strict=False)), elements, join, extra=extra)
