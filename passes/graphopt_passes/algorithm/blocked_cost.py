@@ -13,7 +13,7 @@ from graphopt.records import dataclass
 from graphopt.system.machine import Target, cache_bytes, host
 from graphopt.system.tuned import figures
 from graphopt_passes.algorithm.blocked import FUSED, BlockedLayer, Grid
-from graphopt_passes.algorithm.choice import Choice, slower
+from graphopt_passes.algorithm.layer import Choice, slower
 from graphopt_passes.algorithm.transforms import TILES_OF, Filtering
 from graphopt_passes.layout import timing
 from graphopt_passes.rates import MachineRates

@@ -1,7 +1,8 @@
-"""Convolutions that Winograd's algorithm may compute, and their sizes."""
+"""Convolutions that Winograd's algorithm may compute, their sizes, and what a cost model answers for them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -165,3 +166,26 @@ def _relu_after(node: Node) -> Node | None:
         return None
     reader = next(iter(result.users))
     return reader if reader.op == "Relu" and reader.graph is node.graph else None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One algorithm for one layer.
+
+    Attributes:
+        tile: m of F(m x m, r x r); 1 for a product with the taps as channels.
+        saved: milliseconds less than directly.
+        growth: bytes that the constants of the layer grow by.
+        tables: bytes of index tables, which layers of the same sizes share.
+    """
+
+    tile: int
+    saved: float
+    growth: int
+    tables: int = 0
+
+
+def slower(direct: float, others: Mapping[int, float], kernel: tuple[int, int] = (3, 3)) -> Decline:
+    """Why a layer stays direct."""
+    parts = [f"{Filtering(tile, kernel)} {time:.2f} ms" for tile, time in others.items()]
+    return Decline("direct convolution is expected to be faster: {:.2f} ms, {}", direct, ", ".join(parts))

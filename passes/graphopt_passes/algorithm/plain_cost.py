@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from graphopt.errors import Decline
 from graphopt.records import dataclass
-from graphopt_passes.algorithm.choice import Choice, slower
-from graphopt_passes.algorithm.layer import PlainLayer
+from graphopt_passes.algorithm.layer import Choice, PlainLayer, slower
 from graphopt_passes.algorithm.transforms import TILES
 
 

@@ -1,12 +1,16 @@
-"""Matrix products with one column."""
+"""Matrix products with one column, and with heads that are repeated."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
 from onnx import TensorProto
 
 from graphopt.operators import Reshape
-from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.algorithm.work import Weighed, count, joined
+from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt_passes.algorithm.work import Weighed, count, joined, size_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 
 
@@ -41,3 +45,81 @@ class ConvertColumnProductToRow(Weighed, OpRule):
         row = Reshape.to(column, (1, length)).write(rw)
         made = rw.op("FusedMatMul", row, flat, domain=DOMAIN, transB=1)
         return rw.replace(node, [Reshape.to(made, (*rows, *sizes[1:])).write(rw)])
+
+
+_RANK = 4
+_SHAPE = 0.5
+"""What computing a shape where sizes are not known takes, in kernels: three of them, on four numbers."""
+
+
+class ConvertRepeatedHeadsToRows(Weighed, OpRule):
+    """Multiply by keys or values that are repeated for several heads of queries once, with these heads as its rows.
+
+    Exporters repeat each head of keys and values for its group of heads of queries, which copies all of the cache at
+    every step. As rows of one product the group reads its head once. Sizes may be unknown but for the heads.
+    """
+
+    ops = ("MatMul", f"{DOMAIN}::FusedMatMul")
+    opsets = "5-"
+    numerics = Numerics.ROUNDING
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        """Look for an axis of size 1 behind that of the heads, which is stretched and joined with it."""
+        if any(node.attr(name, 0) for name in ("transA", "transBatchA", "transBatchB")):
+            raise Decline
+        queries, joined = node.operand(0), node.operand(1)
+        expand = joined.source("Reshape", reader=node).operand(0).source("Expand", reader=node)
+        single = expand.operand(0)
+        times = _repeats(single, expand.result, joined)
+        heads = single.size(1)
+        dims, others = queries.dims(), (single.dims()[0], heads * times, *single.dims()[3:])
+        if queries.dtype != TensorProto.FLOAT or len(dims) != _RANK:
+            raise Decline("{} is not of float32 with {} axes, which was measured", queries.name, _RANK)
+        if dims[0] is None or dims[:2] != others[:2]:
+            raise Decline("the heads of {} and {} are not known to be as many", queries.name, joined.name)
+        size_of(queries)
+        size, products = count(others), count((*dims, others[-2 if node.attr("transB", 0) else -1]))
+        copied = size if joined.one_use and expand.result.one_use else 0
+        rows = (dims[0], heads, times * dims[2] if isinstance(dims[2], int) else None, dims[3])
+        shapes = sum(not _is_stated(each) for each in (rows, node.result.dims()))
+        again = not single.one_use or single.is_const
+        now = {"kernel": 2 if again else 3, "element": copied, "read": size, "product": products}
+        kernels = (3 if again else 2) + _SHAPE * shapes
+        self.weigh(rw, now, {"kernel": kernels, "read": size / times, "product": products})
+        once = rw.op("Squeeze", single, axes=(2,))
+        product = rw.op(node.op_type, _regrouped(queries, rows, 1, times, rw), once, domain=node.domain, **node.attrs)
+        return rw.replace(node, [_regrouped(product, node.result.dims(), 2, times, rw)])
+
+
+def _is_stated(dims: Sequence[Dim]) -> bool:
+    """Whether a constant can state a shape whose third size may be left over, also where there are no elements."""
+    return isinstance(dims[2], int) or all(isinstance(dim, int) for at, dim in enumerate(dims) if at != 2)
+
+
+def _repeats(single: Value, stretched: Value, joined: Value) -> int:
+    """How often each head is repeated; declines where something else is stretched or joined."""
+    before, between, after = single.dims(), stretched.dims(), joined.dims()
+    if len(before) != _RANK + 1 or len(between) != _RANK + 1 or len(after) != _RANK:
+        raise Decline
+    heads, times = between[1], between[2]
+    if before[2] != 1 or not isinstance(heads, int) or not isinstance(times, int) or min(heads, times) < 1:
+        raise Decline("the heads of {} are not known", single.name)
+    kept = (before[0], before[1], *before[3:])
+    wanted = (before[0], heads * times, *before[3:])
+    # A size of another name is the one that is missing, since there are as many elements.
+    unlike = [now for now, then in zip(after, wanted, strict=True) if now != then]
+    fits = len(unlike) <= 1 and not any(isinstance(size, int) for size in unlike)
+    if None in kept or kept != (between[0], between[1], *between[3:]) or not fits:
+        raise Decline("{} is not {} with its heads repeated", joined.name, single.name)
+    return times
+
+
+def _regrouped(value: Value, shape: Sequence[Dim], axis: int, times: int, rw: Rewriter) -> Value:
+    """Four axes with `times` less along an axis, 1 or 2, and as many more along the other one of the two."""
+    if _is_stated(shape):
+        with suppress(Decline):
+            return Reshape.to(value, shape).write(rw)
+    less, more = np.ones(_RANK, np.int64), np.ones(_RANK, np.int64)
+    less[axis] = more[3 - axis] = times
+    sizes = rw.op("Div", rw.op("Mul", rw.op("Shape", value), more), less)
+    return rw.op("Reshape", value, sizes)

@@ -13,8 +13,7 @@ from graphopt.system.machine import Target, host
 from graphopt_passes.algorithm import blocked_cost
 from graphopt_passes.algorithm.blocked import DOMAIN, FUSED, BlockedBuilder, BlockedLayer, read_blocked
 from graphopt_passes.algorithm.blocked_cost import BlockedRates
-from graphopt_passes.algorithm.choice import Choice
-from graphopt_passes.algorithm.layer import PlainLayer, read_plain
+from graphopt_passes.algorithm.layer import Choice, PlainLayer, read_plain
 from graphopt_passes.algorithm.plain import PlainBuilder
 from graphopt_passes.algorithm.plain_cost import RATES, PlainRates, gains
 from graphopt_passes.algorithm.transforms import TILES

@@ -13,5 +13,5 @@ PASSES = passes_of(
     ("cast_like", "FoldCastLike"),
     ("branches", "EliminateIfWithConstCond"),
     ("loops", "EliminateLoopWithConstTripCount", "EliminateScanWithConstLength"),
-    ("initializer", "ExtractConstantToInitializer"),
+    ("store", "ExtractConstantToInitializer"),
 )  # fmt: skip

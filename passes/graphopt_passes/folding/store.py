@@ -1,4 +1,4 @@
-"""A known result in the place of the node that computes it."""
+"""Constants as initializers, the form that every other pass and runtime reads."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphopt.ir import Node, Tensor, Value
-from graphopt.rewrite import Outcome, Rewriter
+from graphopt.ir import Tensor, Value
+from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
 
 
 def store(rw: Rewriter, node: Node, results: Sequence[np.ndarray | Tensor | None]) -> Outcome:
@@ -24,3 +25,24 @@ def store(rw: Rewriter, node: Node, results: Sequence[np.ndarray | Tensor | None
         else:
             values.append(rw.constant(result))
     return rw.replace(node, values)
+
+
+class ExtractConstantToInitializer(OpRule):
+    """Turn `Constant` nodes into initializers, whichever attribute states the value.
+
+    Kept where there are no initializers (functions, and models before IR version 4), where the constant is a graph
+    output, and for sparse constants.
+    """
+
+    ops = ("Constant",)
+    peers = {"onnxoptimizer": "extract_constant_to_initializer", "onnxscript": "LiftConstantsToInitializersPass"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        if node.graph.in_function:
+            raise Decline("a function has no initializers")
+        if rw.model.ir_version < IR_WITH_FREE_INITIALIZERS:
+            raise Decline("before IR version 4 an initializer has to be an input")
+        tensor = node.constant_tensor()
+        if tensor is None:
+            raise Decline("the constant is sparse or refers to an attribute")
+        return rw.replace(node, [rw.constant(tensor)])

@@ -44,7 +44,7 @@ PASSES = passes_of(
     ("reshape_transpose", "FuseReshapeIntoTranspose"),
     ("reshaped_matmul", "FuseReshapesIntoMatmul"),
     ("matmul_scales", "FuseScalesOfMatmul"),
-    ("gelu", "FuseGelu"),
+    ("activations", "FuseGelu"),
     ("activations", "FuseHardSwish"),
     ("normalization", "FuseLayerNormalization", "FuseRmsNormalization"),
     ("activations", "ReplacePreluWithLeakyRelu"),

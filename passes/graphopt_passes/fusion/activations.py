@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.match import Const, Match, OpBuilder, Pattern, Var
-from graphopt.rewrite import Decline, PatternRule, Rewriter, Value
+from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Product, Var
+from graphopt.match.factors import close, factors_of, number
+from graphopt.rewrite import Decline, Node, Numerics, PatternRule, Rewriter, Value
 
 
 class FuseHardSwish(PatternRule):
@@ -46,3 +49,66 @@ class ReplacePreluWithLeakyRelu(PatternRule):
         if slope.ndim > len(dims) or not fits:
             raise Decline("{} is not known to have the shape {} broadcasts to", m.x.name, m.slope.name)
         return rw.op("LeakyRelu", m.x, alpha=float(numbers[0]))
+
+
+def gelu_by_erf(op: OpBuilder, x: Pattern) -> Pattern:
+    """`x * (1 + erf(x / sqrt(2)))`, times a scale, which is 0.5 where nothing of it went into weights."""
+    curve = op.Erf(Product(x, scale=math.sqrt(0.5)))
+    return Product(x, op.Add(1.0, curve), scale="scale")
+
+
+def gelu_by_tanh(op: OpBuilder, x: Pattern) -> Pattern:
+    """`x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`, times a scale."""
+    root = math.sqrt(2 / math.pi)
+    cubic = Product(op.Add(x, Product(x, x, x, scale=0.044715)), scale=root)
+    factored = Product(x, op.Add(1.0, Product(x, x, scale=0.044715)), scale=root)
+    curve = op.Tanh(Either(cubic, factored))
+    return Product(x, op.Add(1.0, curve), scale="scale")
+
+
+class FuseGelu(PatternRule):
+    """Recognize `Gelu`, with `Erf` or in the approximation with `Tanh`, in whatever order its factors are multiplied.
+
+    `0.5 * x * (1 + erf(x / sqrt(2)))` and `0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`, for float32.
+    """
+
+    opsets = "20-"
+    numerics = Numerics.ROUNDING
+    peers = {"onnxsim": "fuse_gelu", "onnxruntime": "GeluFusionL1"}
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        x = Var("x", dtype=TensorProto.FLOAT)
+        return Either(gelu_by_erf(op, x), gelu_by_tanh(op, x))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        if not close(m.scale, 0.5):
+            raise Decline
+        approximate = "tanh" if any(node.op == "Tanh" for node in m.owners) else None
+        return rw.op("Gelu", m.x, approximate=approximate)
+
+
+def with_any_scale(gelu: Value, m: Match, rw: Rewriter) -> Value:
+    """What a product is that has another factor than 0.5, which may have gone into weights."""
+    if close(m.scale, 0.5):
+        return gelu
+    value = m.root.result
+    reader = next(iter(value.users)) if value.one_use else None
+    if reader is not None and reader.op in ("Mul", "Div") and any(number(v) is not None for v in reader.inputs):
+        raise Decline
+    return rw.op("Mul", gelu, np.array(2 * m.scale, np.float32))
+
+
+def completes_gelu(node: Node) -> bool:
+    """Whether a product is the last of a written-out Gelu: one by 0.5 of what `Erf` or `Tanh` gates."""
+    above = [maker for value in node.operands if (maker := value.made_by("Mul", "Div"))]
+    if not any(_gates(value) for reader in (node, *above) for value in reader.operands):
+        return False
+    product = factors_of(node)
+    return len(product.values) == 2 and close(product.scale, 0.5)
+
+
+def _gates(value: Value) -> bool:
+    """Whether 1 is added to an `Erf` or `Tanh`."""
+    add = value.made_by("Add")
+    pairs = (add.operands, add.operands[::-1]) if add is not None else ()
+    return any(curve.made_by("Erf", "Tanh") and number(one) == 1.0 for curve, one in pairs)

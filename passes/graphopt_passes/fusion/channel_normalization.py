@@ -6,7 +6,7 @@ from graphopt.ir import Value
 from graphopt.match import Match
 from graphopt.rewrite import Level, Rewriter
 from graphopt_passes.algorithm.work import Weighed, size_of
-from graphopt_passes.layout.norms import ConvertLayerNormalizationAxis
+from graphopt_passes.layout.axes import ConvertLayerNormalizationAxis
 
 
 class ConvertChannelNormalizationToLast(Weighed, ConvertLayerNormalizationAxis):

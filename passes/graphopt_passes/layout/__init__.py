@@ -11,10 +11,9 @@ PASSES = passes_of(
     ("feed_forward", "ConvertFeedForwardToConv"),
     ("pixel_products", "ConvertPixelProductToConv"),
     ("heads", "ConvertGemmToConv"),
-    ("norms", "ConvertLayerNormalizationAxis"),
-    ("softmax", "ConvertSoftmaxAxis"),
+    ("axes", "ConvertLayerNormalizationAxis", "ConvertSoftmaxAxis"),
     ("nchwc", "ConvertLayoutNchwc"),
     ("nhwc", "ConvertLayoutNhwc"),
     ("tokens", "ConvertTokensToImage"),
-    ("pixels", "EliminateNopReorder"),
+    ("tokens", "EliminateNopReorder"),
 )  # fmt: skip

@@ -9,8 +9,8 @@ from onnx import TensorProto
 
 from graphopt.match import Attr, Const, Either, Match, OpBuilder, Pattern, Product, Var
 from graphopt.rewrite import Decline, Rewriter, Value
+from graphopt_passes.fusion.activations import gelu_by_erf, gelu_by_tanh, with_any_scale
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float
-from graphopt_passes.fusion.gelu import gelu_by_erf, gelu_by_tanh, with_any_scale
 
 
 class EarlyGelu(ForRuntime):

@@ -14,8 +14,7 @@ from graphopt_passes.layout.activations import activation_of, lanes_behind, rang
 from graphopt_passes.layout.cost import Costs, Price
 from graphopt_passes.layout.emitter import Blocked, Built, Emitter
 from graphopt_passes.layout.form import Form, Group, Written
-from graphopt_passes.layout.forms.channelwise import channel_gate, per_channel
-from graphopt_passes.layout.forms.pixelwise import pixel_gate
+from graphopt_passes.layout.forms.channelwise import channel_gate, per_channel, pixel_gate
 from graphopt_passes.layout.known import Known, channel_vector, is_number
 from graphopt_passes.layout.lanes import mapped
 

@@ -1,7 +1,8 @@
-"""Layer normalization along the channels of an image."""
+"""Normalizations along another axis than the last one."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from onnx import TensorProto
 
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.transpose import FIRST, LAST
-from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter, Value
+from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
+from graphopt_passes.algorithm.softmax import along_last, check_stands_alone, spelled_out
 from graphopt_passes.fusion.normalization import checked_axes, layer_normalization, spread
 
 
@@ -52,3 +54,38 @@ class ConvertLayerNormalizationAxis(PatternRule):
 def _image(rw: Rewriter, last: Value, parameters: list[Value], attrs: dict[str, Any]) -> Value:
     norm = rw.op("LayerNormalization", last, *parameters, **attrs)
     return rw.op("Transpose", norm, perm=FIRST)
+
+
+_SMALLEST = 1 << 13
+"""Elements below which the operators that are added cost more than is saved."""
+
+_FEW = 16
+"""Below this length of the axis elementwise operators are faster than the kernel."""
+
+
+class ConvertSoftmaxAxis(OpRule):
+    """Compute `Softmax` and `LogSoftmax` along an inner axis by kernels that are fast at it.
+
+    ONNX Runtime's kernel is fast along the last axis only, so the axis is transposed there and back. A `Softmax` of few
+    values is spelled out in reductions and elementwise operators, which work along rows of the image.
+    """
+
+    ops = ("Softmax", "LogSoftmax")
+    level = Level.LAYOUT
+    numerics = Numerics.ROUNDING
+    opsets = "13-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        x = node.operand(0)
+        dims, axis = x.dims(), x.axis(node.attr("axis", -1))
+        if x.dtype != TensorProto.FLOAT or axis == len(dims) - 1:
+            raise Decline
+        if all(dim == 1 for dim in dims[axis + 1 :]):
+            raise Decline("the values of {} lie one after the other", x.name)
+        if all(isinstance(dim, int) for dim in dims) and prod(x.sizes()) < _SMALLEST:
+            raise Decline("{} is small", x.name)
+        check_stands_alone(node)
+        length = dims[axis]
+        if node.op == "Softmax" and isinstance(length, int) and length < _FEW:
+            return rw.replace(node, [spelled_out(x, axis, rw)], detail="spelled out")
+        return rw.replace(node, [along_last(node, x, axis, rw)], detail="transposed")
