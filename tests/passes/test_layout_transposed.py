@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from graphopt.operators.phases import Axis
 from graphopt.system.machine import host
-from graphopt_passes.layout.forms.conv_transposes import Axis
 from tests.passes.layout_emulation import emulate
 from tests.passes.layout_models import assert_close, blocked_ops, convert, run
 

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from graphopt.operators.resize import Resize
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.algorithm.resize import weights_of
+from graphopt_passes.algorithm.resize import by_products
 from graphopt_passes.algorithm.work import Weighed, count
 from graphopt_passes.fusion.contrib.operands import NEWEST
 from graphopt_passes.fusion.contrib.parameters import BYTES
@@ -90,11 +90,7 @@ class ConvertByteResizeToProducts(Weighed, OpRule):
             rw, {"kernel": 1, "resize linear of bytes": written},
             {"kernel": 4, "bytes to floats": read, "product": products, "read": written, "floats to bytes": written},
         )  # fmt: skip
-        made = rw.op("Cast", x, to=TensorProto.FLOAT)
-        if columns != width:
-            made = rw.op("MatMul", made, weights_of(node, view, 3, rw))
-        if rows != height:
-            made = rw.op("MatMul", weights_of(node, view, 2, rw), made)
+        made = by_products(node, view, rw.op("Cast", x, to=TensorProto.FLOAT), rw)
         return rw.replace(node, [rw.op("Cast", made, to=x.dtype)])
 
 

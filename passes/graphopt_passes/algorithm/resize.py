@@ -136,12 +136,16 @@ class ConvertResizeToProducts(_Interpolated):
         self.weigh(rw, _now(view, node.result), then)
         if view.mode == "linear" and not view.antialias and view.x.size(1) % _LEAST_CHANNELS == 0:
             self.weigh_against(rw, _last("resize linear last", view, node.result), then)
-        made = view.x
-        if columns != width:
-            made = rw.op("MatMul", made, weights_of(node, view, 3, rw))
-        if rows != height:
-            made = rw.op("MatMul", weights_of(node, view, 2, rw), made)
-        return made
+        return by_products(node, view, view.x, rw)
+
+
+def by_products(node: Node, view: Resize, x: Value, rw: Rewriter) -> Value:
+    """An image resized by products with the weights of its columns, and of its rows, which change their number."""
+    if view.x.size(3) != node.result.size(3):
+        x = rw.op("MatMul", x, weights_of(node, view, 3, rw))
+    if view.x.size(2) != node.result.size(2):
+        x = rw.op("MatMul", weights_of(node, view, 2, rw), x)
+    return x
 
 
 def weights_of(node: Node, view: Resize, axis: int, rw: Rewriter) -> Value:

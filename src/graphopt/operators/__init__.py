@@ -3,7 +3,11 @@
 A view's `of` reads a node at whatever opset its graph has and raises `Decline` where the node is none of its kind, or
 where something that it needs is not constant or not known. Its `write` makes the operator in the form of the opset of
 the graph that it is written into. In between there is small algebra: what two in a row are together.
-`Pool`, `Resize`, `Softmax` and `Window` are only read.
+`Einsum`, `Pool`, `Scan`, `Softmax` and `Window` are only read.
+
+What is linear in a constant weight is seen from several sides: `linear` scales and shifts its results, `layer` counts
+the channels that it reads and makes, `rows` sums up the terms of each output, `product` has rows as pixels of an image,
+`branch` adds convolutions up, and `phases` makes convolutions of transposed ones.
 """
 
 from __future__ import annotations

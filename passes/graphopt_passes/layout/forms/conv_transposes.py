@@ -1,12 +1,11 @@
 """Transposed convolutions in blocks: convolutions of all results within a stride, which are then put in order.
 
-With a stride of s, result f = s * m + q of an axis is the sum over j of x[m - j] * w[s * j + q]: for each q, the place
-within the stride, a convolution with every s-th tap of the kernel. Where s divides the kernel they are one convolution
-with s * s times as many outputs. The places move into rows and columns by a `Transpose` of whole rows of a block.
+The places within the stride move into rows and columns by a `Transpose` of whole rows of a block.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
-from graphopt.operators import Window
+from graphopt.operators.phases import Phases
 from graphopt.records import dataclass
 from graphopt_passes.layout import timing, weights
 from graphopt_passes.layout.cost import Costs, Price, nominal, pixels
@@ -38,87 +37,6 @@ _IN_ORDER = (0.55e-3, 1.25e-3)
 
 _NEAR = 3e5
 """Elements that stay in the cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis of a transposed convolution as a convolution.
-
-    Attributes:
-        stride: results for each position of the convolution.
-        kernel: taps of the transposed convolution.
-        taps: taps of the convolution.
-        first: the multiple of the stride that the results begin in.
-        after: its pad at the end.
-        skip: results that are cut off at the beginning.
-        tail: results that are cut off at the end.
-        more: positions of the convolution, less those of the input.
-    """
-
-    stride: int
-    kernel: int
-    taps: int
-    first: int
-    after: int
-    skip: int
-    tail: int
-    more: int
-
-    @classmethod
-    def of(cls, kernel: int, stride: int, pads: tuple[int, int], extra: int) -> Axis:
-        """The axis of a kernel with a stride, pads at both ends, and `output_padding`."""
-        begin, end = pads
-        taps = -(-kernel // stride)
-        # The last place has the fewest taps, and no pad of its convolution is negative.
-        first = min(begin // stride, (kernel - stride) // stride)
-        after = max((extra + kernel - 1 - end) // stride, 0)
-        skip, more = begin - first * stride, after - first
-        tail = stride * (more + 1) - skip - (extra + kernel - begin - end)
-        return cls(stride, kernel, taps, first, after, skip, tail, more)
-
-    def taps_at(self, place: int) -> int:
-        """Taps of the kernel for one place within the stride."""
-        return -(-(self.kernel - place) // self.stride)
-
-    def size(self, source: int) -> int:
-        """How many results it has for so many positions of the input."""
-        return self.stride * (source + self.more) - self.skip - self.tail
-
-
-@dataclass(frozen=True, slots=True)
-class Phases:
-    """A transposed convolution as convolutions.
-
-    Attributes:
-        rows: its vertical axis.
-        columns: its horizontal axis.
-        height: of the input; None when it is not fixed.
-        width: of the input; None when it is not fixed.
-    """
-
-    rows: Axis
-    columns: Axis
-    height: int | None
-    width: int | None
-
-    @property
-    def places(self) -> list[tuple[int, int]]:
-        return [(row, column) for row in range(self.rows.stride) for column in range(self.columns.stride)]
-
-    @property
-    def kernels(self) -> list[tuple[int, int]]:
-        """Height and width of the kernel of each convolution: one for all places, or one for each.
-
-        Taps of zero would do as well, but an infinity would become NaN there.
-        """
-        apart = [(self.rows.taps_at(row), self.columns.taps_at(column)) for row, column in self.places]
-        return apart if len(set(apart)) > 1 else apart[:1]
-
-    @property
-    def positions(self) -> tuple[int | None, int | None]:
-        """Height and width of what the convolutions compute."""
-        height = None if self.height is None else self.height + self.rows.more
-        return height, None if self.width is None else self.width + self.columns.more
 
 
 @dataclass(eq=False)
@@ -174,7 +92,7 @@ class TransposedConvolution(Convolving):
         layout = self.gives[0] * (len(phases.places) // len(phases.kernels))
 
         def blocked() -> np.ndarray:
-            return weights.both_blocked(_phase_weight(array, phases, at), inputs, layout, emit.block)
+            return weights.both_blocked(phases.weight(array, at), inputs, layout, emit.block)
 
         made = emit.constant(self.weight, ("phases", phases, at, inputs), blocked)
         if bias is not None:
@@ -220,49 +138,16 @@ def transposed_convolution(node: Node, known: Known) -> TransposedConvolution:
     layout = known.layout(x) or ((inputs,) if x.shape is None else None)
     if layout is None or sum(layout) != inputs:
         raise Decline("channels of {} do not fit its weight", x.name)
-    axes = _axes(node, tensor.dims[2:])
+    phases = Phases.of(node, tensor.dims[2:])
     known.assume_image(x, inputs, node)
     source = [size if isinstance(size, int) else None for size in known.sizes(x)[1:]]
+    axes, (height, width) = (phases.rows, phases.columns), source
     if any(size is not None and axis.size(size) < 1 for axis, size in zip(axes, source, strict=True)):
         raise Decline("its result is empty")
-    sizes, phases = known.sizes(node.result), Phases(*axes, *source)
-    form = TransposedConvolution(node, [x], [(outputs,)], sizes, ZERO, phases)
+    phases = replace(phases, height=height, width=width)
+    form = TransposedConvolution(node, [x], [(outputs,)], known.sizes(node.result), ZERO, phases)
     form.usual = False
     return form
-
-
-def _axes(node: Node, kernel: Any) -> tuple[Axis, Axis]:
-    """Both axes, where all that the node says is supported."""
-    if node.attr("group", 1) != 1:
-        raise Decline("it has {} groups", node.attr("group"))
-    window = Window.of(node, kernel)
-    if window.dilations != (1, 1):
-        raise Decline("its dilations are {}", window.dilations)
-    if window.same:
-        raise Decline("its pads are {}", window.same)
-    if node.attr("output_shape"):
-        raise Decline("its pads follow from its output_shape")
-    if min(window.before + window.after) < 0:
-        raise Decline("its pads {} are negative", window.before + window.after)
-    if any(stride > size for stride, size in zip(window.strides, kernel, strict=True)):
-        raise Decline("its strides {} are larger than its kernel", window.strides)
-    extra = tuple(node.attr("output_padding") or (0, 0))
-    pads = list(zip(window.before, window.after, strict=True))
-    rows, columns = (Axis.of(kernel[at], window.strides[at], pads[at], extra[at]) for at in (0, 1))
-    return rows, columns
-
-
-def _phase_weight(weight: np.ndarray, phases: Phases, at: int) -> np.ndarray:
-    """Weights of a convolution, [K, C, ...] for one place, [places * K, C, ...] for all, from [C, K, kh, kw]."""
-    rows, columns = phases.rows, phases.columns
-    inputs, outputs = weight.shape[:2]
-    if len(phases.kernels) > 1:
-        row, column = phases.places[at]
-        taps = weight[:, :, row :: rows.stride, column :: columns.stride]
-        return np.ascontiguousarray(taps[:, :, ::-1, ::-1].swapaxes(0, 1))
-    split = weight.reshape(inputs, outputs, rows.taps, rows.stride, columns.taps, columns.stride)
-    turned = split[:, :, ::-1, :, ::-1].transpose(3, 5, 1, 0, 2, 4)
-    return np.ascontiguousarray(turned).reshape(-1, inputs, rows.taps, columns.taps)
 
 
 def _shaped(emit: Emitter, value: Value, *dims: Value | int) -> Value:
