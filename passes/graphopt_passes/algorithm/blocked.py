@@ -20,7 +20,7 @@ from onnx import TensorProto
 from graphopt.ir import Graph, Node, TensorType, Value
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Fired, Rewriter
-from graphopt_passes.algorithm.layer import Layer, checked, extents, pads_of, strides_of
+from graphopt_passes.algorithm.layer import Layer, checked, extents, moves_of
 from graphopt_passes.algorithm.transforms import TILES_OF, Filtering, input_rows, output_rows, transformed_weight
 from graphopt_passes.layout.activations import ACTIVATIONS
 from graphopt_passes.layout.weights import grouped_blocked
@@ -73,7 +73,7 @@ def read_blocked(node: Node, block: int) -> BlockedLayer:
     sides = weight.shape[2:] if weight.shape is not None and len(weight.shape) == 4 else None
     if sides not in TILES_OF:
         raise Decline
-    pads = pads_of(node, sides)
+    pads, strides = moves_of(node, sides)
     kernel = weight.array()
     outputs, inputs = kernel.shape[:2]
     if not kernel.size or outputs % block or inputs % block:
@@ -81,7 +81,7 @@ def read_blocked(node: Node, block: int) -> BlockedLayer:
     batch, source = extents(x)
     if node.attr("activation") not in (None, *ACTIVATIONS):
         raise Decline("its activation is {}", node.attr("activation"))
-    return checked(BlockedLayer(node, unblocked(kernel, block), batch, source, pads, strides_of(node), block))
+    return checked(BlockedLayer(node, unblocked(kernel, block), batch, source, pads, strides, block))
 
 
 def unblocked(kernel: np.ndarray, block: int) -> np.ndarray:

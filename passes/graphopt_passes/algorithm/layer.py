@@ -107,8 +107,7 @@ def read_plain(node: Node) -> PlainLayer:
     x, weight = node.operand(0), node.operand(1)
     if (weight.shape or ())[2:] != (KERNEL, KERNEL):
         raise Decline
-    pads = pads_of(node)
-    strides = strides_of(node)
+    pads, strides = moves_of(node, (KERNEL, KERNEL))
     if strides != (1, 1):
         raise Decline("its strides are {}", strides)
     if weight.dtype != TensorProto.FLOAT:
@@ -128,8 +127,8 @@ def checked(layer: L) -> L:
     return layer
 
 
-def pads_of(node: Node, kernel: tuple[int, int] = (KERNEL, KERNEL)) -> tuple[int, int, int, int]:
-    """Top, left, bottom and right pads of a convolution; declines where the algorithm cannot compute it."""
+def moves_of(node: Node, kernel: tuple[int, int]) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
+    """Pads (top, left, bottom, right) and strides of a convolution; declines where the algorithm cannot compute it."""
     window = Window.of(node, kernel)
     if window.dilations != (1, 1):
         raise Decline("its dilations are {}", window.dilations)
@@ -138,13 +137,8 @@ def pads_of(node: Node, kernel: tuple[int, int] = (KERNEL, KERNEL)) -> tuple[int
     (top, left), (bottom, right) = window.padding()
     if min(top, left, bottom, right) < 0:
         raise Decline("its pads {} crop", (top, left, bottom, right))
-    return top, left, bottom, right
-
-
-def strides_of(node: Node) -> tuple[int, int]:
-    """Vertical and horizontal stride of a convolution."""
-    down, across = node.attr("strides") or (1, 1)
-    return down, across
+    down, across = window.strides
+    return (top, left, bottom, right), (down, across)
 
 
 def extents(x: Value) -> tuple[int | None, tuple[int, int]]:

@@ -88,19 +88,18 @@ class FuseLayerNormalization(PatternRule):
         return Either(written, op.Mul(norm, Const("scale", silent=True)), op.Add(norm, Const("bias", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        if m.norm is None:
-            sizes = last_sizes(m)
-            ones = rw.constant(np.ones(sizes, np.float32), like=f"{m.x.name}_scale")
-            return rw.op("LayerNormalization", m.x, ones, axis=-len(sizes), epsilon=m.epsilon)
-        weights = m.weights.array()
         if m.bias is not None:
-            row = spread(m.bias.array(), weights.shape, m.norm.result.rank)
+            row = spread(m.bias.array(), m.weights.array().shape, m.norm.result.rank)
             return rw.op("LayerNormalization", m.y, m.weights, row, **m.norm.attrs)
-        return with_scale(m, "LayerNormalization", rw)
+        return _normalized(m, "LayerNormalization", rw)
 
 
-def with_scale(m: Match, op_type: str, rw: Rewriter) -> Value:
-    """A normalization whose scale is 1 with the constant that multiplies its result as its scale."""
+def _normalized(m: Match, op_type: str, rw: Rewriter) -> Value:
+    """What is written out as one operator, or one whose scale is 1 with the constant that multiplies its result."""
+    if m.norm is None:
+        sizes = last_sizes(m)
+        ones = rw.constant(np.ones(sizes, np.float32), like=f"{m.x.name}_scale")
+        return rw.op(op_type, m.x, ones, axis=-len(sizes), epsilon=m.epsilon)
     weights = m.weights.array()
     if not (weights == 1).all():
         raise Decline
@@ -123,13 +122,9 @@ class FuseRmsNormalization(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """One operator; what is divided is no difference, which is for `LayerNormalization`."""
-        if m.norm is not None:
-            return with_scale(m, "RMSNormalization", rw)
-        if m.x.made_by("Sub") is not None:
+        if m.norm is None and m.x.made_by("Sub") is not None:
             raise Decline
-        sizes = last_sizes(m)
-        ones = rw.constant(np.ones(sizes, np.float32), like=f"{m.x.name}_scale")
-        return rw.op("RMSNormalization", m.x, ones, axis=-len(sizes), epsilon=m.epsilon)
+        return _normalized(m, "RMSNormalization", rw)
 
 
 class MoveGatherBeforeNormalization(PatternRule):

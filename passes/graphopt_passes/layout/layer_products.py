@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from math import prod
 from typing import Generic, TypeVar
 
 from graphopt.operators.product import LayerProduct
@@ -11,6 +10,7 @@ from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt.system.machine import BLOCKS, host
 from graphopt_passes.layout.activations import ELEMENTWISE
+from graphopt_passes.layout.known import is_number
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ def _images(node: Node) -> Iterator[Value]:
         return
     if node.op not in ELEMENTWISE | _TOGETHER:
         raise Decline
-    found = [value for value in node.inputs if value is not None and not _is_number(value)]
+    found = [value for value in node.inputs if value is not None and not (value.is_const and is_number(value, 1))]
     if not found or any(value.is_const for value in found):
         raise Decline
     if any(value.dims() != node.result.dims() for value in found):
@@ -102,11 +102,6 @@ def regroups_rows(node: Node) -> bool:
         return False
     old, new = node.operand(0).dims(), node.result.dims()
     return bool(old and new) and old[-1] == new[-1] and isinstance(old[-1], int) and old[-1] > 0
-
-
-def _is_number(value: Value) -> bool:
-    tensor = value.constant_tensor
-    return tensor is not None and prod(tensor.dims) == 1 and len(tensor.dims) <= 1
 
 
 def check_blocked(node: Node, products: list[LayerProduct], rw: Rewriter) -> None:

@@ -116,7 +116,8 @@ def _check(
         return
     target, positions = rw.options.target or host(), prod(size for size in sizes if isinstance(size, int))
     before = sum(_as_product(product, positions, target) for product in products)
-    after = sum(_as_convolution(product, positions, target) for product in products)
+    sizes_of = ((product.inputs, product.outputs) for product in products)
+    after = sum(timing.convolution(*each, (1, 1), (1, positions), target)[1] for each in sizes_of)
     wide, narrow = products[-1].outputs, sum(product.inputs for product in products)
     if node.op != "Transpose":
         wide, narrow = products[0].inputs, products[0].outputs
@@ -131,8 +132,3 @@ def _as_product(product: LayerProduct, rows: int, target: Target) -> float:
     rates = timing.rates_of(target)
     stored = 4 * rows * product.outputs * (1 if product.bias is None else 2)
     return rows * product.inputs * product.outputs / rates.plain + stored / rates.store + rates.start
-
-
-def _as_convolution(product: LayerProduct, positions: int, target: Target) -> float:
-    """Microseconds of a 1x1 convolution in blocks."""
-    return timing.convolution(product.inputs, product.outputs, (1, 1), (1, positions), target)[1]

@@ -93,7 +93,10 @@ class LayoutTuner:
         check_is_here(target, blocked=True)
         taken = time_cases(CASES, target.block, progress)
         rates = fit(CASES, taken, target.block, built_in(target))
-        rows = [[str(case), *_rounded(case, t, rates, target.block)] for case, t in zip(CASES, taken, strict=True)]
+        rows = []
+        for case, times in zip(CASES, taken, strict=True):
+            numbers = times.plain, times.blocked, *_model(case, rates, target.block)
+            rows.append([str(case), *(round(number, 1) for number in numbers)])
         return {"rates": rates.stated(), "cases": rows}
 
     def rows(self, figures: dict[str, Any] | None, target: Target) -> list[tuple[str, ...]]:
@@ -118,10 +121,6 @@ def _cells(name: str, *times: float) -> tuple[str, ...]:
 def _model(case: Timed, rates: LayoutRates, block: int) -> tuple[float, float]:
     shape = case.shape(block)
     return timing.plain(shape, rates), timing.blocked(shape, block, rates)
-
-
-def _rounded(case: Timed, taken: ConvolutionTimes, rates: LayoutRates, block: int) -> list[float]:
-    return [round(time, 1) for time in (taken.plain, taken.blocked, *_model(case, rates, block))]
 
 
 def check_is_here(target: Target, *, blocked: bool = False) -> None:

@@ -61,7 +61,7 @@ class _Convolution(Convolving):
 
     def price(self, costs: Costs) -> Price:
         """Multiplications, what is moved, and in NCHW the activation that it has already."""
-        outputs, per_group, *kernel = _dims(self.weight)
+        outputs, per_group, *kernel = self.weight.sizes()
         inputs = per_group * self.group
         positions = pixels(self.sizes, outputs)
         shape = ConvolutionSizes(
@@ -131,12 +131,6 @@ class Depthwise(_Convolution):
 
 _FOURS = 4
 """Channels that the runtime's reorders take at a time."""
-
-
-def _dims(weight: Value) -> tuple[int, ...]:
-    tensor = weight.constant_tensor
-    assert tensor is not None
-    return tuple(tensor.dims)
 
 
 def image_and_kernel(node: Node, outputs: int) -> tuple[Value, Tensor]:
