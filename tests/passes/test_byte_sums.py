@@ -54,33 +54,42 @@ def bytes_of(sums: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(sums.astype(np.float32) / STEP) + 128, 0, 255).astype(np.uint8)
 
 
-def quantized(weight: np.ndarray, **more: np.ndarray) -> dict[str, np.ndarray]:
+ZEROS = [(0, 0), (7, -8)]
+"""Zero points of the operand and of the weights: what is multiplied are bytes, whatever stands for 0."""
+
+
+def quantized(weight: np.ndarray, zeros: tuple[int, int]) -> dict[str, np.ndarray]:
     """The parameters of an operator whose operands are in units of 1."""
-    one, zero = np.float32(1), np.uint8(0)
-    return {"one": one, "zx": zero, "w": weight, "zw": np.int8(0), "step": STEP, "zy": np.uint8(128), **more}
+    own = {"zx": np.array(zeros[0], np.uint8), "zw": np.array(zeros[1], np.int8)}
+    return {"one": np.array(1, np.float32), "w": weight, "step": np.array(STEP), "zy": np.array(128, np.uint8), **own}
 
 
+@pytest.mark.parametrize("zeros", ZEROS)
 @pytest.mark.parametrize("signs", ["both", "+", "-"])
 @pytest.mark.parametrize("rows", [1, 2, 7, 64])
 @pytest.mark.parametrize(("length", "columns"), [(1, 3), (5, 16), (33, 1), (128, 40), (515, 17), (2592, 5)])
-def test_products(rows: int, length: int, columns: int, signs: str) -> None:
+def test_products(rows: int, length: int, columns: int, signs: str, zeros: tuple[int, int]) -> None:
     matrix = extreme_rows(columns, length, signs)
     assert sums_bytes_exactly(matrix, AVX2)
     x = np.random.default_rng(rows).choice(np.array([0, 254, 255], np.uint8), (rows, length), p=[0.1, 0.1, 0.8])
     x[0] = 255
-    wanted = x.astype(np.int64) @ matrix.T
+    wanted = (x.astype(np.int64) - zeros[0]) @ (matrix.T.astype(np.int64) - zeros[1])
     stored, both = np.ascontiguousarray(matrix.T), {"x": x}
-    assert np.array_equal(run("MatMulInteger", both, {"w": stored}, "x w"), wanted)
-    assert np.array_equal(run("MatMulInteger", {**both, "w": stored}, {}, "x w"), wanted)
-    close = {"one": np.float32([1]), "w": stored}
-    found = run(f"{MICROSOFT}::MatMulIntegerToFloat", both, close, "x w one one")
+    own = quantized(stored, zeros)
+    points = {name: own[name] for name in ("zx", "zw")}
+    assert np.array_equal(run("MatMulInteger", both, {"w": stored, **points}, "x w zx zw"), wanted)
+    assert np.array_equal(run("MatMulInteger", {**both, "w": stored}, points, "x w zx zw"), wanted)
+    scaled = {"one": np.float32([1]), "w": stored, **{name: point.reshape(1) for name, point in points.items()}}
+    found = run(f"{MICROSOFT}::MatMulIntegerToFloat", both, scaled, "x w one one zx zw")
     assert np.array_equal(found, wanted.astype(np.float32))
-    linear = run("QLinearMatMul", both, quantized(stored), "x one zx w one zw step zy")
-    assert np.array_equal(linear, bytes_of(wanted))
-    batched = run("QLinearMatMul", both, quantized(np.stack([stored] * 2)), "x one zx w one zw step zy")
+    linear = "x one zx w one zw step zy"
+    assert np.array_equal(run("QLinearMatMul", both, own, linear), bytes_of(wanted))
+    batched = run("QLinearMatMul", both, quantized(np.stack([stored] * 2), zeros), linear)
     assert np.array_equal(batched, np.stack([bytes_of(wanted)] * 2))
     for trans, weight in ((0, stored), (1, matrix)):
-        gemm = run(f"{MICROSOFT}::QGemm", both, quantized(weight), "x one zx w one zw  step zy", transB=trans)
+        gemm = run(
+            f"{MICROSOFT}::QGemm", both, quantized(weight, zeros), "x one zx w one zw  step zy", transB=trans
+        )  # fmt: skip
         assert np.array_equal(gemm, bytes_of(wanted))
 
 
@@ -97,8 +106,8 @@ CONVOLUTIONS = {
 def convolved(x: np.ndarray, weight: np.ndarray, group: int) -> np.ndarray:
     """A convolution of integers without padding, in which channels are second."""
     axes = tuple(range(2, x.ndim))
-    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.int64), weight.shape[2:], axes)
-    parts = zip(np.split(windows, group, 1), np.split(weight.astype(np.int64), group), strict=True)
+    windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], axes)
+    parts = zip(np.split(windows, group, 1), np.split(weight, group), strict=True)
     rank = len(axes)
     made = [
         np.tensordot(part, own, ((1, *range(2 + rank, 2 + 2 * rank)), tuple(range(1, 2 + rank)))) for part, own in parts
@@ -106,9 +115,10 @@ def convolved(x: np.ndarray, weight: np.ndarray, group: int) -> np.ndarray:
     return np.moveaxis(np.concatenate(made, -1), -1, 1)
 
 
+@pytest.mark.parametrize("zeros", ZEROS)
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions(name: str, last: bool) -> None:
+def test_convolutions(name: str, last: bool, zeros: tuple[int, int]) -> None:
     outputs, inputs, window, group = CONVOLUTIONS[name]
     rows = extreme_rows(outputs, inputs * int(np.prod(window)))
     weight = np.moveaxis(rows.reshape(outputs, *window, inputs), -1, 1)
@@ -119,11 +129,11 @@ def test_convolutions(name: str, last: bool) -> None:
         assert sums_bytes_exactly(window_rows(weight), AVX2)
     random = np.random.default_rng(1)
     x = random.choice(np.array([0, 255], np.uint8), (2, inputs * group, *[size + 4 for size in window]), p=[0.1, 0.9])
-    wanted = bytes_of(convolved(x, weight, group))
+    wanted = bytes_of(convolved(x.astype(np.int64) - zeros[0], weight.astype(np.int64) - zeros[1], group))
     attrs: dict[str, Any] = {"channels_last": 1} if last else {}
     feed = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if last else x
     op = f"{MICROSOFT}::QLinearConv" if last else "QLinearConv"
-    found = run(op, {"x": feed}, quantized(weight), "x one zx w one zw step zy", group=group, **attrs)
+    found = run(op, {"x": feed}, quantized(weight, zeros), "x one zx w one zw step zy", group=group, **attrs)
     assert np.array_equal(np.moveaxis(found, -1, 1) if last else found, wanted)
 
 
