@@ -60,12 +60,14 @@ class ConvertRepeatedHeadsToRows(Weighed, OpRule):
     """
 
     ops = ("MatMul", f"{DOMAIN}::FusedMatMul")
+    sources = ("Reshape",)
+    needs = (("Expand",),)
     opsets = "5-"
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look for an axis of size 1 behind that of the heads, which is stretched and joined with it."""
-        if any(node.attr(name, 0) for name in ("transA", "transBatchA", "transBatchB")):
+        if node.domain and any(node.attr(name, 0) for name in ("transA", "transBatchA", "transBatchB")):
             raise Decline
         queries, joined = node.operand(0), node.operand(1)
         expand = joined.source("Reshape", reader=node).operand(0).source("Expand", reader=node)

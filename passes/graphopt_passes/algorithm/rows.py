@@ -168,16 +168,19 @@ class ConvertRollToGather(Weighed, OpRule):
         return rw.replace(node, [Reshape.to(found, result.dims()).write(rw)])
 
 
+_NUMBERS = {int}
+
+
 def _may_roll(value: Value) -> bool:
     """Whether rows are joined or picked at all on the way to a value, or shapes there are unknown or contradict."""
-    counts: set[int] = set()
+    count: int | None = None
     while shape := value.shape:
-        sizes = [dim for dim in shape if isinstance(dim, int)]
-        if len(sizes) < len(shape):
+        if {*map(type, shape)} != _NUMBERS:
             return True
-        counts.add(prod(sizes))
-        if len(counts) > 1:
+        here = prod(shape)  # type: ignore[arg-type]  # numbers
+        if count not in (None, here):
             return True
+        count = here
         node = value.producer
         if node is None or node.op not in ("Reshape", "Transpose"):
             return node is not None and node.op in ("Concat", "Gather")

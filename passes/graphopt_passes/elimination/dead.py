@@ -21,20 +21,21 @@ class EliminateDeadend(GraphPass):
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Go through the graph from its end, so that one sweep is enough."""
-        for node in reversed(graph):
-            if _is_read(node):
+        for node in reversed(graph.listed()):
+            if node.removed:
                 continue
-            with rw.attempt(node):
-                if not is_removable(node):
-                    raise Decline("{} may do more than compute its outputs", node.op)
-                rw.erase(node)
+            for value in node.outputs:
+                if value is not None and (value.users or value.output_count):
+                    break
+            else:
+                self._drop(node, rw)
 
-
-def _is_read(node: Node) -> bool:
-    for value in node.outputs:  # noqa: SIM110 -- asked of every node, a generator would cost more than what it looks at
-        if value is not None and (value.users or value.output_count):
-            return True
-    return False
+    @staticmethod
+    def _drop(node: Node, rw: Rewriter) -> None:
+        with rw.attempt(node):
+            if not is_removable(node):
+                raise Decline("{} may do more than compute its outputs", node.op)
+            rw.erase(node)
 
 
 class EliminateUnusedInitializer(GraphPass):
@@ -47,7 +48,7 @@ class EliminateUnusedInitializer(GraphPass):
     peers = {"onnxoptimizer": "eliminate_unused_initializer", "onnxscript": "RemoveUnusedNodesPass"}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        for value in [v for v in graph.initializers if not v.users and not v.is_anchored]:
+        for value in [v for v in graph.values.values() if v.tensor is not None and not v.users and not v.is_anchored]:
             rw.drop_constant(value)
 
 

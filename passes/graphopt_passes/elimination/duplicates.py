@@ -46,12 +46,20 @@ class EliminateDuplicateInitializer(GraphPass):
 def _by_layout(graph: Graph) -> dict[Layout, list[Value]]:
     """The initializers of a graph that may be merged, those that must stay first."""
     groups: dict[Layout, list[Value]] = {}
-    for value in graph.initializers:
+    outputs = False
+    for value in graph.values.values():
+        tensor = value.tensor
+        if tensor is None:
+            continue
         # An output stays, but others may give way to it.
         is_output = value.output_count > 0 and value.is_const and value.name not in value.graph.annotated
-        if value.tensor is not None and (is_output or not value.is_anchored):
-            groups.setdefault((value.tensor.dtype, value.tensor.dims), []).append(value)
-    for group in groups.values():
+        if is_output or not value.is_anchored:
+            layout, outputs = (tensor.dtype, tensor.dims), outputs or is_output
+            if layout in groups:
+                groups[layout].append(value)
+            else:
+                groups[layout] = [value]
+    for group in groups.values() if outputs else ():
         group.sort(key=lambda value: not value.output_count)
     return groups
 
@@ -63,23 +71,34 @@ def _merge(graph: Graph, scopes: dict[Graph, dict[Layout, list[Value]]], rw: Rew
         outer.append(scopes[scope])
         scope = scope.parent
     for layout, own in scopes[graph].items():
-        above = [value for groups in outer for value in groups.get(layout, ()) if is_visible(value, graph)]
-        if len(own) + len(above) > 1:
+        above: list[Value] = []
+        for groups in outer:
+            above += [value for value in groups.get(layout, ()) if is_visible(value, graph)]
+        if above or len(own) > 1:
             scopes[graph][layout] = _distinct(own, above, rw)
 
 
 def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]:
     """Merge initializers of one layout into equal ones; returns those that are left."""
     probes: dict[Hashable, list[Value]] = {}
-    for value in (*above, *own):
-        probes.setdefault(_probe(value), []).append(value)
+    both = [*above, *own] if above else own
+    first = own[0].tensor
+    if first is None or first.nbytes <= _SMALL:  # and so are the others, whose layout is the same, but for strings
+        probes[b""] = both
+    else:
+        for value in both:
+            probes.setdefault(_probe(value), []).append(value)
     merged: set[Value] = set()
     for alike in probes.values():
-        first: dict[Hashable, Value] = {}
+        seen: dict[Hashable, Value] = {}
         for value in alike if len(alike) > 1 else ():
             assert value.tensor is not None
-            kept = first.setdefault(value.tensor.key(), value)
-            if kept is value or value.graph is not rw.graph or value.is_anchored:
+            key = value.tensor.key()
+            if key not in seen:
+                seen[key] = value
+                continue
+            kept = seen[key]
+            if value.graph is not rw.graph or value.is_anchored:
                 continue
             try:
                 if kept.graph is not value.graph and _may_be_sizes(value):
@@ -89,7 +108,7 @@ def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]
             except Decline as declined:
                 if value.users:
                     rw.decline(*declined.args, node=next(iter(value.users)))
-    return [value for value in own if value not in merged]
+    return [value for value in own if value not in merged] if merged else own
 
 
 def _may_be_sizes(value: Value) -> bool:

@@ -63,8 +63,10 @@ class EliminateNegligibleWeights(GraphPass):
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Look at the weights of each operator that has some."""
-        for node in graph:
-            for index in WEIGHED.get(node.op, ()):
+        for node in graph.listed():
+            if node.op not in WEIGHED:
+                continue
+            for index in WEIGHED[node.op]:
                 if has_negligible(node.input(index), SAMPLED):
                     with rw.attempt(node):
                         _eliminate(node, index, rw)

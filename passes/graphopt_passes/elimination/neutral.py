@@ -25,6 +25,8 @@ _EXACT_POWERS = FLOAT_TYPES | {TensorProto.INT32}
 class NeutralElement(OpRule):
     """Remove an operator of two operands one of which is its neutral element."""
 
+    constant = True
+
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Keep the other operand, where broadcasting with the neutral one does not enlarge it."""
         number, side = NEUTRAL[node.op]

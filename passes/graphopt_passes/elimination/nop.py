@@ -164,7 +164,10 @@ class EliminateNopTranspose(ChangesNothing):
     def check(self, node: Node) -> None:
         transpose = Transpose.of(node)
         shape = transpose.x.shape
-        if all(at == axis or (shape and shape[at] == shape[axis] == 1) for at, axis in enumerate(transpose.perm)):
+        for at, axis in enumerate(transpose.perm):
+            if at != axis and not (shape and shape[at] == shape[axis] == 1):
+                break
+        else:
             return
         if transpose.keeps_order:
             raise Decline("it moves an axis of size 1 past others, which is a Reshape")

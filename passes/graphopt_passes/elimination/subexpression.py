@@ -45,7 +45,9 @@ def _visit(graph: Graph, outer: list[Scope], rw: Rewriter) -> None:
     own: Scope = {}
     scopes = [own, *outer]
     rw.enter(graph)
-    for node in graph:
+    for node in graph.listed():
+        if node.removed:
+            continue
         if node.subgraphs:
             for body in node.subgraphs.values():
                 _visit(body, scopes, rw)
@@ -57,16 +59,20 @@ def _visit(graph: Graph, outer: list[Scope], rw: Rewriter) -> None:
 def _merge(node: Node, scopes: list[Scope], rw: Rewriter) -> None:
     place = _place(node)
     for scope in scopes:
-        found = scope.get(place)
-        if found is None:
+        if place not in scope:
             continue
+        found = scope[place]
         if isinstance(found, Node):
             found = scope[place] = {_attributes(found): found}
         twin = found.get(_attributes(node))
         if twin is not None and not twin.removed and _replaced(node, twin, rw):
             return
-    here = scopes[0].setdefault(place, node)
-    if here is not node and isinstance(here, dict):
+    own = scopes[0]
+    if place not in own:
+        own[place] = node
+        return
+    here = own[place]
+    if isinstance(here, dict):
         here.setdefault(_attributes(node), node)
 
 
@@ -85,12 +91,14 @@ def _place(node: Node) -> Hashable:
         inputs = tuple(sorted(inputs, key=id))
     while inputs and inputs[-1] is None:
         inputs = inputs[:-1]
-    taken = (*[value is not None for value in node.outputs],)
     if node.op == "Constant":
         tensor = node.constant_tensor()
         if tensor is not None:
             return "Constant", tensor.dtype, tensor.dims
-    return node.op, inputs, taken
+    outputs = node.outputs
+    if None not in outputs:
+        return node.op, inputs, len(outputs)
+    return node.op, inputs, (*[value is not None for value in outputs],)
 
 
 def _attributes(node: Node) -> Hashable:

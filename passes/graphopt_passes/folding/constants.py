@@ -66,13 +66,14 @@ class FoldConstants(GraphPass):
     def _account(self, model: Model, rw: Rewriter) -> tuple[int, int]:
         """Bytes added to a model, by earlier runs too, and those of the weights that it came with."""
         events = rw.log.events
-        spent = sum(event.bytes for event in events if event.rule == self.name)
+        name = self.name
+        spent = sum([event.bytes for event in events if event.rule == name])
         # What the model came with is in its proto: the metadata may have been written since by this very run.
         stated = {prop.key: prop.value for prop in model.proto.metadata_props}.get(self.growth_key, "")
         earlier, _, first = stated.partition(" added to ")
         if earlier.isdecimal() and first.isdecimal():
             return spent + int(earlier), int(first)
-        return spent, constant_bytes(model.graphs()) - sum(event.bytes for event in events)
+        return spent, constant_bytes(model.graphs()) - sum([event.bytes for event in events])
 
 
 class FoldLargeConstants(FoldConstants):

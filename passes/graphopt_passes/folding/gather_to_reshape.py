@@ -42,8 +42,8 @@ class ReplaceGatherWithReshape(GraphPass):
         analysis = ShapeAnalysis(model, zero_sizes=True)
         positions = PositionAnalysis(analysis)
         for graph in self.entered(model, rw):
-            for node in graph if graph in graphs else ():
-                if node.op in self.ops:
+            for node in graph.listed() if graph in graphs else ():
+                if node.op in self.ops and not node.removed:
                     rw.begin(self.name, node)
                     with rw.attempt(node):
                         _rewrite(node, analysis, positions, rw)
@@ -51,8 +51,9 @@ class ReplaceGatherWithReshape(GraphPass):
 
 def _may_count(graph: Graph) -> bool:
     """Whether an index is computed where there are ranges, or a constant of as many numbers as elements."""
-    gathers = [node for node in graph if node.op in _GATHERS]
-    computed = any(node.operand(1).producer for node in gathers) and any(node.op in _COUNTS for node in graph)
+    nodes = graph.listed()
+    gathers = [node for node in nodes if node.op in _GATHERS]
+    computed = any(node.operand(1).producer for node in gathers) and any(node.op in _COUNTS for node in nodes)
     return computed or any(map(_has_constant_index, gathers))
 
 

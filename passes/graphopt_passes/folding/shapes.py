@@ -37,7 +37,7 @@ class FoldShapes(GraphPass):
     peers = {"onnxsim": "constant_folding", "onnxruntime": "ReshapeFusion", "onnxscript": "FoldConstantsPass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        if not any(node.op in _SEEDS for node in model.nodes()):
+        if not any(map(_has_sizes, model.graphs())):
             return
         analysis = _analyse(model)
         interface = frozenset(dim for value in model.graph.inputs for dim in value.shape or () if isinstance(dim, str))
@@ -50,7 +50,7 @@ class FoldShapes(GraphPass):
         self._read_off(model.graph, analysis, rw)
 
     def _state_types(self, graph: Graph, analysis: ShapeAnalysis, interface: frozenset[str], rw: Rewriter) -> None:
-        for node in graph:
+        for node in graph.listed():
             for value in node.results:
                 if known := _refined(value, analysis, interface):
                     rw.state_type(value, known)
@@ -65,8 +65,8 @@ class FoldShapes(GraphPass):
                     store(rw, node, results)
 
     def _fix_operands(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
-        for node in graph:
-            if node.op not in _OPERANDS:
+        for node in graph.listed():
+            if node.op not in _OPERANDS or node.removed:
                 continue
             index, target = _OPERANDS[node.op]
             operand = node.input(index)
@@ -99,6 +99,11 @@ class FoldShapes(GraphPass):
             rw.begin(self.name, node)
             with rw.attempt(node):
                 rw.replace(node, [_part_with(sizes, shapes).write(rw)])
+
+
+def _has_sizes(graph: Graph) -> bool:
+    """Whether a size is taken in a graph."""
+    return not _SEEDS.isdisjoint([node.op for node in graph.listed()])
 
 
 def _analyse(model: Model) -> ShapeAnalysis:

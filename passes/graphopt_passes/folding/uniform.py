@@ -20,6 +20,9 @@ _DECIDED = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "Less
 
 _BROADCASTS = _DECIDED | {"Add", "Div", "Mul", "Sub", "Where"}
 
+_FILLED = frozenset({"ConstantOfShape", "Range"})
+_CHOOSING = frozenset({"And", "Or", "Where", "Xor"})
+
 _MOST_BYTES = 1 << 12
 """Results that take more are left to be computed."""
 
@@ -39,7 +42,7 @@ class FoldUniformOperands(GraphPass):
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         graphs = [graph for graph in model.graphs() if self.knows_opset(graph.opset())]
-        if not any(_may_be_uniform(node) for graph in graphs for node in graph):
+        if not any(map(_may_have_uniform, graphs)):
             return
         known = UniformAnalysis(model)
         for graph in self.entered(model, rw):
@@ -47,26 +50,32 @@ class FoldUniformOperands(GraphPass):
                 self._graph(graph, known, rw)
 
     def _graph(self, graph: Graph, known: UniformAnalysis, rw: Rewriter) -> None:
-        for node in list(graph):
+        for node in graph.listed():
             if node.op not in _BROADCASTS or node.removed or not is_removable(node):
                 continue
             operands = [known.of(value) for value in node.inputs]
             result = known.of(node.outputs[0]) if node.op in _DECIDED else None
-            if result is None and all(operand is None for operand in operands):
+            if result is None and {*map(id, operands)} == _NOTHING:
                 continue
             rw.begin(self.name, node)
             with rw.attempt(node):
                 _rewrite(node, operands, result, known, rw)
 
 
-def _may_be_uniform(node: Node) -> bool:
-    """Whether a node is worth a look: constants that other passes see are not."""
-    if node.op in ("ConstantOfShape", "Range"):
-        return True
-    if node.op not in _BROADCASTS:
-        return False
-    first, *others = node.inputs
-    return first in others or (node.op in ("And", "Or", "Where", "Xor") and any(v.is_const for v in node.operands))
+_NOTHING = {id(None)}
+
+
+def _may_have_uniform(graph: Graph) -> bool:
+    """Whether a graph is worth a look: constants that other passes see are not."""
+    for node in graph.listed():
+        op = node.op
+        if op in _FILLED:
+            return True
+        if op in _BROADCASTS:
+            first, *others = node.inputs
+            if first in others or (op in _CHOOSING and any(v.is_const for v in node.operands)):
+                return True
+    return False
 
 
 def _rewrite(

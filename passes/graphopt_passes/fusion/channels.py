@@ -66,6 +66,8 @@ class FuseChannelShuffleIntoConv(OpRule):
 
     # No pattern: any number of elementwise operators may stand between the convolution and the shuffle.
     ops = ("Conv", "Reshape")
+    sources = ("Reshape", "Transpose")
+    needs = (("Conv",), ("Reshape",), ("Transpose",))
     opsets = "7-"
     numerics = Numerics.ROUNDING  # it adds up the channels in another order
 

@@ -26,6 +26,8 @@ class FuseParallelConvs(OpRule):
 
     # No pattern: the branches may be any number of additions apart.
     ops = ("Add", "Sub")
+    sources = ("Add", "Conv")
+    needs = (("Conv",),)
     opsets = "7-"
     numerics = Numerics.ROUNDING
 

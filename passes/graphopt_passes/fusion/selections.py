@@ -159,6 +159,7 @@ class FuseSplitGatherConcat(OpRule):
 
     # No pattern: there is any number of parts, each some operators away from the value.
     ops = ("Concat",)
+    sources = ("Gather", "Slice", "Split")
     opsets = "10-"
     peers = {"onnxsim": "fuse_split_gather_concat"}
 

@@ -70,6 +70,8 @@ class Costs:
 
 def nominal(size: Size, side: int = _UNKNOWN_SIDE) -> int:
     """A number to reckon with where a size is dynamic."""
+    if isinstance(size, int):
+        return size if size > 1 else 1
     return max(_estimate(size, side), 1)
 
 

@@ -68,7 +68,7 @@ class Emitter:
 
     def state_type(self, value: Value, layout: Layout, sizes: Sequence[object]) -> None:
         """State the type of a blocked value, which inference does not know."""
-        batch, *image = (size if isinstance(size, int) else None for size in sizes)
+        batch, *image = [size if isinstance(size, int) else None for size in sizes]
         value.type = TensorType(FLOAT, (batch, self.lanes(layout), *image))
 
     def lanes(self, layout: Layout) -> int:

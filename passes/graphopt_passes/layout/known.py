@@ -15,6 +15,8 @@ from graphopt_passes.layout.weights import Layout
 
 FLOAT = TensorProto.FLOAT
 
+_NUMBERS = {int}
+
 Sizes = tuple[Size, Size, Size]
 """Batch, height and width: numbers or expressions."""
 
@@ -35,7 +37,7 @@ class Known:
     def follow(self, node: Node) -> None:
         """Take in the next node; fixed sizes, and what is no image, need no analysis."""
         shape = node.result.shape
-        if shape is None or (len(shape) == 4 and not all(isinstance(dim, int) for dim in shape)):
+        if shape is None or (len(shape) == 4 and {*map(type, shape)} != _NUMBERS):
             self._shapes.update(node)
 
     def learn(self, node: Node, gives: Sequence[Layout], sizes: Sizes, lanes: Lanes) -> None:
@@ -90,7 +92,11 @@ class Known:
 
     def aligned(self, layout: Layout) -> bool:
         """Whether a layout has no padding lanes."""
-        return all(channels % self.block == 0 for channels in layout)
+        block = self.block
+        for channels in layout:  # noqa: SIM110 -- asked of every value
+            if channels % block:
+                return False
+        return True
 
 
 def is_number(value: Value, rank: int = 4) -> bool:

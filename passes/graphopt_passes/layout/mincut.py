@@ -86,14 +86,14 @@ class MinimumCut:
     def _push(self, depth: list[int]) -> None:
         """Push flow along the shortest paths until each of them is full somewhere."""
         edges, to, room = self._edges, self._to, self._room
-        at = [0] * len(edges)
+        at, ends = [0] * len(edges), [*map(len, edges)]
         path: list[int] = []
         node = self.SOURCE
         while True:
             if node == self.SINK:
                 node = self._fill(path)
             following, wanted = edges[node], depth[node] + 1
-            for number in range(at[node], len(following)):
+            for number in range(at[node], ends[node]):
                 edge = following[number]
                 if depth[to[edge]] == wanted and room[edge] > _EPSILON:
                     at[node] = number
@@ -101,7 +101,7 @@ class MinimumCut:
                     node = to[edge]
                     break
             else:
-                at[node] = len(following)
+                at[node] = ends[node]
                 if not path:
                     return
                 node = to[path.pop() ^ 1]

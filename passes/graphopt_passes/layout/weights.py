@@ -38,7 +38,10 @@ def canonical(segments: Iterable[int], block: int) -> Layout:
 
 def lanes(layout: Layout, block: int) -> int:
     """Physical channels of a layout."""
-    return sum(padded(channels, block) for channels in layout)
+    found = 0
+    for channels in layout:
+        found -= -channels // block * block
+    return found
 
 
 def view(layout: Layout, block: int) -> Array:

@@ -80,11 +80,16 @@ def constant_bytes(graphs: Iterable[Graph]) -> int:
     return sum([v.tensor.nbytes for graph in graphs for v in graph.values.values() if v.tensor is not None])
 
 
+_NUMBERS = frozenset({int})
+
+
 def dims(analysis: ShapeAnalysis, value: Value) -> tuple[int, ...] | None:
     """The shape of a value when all of it is known."""
     shape = analysis.shape(value)
     if shape is None:
         return None
+    if {*map(type, shape)} <= _NUMBERS and min(shape, default=0) >= 0:  # type: ignore[operator, type-var]  # numbers
+        return shape  # type: ignore[return-value]
     known = tuple(d for d in shape if isinstance(d, int) and d >= 0)
     return known if len(known) == len(shape) else None
 

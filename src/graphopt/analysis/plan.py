@@ -81,7 +81,7 @@ def plan(graph: Graph, policy: Policy, allowance: Allowance | None = None) -> Co
         return region
     chosen: dict[Node, int] = {}
     analysis = ShapeAnalysis()
-    for node in graph:
+    for node in graph.listed():
         if node.op == "Constant" or not _has_constant_inputs(node, chosen):
             continue
         reason = why_not_fold(node, qdq=policy.fold_qdq)
@@ -126,7 +126,7 @@ def _never_runs(graph: Graph) -> bool:
 
 def _has_constant_inputs(node: Node, chosen: dict[Node, int]) -> bool:
     for value in node.inputs:
-        if value is not None and value.producer not in chosen and not value.is_const:
+        if value is not None and value.producer not in chosen and value.constant_tensor is None:
             return False
     return bool(node.inputs)
 

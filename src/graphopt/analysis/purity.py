@@ -14,6 +14,7 @@ from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Model, Node
+from graphopt.ir.schema import op_schema
 
 _RANDOM = frozenset({
     "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
@@ -87,7 +88,11 @@ def is_removable(node: Node) -> bool:
 
     Random operators may; operators that are not known may not.
     """
-    return _is_known(node) and all(map(is_removable, _inside(node))) and _body_is(node, is_removable)
+    if not _is_known(node):
+        return False
+    if node.subgraphs and not all(map(is_removable, _inside(node))):
+        return False
+    return _body_is(node, is_removable) if node.op[:5] == "call " else True
 
 
 def may_fold(node: Node, *, qdq: bool = False) -> bool:
@@ -137,10 +142,12 @@ def _quantizes_to_integers(node: Node) -> bool:
 
 def _is_known(node: Node) -> bool:
     """Whether what the operator does is known: a standard one, a contrib one, or a function of the model."""
-    if node.op.startswith("call "):
+    if node.op[:5] == "call ":
         return True
-    if node.domain in _STANDARD_DOMAINS:
-        return node.schema is not None
+    domain = node.domain
+    if domain in _STANDARD_DOMAINS:
+        opsets = node.graph.opsets
+        return op_schema(node.op_type, domain, opsets.get(domain, 0)) is not None
     if node.domain == "com.microsoft":
         return node.op_type in _MICROSOFT
     return node.domain == "com.microsoft.nchwc" and node.op_type in _NCHWC

@@ -87,8 +87,16 @@ def encode_attribute(name: str, value: Any, kind: int | None = None) -> Attribut
     return proto
 
 
+_INTEGERS = {int}
+_MAY_BE_INTS = (None, _A.INTS)
+
+
 def _encode_list(proto: AttributeProto, values: list[Any] | tuple[Any, ...], kind: int | None) -> None:
-    if all(isinstance(v, (int, np.integer)) for v in values) and kind in (None, _A.INTS):
+    types = {*map(type, values)}
+    if types == _INTEGERS and kind in _MAY_BE_INTS:
+        proto.type = _A.INTS
+        proto.ints.extend(values)
+    elif all(isinstance(v, (int, np.integer)) for v in values) and kind in _MAY_BE_INTS:
         proto.type = _A.INTS
         proto.ints.extend(int(v) for v in values)
     elif (values and all(isinstance(v, (str, bytes)) for v in values)) or kind == _A.STRINGS:

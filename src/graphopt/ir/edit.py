@@ -219,7 +219,8 @@ def replace_uses(old: Value, new: Value) -> list[tuple[Node, Places]]:
         for at in places:
             list.__setitem__(node.inputs, at, new)
         _add_use(new, node, len(places))
-        touch(node)
+        if not (node.changed and node.graph.changed):
+            touch(node)
         moved.append((node, places))
     dict.clear(old.users)
     return moved
@@ -365,11 +366,19 @@ def rename(value: Value, name: str) -> None:
     write(value, "name", name)
     write(value, "_info", None)
     _list(value)
-    if value.producer is not None:
-        touch(value.producer)
+    _touch_around(value)
+
+
+def _touch_around(value: Value) -> None:
+    """Note that whoever mentions a value must be written anew."""
+    producer = value.producer
+    if producer is not None and not (producer.changed and producer.graph.changed):
+        touch(producer)
     for node in value.users:
-        touch(node)
-    mark_changed(graph)
+        if not (node.changed and node.graph.changed):
+            touch(node)
+    if not value.graph.changed:
+        mark_changed(value.graph)
 
 
 def _list(value: Value) -> None:
@@ -382,14 +391,15 @@ def _list(value: Value) -> None:
 
 def swap_names(a: Value, b: Value) -> None:
     """Exchange the names, and what is declared under them, of two values of one graph."""
-    name_a, name_b, info_a, info_b = a.name, b.name, a._info, b._info
+    new = ((a, b.name, b._info), (b, a.name, a._info))
     values = a.graph.values
-    dict.pop(values, name_a, None)
-    dict.pop(values, name_b, None)
-    rename(a, name_b)
-    rename(b, name_a)
-    write(a, "_info", info_b)
-    write(b, "_info", info_a)
+    dict.pop(values, a.name, None)
+    dict.pop(values, b.name, None)
+    for value, name, info in new:
+        write(value, "name", name)
+        write(value, "_info", info)
+        _list(value)
+        _touch_around(value)
 
 
 def remove_initializer(value: Value) -> None:

@@ -246,8 +246,8 @@ class Graph:
     """
 
     __slots__ = (
-        "_annotated", "_count", "_places", "_proto", "changed", "first", "inputs", "is_function", "last", "model",
-        "name", "opsets", "outputs", "owner", "owners", "parent", "values",
+        "_annotated", "_count", "_listed", "_places", "_proto", "changed", "first", "inputs", "is_function", "last",
+        "model", "name", "opsets", "outputs", "owner", "owners", "parent", "values",
     )  # fmt: skip
 
     def __init__(
@@ -269,6 +269,7 @@ class Graph:
         self.last: Node | None = None
         self.changed = False
         self._count = 0
+        self._listed: list[Node] | None = None
         self._places: dict[Value | None, list[int]] | None = None
         self._annotated: frozenset[str] | None = None
 
@@ -306,6 +307,22 @@ class Graph:
             if not node.removed:
                 yield node
             node = node.prev
+
+    def listed(self) -> list[Node]:
+        """The nodes in topological order, as they are now; the list is not to be changed.
+
+        For those who look at every node again and again: it is made once for each change of the order.
+        """
+        found = self._listed
+        if found is None:
+            found = []
+            node = self.first
+            while node is not None:
+                if not node.removed:
+                    found.append(node)
+                node = node.next
+            write(self, "_listed", found)
+        return found
 
     @property
     def initializers(self) -> Iterator[Value]:

@@ -405,7 +405,7 @@ def sort(graph: Graph) -> None:
     if len(done) != len(waiting):
         stuck = next(node for node, count in waiting.items() if count)
         raise ModelError(f"graph {graph.name!r} has a cycle through {stuck!r}")
-    graph.first = graph.last = None
+    graph.first = graph.last = graph._listed = None
     graph._count = 0
     for node in done:
         node.prev = node.next = None

@@ -20,6 +20,7 @@ def append(graph: Graph, node: Node) -> None:
         node.order = last.order + _GAP
     graph.last = node
     graph._count += 1
+    graph._listed = None
 
 
 def link(node: Node, anchor: Node | None) -> None:
@@ -37,6 +38,8 @@ def link(node: Node, anchor: Node | None) -> None:
     else:
         write(anchor, "prev", node)
     write(graph, "_count", graph._count + 1)
+    if graph._listed is not None:
+        write(graph, "_listed", None)
     low = before.order if before is not None else (anchor.order if anchor is not None else 0) - 2 * _GAP
     high = anchor.order if anchor is not None else low + 2 * _GAP
     write(node, "order", (low + high) // 2)
@@ -80,3 +83,5 @@ def unlink(node: Node) -> None:
         write(after, "prev", before)
     write(node, "removed", True)
     write(graph, "_count", graph._count - 1)
+    if graph._listed is not None:
+        write(graph, "_listed", None)

@@ -229,7 +229,7 @@ class Tensor:
             return
         write(self, "_sample", _sampled(raw))
         if raw and self.dtype in _BITS:
-            self._figures[1] = _smallest(_parts(np.frombuffer(raw, np.uint8)), _BITS[self.dtype])
+            self._figures["scanned", 1] = _smallest(_parts(np.frombuffer(raw, np.uint8)), _BITS[self.dtype])
 
     def _take_sample(self) -> bytes:
         if self.is_opaque:
@@ -261,11 +261,15 @@ class Tensor:
 
     def _scanned(self, most_read: int | None) -> tuple[np.floating[Any], bool] | None:
         """The smallest magnitude, and whether there may be zeros: weights are read once for both."""
+        key = ("read", most_read)
+        if key in self._figures:
+            found: tuple[np.floating[Any], bool] = self._figures[key]
+            return found
         if self.dtype not in _BITS or not self.numel:
             return None
         limit = most_read if self.source is not None else None
         every = 1 if limit is None or self.nbytes <= limit else _EVERY
-        found: tuple[np.floating[Any], bool] = self.figure(every, lambda: self._scan(every))
+        found = self._figures[key] = self.figure(("scanned", every), lambda: self._scan(every))
         return found
 
     def figure(self, key: Hashable, compute: Callable[[], Any]) -> Any:

@@ -185,7 +185,8 @@ class Value:
         tensor = self.constant_tensor
         if tensor is None or tensor.nbytes > _LONGEST_LIST or tensor.dtype not in _INDICES:
             raise Decline("{} is not constant", self.name)
-        return tuple(tensor.array().reshape(-1).tolist())
+        numbers: tuple[int, ...] = tensor.figure("ints", lambda: tuple(tensor.array().reshape(-1).tolist()))
+        return numbers
 
     def integer(self) -> int:
         """The one integer that it holds, with any shape.

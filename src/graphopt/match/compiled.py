@@ -11,6 +11,7 @@ from graphopt.errors import Decline, PassError
 from graphopt.ir.forms import MOVED
 from graphopt.ir.schema import op_versions
 from graphopt.match import conditions
+from graphopt.match.makers import STORED, Ways
 from graphopt.match.matcher import PRODUCTS, Step, Steps, makers_of
 from graphopt.match.pattern import Apply, Const, Either, OpBuilder, Output, Pattern, Product, Rest, Scalar, Var
 from graphopt.match.result import Match
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from graphopt.ir import Node
 
 PatternFunction: TypeAlias = Callable[..., Any]
-Attempt: TypeAlias = tuple[list[frozenset[str]], bool, Step]
-"""What must be among the makers of the inputs, whether those of products before them count, and the first step."""
+Attempt: TypeAlias = tuple[tuple[frozenset[str], ...], Step]
+"""What must be among the makers of the inputs, and the first step."""
 
 
 class CompiledPattern:
@@ -46,7 +47,7 @@ class CompiledPattern:
         ('Relu',)
     """
 
-    __slots__ = ("_attempts", "_ends", "_sources", "name", "names", "root", "roots")
+    __slots__ = ("_attempts", "_ends", "name", "names", "root", "roots")
 
     def __init__(self, function: PatternFunction, name: str) -> None:
         self.name = name
@@ -64,25 +65,27 @@ class CompiledPattern:
         for last in _ends(self.root):
             for op in last.apply.ops if isinstance(last, Output) else PRODUCTS[:2]:
                 self._ends.setdefault(op, []).append(last)
-        self._sources: dict[str, frozenset[str]] = {}
         self._attempts: dict[bool, dict[str, list[Attempt]]] = {}
         self.roots = tuple(self._ends)
         if not self.roots:
             raise self._wrong("it has no operator that it ends in")
 
-    def sources(self, op: str) -> frozenset[str]:
-        """Operators of which one must compute an input of a last operator; none where that may be anything."""
-        found = self._sources.get(op)
-        if found is None:
-            found = self._sources[op] = _sources(self._ends[op])
-        return found
+    def ways(self, op: str, *, silent: bool) -> Ways:
+        """What must compute the inputs of a last operator; nothing where that may be anything.
+
+        Args:
+            op: one of the operators that it ends in.
+            silent: nobody asks why it does not fit, so that constants count.
+        """
+        ways = tuple([needs for needs, _ in self._attempts_at(op, silent=silent)])
+        return ways if all(ways) else ()
 
     def _attempts_at(self, op: str, *, silent: bool) -> list[Attempt]:
         made = self._attempts.get(silent)
         if made is None:
             steps = Steps(silent=silent)
             made = self._attempts[silent] = {
-                key: [(_needs(last), isinstance(last, Product), steps.of(last)) for last in ends]
+                key: [(_needs(last, silent=silent), steps.of(last)) for last in ends]
                 for key, ends in self._ends.items()
             }
         return made[op]
@@ -101,14 +104,11 @@ class CompiledPattern:
             Decline: without a reason where the operators do not fit, with one where something else does not.
         """
         declined: list[Decline] = []
-        near: set[str] | None = None
-        for needs, far, step in self._attempts_at(node.op, silent=silent):
-            if needs:
-                if near is None:
-                    makers = [value.producer for value in node.inputs if value is not None and value.producer]
-                    near = {maker.op for maker in makers}
-                if _lack(needs, _with_above(makers, near) if far else near):
-                    continue
+        attempts = self._attempts_at(node.op, silent=silent)
+        several = attempts[1:]
+        for needs, step in attempts:
+            if several and _lack(needs, node):  # else the driver has seen to it
+                continue
             m = Match(node, self.names)
             if step(node.outputs[0], m, partial(_last, m, declined, accept)):
                 return m
@@ -212,45 +212,31 @@ def _walk(pattern: Pattern | None, seen: set[object]) -> Iterator[Pattern]:
             yield from _walk(part, seen)
 
 
-def _needs(last: Output | Product) -> list[frozenset[str]]:
+def _needs(last: Output | Product, *, silent: bool) -> tuple[frozenset[str], ...]:
     """Operators of which one must compute an input of the last operator: almost every node is turned down here."""
-    inputs = last.apply.inputs if isinstance(last, Output) else last.factors
-    return [ops for part in inputs if (ops := makers_of(part))]
-
-
-def _sources(ends: list[Output | Product]) -> frozenset[str]:
-    """Of each way for a pattern to end, those operators that the fewest compute; none where a way needs none."""
-    least = []
-    for last in ends:
-        needs = _needs(last)
-        if not needs:
-            return frozenset()
-        least.append(min(needs, key=len).union(PRODUCTS if isinstance(last, Product) else ()))
-    return frozenset().union(*least)
+    inputs, more = (last.apply.inputs, ()) if isinstance(last, Output) else (last.factors, PRODUCTS)
+    return tuple([ops.union(more) for part in inputs if (ops := makers_of(part, silent=silent))])
 
 
 def _required(part: Pattern | None) -> frozenset[frozenset[str]]:
     """What is there wherever a part of a pattern fits; of alternatives what all of them have."""
     if isinstance(part, Either):
-        return frozenset.intersection(*map(_required, part.patterns)) | {makers_of(part)} - {frozenset()}
+        makers = makers_of(part)
+        own = {makers} if makers and STORED not in makers else set()
+        return frozenset.intersection(*map(_required, part.patterns)) | own
     if not isinstance(part, (Output, Product)):
         return frozenset()
-    own = {frozenset(part.apply.ops)} if isinstance(part, Output) else set()
-    return frozenset(own).union(*map(_required, parts(part)))
+    last = {frozenset(part.apply.ops)} if isinstance(part, Output) else set()
+    return frozenset(last).union(*map(_required, parts(part)))
 
 
-def _lack(needs: list[frozenset[str]], found: set[str]) -> bool:
-    """Whether no operator of a kind that is needed is there."""
-    for ops in needs:  # noqa: SIM110 -- almost every attempt at a rewrite ends here
-        if found.isdisjoint(ops):
+def _lack(needs: tuple[frozenset[str], ...], node: Node) -> bool:
+    """Whether no input of a node comes from what it must."""
+    makers = {v.producer.op if v.producer is not None else STORED for v in node.inputs if v is not None}
+    for ops in needs:  # noqa: SIM110 -- a generator would cost more than all that it looks at
+        if makers.isdisjoint(ops):
             return True
     return False
-
-
-def _with_above(makers: list[Node], near: set[str]) -> set[str]:
-    """The operators that compute the inputs of a product, and of the products before it."""
-    above = [value for maker in makers if maker.op in PRODUCTS for value in maker.inputs]
-    return near.union([value.producer.op for value in above if value is not None and value.producer is not None])
 
 
 def _close(name: str) -> str:

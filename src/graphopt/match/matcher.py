@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from graphopt.ir.schema import is_commutative
 from graphopt.match.factors import close, factors_of, number
+from graphopt.match.makers import CONSTANTS, STORED
 from graphopt.match.pattern import Apply, Const, Either, Opt, Output, Pattern, Product, Rest, Scalar, Var
 from graphopt.match.result import Match
 
@@ -55,7 +56,9 @@ class Steps:
             return self._product(pattern)
         if isinstance(pattern, Opt):
             return self._optional(pattern)
-        return _leaf(pattern, silent=self._silent)
+        assert isinstance(pattern, (Var, Const, Scalar))
+        leaf = _leaf_in_turn(pattern, self._meant(pattern), 0, None)
+        return lambda value, m, go: leaf([value], m, go)
 
     def _output(self, output: Output) -> Step:
         apply, index, name = output.apply, output.index, output.name
@@ -69,17 +72,19 @@ class Steps:
                 return False
             if kinds and any(node.attr(key) not in among for key, among in kinds):
                 return False
-            owner = m.owners.get(node)
+            owners = m.owners
+            owner = owners[node] if node in owners else None  # noqa: SIM401 -- no call
             if owner is not None and owner is not apply:
                 return False
             if name:
                 m.bound[name] = value
-            m.owners[node] = apply
+            owners[node] = apply
             if go() if owner is not None else inputs(node, m, go):
                 return True
             if owner is None:
-                del m.owners[node]
-            m.bound.pop(name, None)
+                del owners[node]
+            if name:
+                m.bound.pop(name, None)
             return False
 
         return step
@@ -94,16 +99,17 @@ class Steps:
         written = self._in_turn(apply.inputs)
         swaps = len(apply.inputs) == 2 and not apply.ordered and any(map(is_commutative, apply.ops))
         swapped = self._in_turn(apply.inputs[::-1]) if swaps else None
-        computed = [(at, ops) for at, pattern in enumerate(apply.inputs) if (ops := makers_of(pattern))]
-        computed_swapped = [(1 - at, ops) for at, ops in computed] if swaps else []
+        silent = self._silent
+        made = [(at, ops) for at, pattern in enumerate(apply.inputs) if (ops := makers_of(pattern, silent=silent))]
+        made_swapped = [(1 - at, ops) for at, ops in made] if swaps else []
 
         def step(node: Node, m: Match, go: Next) -> bool:
             inputs = node.inputs
-            if _are_computed(inputs, computed) and written(inputs, m, go):
+            if (not made or _are_made(inputs, made)) and written(inputs, m, go):
                 return True
             if swapped is None or not is_commutative(node.op) or inputs[0] is inputs[-1]:
                 return False
-            return _are_computed(inputs, computed_swapped) and swapped(inputs, m, go)
+            return (not made_swapped or _are_made(inputs, made_swapped)) and swapped(inputs, m, go)
 
         return step
 
@@ -114,18 +120,38 @@ class Steps:
         pattern = patterns[first]
         if isinstance(pattern, Rest):
             return _rest(pattern, first)
-        step, is_last = self.of(pattern), first + 1 == len(patterns)
-        rest = self._in_turn(patterns, first + 1)
+        rest = self._in_turn(patterns, first + 1) if first + 1 < len(patterns) else None
+        if isinstance(pattern, (Var, Const, Scalar)):
+            return _leaf_in_turn(pattern, self._meant(pattern), first, rest)
+        step = self.of(pattern)
 
         def fit(inputs: list[Value | None], m: Match, go: Next) -> bool:
-            value = inputs[first] if first < len(inputs) else None
-            return step(value, m, go if is_last else lambda: rest(inputs, m, go))
+            try:
+                value = inputs[first]
+            except IndexError:
+                value = None
+            return step(value, m, go if rest is None else lambda: rest(inputs, m, go))
 
         return fit
 
+    def _meant(self, pattern: Var | Const | Scalar) -> Callable[[Value], bool] | None:
+        """What tells a value, without giving a reason, that a leaf cannot stand for."""
+        if self._silent:
+            return _is_meant(pattern)
+        if isinstance(pattern, Var) or not pattern.silent:
+            return None
+        return _is_meant(Const() if isinstance(pattern, Const) else Scalar())
+
     def _either(self, either: Either) -> Step:
         steps = [self.of(pattern) for pattern in either.patterns]
-        return lambda value, m, go: any(step(value, m, go) for step in steps)
+
+        def fit(value: Value | None, m: Match, go: Next) -> bool:
+            for step in steps:  # noqa: SIM110 -- asked at every node
+                if step(value, m, go):
+                    return True
+            return False
+
+        return fit
 
     def _optional(self, optional: Opt) -> Step:
         step = self.of(optional.pattern)
@@ -134,19 +160,21 @@ class Steps:
     def _product(self, product: Product) -> Step:
         orders = [self._in_turn(order) for order in dict.fromkeys(permutations(product.factors))]
         count = len(product.factors)
+        needs = [ops for factor in product.factors if (ops := makers_of(factor, silent=self._silent))]
 
         def step(value: Value | None, m: Match, go: Next) -> bool:
             node = value.producer if value is not None else None
             if node is None or node.op not in PRODUCTS or value is not node.outputs[0] or node in m.owners:
                 return False
             found = factors_of(node)
-            if len(found.values) != count:
+            if len(found.values) != count or (needs and not _are_among(found.values, needs)):
                 return False
             m.owners.update(dict.fromkeys(found.nodes, product))
             m.products.append((found, product.scale))
             values: list[Value | None] = list(found.values)
-            if any(order(values, m, go) for order in orders):
-                return True
+            for order in orders:
+                if order(values, m, go):
+                    return True
             m.products.pop()
             for each in found.nodes:
                 del m.owners[each]
@@ -159,21 +187,40 @@ PRODUCTS = ("Mul", "Div", "Pow")
 """Operators that a `Product` is taken apart through."""
 
 
-def makers_of(part: Pattern | None) -> frozenset[str]:
-    """The operators of which one must compute a value; none where it may be anything."""
+def makers_of(part: Pattern | None, *, silent: bool = False) -> frozenset[str]:
+    """The operators of which one must compute a value; none where it may be anything.
+
+    Args:
+        part: what the value must fit.
+        silent: whether a value that is not constant is turned down without a reason.
+    """
     if isinstance(part, Output):
         return frozenset(part.apply.ops)
     if isinstance(part, Either):
-        makers = [makers_of(each) for each in part.patterns]
+        makers = [makers_of(each, silent=silent) for each in part.patterns]
         return frozenset().union(*makers) if all(makers) else frozenset()
+    if isinstance(part, (Const, Scalar)) and (silent or part.silent):
+        return CONSTANTS
     return frozenset()
 
 
-def _are_computed(inputs: list[Value | None], computed: list[tuple[int, frozenset[str]]]) -> bool:
+def _are_made(inputs: list[Value | None], made: list[tuple[int, frozenset[str]]]) -> bool:
     """Whether inputs come from the operators that they must: one look, before anything is bound."""
-    for at, ops in computed:
-        value = inputs[at] if at < len(inputs) else None
-        if value is None or value.producer is None or value.producer.op not in ops:
+    for at, ops in made:
+        try:
+            value = inputs[at]
+        except IndexError:
+            return False
+        if value is None or (value.producer.op if value.producer is not None else STORED) not in ops:
+            return False
+    return True
+
+
+def _are_among(values: list[Value], needs: list[frozenset[str]]) -> bool:
+    """Whether operators that must compute some of these values do, whichever order they stand in."""
+    makers = {value.producer.op if value.producer is not None else STORED for value in values}
+    for ops in needs:  # noqa: SIM110 -- asked at every product
+        if makers.isdisjoint(ops):
             return False
     return True
 
@@ -197,26 +244,28 @@ def _is_meant(pattern: Var | Const | Scalar) -> Callable[[Value], bool] | None:
     return lambda value: (dtypes is None or value.dtype in dtypes) and (ranks is None or value.rank in ranks)
 
 
-def _leaf(pattern: Pattern, *, silent: bool) -> Step:
-    """A `Var`, `Const` or `Scalar`: any value, the same one each time."""
-    assert isinstance(pattern, (Var, Const, Scalar))
-    is_meant = _is_meant(pattern) if silent else None
-    if not silent and not isinstance(pattern, Var) and pattern.silent:
-        is_meant = _is_meant(Const() if isinstance(pattern, Const) else Scalar())
+def _leaf_in_turn(
+    pattern: Var | Const | Scalar, is_meant: Callable[[Value], bool] | None, first: int, rest: Inputs | None
+) -> Inputs:
+    """A `Var`, `Const` or `Scalar`: any value, the same one each time; and what fits the inputs behind it."""
 
-    def step(value: Value | None, m: Match, go: Next) -> bool:
+    def fit(inputs: list[Value | None], m: Match, go: Next) -> bool:
+        try:
+            value = inputs[first]
+        except IndexError:
+            return False
         if value is None or (is_meant is not None and not is_meant(value)):
             return False
-        known = m.values.get(pattern)
-        if known is not None:
-            return known is value and go()
-        m.values[pattern] = value
-        if go():
+        values = m.values
+        if pattern in values:
+            return values[pattern] is value and (go() if rest is None else rest(inputs, m, go))
+        values[pattern] = value
+        if go() if rest is None else rest(inputs, m, go):
             return True
-        del m.values[pattern]
+        del values[pattern]
         return False
 
-    return step
+    return fit
 
 
 def _rest(pattern: Rest, first: int) -> Inputs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
@@ -18,16 +19,19 @@ LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Those that move the channels of images behind their sides, and in front of them."""
 
 
+@lru_cache(maxsize=1024)
 def inverse(perm: Perm) -> Perm:
     """The permutation that undoes another one."""
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 
 
+@lru_cache(maxsize=1024)
 def joined(first: Perm, second: Perm) -> Perm:
     """The permutation that does one and then another."""
     return tuple(first[axis] for axis in second)
 
 
+@lru_cache(maxsize=1024)
 def is_identity(perm: Perm) -> bool:
     """Whether a permutation leaves all axes where they are."""
     return perm == tuple(range(len(perm)))
@@ -35,8 +39,18 @@ def is_identity(perm: Perm) -> bool:
 
 def keeps_order(perm: Perm, shape: Sequence[Dim]) -> bool:
     """Whether a permutation of a shape leaves the axes that may be longer than 1 in order."""
-    long = [axis for axis in perm if shape[axis] != 1]
-    return long == sorted(long)
+    last = -1
+    for axis in perm:
+        if shape[axis] != 1:
+            if axis < last:
+                return False
+            last = axis
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _is_permutation(perm: tuple[int, ...]) -> bool:
+    return sorted(perm) == list(range(len(perm)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +73,10 @@ class Transpose:
         x, perm = node.operand(0), node.attr("perm")
         if perm is None:
             return cls(x, tuple(range(len(x.dims())))[::-1])
-        rank = len(perm) if x.rank is None else x.rank
-        if sorted(perm) != list(range(rank)):
+        shape = x.shape
+        if not _is_permutation(perm) or (shape is not None and len(shape) != len(perm)):
             raise Decline("{} is no permutation of the axes of {}", list(perm), x.name)
-        return cls(x, tuple(perm))
+        return cls(x, perm)
 
     @classmethod
     def of_units(cls, node: Node) -> Transpose:

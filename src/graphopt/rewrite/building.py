@@ -146,7 +146,10 @@ class Building:
             return {}
         if len(self._pending_nodes) == 1:
             only = self._pending_nodes[0]
-            return {only: None} if any(v.producer is only for v in values) else {}
+            for value in values:
+                if value.producer is only:
+                    return {only: None}
+            return {}
         pending = set(self._pending_nodes)
         found: set[Node] = set()
         stack = [v.producer for v in values if v.producer is not None]

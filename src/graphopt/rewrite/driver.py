@@ -12,6 +12,7 @@ from graphopt.analysis.types import infer_types
 from graphopt.errors import Decline, EngineError, PassError
 from graphopt.ir import Graph, Model, Node, Value
 from graphopt.ir.seal import sealed
+from graphopt.match.makers import CONSTANTS, STORED, Ways, may_fit
 from graphopt.rewrite.events import Failure, Log, NodeNote, RuleStats
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.rewriter import Rewriter
@@ -33,8 +34,8 @@ class RewriteLoopError(PassError):
 
 
 RuleOrWaiting = OpRule | PatternRule | Waiting
-Attempt = tuple[str, Callable[[Node, Rewriter], Outcome], RuleStats, frozenset[str]]
-"""A rule's name, what it does at a node, its statistics, and the operators of which one computes an input there."""
+Attempt = tuple[str, Callable[[Node, Rewriter], Outcome], RuleStats, Ways]
+"""A rule's name, what it does at a node, its statistics, and what must compute the inputs there."""
 
 
 class Attempts:
@@ -48,15 +49,17 @@ class Attempts:
 
     def __init__(self) -> None:
         self.all: list[Attempt] = []
-        self._by_makers: dict[frozenset[str], list[Attempt]] = {}
+        self._by_makers: dict[frozenset[str | None], list[Attempt]] = {}
 
     def at(self, node: Node) -> list[Attempt]:
-        """Those that the operators which compute the inputs of a node leave."""
-        makers = frozenset([v.producer.op for v in node.inputs if v is not None and v.producer is not None])
+        """Those that what computes the inputs of a node leaves."""
+        makers = frozenset(
+            [v.producer.op if v.producer is not None else STORED if v.tensor is not None else None
+             for v in node.inputs if v is not None]
+        )  # fmt: skip
         found = self._by_makers.get(makers)
         if found is None:
-            found = [each for each in self.all if not each[3] or not makers.isdisjoint(each[3])]
-            self._by_makers[makers] = found
+            found = self._by_makers[makers] = [each for each in self.all if may_fit(each[3], makers)]
         return found
 
 
@@ -174,7 +177,8 @@ class Driver:
     def _look(self) -> None:
         """Learn which operators there are, in all graphs: what a rule needs may be in another than it changes."""
         if self._looked_at != self._state():
-            self._present.update([node.op for node in self.model.nodes()])
+            for graph in self.model.graphs():
+                self._present.update([node.op for node in graph.listed()])
             self._looked_at = self._state()
 
     def _table(self, rules: tuple[RuleOrWaiting, ...], opset: int) -> dict[str, Attempts]:
@@ -213,19 +217,19 @@ class Driver:
             rule: Any = waiting.rule if isinstance(waiting, Waiting) else waiting
             if not rule.knows_opset(opset):
                 return []
-            is_pattern = isinstance(rule, PatternRule)
-            attempt = _pattern_attempt(rule, silent=not self.log.listen) if is_pattern else rule.rewrite
-            sources = _sources(rule)
+            silent, is_pattern = not self.log.listen, isinstance(rule, PatternRule)
+            attempt = _pattern_attempt(rule, silent=silent) if is_pattern else rule.rewrite
+            ways = _ways(rule, silent=silent)
         except BaseException as error:  # a pattern that cannot be compiled, for one
             self._isolate(waiting.name, None, error, self._journal.mark(), len(self.log.events))
             return []
         stats = self.log.of(rule.name)
-        return [(op, (rule.name, attempt, stats, needed)) for op, needed in sources]
+        return [(op, (rule.name, attempt, stats, needed)) for op, needed in ways]
 
     def _drain(self, graph: Graph, rules: tuple[RuleOrWaiting, ...], limit: int) -> None:
         present = self._present
         table, known = self._table(rules, graph.opset()), len(present)
-        queue = deque([node for node in graph if node.op in table])
+        queue = deque([node for node in graph.listed() if node.op in table and not node.removed])
         waiting = set(queue)
         rewriter = self.rewriter
         while queue:
@@ -254,7 +258,7 @@ class Driver:
         listen, profile = log.listen, log.profile
         mark, events = len(changes), len(log.events)
         start = 0.0
-        rewriter.begin("", node)
+        rewriter._origin, rewriter._graph = node, node.graph
         for name, attempt, stats, _ in attempts if not self._failed else self._left(node, attempts):
             stats.attempts += 1
             rewriter._rule = name
@@ -385,19 +389,22 @@ class Driver:
         return count + (self.run_rules(group) if group else 0)
 
 
-def _sources(rule: OpRule | PatternRule) -> list[tuple[str, frozenset[str]]]:
-    """The operators that a rule is asked at, each with those of which one computes an input there."""
+def _ways(rule: OpRule | PatternRule, *, silent: bool) -> list[tuple[str, Ways]]:
+    """The operators that a rule is asked at, each with what must compute the inputs there."""
     if isinstance(rule, PatternRule):
-        return [(op, rule.compiled.sources(op)) for op in rule.ops]
-    needed = frozenset(rule.sources)
-    return [(op, needed) for op in dict.fromkeys(rule.ops)]
+        return [(op, rule.compiled.ways(op, silent=silent)) for op in rule.ops]
+    groups = [frozenset(rule.sources)] if rule.sources else []
+    if silent and rule.constant:
+        groups.append(CONSTANTS)
+    ways = (tuple(groups),) if groups else ()
+    return [(op, ways) for op in dict.fromkeys(rule.ops)]
 
 
 def _is_fixed(graph: Graph) -> bool:
     """Whether every result in a graph has a shape of numbers: then inference adds nothing. Functions have none."""
     if graph.in_function:
         return True
-    for node in graph:
+    for node in graph.listed():
         for value in node.outputs:
             if value is not None:
                 shape = value.shape

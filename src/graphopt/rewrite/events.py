@@ -27,7 +27,8 @@ class NodeNote(NamedTuple):
     @classmethod
     def of(cls, node: Node) -> NodeNote:
         """The note of a node."""
-        return cls(node.op, node.name, tuple([v.name if v is not None else "" for v in node.outputs]))
+        names = [v.name if v is not None else "" for v in node.outputs]
+        return tuple.__new__(cls, (node.op, node.name, (*names,)))  # `cls(...)` is Python code that does this
 
     def __str__(self) -> str:
         return f"{self.op}({', '.join(self.outputs)})"

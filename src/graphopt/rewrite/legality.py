@@ -10,7 +10,7 @@ from graphopt.analysis.nodes import infer_node
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value, captured_values
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
-from graphopt.ir.schema import has_its_operands
+from graphopt.ir.schema import has_its_operands, op_schema
 from graphopt.rewrite.operands import check_operand_types
 
 CONTRIB_OPSETS = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "ai.onnx.ml": 3}
@@ -69,7 +69,8 @@ def check_types(old: Value, new: Value) -> None:
     Raises:
         Decline: they cannot.
     """
-    before, after = old.type, new.type
+    before = old.type
+    after = new.type
     if before is after or not isinstance(before, TensorType) or not isinstance(after, TensorType):
         return
     if before.dtype != after.dtype:
@@ -139,14 +140,15 @@ def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
     Raises:
         Decline: it cannot.
     """
-    graph = node.graph
-    if node.domain in _STANDARD and not node.op.startswith(("call ", "referring ", "malformed ")):
-        if not graph.opset(node.domain) and not node.domain:
-            raise Decline("the standard operators are not imported")
-        if graph.opset(node.domain):
+    graph, domain = node.graph, node.domain
+    if domain in _STANDARD and not node.op.startswith(("call ", "referring ", "malformed ")):
+        if graph.opsets.get(domain):
             _check_form(node)
+        elif not domain:
+            raise Decline("the standard operators are not imported")
     for value in reads(node):
-        check_operand(value, at)
+        if value.name:
+            check_operand(value, at)
         if value in constants and value.tensor is not None:
             check_constant(graph, value.tensor)
     stated = node.constant_tensor() if node.op == "Constant" else None
@@ -157,12 +159,13 @@ def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
 
 def _check_form(node: Node) -> None:
     """See that the standard has an operator with these operands and attributes."""
-    schema, opset = node.schema, node.graph.opset(node.domain)
+    opset = node.graph.opsets[node.domain]
+    schema, attrs = op_schema(node.op_type, node.domain, opset), node.attrs
     if schema is None:
         raise Decline("{} is no operator of opset {}", node.op, opset)
     if not has_its_operands(node.op, schema, node.inputs):
         raise Decline("{} does not take {} operands at opset {}", node.op, len(node.inputs), opset)
-    if not node.attrs.keys() <= schema.attributes.keys():
+    if attrs and not attrs.keys() <= schema.attributes.keys():
         unknown = min(node.attrs.keys() - schema.attributes.keys())
         raise Decline("{} has no attribute {} at opset {}", node.op, unknown, opset)
 
@@ -172,7 +175,7 @@ def infer_pending(nodes: Iterable[Node]) -> None:
     named: list[Value] = []
     try:
         for node in nodes:
-            if all(v is None or v.type is not None for v in node.outputs):
+            if _is_typed(node):
                 continue
             for value in (*node.inputs, *node.outputs):
                 if value is not None and not value.name:
@@ -186,6 +189,13 @@ def infer_pending(nodes: Iterable[Node]) -> None:
             value.name = ""
 
 
+def _is_typed(node: Node) -> bool:
+    for value in node.outputs:  # noqa: SIM110 -- asked of every new node
+        if value is not None and value.type is None:
+            return False
+    return True
+
+
 def check_result(node: Node) -> None:
     """See that a result follows from operands of known ranks, as far as inference tells.
 
@@ -195,7 +205,7 @@ def check_result(node: Node) -> None:
     Raises:
         Decline: it cannot.
     """
-    if node.domain or node.subgraphs or node.op != node.op_type or all(v is None or v.type for v in node.outputs):
+    if node.domain or node.subgraphs or node.op != node.op_type or _is_typed(node):
         return
     types = [value.type for value in node.inputs if value is not None]
     if all(isinstance(each, TensorType) and each.shape is not None for each in types):

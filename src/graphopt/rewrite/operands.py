@@ -92,7 +92,10 @@ def _cast(array: np.ndarray, dtype: int) -> np.ndarray:
 
 
 def _paired(operands: Sequence[Operand], known: tuple[TypeParameter, ...]) -> list[tuple[Operand, TypeParameter]]:
-    return [(each, known[min(index, len(known) - 1)]) for index, each in enumerate(operands)] if known else []
+    if not known:
+        return []
+    more = len(operands) - len(known)
+    return list(zip(operands, (*known, *[known[-1]] * more) if more > 0 else known, strict=False))
 
 
 def check_operand_types(node: Node, operands: Sequence[Operand]) -> None:
@@ -105,9 +108,10 @@ def check_operand_types(node: Node, operands: Sequence[Operand]) -> None:
     Raises:
         Decline: something that is known of their types disagrees with the schema.
     """
-    known = parameters(node.op_type, node.domain, node.graph.opset(node.domain))
+    domain, opsets = node.domain, node.graph.opsets
+    known = parameters(node.op_type, domain, opsets.get(domain, 0))
     types: dict[str, int] = {}
-    for operand, at in _paired(operands, known):
+    for operand, at in _paired(operands, known) if known else ():
         dtype = _element_type(operand) if operand is not None and at.allowed else None
         if dtype is None:
             continue
@@ -121,6 +125,7 @@ def _element_type(operand: Operand) -> int | None:
         return int(np_dtype_to_tensor_dtype(operand.dtype))
     if operand is None:
         return None
-    if operand.dtype is None and operand.producer is not None:
+    dtype = operand.dtype
+    if dtype is None and operand.producer is not None:
         return dtype_of_output(operand.producer, operand.index)
-    return operand.dtype
+    return dtype

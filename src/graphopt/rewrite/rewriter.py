@@ -95,7 +95,7 @@ class Rewriter(Building):
                 if new is None:
                     raise Decline("output {} is used and has no replacement", old.name)
                 swaps.append((old, new))
-        fresh = self._needed(new for _, new in swaps)
+        fresh = self._needed([new for _, new in swaps])
         replaced = [node for node, _ in pairs]
         self._check(swaps, replaced, at, fresh)
         self._commit(swaps, replaced, at, fresh, detail)
@@ -106,7 +106,7 @@ class Rewriter(Building):
         for node in replaced:
             if node.removed or node.graph.model is not self._model:
                 raise Decline("{} is no longer in the graph", node.op)
-        self._check_new((new for _, new in swaps), at, fresh)
+        self._check_new([new for _, new in swaps], at, fresh)
         taken: set[Value] = set()
         for old, new in swaps:
             check_types(old, new)
@@ -149,8 +149,11 @@ class Rewriter(Building):
         removed = [NodeNote.of(node) for node in gone]
         heirs: dict[Value, Value] = {}
         size = 0
-        if not self.stale_types and any(_tells_more(old, new) for old, new in swaps):
-            self.stale_types = True  # what is known from now on may settle the types of its readers
+        if not self.stale_types:
+            for old, new in swaps:
+                if _tells_more(old, new):
+                    self.stale_types = True  # what is known from now on may settle the types of its readers
+                    break
         if fresh or self._pending_constants:
             heirs = {new: old for old, new in reversed(swaps) if not new.name}
             size = self._admit(heirs, fresh, at)
@@ -249,8 +252,13 @@ class Rewriter(Building):
 
     def _look_again(self, fresh: dict[Node, None]) -> None:
         """Note whether inference over the model may know more of what is new."""
-        if not self.stale_types:
-            self.stale_types = any(v is not None and not well_known(v) for node in fresh for v in node.outputs)
+        if self.stale_types:
+            return
+        for node in fresh:
+            for value in node.outputs:
+                if value is not None and not well_known(value):
+                    self.stale_types = True
+                    return
 
     def _sweep(self, values: list[Value], removed: list[NodeNote]) -> int:
         """Drop what nothing uses any more, upwards from `values`. Returns the bytes of constants dropped."""
@@ -476,7 +484,7 @@ class Rewriter(Building):
 
 def _tells_more(old: Value, new: Value) -> bool:
     """Whether readers of a value get to know more: a constant, or a shape, in place of what was not known."""
-    if new.is_const and not old.is_const:
+    if new.constant_tensor is not None and old.constant_tensor is None:
         return True
     return well_known(new) and not well_known(old) and (bool(old.users) or _leaves_body(old))
 

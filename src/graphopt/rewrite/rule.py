@@ -154,10 +154,13 @@ class OpRule(Rule):
         ops: dispatch keys: `Conv`, `com.microsoft::FusedConv`.
         sources: operators of which one computes an input of each node that it rewrites; none where that may be
             anything. It is not asked at other nodes.
+        constant: whether each node that it rewrites has a constant among its inputs. Where nobody asks for reasons, it
+            is not asked at other nodes.
     """
 
     ops: ClassVar[tuple[str, ...]] = ()
     sources: ClassVar[tuple[str, ...]] = ()
+    constant: ClassVar[bool] = False
 
     @abstractmethod
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

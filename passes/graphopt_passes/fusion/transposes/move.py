@@ -39,8 +39,8 @@ class MoveTransposes(GraphPass):
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         """Look at the region around each `Transpose` that is in none yet, then around what became a `Reshape`."""
-        seeds = deque(node for op in self.ops for node in graph if node.op == op)
-        nodes, attempts, seen = sum(1 for _ in graph), _ATTEMPTS * len(seeds), 0
+        seeds = deque([node for op in self.ops for node in graph.listed() if node.op == op])
+        nodes, attempts, seen = len(graph), _ATTEMPTS * len(seeds), 0
         done: set[Node] = set()
         while seeds and attempts and not rw.log.full:
             seed = seeds.popleft()

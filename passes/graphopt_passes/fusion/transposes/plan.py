@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-import numpy as np
-
 from graphopt.ir import Dim, Node, Value
 from graphopt.ir.types import element_bits
 from graphopt.operators.transpose import keeps_order
 from graphopt.records import dataclass
 from graphopt_passes.fusion.transposes.region import Region, is_absorbed
-from graphopt_passes.fusion.transposes.table import moving_inputs
 from graphopt_passes.layout.mincut import INFINITE, MinimumCut
 
 _USUAL_SIZE = 16
@@ -105,11 +102,17 @@ def _add(cut: MinimumCut, tensor: _Tensor, ends: Mapping[Node | int, int]) -> No
 
 
 def _cost(tensors: list[_Tensor], sides: Mapping[Node, int]) -> float:
-    def side(end: Node | int) -> int:
-        return end if isinstance(end, int) else sides[end]
-
-    total = sum(tensor.price for tensor in tensors if any(side(end) != side(tensor.made) for end in tensor.read))
-    return total + sum(tensor.price for tensor in tensors for node in tensor.fusing if sides[node] != tensor.made)
+    total = fused = 0.0
+    for tensor in tensors:
+        made = tensor.made if isinstance(tensor.made, int) else sides[tensor.made]
+        for end in tensor.read:
+            if (end if isinstance(end, int) else sides[end]) != made:
+                total += tensor.price
+                break
+        for node in tensor.fusing:
+            if sides[node] != tensor.made:
+                fused += tensor.price
+    return total + fused
 
 
 def _tensors(region: Region) -> Iterator[_Tensor]:
@@ -135,16 +138,17 @@ def _tensor(region: Region, family: list[Value]) -> _Tensor:
     made: Node | int = 0
     maker: Node | None = None
     read: dict[Node | int, None] = {}
+    links, home = region.links, region.home
     for value in family:
         producer, side = value.producer, region.side(value)
-        if producer is None or producer not in region.links:
-            made, maker = (producer if producer is not None and producer in region.home else side), producer
+        if producer is None or producer not in links:
+            made, maker = (producer if producer is not None and producer in home else side), producer
         if value.output_count:
             read[side] = None
         for user in value.users:
-            if user in region.home and value in moving_inputs(user, len(region.forms[value][0])):
+            if user in home and value in region.moving_of(user, len(region.forms[value][0])):
                 read[user] = None
-            elif user not in region.links and not _is_free(user, region):
+            elif user not in links and not _is_free(user, region):
                 read[side] = None
     fusing: list[Node] = []
     if maker is not None and maker.op in ("Conv", "ConvTranspose") and isinstance(made, int) and len(read) == 1:
@@ -163,13 +167,16 @@ def _is_free(user: Node, region: Region) -> bool:
 
 
 def _price(value: Value, region: Region) -> float:
-    if value.shape is None:
+    shape = value.shape
+    if shape is None:
         return _NODE + 4.0 * _USUAL_SIZE**4
-    perm = region.moved(value)
-    if keeps_order(perm, value.shape):
+    if keeps_order(region.moved(value), shape):
         return _RESHAPE
-    return _NODE + _count(value.shape) * (element_bits(value.dtype or 0) or 32) / 8
+    return _NODE + _count(shape) * (element_bits(value.dtype or 0) or 32) / 8
 
 
 def _count(dims: Iterable[Dim | None]) -> float:
-    return float(np.prod([float(dim) if isinstance(dim, int) else _USUAL_SIZE for dim in dims]))
+    count = 1.0
+    for dim in dims:
+        count *= dim if isinstance(dim, int) else _USUAL_SIZE
+    return count

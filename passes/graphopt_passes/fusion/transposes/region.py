@@ -59,6 +59,7 @@ class Region:
         forms: for each value by what it is permuted to give its form on either side; one of the two is the value.
         home: for each operator the side that it works on as it stands.
         moves: for each operator by what its inputs are permuted on the other side.
+        moving: for each operator the inputs that are.
         links: the `Transpose` nodes, and `Reshape` of axes of size 1, that only turn one form into the other.
         declined: operators at the rim, and why they stay.
     """
@@ -67,6 +68,7 @@ class Region:
     forms: dict[Value, tuple[Perm, Perm]] = field(default_factory=dict)
     home: dict[Node, int] = field(default_factory=dict)
     moves: dict[Node, Perm] = field(default_factory=dict)
+    moving: dict[Node, list[Value]] = field(default_factory=dict)
     links: set[Node] = field(default_factory=set)
     declined: dict[Node, Decline] = field(default_factory=dict)
 
@@ -76,7 +78,12 @@ class Region:
 
     def moved(self, value: Value) -> Perm:
         """By what a value is permuted to give its form on the other side."""
-        return self.forms[value][1 - self.side(value)]
+        first, second = self.forms[value]
+        return second if is_identity(first) else first
+
+    def moving_of(self, node: Node, rank: int) -> list[Value]:
+        """The operands of one of its operators that have to be permuted alike for a permutation of `rank` axes."""
+        return self.moving[node] if len(self.moves[node]) == rank else moving_inputs(node, rank)
 
 
 def grow(seed: Node, most: int = MOST_NODES) -> Region:
@@ -149,27 +156,36 @@ def _by_reshape(region: Region, value: Value, other: Value) -> tuple[Perm, Perm]
 
 def _take(region: Region, node: Node, value: Value) -> list[Value]:
     """Take in an operator that reads a value or makes it, and what it reads and makes."""
+    if node.op not in OPERATORS:
+        raise Decline
     side, moved = region.side(value), region.moved(value)
-    if node.op not in OPERATORS or (value.producer is not node and value not in moving_inputs(node, len(moved))):
+    moving = moving_inputs(node, len(moved))
+    if value.producer is not node and value not in moving:
         raise Decline
-    found = _forms_around(node, moved)
+    found, known = _forms_around(node, moved, moving), region.forms
     forms = {v: (same, form) if side == 0 else (form, same) for v, (same, form) in found.items()}
-    if forms.get(value) != region.forms[value]:
+    if value not in forms or forms[value] != known[value]:
         raise Decline  # the other way round it has another permutation
-    if any(region.forms.get(v, form) != form for v, form in forms.items()):
-        region.declined[node] = Decline("its operands would need different permutations")
-        raise Decline
-    region.home[node], region.moves[node] = side, moved
-    new = [v for v in forms if v not in region.forms]
-    region.forms.update(forms)
+    new = []
+    for v, form in forms.items():
+        if v not in known:
+            new.append(v)
+        elif known[v] != form:
+            region.declined[node] = Decline("its operands would need different permutations")
+            raise Decline
+    region.home[node], region.moves[node], region.moving[node] = side, moved, moving
+    known.update(forms)
     return new
 
 
-def _forms_around(node: Node, moved: Perm) -> dict[Value, tuple[Perm, Perm]]:
+def _forms_around(node: Node, moved: Perm, moving: list[Value]) -> dict[Value, tuple[Perm, Perm]]:
     """The identity and the other form of what an operator reads and makes, when its operands are permuted so."""
-    sources = {v: v for v in moving_inputs(node, len(moved))}
-    if not sources or any(v.rank is not None and v.rank != len(moved) for v in sources):
-        raise Decline  # it was reached from a result of another rank
+    if not moving:
+        raise Decline
+    for value in moving:
+        if value.rank not in (None, len(moved)):
+            raise Decline  # it was reached from a result of another rank
+    sources = dict(zip(moving, moving, strict=True))
     found = permuted(node, sources, inverse(moved))
     for array in found.operands.values():
         if isinstance(array, np.ndarray):

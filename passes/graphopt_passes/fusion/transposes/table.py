@@ -65,9 +65,18 @@ def permuted(node: Node, sources: Sources, perm: Perm) -> Permuted:
 
 def moving_inputs(node: Node, rank: int) -> list[Value]:
     """The operands of one of `OPERATORS` that have to be permuted alike for a permutation of `rank` axes."""
-    if node.op in _ONE_OPERAND:
+    op = node.op
+    if op in _ONE_OPERAND:
         return [node.operand(0)]
-    found = [value for value in node.operands if value.rank == rank and not value.is_const]
-    if node.op == "MatMul" and rank > 2:
-        return found
-    return [value for value in found if node.op == "Concat" or any(dim != 1 for dim in value.shape or ())]
+    freely = op == "Concat" or (op == "MatMul" and rank > 2)
+    found = []
+    for value in node.inputs:
+        shape = value.shape if value is not None else None
+        if value is None or shape is None or len(shape) != rank or value.constant_tensor is not None:
+            continue
+        if freely or not {*shape} <= _ONE:
+            found.append(value)
+    return found
+
+
+_ONE = frozenset({1})

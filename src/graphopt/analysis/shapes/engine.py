@@ -167,7 +167,7 @@ class ShapeAnalysis:
 
     def visit(self, graph: Graph) -> None:
         """Work out all values of a graph, in order."""
-        for node in graph:
+        for node in graph.listed():
             self.update(node)
 
     def update(self, node: Node) -> None:

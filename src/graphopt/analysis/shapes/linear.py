@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from graphopt.analysis.disagreements import pool_may_differ, pool_steps, pool_window
 from graphopt.analysis.kernels import Unsupported
@@ -89,8 +90,30 @@ def _windows(analysis: ShapeAnalysis, node: Node, spatial: Shape, kernel: Sequen
         ceil_div = analysis.symbols.ceil_div
         return tuple(ceil_div(dim, stride) for dim, stride in zip(spatial, strides, strict=True))
     pads = _ints(node, "pads", 2 * count, 0) if auto_pad == "NOTSET" else [0] * (2 * count)
+    if {*map(type, spatial), *map(type, kernel)} == _NUMBERS:
+        known = _fixed_windows((*spatial,), (*kernel,), (*strides,), (*dilations,), (*pads,))
+        if known is not None:
+            return known
     rooms = [d + pads[i] + pads[i + count] - (kernel[i] - 1) * dilations[i] - 1 for i, d in enumerate(spatial)]
     return tuple(_steps(analysis, room, stride) for room, stride in zip(rooms, strides, strict=True))
+
+
+_NUMBERS = {int}
+
+
+@lru_cache(maxsize=1024)
+def _fixed_windows(
+    spatial: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...],
+    pads: tuple[int, ...],
+) -> tuple[int, ...] | None:  # fmt: skip
+    """What `_windows` gives for numbers; None where it is no number, or where a stride is none."""
+    found = []
+    for at, dim in enumerate(spatial):
+        room, stride = dim + pads[at] + pads[at + len(spatial)] - (kernel[at] - 1) * dilations[at] - 1, strides[at]
+        if stride <= 0 or room < -stride:
+            return None
+        found.append(room // stride + 1)
+    return tuple(found)
 
 
 def _steps(analysis: ShapeAnalysis, room: Size, stride: int) -> Size:
