@@ -70,9 +70,9 @@ def moving_inputs(node: Node, rank: int) -> list[Value]:
         return [node.operand(0)]
     freely = op == "Concat" or (op == "MatMul" and rank > 2)
     found = []
-    for value in node.inputs:
-        shape = value.shape if value is not None else None
-        if value is None or shape is None or len(shape) != rank or value.constant_tensor is not None:
+    for value in node.operands:
+        shape = value.shape
+        if shape is None or len(shape) != rank or value.is_const:
             continue
         if freely or not {*shape} <= _ONE:
             found.append(value)
