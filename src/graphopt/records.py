@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError, fields
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -40,7 +40,13 @@ else:
         if cls.__doc__ is None:
             cls.__doc__ = cls.__name__  # the standard library would derive the signature to write it here
         given = set(cls.__dict__)
+        annotations = cls.__dict__.get("__annotations__", {})  # noqa: RUF063 -- it is changed, and no copy of it
+        stated = _plain_text(annotations)
+        annotations.update(dict.fromkeys(stated, Any))
         made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
+        annotations.update(stated)
+        for name, text in stated.items():
+            made.__dataclass_fields__[name].type = text
         if init:
             made.__init__, made.__signature__ = _waiting(made, frozen), _Signature()
         if eq and not _has_hash(cls):
@@ -49,6 +55,18 @@ else:
             if name not in given:
                 setattr(made, name, method)
         return made
+
+
+def _plain_text(annotations: Mapping[str, Any]) -> dict[str, str]:
+    """The annotations that are text and none of the standard library's own marks, or nothing where another is there.
+
+    It looks for these in each text. While classes are made, these annotations are no text.
+    """
+    try:
+        texts = " ".join(annotations.values())
+    except TypeError:  # one is no text
+        return {}
+    return {} if "ClassVar" in texts or "InitVar" in texts or "KW_ONLY" in texts else dict(annotations)
 
 
 def _methods(cls: type, eq: bool, frozen: bool, slots: bool) -> dict[str, Callable[..., Any]]:

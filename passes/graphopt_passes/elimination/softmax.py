@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.ir import Node, Tensor
+from graphopt.ir.numpy_types import numpy_type
 from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Softmax
 from graphopt.operators.linear import PLAIN_FLOATS
@@ -29,7 +29,7 @@ class EliminateNopSoftmax(OpRule):
             raise Decline
         if x.dtype not in PLAIN_FLOATS:
             raise Decline("the element type of {} is not supported", x.name)
-        value = Tensor.from_array(np.array([node.op == "Softmax"], tensor_dtype_to_np_dtype(x.dtype)))
+        value = Tensor.from_array(np.array([node.op == "Softmax"], numpy_type(x.dtype)))
         return rw.replace(node, [rw.op("ConstantOfShape", rw.op("Shape", x), value=value)])
 
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 from onnx import TensorProto
-from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.analysis.purity import is_deterministic
 from graphopt.ir import Graph, Node, Tensor, Value
+from graphopt.ir.numpy_types import numpy_type
 from graphopt.ir.types import NUMBER_TYPES
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, GraphPass, Rewriter
@@ -197,7 +197,7 @@ def stack(rw: Rewriter, values: Sequence[Value], like: Value, axis: int) -> Valu
         sizes = list(like.sizes())
         sizes.insert(axis, 0)
         assert like.dtype is not None
-        return rw.constant(Tensor.from_array(np.zeros(sizes, tensor_dtype_to_np_dtype(like.dtype)), like.dtype))
+        return rw.constant(Tensor.from_array(np.zeros(sizes, numpy_type(like.dtype)), like.dtype))
     first = rw.op("Unsqueeze", values[0], axes=(axis,))
     assert first.producer is not None
     axes, attrs = first.producer.inputs[1:], first.producer.attrs  # the other rounds share them

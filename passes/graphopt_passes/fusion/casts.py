@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.ir import Tensor, Value
+from graphopt.ir.numpy_types import numpy_type
 from graphopt.ir.types import NUMBER_TYPES, type_name
 from graphopt.match import Attr, Match, OpBuilder, Pattern
 from graphopt.rewrite import Decline, PatternRule, Rewriter
@@ -30,7 +30,7 @@ class FuseCastIntoConstantOfShape(PatternRule):
         if array.dtype.kind not in "fiub" or m.to not in NUMBER_TYPES:
             raise Decline("type {} holds no plain numbers", type_name(m.to))
         with np.errstate(all="ignore"):
-            converted = array.astype(tensor_dtype_to_np_dtype(m.to))
+            converted = array.astype(numpy_type(m.to))
             same = converted.astype(array.dtype).tobytes() == array.tobytes()  # a negative zero is not 0 either
         if not same:
             raise Decline("the number is another one in type {}", type_name(m.to))

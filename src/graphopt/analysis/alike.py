@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 import onnx
-from onnx import TensorProto, defs, helper
+from onnx import TensorProto, defs
 
 from graphopt.ir import Node, Value
 
@@ -60,12 +60,12 @@ def as_call(body: Body, node: Node, name: str, domain: str) -> tuple[onnx.Functi
     """A body of several nodes as a function, and its call on the operands of the node that it stands for."""
     names = {name for part in body for name in part.input}
     read = [number for number, value in enumerate(node.inputs) if value is not None and _operand(number) in names]
-    function = helper.make_function(
+    function = onnx.helper.make_function(
         domain, name, [_operand(number) for number in read], [_RESULT], body,
-        [helper.make_opsetid("", node.graph.opset())],
+        [onnx.helper.make_opsetid("", node.graph.opset())],
     )  # fmt: skip
     operands = [value.name for number in read if (value := node.input(number)) is not None]
-    return function, helper.make_node(name, operands, _outputs(node)[:1], domain=domain)
+    return function, onnx.helper.make_node(name, operands, _outputs(node)[:1], domain=domain)
 
 
 def _outputs(node: Node) -> list[str]:
@@ -88,7 +88,7 @@ def _single(op_type: str, *operands: int, keep: tuple[str, ...] = ()) -> Builder
 
     def build(node: Node) -> Body | None:
         attrs = {name: value for name in keep if (value := node.attr(name)) is not None}
-        return [helper.make_node(op_type, [_operand(i) for i in operands], [_RESULT], **attrs)]
+        return [onnx.helper.make_node(op_type, [_operand(i) for i in operands], [_RESULT], **attrs)]
 
     return build
 
@@ -102,8 +102,8 @@ def _last_channels(build: Builder, always: bool = False) -> Builder:
             return body
         body[0].input[0], body[-1].output[0] = "image", "made"
         return [
-            helper.make_node("Transpose", [_operand(0)], ["image"], perm=_FIRST), *body,
-            helper.make_node("Transpose", ["made"], [_RESULT], perm=_LAST),
+            onnx.helper.make_node("Transpose", [_operand(0)], ["image"], perm=_FIRST), *body,
+            onnx.helper.make_node("Transpose", ["made"], [_RESULT], perm=_LAST),
         ]  # fmt: skip
 
     return outer
@@ -117,7 +117,7 @@ def _cast(build: Builder, dtype: Callable[[Node], int | None]) -> Builder:
         if body is None or to is None:
             return None
         body[-1].output[0] = "wide"
-        return [*body, helper.make_node("Cast", ["wide"], [_RESULT], to=to)]
+        return [*body, onnx.helper.make_node("Cast", ["wide"], [_RESULT], to=to)]
 
     return outer
 
@@ -133,7 +133,7 @@ def _dtype_of(number: int, otherwise: int | None = None) -> Callable[[Node], int
 
 def _concat(node: Node) -> Body:
     parts = [_operand(number) for number in range(2, len(node.inputs), 3)]
-    return [helper.make_node("Concat", parts, [_RESULT], axis=node.attr("axis", 1))]
+    return [onnx.helper.make_node("Concat", parts, [_RESULT], axis=node.attr("axis", 1))]
 
 
 def _product(node: Node) -> Body | None:
@@ -149,7 +149,7 @@ def _product(node: Node) -> Body | None:
     if stacks[0] and stacks[1] and not (_sound_ellipses() or _are_of_one_rank(node.operand(0), node.operand(1))):
         return None
     equation = f"{stacks[0]}{left},{stacks[1]}{right}->{max(stacks)}mn"
-    return [helper.make_node("Einsum", [_operand(0), _operand(1)], [_RESULT], equation=equation)]
+    return [onnx.helper.make_node("Einsum", [_operand(0), _operand(1)], [_RESULT], equation=equation)]
 
 
 def may_end_the_process(node: Node) -> bool:

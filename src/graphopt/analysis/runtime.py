@@ -11,6 +11,7 @@ import onnx
 from graphopt.errors import ModelError
 from graphopt.ir import Node, Tensor, Value
 from graphopt.ir.flush import emit
+from graphopt.ir.numpy_types import numpy_type
 from graphopt.system.sessions import open_session
 
 _FED_FROM = 1 << 16
@@ -45,7 +46,7 @@ def _tensor(value: Value, array: np.ndarray) -> Tensor:
     """The result as a tensor of the type that the standard gives it."""
     if value.dtype is None or array.dtype.kind == "O":
         return Tensor.from_array(array, value.dtype)
-    expected = onnx.helper.tensor_dtype_to_np_dtype(value.dtype)
+    expected = numpy_type(value.dtype)
     if array.dtype == np.uint8 and expected.itemsize == 1 and value.dtype in _EIGHT_BITS:
         array = array.view(expected)
     if array.dtype != expected:

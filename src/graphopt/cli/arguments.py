@@ -170,6 +170,13 @@ class _Formatter(argparse.HelpFormatter):
         return super()._format_args(action, default_metavar)
 
 
+class _Unshown(_Formatter):
+    """For command lines that ask for no help: the terminal is not asked how wide it is, by what reads archives too."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=80)
+
+
 class _Parser(argparse.ArgumentParser):
     """Leaves what becomes of a mistake to whoever called it."""
 
@@ -234,12 +241,13 @@ class Command:
             ModelError: the configuration file cannot be read.
             SystemExit: help was asked for, and shown.
         """
+        shown = bool({"-h", "--help"} & set(words))
         parser = _Parser(
             prog=f"graphopt {self.name}", description=self.text, add_help=False, allow_abbrev=False,
-            formatter_class=_Formatter,
+            formatter_class=_Formatter if shown else _Unshown,
         )  # fmt: skip
         parser.add_argument("-h", "--help", action="help", help="Show this and end.")
-        if not {"-h", "--help"} & set(words):
+        if not shown:
             parser.usage = ""  # or it is laid out for every command line, and shown for none
         for parameter in self.parameters:
             parameter.add_to(parser)

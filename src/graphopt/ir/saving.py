@@ -31,7 +31,7 @@ _PROTO_LIMIT = (1 << 31) - (1 << 20)
 _WRITE_STREAMED_FROM = 1 << 26
 """Models with more weight bytes than this are written piece by piece instead of being serialized whole."""
 
-_OWN_DATA = re.compile(r".+\.[0-9a-f]{16}\.data")
+_OWN_DATA = r".+\.[0-9a-f]{16}\.data"
 _LONGEST_STEM = 200
 _SEARCHED = 1 << 30
 """Bytes of other files in a folder that are searched for the name of data before it is removed."""
@@ -270,13 +270,15 @@ def _outdated(target: Path, kept: Collection[Path]) -> list[Path]:
 
     Only data that tells by its name whose it is: what somebody else wrote, or was asked for by name, is theirs.
     """
-    written = re.compile(re.escape(_stem(target.name)) + r"\.[0-9a-f]{16}\.data")
+    stem = _stem(target.name)
+    written = re.escape(stem) + r"\.[0-9a-f]{16}\.data"
     with os.scandir(target.parent) as entries:
         files = [Path(entry.path) for entry in entries if entry.is_file() and not is_temporary(entry.name)]
-    old = [path for path in files if written.fullmatch(path.name) and path not in kept and not path.is_symlink()]
+    near = [path for path in files if path.name.startswith(stem) and path.name.endswith(".data")]
+    old = [path for path in near if re.fullmatch(written, path.name) and path not in kept and not path.is_symlink()]
     if not old:
         return []
-    others = [path for path in files if not _OWN_DATA.fullmatch(path.name) and path.resolve() != target]
+    others = [path for path in files if not re.fullmatch(_OWN_DATA, path.name) and path.resolve() != target]
     return [path for path in old if not _is_mentioned(path.name, others)]
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from onnx import defs, helper
+import onnx
+from onnx import AttributeProto, defs
 
 from graphopt.records import dataclass
 
@@ -129,8 +130,13 @@ def _number(kind: Any) -> int:
     return int(kind.value)
 
 
+_FIELDS = {AttributeProto.INT: "i", AttributeProto.FLOAT: "f", AttributeProto.STRING: "s"}
+
+
 def _default(attribute: defs.OpSchema.Attribute) -> Any:
-    value = helper.get_attribute_value(attribute.default_value)
+    proto = attribute.default_value
+    usual = _FIELDS.get(proto.type)
+    value: Any = getattr(proto, usual) if usual is not None else onnx.helper.get_attribute_value(proto)
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, list):

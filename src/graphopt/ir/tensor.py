@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 
 from graphopt.errors import ModelError
 from graphopt.ir.messages import copy_fields
+from graphopt.ir.numpy_types import element_type
 from graphopt.ir.seal import Sealed, shown, write
 from graphopt.ir.slices import FileSlice
 from graphopt.ir.types import KNOWN_TYPES, element_bits, tensor_nbytes
@@ -105,7 +106,7 @@ class Tensor:
                 dtype = TensorProto.STRING
             else:
                 try:
-                    dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+                    dtype = element_type(array.dtype)
                 except (KeyError, ValueError) as error:
                     raise ModelError(f"no ONNX element type for NumPy's {array.dtype}") from error
         return cls(dtype, tuple(int(d) for d in array.shape), array=array)
@@ -166,7 +167,7 @@ class Tensor:
         if self.source is not None:
             raw = self.source.view()
             if direct is None:
-                return _read_only(numpy_helper.to_array(self._stub(raw.tobytes())))
+                return _read_only(onnx.numpy_helper.to_array(self._stub(raw.tobytes())))
         elif direct is not None and self._proto is not None and self._proto.HasField("raw_data"):
             raw = np.frombuffer(self._proto.raw_data, np.uint8)
         else:
@@ -176,7 +177,7 @@ class Tensor:
             if self._proto.data_location == TensorProto.EXTERNAL:
                 raise ModelError(f"tensor {self._proto.name!r} has its data in a file: load the model from its path")
             try:
-                return _read_only(numpy_helper.to_array(self._proto))
+                return _read_only(onnx.numpy_helper.to_array(self._proto))
             except (ValueError, TypeError, KeyError) as error:
                 raise ModelError(f"tensor {self._proto.name!r} cannot be read: {error}") from error
         if raw.nbytes != self.numel * direct.itemsize:

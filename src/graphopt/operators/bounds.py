@@ -6,13 +6,12 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from onnx import TensorProto
-from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.ir.numpy_types import numpy_type
 from graphopt.operators.builder import NodeBuilder
 from graphopt.records import dataclass
 
@@ -122,7 +121,9 @@ def _dtype(x: Value) -> int:
 
 def _left_out(dtype: int, opset: int) -> tuple[Any, Any]:
     """The bounds of a `Clip` that states none."""
-    kind = np.dtype(tensor_dtype_to_np_dtype(dtype))
+    import ml_dtypes  # here, for the few that state none
+
+    kind = numpy_type(dtype)
     if dtype not in FLOAT_TYPES:
         numbers: Any = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]  # not annotated
         return int(numbers.min), int(numbers.max)

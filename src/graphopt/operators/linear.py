@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from onnx import TensorProto
-from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.ir.numpy_types import numpy_type
 from graphopt.operators.affine import Affine
 from graphopt.operators.builder import NodeBuilder
 from graphopt.records import dataclass
@@ -120,7 +120,7 @@ class Linear(ABC):
     def _dtype(self) -> np.dtype[Any]:
         for value in (self.kernel, self.x, self.shift, self.node.result):
             if value is not None and value.dtype in FLOAT_TYPES:
-                return np.dtype(tensor_dtype_to_np_dtype(value.dtype))
+                return numpy_type(value.dtype)
         raise Decline("the element type of {} is not known", self.kernel.name)
 
 

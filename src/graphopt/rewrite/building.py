@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.ir import Graph, Model, Node, Tensor, Value
 from graphopt.ir.forms import MOVED, placed
+from graphopt.ir.numpy_types import numpy_type
 from graphopt.rewrite.aliasing import Writers
 from graphopt.rewrite.events import Log, LogView
 from graphopt.rewrite.journal import Journal
@@ -188,4 +188,4 @@ def _element_type(inputs: Sequence[Operand]) -> np.dtype[Any] | None:
     if isinstance(first, np.ndarray):
         return first.dtype
     dtype = first.dtype if first is not None else None
-    return None if dtype is None else np.dtype(tensor_dtype_to_np_dtype(dtype))
+    return None if dtype is None else numpy_type(dtype)

@@ -217,7 +217,7 @@ class Driver:
             rule: Any = waiting.rule if isinstance(waiting, Waiting) else waiting
             if not rule.knows_opset(opset):
                 return []
-            silent, is_pattern = not self.log.listen, isinstance(rule, PatternRule)
+            silent, is_pattern = not self.log.listen, _is_pattern(rule)
             attempt = _pattern_attempt(rule, silent=silent) if is_pattern else rule.rewrite
             ways = _ways(rule, silent=silent)
         except BaseException as error:  # a pattern that cannot be compiled, for one
@@ -389,9 +389,14 @@ class Driver:
         return count + (self.run_rules(group) if group else 0)
 
 
-def _ways(rule: OpRule | PatternRule, *, silent: bool) -> list[tuple[str, Ways]]:
+def _is_pattern(rule: Rule) -> bool:
+    """Whether a rule is a pattern: `isinstance` asks every subclass of an abstract class, the first time."""
+    return PatternRule in type(rule).__mro__
+
+
+def _ways(rule: Any, *, silent: bool) -> list[tuple[str, Ways]]:
     """The operators that a rule is asked at, each with what must compute the inputs there."""
-    if isinstance(rule, PatternRule):
+    if _is_pattern(rule):
         return [(op, rule.compiled.ways(op, silent=silent)) for op in rule.ops]
     groups = [frozenset(rule.sources)] if rule.sources else []
     if silent and rule.constant:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 from onnx import TensorProto, defs
-from onnx.helper import np_dtype_to_tensor_dtype, tensor_dtype_to_np_dtype
 
 from graphopt.analysis.nodes import dtype_of_output
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.ir.numpy_types import element_type, numpy_type
 
 Operand = Value | np.ndarray | None
 
@@ -84,7 +84,7 @@ def agreeing(node: Node, operands: Sequence[Operand]) -> list[Operand]:
 
 
 def _cast(array: np.ndarray, dtype: int) -> np.ndarray:
-    kind = np.dtype(tensor_dtype_to_np_dtype(dtype))
+    kind = numpy_type(dtype)
     if kind.kind not in "iu" or kind == array.dtype:
         return array
     cast = array.astype(kind)
@@ -122,7 +122,7 @@ def check_operand_types(node: Node, operands: Sequence[Operand]) -> None:
 
 def _element_type(operand: Operand) -> int | None:
     if isinstance(operand, np.ndarray):
-        return int(np_dtype_to_tensor_dtype(operand.dtype))
+        return element_type(operand.dtype)
     if operand is None:
         return None
     dtype = operand.dtype

@@ -9,9 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,7 +27,7 @@ except ImportError:  # no such locks on this system: what killed runs leave stay
 else:
     _lock = fcntl.flock
 
-_TEMPORARY = re.compile(r"\.graphopt-\d+-[0-9a-f]{8}\.tmp")
+_TEMPORARY = r"\.graphopt-\d+-[0-9a-f]{8}\.tmp"
 _LOCK_SECONDS = 60.0
 _READER_SECONDS = 10.0
 _POLL_SECONDS = 0.02
@@ -42,7 +40,7 @@ def _name() -> str:
 
 def is_temporary(name: str) -> bool:
     """Whether a file or folder of that name is one under way, or was."""
-    return _TEMPORARY.fullmatch(name) is not None
+    return name.startswith(".graphopt-") and re.fullmatch(_TEMPORARY, name) is not None
 
 
 # -- what a name leads to
@@ -113,7 +111,7 @@ class Draft:
     def __init__(self, target: Path) -> None:
         self.target = target
         special = is_special(target)
-        folder = Path(tempfile.gettempdir()) if special else target.parent
+        folder = _usual_folder() if special else target.parent
         clear(folder)
         self.path, handle = _create(folder, 0o600 if special or target.exists() else 0o666)
         self.file: IO[bytes] = os.fdopen(handle, "w+b")
@@ -167,7 +165,8 @@ class Draft:
     def _pour(self, target: Path) -> None:
         """Write the contents into what is there."""
         with _opened(target) as into, self.path.open("rb") as contents:
-            shutil.copyfileobj(contents, into, 1 << 20)
+            while piece := contents.read(1 << 20):
+                into.write(piece)
 
 
 def _create(parent: Path, mode: int = 0o600, *, folder: bool = False) -> tuple[Path, int]:
@@ -276,20 +275,34 @@ def scratch(beside: Path | None = None) -> Iterator[Path]:
     Args:
         beside: where to make it; where the system keeps such folders when None.
     """
-    parent = Path(tempfile.gettempdir()) if beside is None else beside
+    parent = _usual_folder() if beside is None else beside
     clear(parent)
     path, handle = _create(parent, folder=True)
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        _remove_tree(path)
         os.close(handle)
+
+
+def _usual_folder() -> Path:
+    """Where the system keeps what is there for a while."""
+    import tempfile  # with it the readers of archives, which a run from file to file has no use for
+
+    return Path(tempfile.gettempdir())
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a folder with all that can be removed of it."""
+    import shutil  # see above
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def remove(path: Path) -> None:
     """Remove whatever has a name, a link or a folder included; nothing may."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+        _remove_tree(path)
     else:
         path.unlink(missing_ok=True)
 
@@ -313,7 +326,7 @@ def _remove_abandoned(path: Path) -> None:
             if found.st_uid != os.geteuid() or not _is_held(handle):
                 return
             if stat.S_ISDIR(found.st_mode):
-                shutil.rmtree(path, ignore_errors=True)
+                _remove_tree(path)
             elif stat.S_ISREG(found.st_mode):
                 path.unlink()
         finally:

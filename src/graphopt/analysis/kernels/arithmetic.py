@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from graphopt.analysis.kernels.base import (
     Array,
@@ -21,6 +21,7 @@ from graphopt.analysis.kernels.base import (
     plain_ints,
 )
 from graphopt.ir import Node
+from graphopt.ir.numpy_types import element_type, numpy_type
 
 Args = list[Array | None]
 Ufunc = Callable[..., Any]
@@ -165,7 +166,7 @@ def convert(array: Array, target: int) -> Array:
     """
     if not cast_is_exact(array.dtype, target):
         raise Unsupported(f"conversion of {array.dtype} to type {target}")
-    return array.astype(helper.tensor_dtype_to_np_dtype(target))
+    return array.astype(numpy_type(target))
 
 
 def _cast(node: Node, args: Args) -> Array:
@@ -174,7 +175,7 @@ def _cast(node: Node, args: Args) -> Array:
 
 def _cast_like(node: Node, args: Args) -> Array:
     like = need(args, 1)
-    return convert(need(args, 0), helper.np_dtype_to_tensor_dtype(like.dtype))
+    return convert(need(args, 0), element_type(like.dtype))
 
 
 def reduced_axes(node: Node, args: Args, rank: int) -> list[int] | None:
@@ -241,7 +242,7 @@ def _cumsum(node: Node, args: Args) -> Array:
 def _eye_like(node: Node, args: Args) -> Array:
     like = need(args, 0)
     dtype = node.attr("dtype")
-    target: np.dtype[Any] = like.dtype if dtype is None else helper.tensor_dtype_to_np_dtype(dtype)
+    target: np.dtype[Any] = like.dtype if dtype is None else numpy_type(dtype)
     if like.ndim != 2 or target.kind == "O":
         raise Unsupported("not a matrix of numbers")
     rows, columns = np.ogrid[: like.shape[0], : like.shape[1]]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from graphopt.analysis.kernels import KERNELS, MOVEMENT, Array, Unsupported, run_kernel
 from graphopt.analysis.kernels.arithmetic import convert, reduced_axes
@@ -22,6 +22,7 @@ from graphopt.analysis.shapes.dim import Expr, Size, at_least, divide, equal, le
 from graphopt.analysis.shapes.engine import MAX_ELEMENTS, ShapeAnalysis, fixed_shape
 from graphopt.analysis.shapes.fractions import FloatElement, float_over, float_plus, float_times, fraction
 from graphopt.ir import Node
+from graphopt.ir.numpy_types import numpy_type
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
@@ -91,7 +92,7 @@ def _numbers(node: Node, args: Args) -> list[Array | None] | None:
 def _number_cast(data: Array, target: int) -> Array:
     if data.dtype.kind == "f" and target in (TensorProto.INT64, TensorProto.INT32):
         _require(bool(np.all(np.abs(data) < 1 << 31)), "a number does not fit its type")
-        return data.astype(helper.tensor_dtype_to_np_dtype(target))
+        return data.astype(numpy_type(target))
     return convert(data, target)
 
 
@@ -116,7 +117,7 @@ def _settled(node: Node, index: int, array: Array) -> Array | None:
     dtype = output_dtype(node, index)
     if dtype is None:
         return None
-    kind = helper.tensor_dtype_to_np_dtype(dtype)
+    kind = numpy_type(dtype)
     result = array.astype(kind)
     if result.tolist() != array.tolist():
         raise Unsupported("a number does not fit its type")
