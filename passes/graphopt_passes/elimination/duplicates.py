@@ -49,7 +49,7 @@ def _by_layout(graph: Graph) -> dict[Layout, list[Value]]:
     outputs = False
     for value in graph.values.values():
         tensor = value.tensor
-        if tensor is None:
+        if not tensor:
             continue
         # An output stays, but others may give way to it.
         is_output = value.output_count > 0 and value.is_const and value.name not in value.graph.annotated
@@ -82,8 +82,7 @@ def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]
     """Merge initializers of one layout into equal ones; returns those that are left."""
     probes: dict[Hashable, list[Value]] = {}
     both = [*above, *own] if above else own
-    first = own[0].tensor
-    if first is None or first.nbytes <= _SMALL:  # and so are the others, whose layout is the same, but for strings
+    if sum([v.tensor.nbytes for v in own[:1] if v.tensor]) <= _SMALL:  # others have the same layout, but for strings
         probes[b""] = both
     else:
         for value in both:
