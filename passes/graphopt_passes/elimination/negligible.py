@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir import ZEROED_KEY, Graph, Node, Value
+from graphopt.ir import ZEROED_KEY, Graph, Node, Tensor, Value
 from graphopt.operators.layer import LAYERS, LinearLayer
 from graphopt.operators.rows import WEIGHED, Rows, read_rows
 from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
@@ -27,7 +27,11 @@ def threshold(dtype: np.dtype[Any]) -> float:
 def has_negligible(value: Value | None, most_read: int | None = None) -> bool:
     """Whether a constant of float or double has a negligible element; of more bytes than so in a file some are read."""
     tensor = value.constant_tensor if value is not None else None
-    least = tensor.least(most_read) if tensor is not None else None
+    return tensor is not None and bool(tensor.figure(("negligible", most_read), lambda: _reaches(tensor, most_read)))
+
+
+def _reaches(tensor: Tensor, most_read: int | None) -> bool:
+    least = tensor.least(most_read)
     return least is not None and float(least) < threshold(least.dtype)
 
 
