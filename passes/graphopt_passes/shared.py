@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
 from typing import Any
 
 from graphopt.ir import Value
-from graphopt.records import dataclass
 
 _Key = tuple[Any, ...]
 
 
-@dataclass(slots=True)
 class Shared:
     """Values by what they are; those that were made for something that was not built after all are forgotten."""
 
-    _kept: dict[_Key, Value] = field(default_factory=dict)
-    _fresh: dict[_Key, Value] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._kept: dict[_Key, Value] = {}
+        self._fresh: dict[_Key, Value] = {}
 
     def begin(self) -> None:
         """Begin to build something."""
         self._fresh = {}
 
-    def commit(self) -> None:
+    def keep(self) -> None:
         """Keep what was made for it."""
         self._kept |= self._fresh
 

@@ -173,7 +173,7 @@ class BlockedBuilder:
         tiles = self._result(layer, form, grid, self._product(layer, form, grid, weight))
         image = self._image(layer, grid, tiles)
         fired = rw.replace(layer.node, [image], detail=str(form))
-        self._shared.commit()
+        self._shared.keep()
         self._rows.update(self._fresh_rows)
         return fired
 
@@ -197,7 +197,8 @@ class BlockedBuilder:
         key, rows = (source.grid, layer.form, grid), source.value
         places = self._constant("winograd_tiles", key, lambda: _gathered(layer, grid, source))
         if padded:
-            rows = self._once(("winograd_padded", rows), lambda: self._padded(source.value, layer))
+            whole = (self._graph(), "winograd_padded", rows)
+            rows = self._shared.once(whole, lambda: self._padded(source.value, layer))
         return rows, places
 
     def _product(self, layer: BlockedLayer, form: Filtering, grid: Grid, weight: np.ndarray) -> Value:
@@ -313,7 +314,8 @@ class BlockedBuilder:
         matrix = self._constant(what, key, lambda: array)
         if not self._open():
             return matrix
-        return self._once((what, key, self._batch()), lambda: self._spread(matrix, array.shape, batched))
+        whole = (self._graph(), what, key, self._batch())
+        return self._shared.once(whole, lambda: self._spread(matrix, array.shape, batched))
 
     def _spread(self, matrix: Value, shape: tuple[int, ...], batched: Value) -> Value:
         first = self.rw.op("Slice", self.rw.op("Shape", batched), np.array([0], np.int64), np.array([1], np.int64))
@@ -333,11 +335,7 @@ class BlockedBuilder:
                 array = array.astype(np.int32 if array.max(initial=0) < 2**31 else np.int64)
             return self.rw.constant(array, like=like)
 
-        return self._once((what, key), build)
-
-    def _once(self, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
-        """What the layers of a graph share."""
-        return self._shared.once((self._graph(), *key), make)
+        return self._shared.once((self._graph(), what, key), build)
 
     def _graph(self) -> Graph:
         return self._layer.node.graph

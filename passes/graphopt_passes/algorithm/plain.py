@@ -30,7 +30,7 @@ class PlainBuilder:
         weight = transformed_weight(layer.kernel, tile)
         result = self._edges(layer, tile, self._tiles_out(layer, tile, weight))
         fired = rw.replace(layer.relu or layer.node, [result], detail=f"F({tile}x{tile},3x3)")
-        self._shared.commit()
+        self._shared.keep()
         return fired
 
     def _tiles_in(self, layer: PlainLayer, tile: int) -> Value:

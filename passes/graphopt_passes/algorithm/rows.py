@@ -8,7 +8,8 @@ from math import prod
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.operators import Reshape, Slice, Split, Transpose
+from graphopt.operators import Reshape, Slice, Split
+from graphopt.operators.transpose import Transpose, keeps_order
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Dim, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
@@ -74,7 +75,7 @@ class ConvertTransposeOfUnits(Weighed, OpRule):
         x, dims = view.x, view.x.dims()
         if x.is_const or x.dtype == TensorProto.STRING:
             raise Decline
-        if view.keeps_order or not _is_one_move(dims, view.perm) or _is_seen(dims, view.perm):
+        if keeps_order(view.perm, dims) or not _is_one_move(dims, view.perm) or _is_seen(dims, view.perm):
             raise Decline
         size = size_of(x)
         moved = size * (_MOVES_OF_EIGHT_BYTES if x.dtype in _EIGHT_BYTES else 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.operators import Reshape, Transpose
+from graphopt.operators import Reshape
+from graphopt.operators.transpose import Transpose, keeps_order
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
 
@@ -57,7 +58,7 @@ class ConvertTransposeToReshape(OpRule):
         if x.shape is None:
             raise Decline
         transpose = Transpose.of(node)
-        if not transpose.keeps_order or transpose.moves_nothing:
+        if not keeps_order(transpose.perm, x.shape) or transpose.moves_nothing:
             raise Decline
         if y.users and not y.output_count and all(user.op == "Gemm" for user in y.users):
             raise Decline("{} is only read by Gemm, which can transpose it", y.name)

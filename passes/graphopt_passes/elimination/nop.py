@@ -8,8 +8,9 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.ir import Tensor
-from graphopt.operators import Cut, Reduction, Reshape, Selection, Transpose
+from graphopt.operators import Cut, Reduction, Reshape, Selection
 from graphopt.operators.resize import stated_scales
+from graphopt.operators.transpose import Transpose, keeps_order
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
 
 
@@ -169,7 +170,7 @@ class EliminateNopTranspose(ChangesNothing):
                 break
         else:
             return
-        if transpose.keeps_order:
+        if keeps_order(transpose.perm, shape):
             raise Decline("it moves an axis of size 1 past others, which is a Reshape")
         raise Decline
 

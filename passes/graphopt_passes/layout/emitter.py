@@ -36,7 +36,7 @@ Built = list[tuple[Value, Layout]] | Value
 """Blocked results of a group, or a plain one."""
 
 
-class Emitter:
+class Emitter(Shared):
     """Makes the blocked operators of one graph.
 
     Values are named by what they were when the plan was made. A replaced value lives on as the output of a
@@ -44,24 +44,23 @@ class Emitter:
     """
 
     def __init__(self, rw: Rewriter, block: int) -> None:
+        super().__init__()
         self.rw = rw
         self.block = block
         self._blocked: dict[Value, Blocked] = {}
         self._plain: dict[Value, Value] = {}
-        self._shared = Shared()
         self._entered: dict[Value, Blocked] = {}
         self.room = weights.Room()
 
     def begin(self) -> None:
         """Forget what was made for a group that was not built."""
-        self._entered = {}
-        self._shared.begin()
+        self._entered, self._fresh = {}, {}
 
     def commit(self, blocked: dict[Value, Blocked], plain: dict[Value, Value]) -> None:
         """Keep what was made for a group: blocked values, and plain ones in their place."""
         self._blocked |= self._entered | blocked
         self._plain |= plain
-        self._shared.commit()
+        self._kept |= self._fresh
 
     def op(self, op_type: str, *inputs: Any, **attrs: Any) -> Value:
         return self.rw.op(op_type, *inputs, domain=DOMAIN, **attrs)
@@ -109,7 +108,7 @@ class Emitter:
         if self.is_clean(entered):
             return entered
         channels = sum(entered.layout)
-        made = self._shared.once(("clean", value), lambda: self._reordered(self.now(value), channels))
+        made = self.once(("clean", value), lambda: self._reordered(self.now(value), channels))
         return Blocked(made, (channels,), ZERO)
 
     def is_clean(self, found: Blocked) -> bool:
@@ -155,7 +154,7 @@ class Emitter:
             same = array is like.const() and like.tensor is not None
             return like if same else self.rw.constant(array, like=like)
 
-        return self._shared.once((like, *key), made)
+        return self.once((like, *key), made)
 
     def spread(self, numbers: Array, layout: Layout) -> Array:
         """A number for each channel, for each lane of a layout."""

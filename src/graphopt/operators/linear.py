@@ -260,6 +260,8 @@ def _times(weight: np.ndarray, by: np.ndarray, kept: Value) -> np.ndarray:
 
 def block_diagonal(kernel: np.ndarray, group: int, merge: int) -> np.ndarray:
     """The kernel `[out, in / group, *size]` of a convolution with each `merge` groups made one, zeros between them."""
+    if merge == 1:
+        return kernel
     outputs, inputs = kernel.shape[:2]
     per_group = outputs // group
     wide = np.zeros((group // merge, merge, per_group, merge, inputs, *kernel.shape[2:]), kernel.dtype)

@@ -37,11 +37,11 @@ def is_identity(perm: Perm) -> bool:
     return perm == tuple(range(len(perm)))
 
 
-def keeps_order(perm: Perm, shape: Sequence[Dim]) -> bool:
-    """Whether a permutation of a shape leaves the axes that may be longer than 1 in order."""
+def keeps_order(perm: Perm, shape: Sequence[Dim] | None) -> bool:
+    """Whether no axes of a shape move but those known to have size 1: every element stays where it is in memory."""
     last = -1
     for axis in perm:
-        if shape[axis] != 1:
+        if shape is None or shape[axis] != 1:
             if axis < last:
                 return False
             last = axis
@@ -99,11 +99,6 @@ class Transpose:
     def moves_nothing(self) -> bool:
         """Whether every axis stays where it is."""
         return is_identity(self.perm)
-
-    @property
-    def keeps_order(self) -> bool:
-        """Whether no axis moves but those known to have size 1, so that every element stays where it is in memory."""
-        return keeps_order(self.perm, self.x.shape or (None,) * len(self.perm))
 
     @property
     def inverse(self) -> Perm:

@@ -61,7 +61,9 @@ class _Convolution(Convolving):
 
     def price(self, costs: Costs) -> Price:
         """Multiplications, what is moved, and in NCHW the activation that it has already."""
-        outputs, per_group, *kernel = self.weight.sizes()
+        tensor = self.weight.constant_tensor
+        assert tensor is not None
+        outputs, per_group, *kernel = tensor.dims
         inputs = per_group * self.group
         positions = pixels(self.sizes, outputs)
         shape = ConvolutionSizes(
