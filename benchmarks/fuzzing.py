@@ -32,7 +32,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 OWN = ("basic", "extended", "all", "convert", "alone")
 PEERS = ("onnxoptimizer", "onnxsim", "onnxslim", "onnxscript", "ort-basic", "ort-extended", "ort-all")
 SESSIONS: dict[str, tuple[float, dict[str, Any]]] = {
-    "passes": (0.80, {"levels": OWN, "until": 2000, "thin": 8}),
+    "passes": (0.80, {"levels": OWN, "until": 2000, "thin": 32}),
     "levels": (0.06, {"levels": OWN[:4], "explain": True}),
     "field": (0.14, {"levels": (), "peers": PEERS}),
 }

@@ -19,7 +19,7 @@ FIRES = ""
 
 _OFTEN = 10
 """A pass is to fire so many times as often as it is to decline for one reason."""
-_TOGETHER = (8, 16, 24, 32)
+_TOGETHER = (4, 8, 12, 16)
 """How many golden cases one model begins with."""
 _EXPLORED = 0.04
 """Part of the cases that are drawn by how seldom they were, whatever they show."""
