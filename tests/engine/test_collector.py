@@ -8,7 +8,8 @@ import weakref
 import pytest
 
 from graphopt import PassManager, demo
-from graphopt.ir import collector
+from graphopt.ir import Model, collector
+from graphopt.rewrite import Decline, Driver, Log, Node, OpRule, Outcome, Rewriter
 
 
 def test_models_that_nobody_uses_are_collected_before_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,3 +40,27 @@ def test_what_is_still_used_is_not_collected_for_again_and_again(monkeypatch: py
             collector.weigh(one, ledger.room)
     assert len(collected) == 2
     assert gc.isenabled()
+
+
+class _KeepsRefusal(OpRule):
+    """Tries several ways and raises the first refusal, which its frame still holds."""
+
+    name = "keeps_refusal"
+    ops = ("Conv",)
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        kept = None
+        for way in ("one", "other"):
+            try:
+                raise Decline("{} way does not fit", way)
+            except Decline as reason:
+                kept = kept or reason
+        raise kept or Decline
+
+
+def test_a_refusal_that_a_rule_kept_holds_no_frame() -> None:
+    driver = Driver(Model.load(demo.conv_maxpool()), Log(listen=True))
+    driver.run_rules([_KeepsRefusal()])
+    assert "one way does not fit" in str(driver.log.near_misses)
+    held = [each for each in gc.get_objects() if isinstance(each, Decline)]
+    assert all(each.__traceback__ is None for each in held)

@@ -272,6 +272,7 @@ class Driver:
                     raise PassError("it reported a rewrite and made none")
             except Decline as declined:
                 fired = False
+                declined.__traceback__ = None  # a rule that kept it is held by its own frame otherwise
                 if listen and declined.args:
                     self._note(name, node, declined, mark, events)
             except BaseException as error:
