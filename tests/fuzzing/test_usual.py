@@ -78,3 +78,18 @@ def test_images_without_pixels_are_granted_where_no_size_is_stated(height: str) 
     model = onnx.parser.parse_model(text)
     assert is_image_of_unknown_size(model, {"x": np.ones((1, 2, 0, 4), np.float32)}) == (height == "H")
     assert not is_image_of_unknown_size(model, {"x": np.ones((1, 2, 3, 4), np.float32)})
+
+
+def test_products_of_integers_in_a_branch_have_terms() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (int8[3,n] a, int8[n,2] b, bool c) => (int32[3,2] y) {
+       y = If (c) <
+          else_branch = no () => (int32[3,2] u) { u = MatMulInteger (a, b) },
+          then_branch = yes () => (int32[3,2] v) { v = MatMulInteger (a, b) }
+       >
+    }
+    """
+    model = onnx.parser.parse_model(text)
+    feeds = [{"a": np.ones((3, n), np.int8), "b": np.ones((n, 2), np.int8), "c": np.array(True)} for n in (2, 0)]
+    assert [is_usual(model, feed) for feed in feeds] == [True, False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,8 @@ _INTEGER_PRODUCTS = frozenset({
 
 def _sums_something(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     """Whether no product of integers makes elements of an operand without any, which the runtime leaves unset."""
+    if _stands_inside(model, _INTEGER_PRODUCTS) and _is_something_empty(model, feed):
+        return False
     products = [node for node in model.graph.node if node.op_type in _INTEGER_PRODUCTS]
     names = list(dict.fromkeys(name for node in products for name in (node.input[0], node.output[0])))
     held = values_of(model, feed, names) if products else {}
@@ -99,7 +102,9 @@ def _element_types(model: onnx.ModelProto) -> dict[str, int]:
 def _joins_fit(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     """Whether elements of sequences that are joined fit; the runtime passes over empty ones and leaves memory unset."""
     joins = [node for node in model.graph.node if node.op_type == "ConcatFromSequence"]
-    if _joins_inside(model) and (_is_something_empty(model, feed) or not _evaluates(model, feed)):
+    if _stands_inside(model, {"ConcatFromSequence"}) and (
+        _is_something_empty(model, feed) or not _evaluates(model, feed)
+    ):
         return False
     held = values_of(model, feed, list(dict.fromkeys(node.input[0] for node in joins))) if joins else None
     if held is None:
@@ -114,10 +119,10 @@ def _joins_fit(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     return True
 
 
-def _joins_inside(model: onnx.ModelProto) -> bool:
-    """Whether sequences are joined inside of other graphs, where their elements cannot be seen."""
+def _stands_inside(model: onnx.ModelProto, ops: Set[str]) -> bool:
+    """Whether one of some operators stands inside of another graph, where its operands cannot be seen."""
     nodes = [node for graph in graphs_of(model.graph) if graph is not model.graph for node in graph.node]
-    return any(node.op_type == "ConcatFromSequence" for node in nodes)
+    return any(node.op_type in ops for node in nodes)
 
 
 def _evaluates(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
