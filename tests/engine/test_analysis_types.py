@@ -114,6 +114,7 @@ def test_custom_operators_are_believed_less_when_declarations_are_stale() -> Non
         "b = TopK(x)", "b = Pad(x)", "b = Resize(x)", "b = ConstantOfShape(i)", "b = OneHot(x)", "b = Expand(x, x)",
         "b = Unsqueeze(x)", "b = Softmax<axis = 5>(x)", "b = DepthToSpace(x)", "b = ReduceSum(x, x)", "b = Shape()",
         'b = EyeLike("")', 'b = EyeLike("", "")', 'b = RegexFullMatch<pattern = "a">("")', "b = Relu(x, x, x)",
+        "b = Conv<group = -1>(x, x)", "b = DepthToSpace<blocksize = 0>(x)", "b = MaxPool<kernel_shape = [2, -1]>(x)",
     ],
 )  # fmt: skip
 def test_a_malformed_node_harms_no_other(bad: str) -> None:
@@ -123,6 +124,13 @@ def test_a_malformed_node_harms_no_other(bad: str) -> None:
     assert model.graph.values["y"].type == TensorType(7, (2,))
     analysis = ShapeAnalysis(model)
     assert analysis.to_dims(analysis.shape(model.graph.values["a"])) == ("N", 3)
+
+
+@pytest.mark.parametrize("bad", ["Conv <group = -1>", "com.microsoft.QLinearConv <strides = [1, 0]>", "LRN <size = 3.5>"])
+def test_attributes_that_mean_nothing_make_a_node_malformed(bad: str) -> None:
+    """No rule reads such a node, not even one that reads its attributes without asking."""
+    model = load(f"g (float[N,3] x) => (y) {{ y = {bad} (x, x) }}")
+    assert next(iter(model.graph)).op.startswith("malformed ")
 
 
 def test_a_node_that_breaks_inference_as_a_whole() -> None:

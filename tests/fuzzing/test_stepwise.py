@@ -50,6 +50,25 @@ def test_what_follows_from_one_step_is_no_fault() -> None:
     assert wrong.kind == "wrong"
 
 
+def test_steps_are_seen_in_the_branch_that_is_taken() -> None:
+    """The outputs of an `If` are dequantized in its branches, where no name of the main graph is."""
+
+    def branching(by: list[int]) -> str:
+        nodes = moved(by).split("\n{", 1)[1].rpartition("}")[0]
+        head = MODEL.split("\n{", 1)[0].replace("(float[1,4,2] x)", "(float[1,4,2] x, bool c)")
+        head = head.replace("int64[1] a", f"int32[1,4,1] o = {{{', '.join(map(str, by))}}}, int64[1] a")
+        inner = nodes.replace("y = Relu (p)", "t = Relu (p)")
+        other = "other () => (float[1,4,1] e) { e = ReduceMean <axes = [2]> (x) }"
+        return head + f"{{ y = If (c) <then_branch = then () => (float[1,4,1] t) {{ {inner} }}, else_branch = {other}> }}"
+
+    feed = {"x": np.array([[[2, 2], [3, 3], [5, 5], [9, 9]]], np.float32), "c": np.array(True)}
+    judge = Judge(Sample(parsed(branching([0, 0, 0, 0])), [feed]))
+    for by, fine in (([0, 1, 0, 0], True), ([0, 2, 0, 0], False), ([0, 1, 1, 0], False)):
+        outcome = Optimized(parsed(branching(by)), stepwise=True)
+        found = judge.of(OwnSubject("basic"), outcome, again=False, once_more=False)
+        assert (found is None) is fine, found
+
+
 @pytest.mark.parametrize(
     "result",
     [

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from graphopt.match import Const, Match, OpBuilder, Pattern
 from graphopt.operators.affine import Affine
-from graphopt.operators.linear import Convolution, narrowed
+from graphopt.operators.linear import Convolution, narrowed, narrowed_weights
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.activations import completes_gelu
 
@@ -51,7 +51,7 @@ class FusePrecedingMulIntoConv(AbsorbBefore):
         if completes_gelu(m.before):
             raise Decline("{} is the last factor of a Gelu", m.before.result.name)
         assert scale is not None
-        kernel = narrowed(conv.by_input(scale), m.kernel.array().dtype, "weights")
+        kernel = narrowed_weights(conv.by_input(scale), m.kernel.array().dtype)
         return conv.write(rw, rw.constant(kernel, like=m.kernel), conv.shift, m.x)
 
 

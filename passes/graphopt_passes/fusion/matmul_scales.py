@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.affine import Affine
-from graphopt.operators.linear import PLAIN_FLOATS, narrowed
+from graphopt.operators.linear import PLAIN_FLOATS, narrowed, narrowed_weights
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
 
@@ -53,7 +53,7 @@ def _kept(array: np.ndarray, row: np.ndarray | float, name: str) -> np.ndarray:
     """An array with its last axis scaled; declines where numbers leave the range in which they keep their digits."""
     with np.errstate(all="ignore"):
         wide = array.astype(np.float64) * row
-    found = narrowed(wide, array.dtype, name)
+    found = narrowed_weights(wide, array.dtype) if name == "weights" else narrowed(wide, array.dtype, name)
     smallest = np.finfo(array.dtype).tiny
     before, after = np.abs(array), np.abs(wide)
     if bool(((after < smallest) & (before >= smallest) & (np.asarray(row) != 0)).any()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphopt.operators.branch import Branch
-from graphopt.operators.linear import narrowed
+from graphopt.operators.linear import narrowed, narrowed_weights
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 
 Path = tuple[tuple[Node, int], ...]
@@ -89,7 +89,7 @@ def _join(a: Value, b: Value, root: Node, rw: Rewriter) -> Value:
     total = one.plus(two.negated() if root.op == "Sub" else two)
     weight = convs[0].operand(1)
     dtype = weight.array().dtype
-    kernel, bias = narrowed(total.kernel, dtype, "weights"), narrowed(total.bias, dtype, "biases")
+    kernel, bias = narrowed_weights(total.kernel, dtype), narrowed(total.bias, dtype, "biases")
     return rw.op(
         "Conv", x, rw.constant(kernel, like=weight), rw.constant(bias, like=convs[0].input(2) or f"{x.name}_bias"),
         kernel_shape=total.size, strides=total.strides, dilations=total.dilations, pads=total.before + total.after,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from graphopt.fuzzing.branches import with_branches_taken
 from graphopt.fuzzing.usual import values_of
 from graphopt.verify.values import Array
 
@@ -70,6 +71,7 @@ def after_steps(
         no integers in common, or it cannot be seen.
     """
     names = [info.name for info in original.graph.output]
+    original, result = (with_branches_taken(model, feed) for model in (original, result))
     values = _both(original, result, feed)
     cuts = _cuts(original, *values) if values is not None else {}
     while values is not None and cuts:

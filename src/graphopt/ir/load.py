@@ -17,7 +17,7 @@ from graphopt.ir.external import Folders, Opaque, tensor_from_proto
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
 from graphopt.ir.order import append, renumber
-from graphopt.ir.schema import OpInfo, has_its_operands
+from graphopt.ir.schema import COUNTS, OpInfo, has_its_operands
 from graphopt.ir.seal import SealedDict
 from graphopt.ir.sealing import seal_graph
 from graphopt.ir.slices import FileSlice
@@ -243,7 +243,7 @@ class _Loader:
 
 
 def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.AttributeProto]) -> bool:
-    """Whether attributes have the types that the standard gives them, so that no rule need ask.
+    """Whether attributes have the types that the standard gives them and count at least 1, so that no rule need ask.
 
     Raises:
         ModelError: one holds a tensor whose data does not fit its dimensions.
@@ -257,6 +257,8 @@ def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.Att
         if attribute.ref_attr_name:
             fine = fine and node.graph.in_function  # elsewhere there is nothing to refer to
         elif kinds.get(name if type(name) is str else _text(name), kind) != kind:
+            fine = False
+        elif name in COUNTS and min((*attribute.ints, attribute.i if kind == onnx.AttributeProto.INT else 1)) < 1:
             fine = False
     return fine
 

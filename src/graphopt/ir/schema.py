@@ -33,6 +33,13 @@ _NOT_DETERMINISTIC = frozenset(
 )
 
 
+COUNTS = frozenset(
+    {"blocksize", "dilations", "group", "kernel_shape", "kv_num_heads", "num_groups", "num_heads", "q_num_heads"}
+    | {"hidden_size", "strides"}
+)
+"""Attributes of any operator that say how many or how far: a node with a number below 1 there means nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpInfo:
     """One version of an operator.

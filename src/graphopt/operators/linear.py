@@ -36,6 +36,23 @@ def narrowed(array: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray:
     return result
 
 
+def narrowed_weights(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Float64 numbers in the element type of a weight; those that were rounded to it before are only looked at.
+
+    Raises:
+        Decline: one of them does not fit, all of them vanish, or they are so large that a sum of products with them
+            leaves the range where its scaled result does not.
+    """
+    with np.errstate(all="ignore"):
+        result = np.asarray(array).astype(dtype, copy=False)
+        square = np.vdot(result, result) if dtype in (np.float32, np.float64) else 0
+    if square and np.isfinite(square):
+        return result
+    if np.isinf(square) and np.isfinite(result).all():
+        raise Decline("sums of products with the new weights may overflow")
+    return narrowed(array, dtype, "weights")
+
+
 @dataclass(frozen=True, slots=True)
 class Linear(ABC):
     """An operator that multiplies with a weight and adds a bias by output channel.
@@ -110,7 +127,7 @@ class Linear(ABC):
         scaled = None if affine.scale is None else self.scaled(affine.scale)
         dtype, kernel, shift = self._dtype(), self.kernel, self.shift
         if scaled is not None:
-            kernel = to.constant(narrowed(scaled, dtype, "weights"), like=self.kernel)
+            kernel = to.constant(narrowed_weights(scaled, dtype), like=self.kernel)
         row = affine.of_bias(bias, self.channels)
         if row is not None:
             like = self.shift or f"{self.kernel.name}_bias"

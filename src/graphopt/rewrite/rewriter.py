@@ -85,6 +85,8 @@ class Rewriter(Building):
         Raises:
             Decline: that would not be legal; nothing changed.
         """
+        if not pairs:
+            raise Decline("nothing is there that could be replaced")
         at = anchor or (pairs[0][0] if len(pairs) == 1 else max((node for node, _ in pairs), key=lambda n: n.order))
         swaps: list[tuple[Value, Value]] = []
         for node, values in pairs:

@@ -1,0 +1,61 @@
+"""The branches that a model takes, as part of its main graph, for judges that look at values by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+
+from graphopt.fuzzing.usual import values_of
+from graphopt.verify.values import Array
+
+
+def with_branches_taken(model: onnx.ModelProto, feed: Mapping[str, Array]) -> onnx.ModelProto:
+    """A model that computes the same of one feed, with the nodes of the branch taken in place of each `If`.
+
+    Branches stay where their condition cannot be seen, or their names are taken in the graph around them.
+
+    Args:
+        model: any model; it is not changed.
+        feed: its inputs.
+    """
+    while (at := _first_if(model.graph)) is not None:
+        inlined = _inlined(model, at, feed)
+        if inlined is None:
+            return model
+        model = inlined
+    return model
+
+
+def _first_if(graph: onnx.GraphProto) -> int | None:
+    return next((i for i, node in enumerate(graph.node) if node.op_type == "If" and not node.domain), None)
+
+
+def _inlined(model: onnx.ModelProto, at: int, feed: Mapping[str, Array]) -> onnx.ModelProto | None:
+    node = model.graph.node[at]
+    found = values_of(model, dict(feed), [node.input[0]])
+    if found is None:
+        return None
+    taken = "then_branch" if found[node.input[0]].item() else "else_branch"
+    branch = next(attribute.g for attribute in node.attribute if attribute.name == taken)
+    if _names(branch) & _names(model.graph):
+        return None
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    results = [
+        onnx.helper.make_node("Identity", [info.name], [name])
+        for info, name in zip(branch.output, node.output, strict=True)
+        if name
+    ]
+    nodes = [*model.graph.node[:at], *branch.node, *results, *model.graph.node[at + 1 :]]
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    copy.graph.initializer.extend(branch.initializer)
+    copy.graph.sparse_initializer.extend(branch.sparse_initializer)
+    return copy
+
+
+def _names(graph: onnx.GraphProto) -> set[str]:
+    """What a graph defines."""
+    given = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
+    return given | {tensor.values.name for tensor in graph.sparse_initializer} | {n for o in graph.node for n in o.output}
