@@ -326,6 +326,17 @@ def test_an_axis_of_one_is_broadcast_to_its_letter(equation: str, shapes: list[t
     writes_out_alike(equation, shapes)
 
 
+@pytest.mark.parametrize("sizes", ["float[N] a, float[3] b", "float[N] a, float[M] b"])
+def test_an_axis_that_may_be_one_is_broadcast_to_its_letter(sizes: str) -> None:
+    """Whether sizes are equal shows when the model runs, and a product of matrices takes none of 1 beside others."""
+    text = f"g ({sizes}) => (float[] y) {{ y = Einsum <equation = 'd,d->'> (a, b) }}".replace("'", '"')
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 13]>' + text)
+    feed = {"a": np.array([2], np.float32), "b": np.array([3, 4, -5], np.float32)}
+    after = convert(model, opset=7)
+    assert "MatMul" not in ops(after)
+    assert differs(run_model(model, feed), run_model(after, feed)) is None
+
+
 def writes_out_alike(equation: str, shapes: list[tuple[int, ...]]) -> None:
     """An `Einsum` of random operands gives the same where its opset has none."""
     rng = np.random.default_rng(0)

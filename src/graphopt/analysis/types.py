@@ -74,8 +74,8 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     behind = any(map(knows, ops))
     if behind or model.opset() >= _BROADCASTING:
         _infer_further(writer.left, behind=behind)
-    if "Loop" in ops:
-        # The standard's inference knows no shape of what a loop carries.
+    if "Loop" in ops or (behind and "If" in ops):
+        # The standard's inference knows no shape of what a loop carries, nor what branches of other operators give.
         ShapeAnalysis(model, zero_sizes=True).refine()
 
 

@@ -13,7 +13,8 @@ from graphopt.verify.values import Array
 def with_branches_taken(model: onnx.ModelProto, feed: Mapping[str, Array]) -> onnx.ModelProto:
     """A model that computes the same of one feed, with the nodes of the branch taken in place of each `If`.
 
-    Branches stay where their condition cannot be seen, or their names are taken in the graph around them.
+    What a branch defines is called after the first output of its `If`, since two branches may use one name. Branches
+    stay where their condition cannot be seen.
 
     Args:
         model: any model; it is not changed.
@@ -37,9 +38,9 @@ def _inlined(model: onnx.ModelProto, at: int, feed: Mapping[str, Array]) -> onnx
     if found is None:
         return None
     taken = "then_branch" if found[node.input[0]].item() else "else_branch"
-    branch = next(attribute.g for attribute in node.attribute if attribute.name == taken)
-    if _names(branch) & _names(model.graph):
-        return None
+    branch = onnx.GraphProto()
+    branch.CopyFrom(next(attribute.g for attribute in node.attribute if attribute.name == taken))
+    _rename(branch, {name: f"{node.output[0]}/{name}" for name in _defined(branch)})
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     results = [
@@ -55,7 +56,20 @@ def _inlined(model: onnx.ModelProto, at: int, feed: Mapping[str, Array]) -> onnx
     return copy
 
 
-def _names(graph: onnx.GraphProto) -> set[str]:
-    """What a graph defines."""
-    given = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
-    return given | {tensor.values.name for tensor in graph.sparse_initializer} | {n for o in graph.node for n in o.output}
+def _defined(graph: onnx.GraphProto) -> set[str]:
+    names = {tensor.name for tensor in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    return names | {name for node in graph.node for name in node.output if name}
+
+
+def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    for entry in (*graph.initializer, *(t.values for t in graph.sparse_initializer), *graph.output):
+        entry.name = names.get(entry.name, entry.name)
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs) if attribute.type in _GRAPHS else ():
+                _rename(inner, names)
+
+
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from string import ascii_letters
 
 from graphopt.errors import Decline
-from graphopt.ir import Node, Value
+from graphopt.ir import Dim, Node, Value
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.computed import integers
 from graphopt.opsets.meanings.positions import Counting
@@ -62,7 +62,7 @@ def product_of_two(node: Node, change: Change, rw: Rewriter) -> None:
     """Two operands are multiplied as matrices, or element by element where more than one letter makes a side.
 
     What one of them alone has, and nothing needs later, is summed before. An axis of size 1 is broadcast to the others
-    of its letter, which no product of matrices does for what it sums.
+    of its letter, which no product of matrices does for what it sums: there all must be known to be of one size.
     """
     terms, out = _read(node)
     stretched = _stretched(terms)
@@ -99,10 +99,12 @@ def _read(node: Node) -> tuple[list[_Term], str]:
 
 
 def _stretched(terms: list[_Term]) -> set[str]:
-    """The letters of which some axes, not all, are known to be of size 1."""
-    ones = {letter for term in terms for letter, dim in zip(term.letters, term.value.dims(), strict=True) if dim == 1}
-    longer = {letter for term in terms for letter, dim in zip(term.letters, term.value.dims(), strict=True) if dim != 1}
-    return ones & longer
+    """The letters whose axes are not all known to be of one size: one of size 1 is as long as the others."""
+    sizes: dict[str, list[Dim]] = {}
+    for term in terms:
+        for letter, dim in zip(term.letters, term.value.dims(), strict=True):
+            sizes.setdefault(letter, []).append(dim)
+    return {letter for letter, dims in sizes.items() if len(dims) > 1 and (None in dims or len({*dims}) > 1)}
 
 
 def _product(first: _Term, second: _Term, later: set[str], stretched: set[str], rw: Rewriter) -> _Term:
