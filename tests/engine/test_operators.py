@@ -46,6 +46,7 @@ CASES: list[tuple[str, Any, dict[str, Any]]] = [
     ("Clip", Bounds, {"max": 0.0}),
     ("Clip", Bounds, {}),
     ("Relu", Bounds, {}),
+    *((op, Softmax, {"axis": 2}) for op in sorted(SOFTMAXES)),
     ("Squeeze", Squeeze, {"axes": [-3]}),
     ("Squeeze", Squeeze, {}),
     ("Unsqueeze", Unsqueeze, {"axes": [-1, 0]}),

@@ -47,6 +47,7 @@ PASSES = passes_of(
     ("activations", "FuseGelu"),
     ("activations", "FuseHardSwish"),
     ("normalization", "FuseLayerNormalization", "FuseRmsNormalization"),
+    ("softmax", "FuseSoftmax"),
     ("activations", "ReplacePreluWithLeakyRelu"),
     ("einsum", "ReplaceEinsumWithMatmul"),
 ) | CONTRIB  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.operators.builder import NodeBuilder
 from graphopt.records import dataclass
 
 SOFTMAXES = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
@@ -14,7 +15,7 @@ _ONE_AXIS_SINCE = 13
 
 @dataclass(frozen=True, slots=True)
 class Softmax:
-    """A `Softmax`, `LogSoftmax` or `Hardmax`; it is only read.
+    """A `Softmax`, `LogSoftmax` or `Hardmax`.
 
     Attributes:
         op: the operator.
@@ -45,3 +46,17 @@ class Softmax:
             raise Decline("{} has no axis {}", x.name, axis)
         axis %= rank
         return cls(node.op, x, (axis,) if node.graph.opset() >= _ONE_AXIS_SINCE else tuple(range(axis, rank)))
+
+    def write(self, to: NodeBuilder) -> Value:
+        """The operator, in the form of the opset of the graph.
+
+        Raises:
+            Decline: it normalizes axes together that it cannot at this opset.
+        """
+        opset, rank = to.graph.opset(), len(self.x.dims())
+        if opset >= _ONE_AXIS_SINCE:
+            if len(self.axes) != 1:
+                raise Decline("axes {} would be normalized together", list(self.axes))
+        elif self.axes != tuple(range(rank - len(self.axes), rank)):
+            raise Decline("axes {} are not the last ones, which {} takes at opset {}", list(self.axes), self.op, opset)
+        return to.op(self.op, self.x, axis=self.axes[0])

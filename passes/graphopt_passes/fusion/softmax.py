@@ -1,0 +1,40 @@
+"""Softmax that is written out."""
+
+from __future__ import annotations
+
+from onnx import TensorProto
+
+from graphopt.match import Attr, Match, OpBuilder, Pattern
+from graphopt.operators.axes import from_front
+from graphopt.operators.softmax import Softmax
+from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
+
+
+class FuseSoftmax(PatternRule):
+    """Recognize `Softmax`: exponents of the differences to the maximum, divided by their sum.
+
+    Along one axis; before opset 13 along the last axes. For float and double, which runtimes have kernels for.
+    """
+
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """`e / sum(e)` of `e = exp(x - max(x))`; the maximum may have other readers."""
+        maximum = op.ReduceMax(x, axes=Attr("axes"), keepdims=1, _shared=True)
+        exponents = op.Exp(op.Sub(x, maximum))
+        return op.Div(exponents, op.ReduceSum(exponents, axes=Attr("sum_axes"), keepdims=1))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """`softmax(x)`."""
+        if m.x.dtype not in (TensorProto.FLOAT, TensorProto.DOUBLE):
+            raise Decline("the element type of {} is not one of floats", m.x.name)
+        if not m.axes or not m.sum_axes:
+            raise Decline("an empty list of axes stands for all of them, or for none")
+        dims = m.x.dims()
+        axes, summed = (from_front(each, len(dims), m.x.name) for each in (m.axes, m.sum_axes))
+        if axes != summed:
+            raise Decline("maximum and sum are taken along other axes")
+        if 0 in [dims[axis] for axis in axes]:
+            raise Decline("the normalized axes are empty")
+        return Softmax("Softmax", m.x, axes).write(rw)
