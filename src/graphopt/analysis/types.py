@@ -74,8 +74,8 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     behind = any(map(knows, ops))
     if behind or model.opset() >= _BROADCASTING:
         _infer_further(writer.left, behind=behind)
-    if "Loop" in ops or (behind and "If" in ops):
-        # The standard's inference knows no shape of what a loop carries, nor what branches of other operators give.
+    if "Loop" in ops:
+        # The standard's inference knows no shape of what a loop carries.
         ShapeAnalysis(model, zero_sizes=True).refine()
 
 
@@ -120,10 +120,25 @@ def _infer_further(nodes: Iterable[Node], *, behind: bool) -> None:
         behind: whether there are operators that the standard's inference does not know. What reads them is put to it.
     """
     for node in nodes:
-        types = infer_node(node) if behind else infer_by_rules(node)
+        types = _of_branches(node) if node.op == "If" else infer_node(node) if behind else infer_by_rules(node)
         for value, value_type in zip(node.outputs, types, strict=True):
             if value is not None and value.shape is None and isinstance(value_type, TensorType):
                 value.type = value_type
+
+
+def _of_branches(node: Node) -> list[ValueType | None]:
+    """What both branches of an `If` say of its outputs, where what they end in is known by our rules alone."""
+    types: list[ValueType | None] = []
+    branches = [graph.outputs for graph in node.subgraphs.values()]
+    if [*map(len, branches)] != 2 * [len(node.outputs)]:
+        return [None] * len(node.outputs)
+    for one, other in zip(*branches, strict=True):
+        shapes = one.shape, other.shape
+        if None in shapes or one.dtype is None or one.dtype != other.dtype or len({*map(len, shapes)}) > 1:
+            types.append(None)
+            continue
+        types.append(TensorType(one.dtype, tuple(a if a == b else None for a, b in zip(*shapes, strict=True))))
+    return types
 
 
 def _stale(graph: Graph, result: onnx.GraphProto) -> bool:
@@ -151,7 +166,8 @@ class _Writer:
     """Brings inferred types back to the values, under dimension names that no earlier run gave out.
 
     Attributes:
-        left: the nodes with results of which not even the rank was inferred, those of functions excepted.
+        left: the nodes with results of which not even the rank was inferred, those of functions excepted; those of
+            subgraphs before the node that has them.
     """
 
     def __init__(self, model: Model, seeds: Iterable[Value]) -> None:
@@ -193,12 +209,12 @@ class _Writer:
                     output._defer_type(decode, proto)
                     tensor = proto.tensor_type
                     is_left = is_left or not tensor.HasField("shape") or tensor.elem_type not in KNOWN_TYPES
-            if is_left:
-                self.left.append(node)
             if node.subgraphs:
                 graphs = {a.name: a.g for a in protos[number].attribute} if result is not None else {}
                 for name, subgraph in node.subgraphs.items():
                     self.graph(subgraph, graphs.get(name))
+            if is_left:
+                self.left.append(node)
 
     def _set(self, value: Value, proto: onnx.TypeProto | None, *, trusted: bool) -> None:
         tensor = value.constant_tensor
