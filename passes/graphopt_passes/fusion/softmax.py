@@ -13,7 +13,8 @@ from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 class FuseSoftmax(PatternRule):
     """Recognize `Softmax`: exponents of the differences to the maximum, divided by their sum.
 
-    Along one axis; before opset 13 along the last axes. For float and double, which runtimes have kernels for.
+    Along the last axis; before opset 13 along the last ones. Along others, ONNX Runtime transposes to normalize, and
+    what is written out is faster. For float and double, which runtimes have kernels for.
     """
 
     opsets = "7-"
@@ -35,6 +36,8 @@ class FuseSoftmax(PatternRule):
         axes, summed = (from_front(each, len(dims), m.x.name) for each in (m.axes, m.sum_axes))
         if axes != summed:
             raise Decline("maximum and sum are taken along other axes")
+        if axes[-1] != len(dims) - 1:
+            raise Decline("axes {} are not the last ones, for which runtimes have slow kernels", list(axes))
         if 0 in [dims[axis] for axis in axes]:
             raise Decline("the normalized axes are empty")
         return Softmax("Softmax", m.x, axes).write(rw)
