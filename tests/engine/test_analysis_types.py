@@ -126,7 +126,9 @@ def test_a_malformed_node_harms_no_other(bad: str) -> None:
     assert analysis.to_dims(analysis.shape(model.graph.values["a"])) == ("N", 3)
 
 
-@pytest.mark.parametrize("bad", ["Conv <group = -1>", "com.microsoft.QLinearConv <strides = [1, 0]>", "LRN <size = 3.5>"])
+@pytest.mark.parametrize(
+    "bad", ["Conv <group = -1>", "com.microsoft.QLinearConv <strides = [1, 0]>", "LRN <size = 3.5>"]
+)
 def test_attributes_that_mean_nothing_make_a_node_malformed(bad: str) -> None:
     """No rule reads such a node, not even one that reads its attributes without asking."""
     model = load(f"g (float[N,3] x) => (y) {{ y = {bad} (x, x) }}")

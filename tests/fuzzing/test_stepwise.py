@@ -59,7 +59,9 @@ def test_steps_are_seen_in_the_branch_that_is_taken() -> None:
         head = head.replace("int64[1] a", f"int32[1,4,1] o = {{{', '.join(map(str, by))}}}, int64[1] a")
         inner = nodes.replace("y = Relu (p)", "t = Relu (p)")
         other = "other () => (float[1,4,1] e) { e = ReduceMean <axes = [2]> (x) }"
-        return head + f"{{ y = If (c) <then_branch = then () => (float[1,4,1] t) {{ {inner} }}, else_branch = {other}> }}"
+        return (
+            head + f"{{ y = If (c) <then_branch = then () => (float[1,4,1] t) {{ {inner} }}, else_branch = {other}> }}"
+        )
 
     feed = {"x": np.array([[[2, 2], [3, 3], [5, 5], [9, 9]]], np.float32), "c": np.array(True)}
     judge = Judge(Sample(parsed(branching([0, 0, 0, 0])), [feed]))

@@ -93,3 +93,10 @@ def test_products_of_integers_in_a_branch_have_terms() -> None:
     model = onnx.parser.parse_model(text)
     feeds = [{"a": np.ones((3, n), np.int8), "b": np.ones((n, 2), np.int8), "c": np.array(True)} for n in (2, 0)]
     assert [is_usual(model, feed) for feed in feeds] == [True, False]
+
+
+def test_pools_with_nothing_to_write_say_nothing() -> None:
+    """Blocked kernels divide by the number of rows that they write, which ends the process."""
+    text = "g (float[1,4,H,H] x) => (float[1,4,K,K] y) { y = MaxPool <kernel_shape = [3, 3]> (x) }"
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]>' + text)
+    assert [is_usual(model, {"x": np.ones((1, 4, size, size), np.float32)}) for size in (3, 2)] == [True, False]

@@ -17,7 +17,8 @@ class ConvertLayoutNchwc(GraphPass):
 
     All nodes of a graph are looked at together: each gets a form, NCHW or blocked, such that kernels and reorders
     take the least time by the cost model. Activations and residual sums go into the convolutions. The model then runs
-    on machines with the same block size only, and says so in its metadata.
+    on machines with the same block size only, and says so in its metadata. Sizes that are not known are taken for large
+    enough for the windows of pools: at its default level too, the runtime divides by zero where they are not.
 
     `Options(extra={"convert_layout_nchwc": {...}})` takes `"force"`: True blocks all that can be, whatever it costs;
     and `"rates"`: `LayoutRates` in place of those measured or built in. The log of a run that explains has a row for

@@ -62,8 +62,10 @@ def _defined(graph: onnx.GraphProto) -> set[str]:
 
 
 def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    for entry in (*graph.initializer, *(t.values for t in graph.sparse_initializer), *graph.output):
-        entry.name = names.get(entry.name, entry.name)
+    for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
+        tensor.name = names.get(tensor.name, tensor.name)
+    for info in graph.output:
+        info.name = names.get(info.name, info.name)
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]

@@ -18,7 +18,7 @@ from graphopt.verify.values import Array
 
 def is_usual(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     """Whether the runtime computes what the standard says, as far as that is known of single operators."""
-    asked = (_joins_fit, _sums_something, _gathers_single_strings, _branches_agree)
+    asked = (_joins_fit, _sums_something, _gathers_single_strings, _branches_agree, _windows_fit)
     return _groups_exist(model) and all(ask(model, feed) for ask in asked)
 
 
@@ -28,6 +28,16 @@ def _groups_exist(model: onnx.ModelProto) -> bool:
     nodes = (node for graph in graphs_of(model.graph) for node in graph.node)
     norms = [node for node in (*nodes, *functions) if node.op_type == "GroupNormalization"]
     return all(each.i > 0 for node in norms for each in node.attribute if each.name == "num_groups")
+
+
+_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+
+
+def _windows_fit(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    """Whether no image is too small for a window of a pool: a blocked one divides by the rows that it makes."""
+    pools = [node for node in model.graph.node if node.op_type in _POOLS]
+    held = values_of(model, feed, list({n for node in pools for n in (node.input[0], node.output[0])})) if pools else {}
+    return held is None or all(np.size(held[n.output[0]]) or not np.size(held[n.input[0]]) for n in pools)
 
 
 _BRANCHES_MAY_DIFFER = 11
