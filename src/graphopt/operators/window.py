@@ -105,6 +105,8 @@ class KernelAxis:
 
     def live(self) -> tuple[int, int]:
         """The first and the last cell that see the image; all of them where the smaller kernel would have to crop."""
+        if self.size >= (self.cells - 1) * self.dilation + self.stride:
+            return 0, self.cells - 1  # there is a window that lies in the image altogether
         seen = [cell for cell in range(self.cells) if self._sees(cell)]
         if not seen:
             return 0, self.cells - 1
