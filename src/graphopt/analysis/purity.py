@@ -115,7 +115,7 @@ def why_not_fold(node: Node, *, qdq: bool = False) -> Decline | None:
     if node.op.startswith(("call ", "referring ")):
         return Decline("calls of functions and nodes with attribute references are not evaluated")
     if node.op.startswith("malformed "):
-        return Decline("it is malformed ({})", "an attribute has the wrong type")
+        return Decline("it is malformed ({})", "an attribute has the wrong type, or counts less than one")
     if node.op in QDQ:
         return None if qdq or _quantizes_to_integers(node) else Decline("quantize and dequantize operators are kept")
     if node.subgraphs:
