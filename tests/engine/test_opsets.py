@@ -326,6 +326,14 @@ def test_an_axis_of_one_is_broadcast_to_its_letter(equation: str, shapes: list[t
     writes_out_alike(equation, shapes)
 
 
+def test_an_empty_image_has_no_proportions() -> None:
+    text = """g (int64[4] s) => (float[N,C,H,W] y) <float[0,1,1,1] x = {}>
+    { y = Resize <keep_aspect_ratio_policy = "not_larger"> (x, "", "", s) }"""
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 18]>' + text)
+    with pytest.raises(ConversionError, match="cannot convert to opset 17"):
+        convert(model, opset=17)
+
+
 @pytest.mark.parametrize("sizes", ["float[N] a, float[3] b", "float[N] a, float[M] b"])
 def test_an_axis_that_may_be_one_is_broadcast_to_its_letter(sizes: str) -> None:
     """Whether sizes are equal shows when the model runs, and a product of matrices takes none of 1 beside others."""

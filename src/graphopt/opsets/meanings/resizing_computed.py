@@ -65,12 +65,14 @@ def computed_sizes_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Step
 
 
 def _refuse_nothing(x: Value, sizes: Value, places: list[int], *, larger: bool) -> None:
-    """See that no size which is known comes to 0: as a scale the runtime makes it nothing, as a size it refuses it.
+    """See that no size which is known is 0 or becomes it: as a scale the runtime takes that, as a size it refuses it.
 
     Raises:
         Decline: one does.
     """
     array, own = sizes.const(), [x.dims()[place] for place in places]
+    if 0 in own:
+        raise Decline("{} is empty, and has no proportions", x.name)
     known = [size for size in own if isinstance(size, int) and size]
     if array is None or len(known) < len(own):
         return
