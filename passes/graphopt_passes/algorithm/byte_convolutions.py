@@ -61,8 +61,6 @@ class ByteConvolution:
         if not node.attr("channels_last", 0) or tensor is None or len(tensor.dims) != len(LAST) or 0 in tensor.dims:
             raise Decline
         weight, group = node.operand(3).array(), int(node.attr("group", 1))
-        if group < 1:
-            raise Decline("{} has no groups", node.result.name)  # no checker looks at contrib operators
         zeros = np.broadcast_to(node.operand(5).array().reshape(-1), (len(weight),))
         shape = node.result.shape or (None,) * len(LAST)
         return cls(node, weight, zeros, group, count(shape[:-1]))

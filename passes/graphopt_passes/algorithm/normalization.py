@@ -65,7 +65,7 @@ class ConvertGroupNormalizationToInstance(Weighed, OpRule):
         if x.dtype != TensorProto.FLOAT or len(dims) < 3:
             raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
         channels, size = x.size(1), size_of(x)
-        if groups < 1 or channels % groups:
+        if channels % groups:
             raise Decline("{} channels are not parted into {} groups", channels, groups)
         scale, bias = (_by_channel(node.operand(index), channels, 2) for index in (1, 2))
         self.weigh(rw, {"kernel": 14, "element": 6 * size}, {"kernel": 4, "element": 3 * size})
