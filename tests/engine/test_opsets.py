@@ -337,7 +337,7 @@ def test_an_empty_image_has_no_proportions() -> None:
 @pytest.mark.parametrize("sizes", ["float[N] a, float[3] b", "float[N] a, float[M] b"])
 def test_an_axis_that_may_be_one_is_broadcast_to_its_letter(sizes: str) -> None:
     """Whether sizes are equal shows when the model runs, and a product of matrices takes none of 1 beside others."""
-    text = f"g ({sizes}) => (float[] y) {{ y = Einsum <equation = 'd,d->'> (a, b) }}".replace("'", '"')
+    text = f'g ({sizes}) => (float[] y) {{ y = Einsum <equation = "d,d->"> (a, b) }}'
     model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 13]>' + text)
     feed = {"a": np.array([2], np.float32), "b": np.array([3, 4, -5], np.float32)}
     after = convert(model, opset=7)

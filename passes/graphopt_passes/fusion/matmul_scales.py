@@ -42,23 +42,25 @@ class FuseMulIntoMatmul(PatternRule):
         value = product if m.add is None else m.add.result
         scale = Affine.of(m.root, value, rank, rank - 1, columns).scale
         assert scale is not None
-        scaled = rw.op("MatMul", m.x, rw.constant(_kept(matrix, scale, "weights"), like=weight))
+        weights = narrowed_weights(_scaled(matrix, scale, "weights"), matrix.dtype)
+        scaled = rw.op("MatMul", m.x, rw.constant(weights, like=weight))
         if m.bias is not None:
             row = scale.item(0) if scale.size and (scale == scale[0]).all() else scale
-            scaled = rw.op("Add", scaled, rw.constant(_kept(m.bias.array(), row, "biases"), like=m.bias))
+            bias = m.bias.array()
+            biases = narrowed(_scaled(bias, row, "biases"), bias.dtype, "biases")
+            scaled = rw.op("Add", scaled, rw.constant(biases, like=m.bias))
         return scaled
 
 
-def _kept(array: np.ndarray, row: np.ndarray | float, name: str) -> np.ndarray:
-    """An array with its last axis scaled; declines where numbers leave the range in which they keep their digits."""
+def _scaled(array: np.ndarray, row: np.ndarray | float, name: str) -> np.ndarray:
+    """An array with its last axis scaled, in float64; declines where a number becomes too small for its type."""
     with np.errstate(all="ignore"):
         wide = array.astype(np.float64) * row
-    found = narrowed_weights(wide, array.dtype) if name == "weights" else narrowed(wide, array.dtype, name)
     smallest = np.finfo(array.dtype).tiny
     before, after = np.abs(array), np.abs(wide)
     if bool(((after < smallest) & (before >= smallest) & (np.asarray(row) != 0)).any()):
         raise Decline("the new {} leave the range of their element type", name)
-    return found
+    return wide
 
 
 _SMALLEST = 2.0**-20

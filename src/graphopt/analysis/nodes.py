@@ -155,6 +155,11 @@ def _cast(node: Node, output: int) -> int | None:
     return int(node.attr("to"))
 
 
+def _of_branches(node: Node, output: int) -> int | None:
+    found = {branch.outputs[output].dtype for branch in node.subgraphs.values()}
+    return found.pop() if len(found) == 1 else None
+
+
 def _constant_of_shape(node: Node, output: int) -> int | None:
     value = node.attr("value")
     return value.dtype if isinstance(value, Tensor) else int(TensorProto.FLOAT)
@@ -191,6 +196,7 @@ _DTYPES: dict[str, Callable[[Node, int], int | None]] = {
     "ConstantOfShape": _constant_of_shape,
     "DequantizeLinear": _dequantize,
     "Dropout": _then(TensorProto.BOOL),
+    "If": _of_branches,
     "LayerNormalization": _layer_normalization,
     "MaxPool": _then(TensorProto.INT64),
     "OneHot": _like(2),

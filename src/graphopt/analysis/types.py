@@ -120,25 +120,10 @@ def _infer_further(nodes: Iterable[Node], *, behind: bool) -> None:
         behind: whether there are operators that the standard's inference does not know. What reads them is put to it.
     """
     for node in nodes:
-        types = _of_branches(node) if node.op == "If" else infer_node(node) if behind else infer_by_rules(node)
+        types = infer_node(node) if behind else infer_by_rules(node)
         for value, value_type in zip(node.outputs, types, strict=True):
             if value is not None and value.shape is None and isinstance(value_type, TensorType):
                 value.type = value_type
-
-
-def _of_branches(node: Node) -> list[ValueType | None]:
-    """What both branches of an `If` say of its outputs, where what they end in is known by our rules alone."""
-    types: list[ValueType | None] = []
-    branches = [graph.outputs for graph in node.subgraphs.values()]
-    if [*map(len, branches)] != 2 * [len(node.outputs)]:
-        return [None] * len(node.outputs)
-    for one, other in zip(*branches, strict=True):
-        shapes = one.shape, other.shape
-        if None in shapes or one.dtype is None or one.dtype != other.dtype or len({*map(len, shapes)}) > 1:
-            types.append(None)
-            continue
-        types.append(TensorType(one.dtype, tuple(a if a == b else None for a, b in zip(*shapes, strict=True))))
-    return types
 
 
 def _stale(graph: Graph, result: onnx.GraphProto) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import onnx
 
+from graphopt.fuzzing.embedding import renamed_node
 from graphopt.fuzzing.usual import values_of
 from graphopt.verify.values import Array
 
@@ -38,40 +39,26 @@ def _inlined(model: onnx.ModelProto, at: int, feed: Mapping[str, Array]) -> onnx
     if found is None:
         return None
     taken = "then_branch" if found[node.input[0]].item() else "else_branch"
-    branch = onnx.GraphProto()
-    branch.CopyFrom(next(attribute.g for attribute in node.attribute if attribute.name == taken))
-    _rename(branch, {name: f"{node.output[0]}/{name}" for name in _defined(branch)})
+    branch = next(attribute.g for attribute in node.attribute if attribute.name == taken)
+    names = {name: f"{node.output[0]}/{name}" for name in _defined(branch)}
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     results = [
-        onnx.helper.make_node("Identity", [info.name], [name])
+        onnx.helper.make_node("Identity", [names.get(info.name, info.name)], [name])
         for info, name in zip(branch.output, node.output, strict=True)
         if name
     ]
-    nodes = [*model.graph.node[:at], *branch.node, *results, *model.graph.node[at + 1 :]]
+    inner = [renamed_node(each, names) for each in branch.node]
     del copy.graph.node[:]
-    copy.graph.node.extend(nodes)
+    copy.graph.node.extend([*model.graph.node[:at], *inner, *results, *model.graph.node[at + 1 :]])
     copy.graph.initializer.extend(branch.initializer)
     copy.graph.sparse_initializer.extend(branch.sparse_initializer)
+    first, sparse = len(model.graph.initializer), len(model.graph.sparse_initializer)
+    for tensor in (*copy.graph.initializer[first:], *(each.values for each in copy.graph.sparse_initializer[sparse:])):
+        tensor.name = names[tensor.name]
     return copy
 
 
 def _defined(graph: onnx.GraphProto) -> set[str]:
     names = {tensor.name for tensor in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     return names | {name for node in graph.node for name in node.output if name}
-
-
-def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
-        tensor.name = names.get(tensor.name, tensor.name)
-    for info in graph.output:
-        info.name = names.get(info.name, info.name)
-    for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        node.output[:] = [names.get(name, name) for name in node.output]
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs) if attribute.type in _GRAPHS else ():
-                _rename(inner, names)
-
-
-_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)

@@ -197,7 +197,7 @@ def _renamed(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> tup
         for name in node.output:
             if name:
                 renamed[name] = b.name(node.op_type)
-    return [_rename(node, renamed) for node in model.graph.node], tensors
+    return [renamed_node(node, renamed) for node in model.graph.node], tensors
 
 
 def _set_in(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> bool:
@@ -214,7 +214,8 @@ def _set_in(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> bool
     return bool(types)
 
 
-def _rename(node: NodeProto, names: dict[str, str]) -> NodeProto:
+def renamed_node(node: NodeProto, names: dict[str, str]) -> NodeProto:
+    """A copy that reads and makes values under other names, inside of its graphs too."""
     copy = NodeProto()
     copy.CopyFrom(node)
     copy.input[:] = [names.get(name, name) for name in node.input]
@@ -229,7 +230,7 @@ def _rename_captures(graph: GraphProto, names: dict[str, str]) -> None:
     own = {info.name for info in graph.input} | {t.name for t in graph.initializer}
     own |= {name for node in graph.node for name in node.output}
     outer = {old: new for old, new in names.items() if old not in own}
-    nodes = [_rename(node, outer) for node in graph.node]
+    nodes = [renamed_node(node, outer) for node in graph.node]
     del graph.node[:]
     graph.node.extend(nodes)
     for info in graph.output:

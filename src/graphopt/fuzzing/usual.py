@@ -35,9 +35,15 @@ _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 
 def _windows_fit(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     """Whether no image is too small for a window of a pool: a blocked one divides by the rows that it makes."""
-    pools = [node for node in model.graph.node if node.op_type in _POOLS]
-    held = values_of(model, feed, list({n for node in pools for n in (node.input[0], node.output[0])})) if pools else {}
-    return held is None or all(np.size(held[n.output[0]]) or not np.size(held[n.input[0]]) for n in pools)
+    return all(np.size(pooled) or not np.size(image) for image, pooled in _operands_and_results(model, feed, _POOLS))
+
+
+def _operands_and_results(model: onnx.ModelProto, feed: dict[str, Array], ops: Set[str]) -> list[tuple[Any, Any]]:
+    """The first operand and the first result of each node of some operators; none where they cannot be seen."""
+    nodes = [node for node in model.graph.node if node.op_type in ops]
+    names = list(dict.fromkeys(name for node in nodes for name in (node.input[0], node.output[0])))
+    held = values_of(model, feed, names) if nodes else None
+    return [] if held is None else [(held[node.input[0]], held[node.output[0]]) for node in nodes]
 
 
 _BRANCHES_MAY_DIFFER = 11
@@ -79,10 +85,7 @@ def _sums_something(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     """Whether no product of integers makes elements of an operand without any, which the runtime leaves unset."""
     if _stands_inside(model, _INTEGER_PRODUCTS) and _is_something_empty(model, feed):
         return False
-    products = [node for node in model.graph.node if node.op_type in _INTEGER_PRODUCTS]
-    names = list(dict.fromkeys(name for node in products for name in (node.input[0], node.output[0])))
-    held = values_of(model, feed, names) if products else {}
-    return held is None or all(np.size(held[n.input[0]]) or not np.size(held[n.output[0]]) for n in products)
+    return all(np.size(x) or not np.size(y) for x, y in _operands_and_results(model, feed, _INTEGER_PRODUCTS))
 
 
 def _gathers_single_strings(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:

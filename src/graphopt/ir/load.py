@@ -256,16 +256,16 @@ def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.Att
             check_attribute(attribute, f"attribute {name!r} of {node.op_type} node {node.name!r}")
         if attribute.ref_attr_name:
             fine = fine and node.graph.in_function  # elsewhere there is nothing to refer to
-        elif kinds.get(name if type(name) is str else _text(name), kind) != kind or _counts_nothing(attribute):
+        elif kinds.get(name if type(name) is str else _text(name), kind) != kind:
             fine = False
+        elif name in COUNTS:
+            fine = fine and _counts(attribute)
     return fine
 
 
-def _counts_nothing(attribute: onnx.AttributeProto) -> bool:
-    """Whether an attribute that says how many says 0 or less."""
-    if attribute.name not in COUNTS:
-        return False
-    return attribute.i < 1 if attribute.type == onnx.AttributeProto.INT else min(attribute.ints, default=1) < 1
+def _counts(attribute: onnx.AttributeProto) -> bool:
+    """Whether an attribute that says how many says 1 or more, as often as it says so."""
+    return attribute.i >= 1 if attribute.type == onnx.AttributeProto.INT else min(attribute.ints, default=1) >= 1
 
 
 def trained_names(proto: onnx.ModelProto) -> set[str]:
