@@ -8,7 +8,7 @@ import pytest
 
 from graphopt.audit.corpus import Store
 from graphopt.audit.corpus.report import campaign_of
-from tests.corpus.faults import GOOD, Scenario, fill_disk, inject, small_disk
+from tests.corpus.faults import ALL, GOOD, Scenario, fill_disk, inject, small_disk
 
 
 @pytest.mark.slow
@@ -43,7 +43,7 @@ def check(scenario: Scenario) -> None:
         assert sum(opened.count(campaign_of(opened)).values()) == len(found)
     by_name = {Path(record.name).name: record for record in found}
     # The copy has the contents of another model: it is one with it.
-    assert len(found) == len({record.model for record in found}) == GOOD + 3
+    assert len(found) == len({record.model for record in found}) == ALL
     assert {record.status for name, record in by_name.items() if name.startswith(("m", "copy"))} == {"done"}
     assert by_name["corrupt.onnx"].status == "failed"
     for name in ("endless.onnx", "greedy.onnx"):
