@@ -36,7 +36,7 @@ _MOVING = frozenset(
 
 _JUMPING = frozenset(
     ("Sign", "Ceil", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "Not", "NonZero", "Mod",
-     "Cast", "Shrink")
+     "Cast", "Shrink", "NonMaxSuppression")
 )  # fmt: skip
 """Operators that jump at zero."""
 
@@ -47,6 +47,9 @@ _STEEP = frozenset(
 )  # fmt: skip
 """Operators that are steep at zero, divide by the magnitude of all there is, or for which it may matter what is the
 largest there."""
+
+_DECIDING = "ai.onnx.ml"
+"""The domain of operators that compare with thresholds of their own, or divide by the magnitude of all there is."""
 
 _WITH_EPSILON = {
     "InstanceNormalization": 1e-5, "LayerNormalization": 1e-5, "GroupNormalization": 1e-5, "RMSNormalization": 1e-5,
@@ -59,6 +62,8 @@ _LEAST_EPSILON = 1e-24
 """Beside that square magnitudes below the largest negligible weight, 1e-31, do not count."""
 
 _JOINING = frozenset(("Add", "Sub", "Sum", "Mean", "Max", "Min"))
+_TAKING_IN = _JOINING | {"Where", "Concat", "Pad", "ScatterElements", "ScatterND"}
+"""Operators whose constant operands are among what they give, or added to it."""
 _BOUNDED = frozenset(("Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax", "Sin", "Cos"))
 _WITH_BIAS = frozenset(("Conv", "com.microsoft::FusedConv", "ConvTranspose", "Gemm", "com.microsoft::FusedGemm"))
 _RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
@@ -75,7 +80,7 @@ class _Way:
     joined: bool
 
 
-def refuse_magnified_after(node: Node, lost: float, *, summed: bool) -> None:
+def refuse_magnified_after(node: Node, lost: float, *, summed: bool, factor: float = 1.0) -> None:
     """Decline where a small change of what a linear operator computes may become a large one.
 
     Every way is followed until constants that are far larger are added, or to where the graph ends.
@@ -85,8 +90,12 @@ def refuse_magnified_after(node: Node, lost: float, *, summed: bool) -> None:
         lost: by how much its output changes for activations of magnitude 1.
         summed: whether it is a change beside far larger terms, which are zero where all that they weigh is: an
             operator on the way that is not known may magnify it, but none that tells zero from next to zero.
+        factor: what the operator itself multiplies with besides.
     """
-    ways = [_Way(value, 1.0, joined=False) for value in node.results]
+    first = max(1.0, factor, _of_activation(node))
+    if not first <= MOST:
+        raise Decline("{} multiplies with up to {:.2g} itself", node.result.name, first)
+    ways = [_Way(value, first, joined=False) for value in node.results]
     seen: dict[Value, float] = {}
     while ways and len(seen) < _STEPS:
         way = ways.pop()
@@ -106,7 +115,8 @@ def _through(way: _Way, user: Node, lost: float, *, summed: bool) -> list[_Way]:
         factor = _factor(user, value)
     except Decline:
         vanishes = (summed or way.joined) and not _is_steep(user, value)
-        if not vanishes or user.op in _JUMPING or user.subgraphs or user.graph is not value.graph:
+        jumps = user.op in _JUMPING or user.domain == _DECIDING
+        if not vanishes or jumps or user.subgraphs or user.graph is not value.graph:
             raise Decline("{} may magnify {}", user.op, value.name) from None
         return [_Way(output, way.gain, joined=True) for output in user.results]
     linear = user.op in WEIGHED and user.op != "BatchNormalization"
@@ -150,8 +160,7 @@ def _factor(user: Node, value: Value) -> float:
     if user.op in _POINTWISE or user.op in _MOVING:
         if not is_first and user.op != "Concat":
             raise Decline
-        slope = float(user.attr("alpha", 1.0)) if user.op in ("HardSigmoid", "Elu", "LeakyRelu") else 1.0
-        return max(1.0, abs(slope))
+        return _slope(user)
     if user.op in _JOINING or (user.op == "Cast" and user.attr("to") in FLOAT_TYPES):
         return 1.0
     if user.op == "Where" and not is_first:
@@ -164,11 +173,41 @@ def _factor(user: Node, value: Value) -> float:
     if user.op == "Pow" and is_first and others and _is_power(others[0].array()):
         return 1.0
     if user.op == "PRelu" and others and is_first:
-        return _limit(others[0])
+        return max(1.0, _limit(others[0]))
     if user.op == "BatchNormalization" and is_first:
         scale = Affine.of_normalization(user).scale
         return 1.0 if scale is None else float(np.abs(scale).max(initial=0.0))
-    return _largest_weight(user, value)
+    return _of_linear(user, value)
+
+
+def _slope(user: Node) -> float:
+    """By how much an activation magnifies what is near zero, at most; 1 where that is less."""
+    slopes = [1.0]
+    if user.op in ("HardSigmoid", "Elu", "LeakyRelu"):
+        slopes.append(abs(float(user.attr("alpha", 1.0))))
+    if user.op == "Selu":
+        gamma = abs(float(user.attr("gamma", 1.0)))
+        slopes += (gamma, gamma * abs(float(user.attr("alpha", 1.0))))
+    return max(slopes)
+
+
+def _of_activation(node: Node) -> float:
+    """By how much the activation of a fused operator may magnify: as much as a parameter of it."""
+    given = (*(node.attr("activation_params") or ()), node.attr("activation_alpha", 0.0))
+    return max(abs(float(number)) for number in given)
+
+
+def _of_linear(user: Node, value: Value) -> float:
+    """What a linear operator multiplies a value with, or adds it with; declines where that is not known."""
+    is_gemm = user.op_type.endswith("Gemm")
+    factors = [abs(float(user.attr("beta", 1.0))) if is_gemm else 1.0] if user.op in _WITH_BIAS else []
+    if value not in user.inputs[2:]:
+        factors = []
+    if value in user.inputs[:2]:
+        factors.append(_largest_weight(user, value))
+    if not factors:
+        raise Decline
+    return max(factors) * max(1.0, _of_activation(user))
 
 
 def _is_power(exponents: np.ndarray[Any, Any]) -> bool:
@@ -178,7 +217,7 @@ def _is_power(exponents: np.ndarray[Any, Any]) -> bool:
 
 def _largest_weight(user: Node, value: Value) -> float:
     """The largest weight that a linear operator multiplies a value with; declines where that is not known."""
-    if user.op in _RECURRENT:
+    if user.op in _RECURRENT or user.op == "BatchNormalization":
         raise Decline
     for index in WEIGHED.get(user.op, ()):
         weight = user.operand(index)
@@ -254,10 +293,18 @@ def refuse_magnified_before(node: Node, index: int) -> None:
             for source in maker.inputs
             if source is not None and not source.is_const
         }
-        largest = max((gain * float(_added(maker).max()), *gains.values()))
+        largest = max((gain * float(_added(maker).max()), gain * _taken_in(maker), *gains.values()))
         if not largest <= MOST:
             raise Decline("{} may be as large as {:.2g}", value.name, largest)
         ways += gains.items()
+
+
+def _taken_in(maker: Node) -> float:
+    """The largest magnitude of the constants that an operator gives among the others."""
+    if maker.op not in _TAKING_IN:
+        return 0.0
+    given = [value.array() for value in maker.operands if value.is_const]
+    return max((float(np.abs(array).max(initial=0.0)) for array in given if array.dtype.kind == "f"), default=0.0)
 
 
 def _growth(maker: Node, source: Value) -> float:

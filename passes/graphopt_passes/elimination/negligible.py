@@ -103,7 +103,8 @@ def _eliminate_bias(node: Node, rw: Rewriter) -> None:
     if not removed.any() or array.size != layer.channels:
         raise Decline
     bound = float(np.abs(added[removed]).max())
-    refuse_magnified_after(node, bound, summed=False)
+    beta = abs(float(node.attr("beta", 1.0))) if node.op_type.endswith("Gemm") else 1.0
+    refuse_magnified_after(node, bound, summed=False, factor=beta)
     left = np.where(removed.reshape(array.shape), array.dtype.type(0), array)
     count = int(np.count_nonzero(removed))
     detail = f"{count} negligible biases of {shift.name}; no output changes by more than {bound:.2g}"
@@ -130,7 +131,7 @@ def _steady(node: Node, index: int, rows: Rows, removed: np.ndarray[Any, Any]) -
         rest = lost[outputs & ~below]
         try:
             if rest.size:
-                refuse_magnified_after(node, float(rest.max()), summed=summed)
+                refuse_magnified_after(node, float(rest.max()), summed=summed, factor=float(rows.scale.max()))
         except Decline:
             if not lost[below].any():
                 raise

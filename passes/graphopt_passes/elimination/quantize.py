@@ -9,6 +9,7 @@ from onnx import TensorProto
 
 from graphopt.match import Attr, Match, OpBuilder, Opt, Pattern, Var
 from graphopt.operators import Bounds
+from graphopt.operators.quantizing import is_in_singles
 from graphopt.rewrite import Decline, Fired, Node, Numerics, PatternRule, Rewriter, Value
 
 _RANGES: dict[int, tuple[int, int]] = {
@@ -38,6 +39,8 @@ class EliminateDoubleQdq(PatternRule):
         numbers = scale.array()
         if numbers.dtype != np.float32:
             raise Decline("scale {} is not of type float", scale.name)
+        if not is_in_singles(first) or not is_in_singles(node):
+            raise Decline("{} or {} is computed in another precision", first.result.name, node.result.name)
         if not np.all((numbers > _SANE[0]) & (numbers < _SANE[1])):
             raise Decline("a scale in {} is too small or too large", scale.name)
         return rw.pass_on(node, m.q)
@@ -95,6 +98,8 @@ def _check_limits(node: Node, limits: Bounds, scale: Value, zero: Value | None) 
     offset = np.zeros(1, np.int64) if zero is None else zero.array()
     if factor.size != 1 or offset.size != 1 or factor.dtype != np.float32:
         raise Decline("scale or zero point is not one constant")
+    if not is_in_singles(node):
+        raise Decline("{} is computed in another precision", node.result.name)
     step, shift = np.float32(factor.item()), int(offset.item())
     if not _SANE[0] < step < _SANE[1]:
         raise Decline("the scale is too small or too large")

@@ -17,7 +17,7 @@ from graphopt.ir.external import Folders, Opaque, tensor_from_proto
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
 from graphopt.ir.order import append, renumber
-from graphopt.ir.schema import COUNTS, OpInfo, has_its_operands
+from graphopt.ir.schema import COUNTS, FLAGS, OpInfo, has_its_operands
 from graphopt.ir.seal import SealedDict
 from graphopt.ir.sealing import seal_graph
 from graphopt.ir.slices import FileSlice
@@ -260,6 +260,8 @@ def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.Att
             fine = False
         elif name in COUNTS:
             fine = fine and _counts(attribute)
+        elif name in FLAGS and attribute.type == onnx.AttributeProto.INT:
+            fine = fine and 0 <= attribute.i <= 1
     return fine
 
 

@@ -40,6 +40,15 @@ COUNTS = frozenset(
 """Attributes of any operator that say how many or how far: a node with a number below 1 there means nothing."""
 
 
+FLAGS = frozenset(
+    {"allowzero", "antialias", "ceil_mode", "center_point_box", "count_include_pad", "exclude_outside", "exclusive"}
+    | {"fmod", "is_causal", "keepdims", "largest", "linear_before_reset", "noop_with_empty_axes", "reverse", "saturate"}
+    | {"select_last_index", "sorted", "transA", "transB", "upper"}
+)
+"""Attributes of any operator that say yes or no: what other numbers than 1 and 0 mean differs between runtimes, and
+from one operator to the next, so that a node with one there means nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpInfo:
     """One version of an operator.

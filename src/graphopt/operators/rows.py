@@ -28,7 +28,7 @@ class Rows:
 
     Attributes:
         array: the weights with four axes, of which the first and the third number the outputs.
-        scale: what each output's sum is multiplied with, by both axes.
+        scale: what each output's sum is multiplied with, by both axes, for inputs of magnitude 1.
         bias: the magnitude of what is added to each output then, by both axes; 0 where that is not known.
     """
 
@@ -94,11 +94,11 @@ def _of_matmul(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
 
 
 def _of_batchnorm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
-    affine = Affine.of_normalization(node)
-    shift = np.zeros(array.size) if affine.shift is None else np.abs(affine.shift)
-    variance = node.operand(4).array().astype(np.float64)
+    Affine.of_normalization(node)  # or it is none: it trains, or a parameter is computed
+    bias, mean, variance = (np.abs(node.operand(place).array().astype(np.float64)) for place in (2, 3, 4))
     factor = 1 / np.sqrt(variance + np.float64(np.float32(node.attr("epsilon"))))
-    return Rows(array.reshape(1, 1, -1, 1), factor.reshape(1, -1), shift.reshape(1, -1))
+    factor *= np.maximum(mean, 1)  # the weight multiplies the mean as well, which only the bias is left of
+    return Rows(array.reshape(1, 1, -1, 1), factor.reshape(1, -1), bias.reshape(1, -1))
 
 
 def _of_recurrence(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from graphopt.analysis.disagreements import FARTHEST
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
 from graphopt.operators.builder import NodeBuilder
@@ -50,6 +51,8 @@ class Cut:
         """The cut that takes these positions of an axis of a size."""
         if not positions:
             return cls(0, 0)
+        if len(positions) == 1:  # whose step may be anything
+            return cls(positions.start, positions.start + 1)
         last = positions.stop if positions.stop >= 0 else -dim - 1
         return cls(positions.start, last, positions.step)
 
@@ -88,7 +91,8 @@ class Slice:
         """Read a `Slice`.
 
         Raises:
-            Decline: it is none, a list is not constant, or an axis is counted from the end of an unknown rank.
+            Decline: it is none, a list is not constant, an axis is counted from the end of an unknown rank, or what
+                it takes is in doubt (`graphopt.analysis.disagreements`).
         """
         if node.op != "Slice":
             raise Decline
@@ -102,6 +106,8 @@ class Slice:
             axes = tuple(x.axis(axis) for axis in axes)
         if len(set(axes)) < len(axes) or 0 in steps:
             raise Decline("it cuts an axis twice, or in steps of 0")
+        if any(step < 0 and end in FARTHEST for step, end in zip(steps, ends, strict=True)):
+            raise Decline("it goes backwards to the largest integer, which the runtime takes for the first element")
         return cls(x, {a: Cut(s, e, step) for a, s, e, step in zip(axes, starts, ends, steps, strict=True)})
 
     @staticmethod

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.operators.quantizing import is_in_singles
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN
@@ -79,9 +80,7 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
     """
     scale, zero = node.operand(1), node.input(2)
     scales = scale.array()
-    floats = (0, TensorProto.FLOAT)
-    other = node.op_type == "DequantizeLinear" and node.attr("output_dtype", 0) not in floats
-    if scales.dtype != np.float32 or node.attr("block_size", 0) or node.attr("precision", 0) not in floats or other:
+    if scales.dtype != np.float32 or node.attr("block_size", 0) or not is_in_singles(node):
         raise Decline("{} is not quantized by float32 scales of a tensor or an axis", value.name)
     kind = zero.dtype if zero is not None else dtype
     stored = _STORED.get(kind) if kind is not None else None

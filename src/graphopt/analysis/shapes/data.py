@@ -18,7 +18,7 @@ from graphopt.analysis.kernels import KERNELS, MOVEMENT, Array, Unsupported, run
 from graphopt.analysis.kernels.arithmetic import convert, reduced_axes
 from graphopt.analysis.kernels.base import box, need
 from graphopt.analysis.kernels.movement import shape_slice
-from graphopt.analysis.shapes.dim import Expr, Size, at_least, divide, equal, less
+from graphopt.analysis.shapes.dim import Expr, Size, at_least, divide, equal, fits, less
 from graphopt.analysis.shapes.engine import MAX_ELEMENTS, ShapeAnalysis, fixed_shape
 from graphopt.analysis.shapes.fractions import FloatElement, float_over, float_plus, float_times, fraction
 from graphopt.ir import Node
@@ -55,7 +55,7 @@ def follow(analysis: ShapeAnalysis, node: Node) -> list[Array | None] | None:
         return _numbers(node, args)
     rule = SYMBOLIC.get(node.op)
     if rule is not None:
-        results = [rule(analysis, node, args)]
+        results = [rule(analysis, node, args if node.op in _WRAPPING else [_as_stored(analysis, a) for a in args])]
     elif node.op in MOVEMENT and node.op not in _LOOKS_AT_DATA:
         results = run_kernel(node, args)
     else:
@@ -66,8 +66,18 @@ def follow(analysis: ShapeAnalysis, node: Node) -> list[Array | None] | None:
 _ONCE_ALIKE = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Max", "Min", "Mul", "Or", "Sub"})
 """Operators that did not broadcast as NumPy does in their first versions."""
 
+_WRAPPING = frozenset({"Add", "And", "Mul", "Neg", "Not", "Or", "ReduceProd", "ReduceSum", "Sub", "Where"})
+"""Operators that give equal results for integers that are equal but for having wrapped around."""
+
 _LOOKS_AT_DATA = frozenset({"Compress", "NonZero", "Pad", "Trilu"})
 """Kernels that want numbers, or put some of their own beside them."""
+
+
+def _as_stored(analysis: ShapeAnalysis, array: Array | None) -> Array | None:
+    """An operand whose elements are what they are in its type, where that may be too narrow for what they come to."""
+    if array is None or array.dtype.kind != "O":
+        return array
+    return _map(lambda element: analysis.symbols.wrapped(element) if isinstance(element, Expr) else element, array)
 
 
 def _is_small(analysis: ShapeAnalysis, value: Any) -> bool:
@@ -177,7 +187,7 @@ def _elements(array: Array) -> Array:
 
 
 def _whole(element: Element) -> Element:
-    return int(element) if isinstance(element, float) and element.is_integer() else element
+    return int(element) if isinstance(element, float) and element.is_integer() and element else element
 
 
 def _map(function: Callable[..., Element], *arrays: Array) -> Array:
@@ -223,7 +233,7 @@ def truncated(analysis: ShapeAnalysis, a: Size, b: Size) -> Size:
         return a // b if a >= 0 else -(-a // b)
     if isinstance(b, int) and b > 0 and at_least(a, 0):
         return analysis.symbols.floor_div(a, b)
-    return analysis.symbols.fresh(None)
+    return analysis.symbols.content()
 
 
 def _mod(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
@@ -232,7 +242,7 @@ def _mod(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
     def modulo(a: Size, b: Size) -> Size:
         if isinstance(b, int) and b > 0 and (not fmod or at_least(a, 0)):
             return analysis.symbols.modulo(a, b)
-        return analysis.symbols.fresh(None)
+        return analysis.symbols.content()
 
     if _is_float(node):
         raise Unsupported("of floats")
@@ -249,7 +259,7 @@ def _abs(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
     def absolute(a: Size) -> Size:
         if isinstance(a, int):
             return abs(a)
-        return a if at_least(a, 0) else analysis.symbols.fresh(0)
+        return a if at_least(a, 0) else analysis.symbols.content()  # the least integer has no counterpart
 
     if _is_float(node):
         raise Unsupported("of floats")
@@ -276,7 +286,7 @@ def _compare(decide: Callable[[Size, Size], bool | None]) -> Symbolic:
             known = (
                 None if isinstance(a, (float, FloatElement)) or isinstance(b, (float, FloatElement)) else decide(a, b)
             )
-            return analysis.symbols.fresh(0, 1) if known is None else int(known)
+            return analysis.symbols.content(0, 1) if known is None else int(known)
 
         return _map(answer, need(args, 0), need(args, 1))
 
@@ -298,7 +308,7 @@ def _and(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
             return 0
         if a in (1, b):
             return b  # type: ignore[no-any-return]  # an element of an array
-        return a if b == 1 else analysis.symbols.fresh(0, 1)
+        return a if b == 1 else analysis.symbols.content(0, 1)
 
     return _map(both, need(args, 0), need(args, 1))
 
@@ -310,7 +320,7 @@ def _or(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
             return 1
         if a in (0, b):
             return b  # type: ignore[no-any-return]  # an element of an array
-        return a if b == 0 else analysis.symbols.fresh(0, 1)
+        return a if b == 0 else analysis.symbols.content(0, 1)
 
     return _map(either, need(args, 0), need(args, 1))
 
@@ -329,7 +339,7 @@ def _where(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
             return a if condition else b
         if not isinstance(a, FloatElement) and _bit(a) == _bit(b):
             return a
-        return FloatElement() if is_float else analysis.symbols.fresh(None)
+        return FloatElement() if is_float else analysis.symbols.content()
 
     return _map(choose, need(args, 0), need(args, 1), need(args, 2))
 
@@ -357,34 +367,25 @@ def _converted(analysis: ShapeAnalysis, node: Node, data: Array, target: int) ->
 
     def one(element: Element) -> Element:
         element = _whole(_bit(element))
-        if narrow and isinstance(element, Expr) and not _is_from_sizes(element):
-            return analysis.symbols.fresh(None)
+        if narrow and isinstance(element, Expr) and not fits(element):
+            return FloatElement() if to_float else analysis.symbols.content()
         if to_float or (isinstance(element, (int, Expr)) and target != TensorProto.BOOL):
             return element
         if target == TensorProto.BOOL:
             return _truth(analysis, element)
         known = fraction(element)
-        return analysis.symbols.fresh(None) if known is None else truncated(analysis, *known)
+        return analysis.symbols.content() if known is None else truncated(analysis, *known)
 
     if not to_float and target not in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL):
         raise Unsupported("element type")
     return _map(one, data)
 
 
-def _is_from_sizes(element: Expr) -> bool:
-    """Whether it is made of sizes, which fit every type; what a tensor holds besides might not."""
-    return all(
-        atom.low is not None or (atom.kind == "div" and isinstance(atom.args[0], Expr) and _is_from_sizes(atom.args[0]))
-        for product, _ in element.terms
-        for atom in product
-    )
-
-
 def _truth(analysis: ShapeAnalysis, element: Element) -> Size:
     if isinstance(element, (FloatElement, float)):
-        return analysis.symbols.fresh(0, 1)
+        return analysis.symbols.content(0, 1)
     is_zero = equal(element, 0)
-    return analysis.symbols.fresh(0, 1) if is_zero is None else int(not is_zero)
+    return analysis.symbols.content(0, 1) if is_zero is None else int(not is_zero)
 
 
 def _rounding(up: bool) -> Symbolic:
@@ -394,7 +395,7 @@ def _rounding(up: bool) -> Symbolic:
             if isinstance(element, (int, Expr)):
                 return element
             known = fraction(element)
-            if known is None:
+            if known is None or not at_least(known[0], 0):  # what is just below zero is rounded to the negative zero
                 return FloatElement()
             symbols = analysis.symbols
             return symbols.ceil_div(*known) if up else symbols.floor_div(*known)

@@ -17,6 +17,11 @@ MAX_DEGREE = 8
 """Longest product of symbols that is followed."""
 
 
+_WIDE = 1 << 31
+_CONTENTS = frozenset({"content", "wrapped"})
+_OF_ARGS = frozenset({"div", "min", "max"})
+
+
 class TooComplexError(ArithmeticError):
     """An expression outgrew what is worth following."""
 
@@ -29,11 +34,13 @@ class Atom:
         name: the name in the model, None for all but interface symbols.
         low: a lower bound, None when there is none.
         high: an upper bound, None when there is none.
-        kind: `name`, `new`, `div`, `min`, `max`, `broadcast`, or the name given to `Symbols.function`.
+        kind: `name`, `new`, `content`, `wrapped`, `div`, `min`, `max`, `broadcast`, or the name given to
+            `Symbols.function`.
         args: what a derived symbol is made of.
+        fits: whether it is a size, or something else of which no type is too narrow for a few sums and products.
     """
 
-    __slots__ = ("args", "high", "kind", "low", "name", "serial")
+    __slots__ = ("args", "fits", "high", "kind", "low", "name", "serial")
 
     def __init__(self, serial: int, kind: str, low: int | None, high: int | None, *,
                  name: str | None = None, args: tuple[Size, ...] = ()) -> None:  # fmt: skip
@@ -43,6 +50,8 @@ class Atom:
         self.high = high
         self.name = name
         self.args = args
+        bounded = low is not None and high is not None and max(abs(low), abs(high)) < _WIDE
+        self.fits = bounded or (kind not in _CONTENTS and (kind not in _OF_ARGS or all(map(fits, args))))
 
     def __repr__(self) -> str:
         if self.name is not None:
@@ -167,6 +176,11 @@ def _build(terms: dict[Monomial, int], const: int) -> Size:
             raise TooComplexError("sum of too many terms")
         items.sort(key=_rank)
     return Expr(tuple(items), const)
+
+
+def fits(size: Size) -> bool:
+    """Whether it is made of sizes alone, which overflow no type; what a tensor holds besides might."""
+    return isinstance(size, int) or all(atom.fits for product, _ in size.terms for atom in product)
 
 
 def bounds(size: Size) -> tuple[int | None, int | None]:
@@ -310,6 +324,24 @@ class Symbols:
     def fresh(self, low: int | None = 0, high: int | None = None) -> Expr:
         """An unknown that equals nothing but itself; at least 0 unless told otherwise."""
         return self._make("new", low, high)
+
+    def content(self, low: int | None = None, high: int | None = None) -> Expr:
+        """An unknown integer that a tensor holds, anything that its type can state unless told otherwise."""
+        return self._make("content", low, high)
+
+    def wrapped(self, size: Size) -> Size:
+        """What is left of it in the type that it was computed in: itself, unless it may have overflowed.
+
+        Sums and products that wrap around are equal where these expressions are; their order, their quotients and what
+        they are in another type are not those of the expressions.
+        """
+        if isinstance(size, int) or size.symbol is not None or fits(size):
+            return size
+        key = ("wrapped", size)
+        known = self._atoms.get(key)
+        if known is None:
+            known = self._atoms[key] = self._make("wrapped", None, None, args=(size,))
+        return known
 
     def floor_div(self, a: Size, k: int) -> Size:
         """`floor(a / k)` for a positive `k`."""

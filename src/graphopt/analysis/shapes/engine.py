@@ -59,9 +59,9 @@ class ShapeAnalysis:
     operators that it has no rule for.
 
     A claim holds for every run that follows the standard and succeeds, with two provisos. No size and no integer
-    computed from sizes overflows its type, and sizes that pass through 32-bit floats are below 2**24. And no
-    dynamic size is 0 where that would make `Reshape` copy a dimension of its input instead (its 0 means that);
-    with `zero_sizes=True` such dimensions are unknown, and the second proviso falls.
+    computed from sizes alone overflows its type, and what is computed from sizes in 32-bit floats is below 2**24; other
+    integers may wrap around. And no dynamic size is 0 where that would make `Reshape` copy a dimension of its input
+    instead (its 0 means that); with `zero_sizes=True` such dimensions are unknown, and the second proviso falls.
 
     Attributes:
         symbols: the symbols that all shapes of this analysis are made of.
@@ -250,9 +250,11 @@ class ShapeAnalysis:
         if data is None or data.dtype.kind not in "iuO":
             return None
         elements: list[Size] = data.reshape(-1).tolist()
-        if data.dtype.kind == "O" and not all(isinstance(e, (int, Expr)) for e in elements):
+        if data.dtype.kind != "O":
+            return elements
+        if not all(isinstance(e, (int, Expr)) for e in elements):
             return None
-        return elements
+        return list(map(self.symbols.wrapped, elements))
 
     def truth(self, value: Value | None) -> bool | None:
         """The only element of a boolean tensor, None when unknown."""
@@ -330,7 +332,7 @@ class ShapeAnalysis:
         array: Array = np.empty(dims, object)
         flat = array.reshape(-1)
         for index in range(flat.size):
-            flat[index] = self.symbols.fresh(low, high)
+            flat[index] = self.symbols.content(low, high)
         return array
 
 

@@ -1,4 +1,7 @@
-"""Float elements that come from sizes: whole numbers, and fractions with a power of two below the line."""
+"""Float elements that come from sizes: whole numbers, and fractions with a power of two below the line.
+
+None of them is the negative zero, which is no integer: what may be one is not followed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.analysis.shapes.dim import Size, divide
+from graphopt.analysis.shapes.dim import Size, at_least, divide
 
 _MAX_FRACTION = 1 << 10
 
@@ -30,6 +33,8 @@ def fraction(element: Element) -> tuple[Size, int] | None:
     if isinstance(element, FloatElement):
         return None if element.over is None else (element.over, element.under)
     if isinstance(element, float):
+        if element == 0 and np.signbit(element):
+            return None
         over, under = element.as_integer_ratio() if np.isfinite(element) else (0, _MAX_FRACTION + 1)
         return (over, under) if under <= _MAX_FRACTION and abs(over) < 1 << 20 else None
     return element, 1
@@ -45,11 +50,19 @@ def _part(over: Size, under: int) -> Element:
     return FloatElement(over, under) if under <= _MAX_FRACTION else FloatElement()
 
 
+def _is_below_zero(over: Size) -> bool:
+    return at_least(-1 - over, 0)
+
+
 def float_times(a: Element, b: Element) -> Element:
     """The product of two float elements."""
     left, right = fraction(a), fraction(b)
     if left is None or right is None:
         return FloatElement()
+    if not all(at_least(over, 0) for over, _ in (left, right)):
+        # Zero times a negative number is the negative zero.
+        if not all(at_least(over, 1) or _is_below_zero(over) for over, _ in (left, right)):
+            return FloatElement()
     return _part(left[0] * right[0], left[1] * right[1])
 
 
@@ -62,12 +75,14 @@ def float_plus(a: Element, b: Element, sign: int = 1) -> Element:
 
 
 def float_over(a: Element, b: Element) -> Element:
-    """The quotient of two float elements, as far as it is exact in 32 bits."""
+    """The quotient of two float elements, as far as it is exact in 32 bits; of zero by zero it is no number."""
     left, right = fraction(a), fraction(b)
     if left is None or right is None:
         return FloatElement()
     over, under = right
-    if not isinstance(over, int) or over <= 0 or over & (over - 1):
+    if not at_least(over, 1) or not at_least(left[0], 0):
+        return FloatElement()
+    if not isinstance(over, int) or over & (over - 1):
         whole = divide(left[0] * under, over * left[1])
         return FloatElement() if whole is None else whole
     return _part(left[0] * under, left[1] * over)
