@@ -124,6 +124,8 @@ def _unary(node: Node, rates: Rates) -> LastForm:
     parameters = [value for value in node.inputs[1:] if value is not None]
     if len(node.outputs) != 1 or not all(_is_number(value) for value in parameters):
         raise Decline
+    if node.attr("block_size", 0) or (node.op_type == "FastGelu" and parameters):
+        raise Decline("{} reads a parameter along an axis", node.op)
     return _same(node, (0,))
 
 

@@ -105,6 +105,12 @@ def is_number(value: Value, rank: int = 4) -> bool:
     return value.shape == () if tensor is None else tensor.numel == 1 and len(tensor.dims) <= rank
 
 
+def check_broadcasts(node: Node) -> None:
+    """Decline where an operator takes only operands of one shape, and a number would no longer be one beside images."""
+    if not node.graph.broadcasts(node.op) and any(map(is_number, node.operands)):
+        raise Decline("{} does not broadcast at opset {}", node.op, node.graph.opset())
+
+
 def channel_vector(value: Value, channels: int) -> np.ndarray | None:
     """The numbers of a float constant that has one for each channel: [C,1,1] or [1,C,1,1]."""
     tensor = value.constant_tensor

@@ -13,11 +13,11 @@ from graphopt.rewrite import Decline, Graph, GraphPass, Level, Node, Numerics, R
 from graphopt.system.machine import BLOCKS, host
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.activations import ELEMENTWISE
-from graphopt_passes.layout.known import is_number
+from graphopt_passes.layout.known import check_broadcasts, is_number
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _TOGETHER = frozenset({"Add", "Div", "Max", "Mean", "Min", "Mul", "PRelu", "Pow", "Sub", "Sum"})
-_REPEATED = ("AveragePool", "BatchNormalization", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
+_REPEATED = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 _AXES = {0: 0, 1: 1, 2: 3, -1: -1, -2: 1, -3: 0}
 """Where an axis of [N, C, L] is in [N, C, 1, L]."""
 
@@ -150,6 +150,7 @@ def _together(rows: _Rows, node: Node) -> Value:
     """Elementwise operators of several inputs; constants may hold a number for each channel."""
     if not any(rows.known(value) is not None for value in node.inputs):
         raise Decline
+    check_broadcasts(node)
     return rows.again(node, *(_operand(rows, node.operand(at)) for at in range(len(node.inputs))))
 
 
@@ -166,6 +167,12 @@ def _operand(rows: _Rows, value: Value) -> Value:
 
 def _again(rows: _Rows, node: Node) -> Value:
     return rows.again(node, rows.image(node), *node.inputs[1:], **_widened(node))
+
+
+def _normalization(rows: _Rows, node: Node) -> Value:
+    if not node.attr("spatial", 1):
+        raise Decline("{} has statistics for each position", node.result.name)
+    return _again(rows, node)
 
 
 def _concat(rows: _Rows, node: Node) -> Value:
@@ -206,6 +213,7 @@ _FORMS: dict[str, Callable[[_Rows, Node], Value]] = {
     **dict.fromkeys(_TOGETHER, _together),
     **dict.fromkeys(_CONVOLUTIONS, _convolution),
     **dict.fromkeys(_REPEATED, _again),
+    "BatchNormalization": _normalization,
     "Concat": _concat,
     "Pad": _pad,
     "ReduceMean": _mean,

@@ -78,6 +78,6 @@ class EliminateNopReorder(OpRule):
             raise Decline("the {} channels of {} do not fill blocks", channels, x.name)
         if node.op == _REORDERS[1] and node.attr("channels") != channels:
             raise Decline("{} of the {} channels of {} are meant", node.attr("channels"), channels, x.name)
-        if node.attr("channels_last", 0) and node.op == _REORDERS[0]:
+        if node.attr("channels_last", 0):
             raise Decline("{} has its channels last", x.name)
         return rw.replace(node, [x])

@@ -33,6 +33,8 @@ def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Re
         raise Decline("the channels of {} are not known, or it is no image", x.value.name)
     if pool.ceil or (not pool.counts_padding and (pool.same or any(pool.before + pool.after))):
         raise Decline("windows of {} count different numbers of elements", output.value.name)
+    if pool.same and any(step != 1 for step in pool.dilations):
+        raise Decline("no convolution has dilations where padding is worked out")
     pool.check_fits()
     if window > _LARGEST_WINDOW:
         raise Decline("an average of {} is faster on floats", window)

@@ -37,6 +37,8 @@ class FuseScaleIntoMatmulInteger(ForRuntime):
         if m.fused is not None:
             inputs = (*(m.fused.input(index) for index in range(6)), _row(m.bias, m.right, m.fused.result, rw))
         else:
+            if m.left.dtype != TensorProto.UINT8 and m.right.dtype != TensorProto.INT8:
+                raise Decline("no kernel takes {} beside {}", m.left.name, m.right.name)
             left, right = m.left.shape, m.right.shape
             sizes = [left[-1] if left else None, right[max(len(right) - 2, 0)] if right else None]
             if may_sum_nothing(sizes, m.product.result):  # the kernel leaves the result unset

@@ -250,7 +250,8 @@ def _side_by_side(op: Node, weight: Quantized) -> int:
     kernel = weight.value.dims()[2:]
     window = Window.of(op, kernel)
     padded = window.same or any((*window.before, *window.after, *(op.attr("output_padding") or ())))
-    if padded or op.attr("output_shape") or tuple(kernel) != window.strides or len(set(kernel)) != 1:
+    apart = any(step != 1 for step in window.dilations)
+    if padded or apart or op.attr("output_shape") or tuple(kernel) != window.strides or len(set(kernel)) != 1:
         raise Decline("windows of {} do not lie side by side", op.result.name)
     if len(kernel) != 2 or op.attr("group", 1) != 1 or 0 in weight.value.dims():
         raise Decline("{} is no product for each position of an image", op.result.name)

@@ -15,7 +15,7 @@ from graphopt_passes.layout.cost import Costs, Price
 from graphopt_passes.layout.emitter import Blocked, Built, Emitter
 from graphopt_passes.layout.form import Form, Group, Written
 from graphopt_passes.layout.forms.channelwise import channel_gate, per_channel, pixel_gate
-from graphopt_passes.layout.known import Known, channel_vector, is_number
+from graphopt_passes.layout.known import Known, channel_vector, check_broadcasts, is_number
 from graphopt_passes.layout.lanes import mapped
 
 _FUSED_IN_NCHW = frozenset({"Clip", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
@@ -65,6 +65,7 @@ def unary(node: Node, known: Known) -> Form:
 def combined(node: Node, known: Known) -> Form:
     """The blocked form of an operator of several operands."""
     operands = node.operands
+    check_broadcasts(node)
     form: Form | None = _gated(node, known)
     if form is not None:
         return form

@@ -59,10 +59,10 @@ def float_times(a: Element, b: Element) -> Element:
     left, right = fraction(a), fraction(b)
     if left is None or right is None:
         return FloatElement()
-    if not all(at_least(over, 0) for over, _ in (left, right)):
-        # Zero times a negative number is the negative zero.
-        if not all(at_least(over, 1) or _is_below_zero(over) for over, _ in (left, right)):
-            return FloatElement()
+    parts = (left[0], right[0])
+    never_zero = all(at_least(over, 1) or _is_below_zero(over) for over in parts)
+    if not never_zero and not all(at_least(over, 0) for over in parts):
+        return FloatElement()  # zero times a negative number is the negative zero
     return _part(left[0] * right[0], left[1] * right[1])
 
 
