@@ -52,6 +52,10 @@ def test_selections_are_composed_as_their_operators_are() -> None:
     assert Selection.of(made["near"]).run() == range(2, 5)
     assert Selection.all_of(graph.inputs[0], 1).takes_all
     assert not Selection.of(made["run"]).takes_all
+    assert Selection.of(made["run"]).takes(range(2, 6))
+    pairs = Selection.at(graph.inputs[0], 1, np.array([1, 3, 5]))
+    assert pairs.takes(range(1, 7, 2))
+    assert not any(pairs.takes(other) for other in (range(1, 6), range(5, 0, -2), range(0, 6, 2)))
     for name in ("back", "list", "none"):
         with pytest.raises(Decline, match="not neighbours|nothing is taken"):
             Selection.of(made[name]).run()

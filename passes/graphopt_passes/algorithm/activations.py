@@ -9,8 +9,11 @@ from onnx import TensorProto
 
 from graphopt.match import Either, Match, OpBuilder, Pattern, Product, Var
 from graphopt.match.factors import close
+from graphopt.operators import Reduction
+from graphopt.operators.linear import narrowed
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, floats, size_of
+from graphopt_passes.fusion.contrib.operands import may_sum_nothing
 
 _FLAT = 20.0
 """Above it the hyperbolic tangent of `Softplus` is 1 in float32."""
@@ -96,11 +99,11 @@ class ConvertSeluToExp(Weighed, OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, alpha, gamma = node.operand(0), float(node.attr("alpha", 1.67326319)), float(node.attr("gamma", 1.05070102))
         size = floats(x)
-        if not (np.isfinite(alpha) and np.isfinite(gamma)):
-            raise Decline("alpha is {}, gamma {}", alpha, gamma)
+        # Above zero what is below is zero times this: it has to be finite, not only the two numbers.
+        scale = narrowed(np.array(alpha * gamma), np.dtype(np.float32), "factors")
         self.weigh(rw, {"kernel": 1, "selu": size}, {"kernel": 7, "element": 7 * size})
         power = rw.op("Exp", rw.op("Min", x, np.array(0, np.float32)))
-        below = rw.op("Mul", rw.op("Sub", power, np.array(1, np.float32)), np.array(alpha * gamma, np.float32))
+        below = rw.op("Mul", rw.op("Sub", power, np.array(1, np.float32)), scale)
         above = rw.op("Mul", rw.op("Relu", x), np.array(gamma, np.float32))
         return rw.replace(node, [rw.op("Add", above, below)])
 
@@ -249,7 +252,7 @@ def is_positive(value: Value, depth: int = 0) -> bool:
         return True
     operands = node.operands
     if node.op in _KEEPING:
-        return is_positive(node.operand(0), depth + 1)
+        return _is_of_some(node) and is_positive(node.operand(0), depth + 1)
     if node.op == "Pow":
         exponent = node.operand(1).const()
         return exponent is not None and exponent.size == 1 and float(exponent.reshape(-1)[0]) % 2 == 0
@@ -257,4 +260,20 @@ def is_positive(value: Value, depth: int = 0) -> bool:
         return True
     if node.op in ("Add", "Mul"):
         return all(is_positive(v, depth + 1) for v in operands)
-    return node.op == "Max" and any(v.is_const and is_positive(v) and not v.holds(0.0) for v in operands)
+    # The larger one of a zero and a negative zero may be either.
+    return node.op == "Max" and any(v.is_const and is_positive(v) and v.array().all() for v in operands)
+
+
+def _is_of_some(node: Node) -> bool:
+    """Whether a maximum is one of some numbers in every run: of none it is minus infinity, or the lowest number.
+
+    Raises:
+        Decline: it is not known along which axes it is taken.
+    """
+    if node.op == "MaxPool":  # a window with gaps may lie beside the image, one on padding and one behind it
+        return all(step == 1 for step in node.attr("dilations") or ())
+    if node.op != "ReduceMax":
+        return True
+    view = Reduction.of(node)
+    sizes = [view.x.dims()[axis] for axis in view.axes]
+    return not any(may_sum_nothing((size,), node.result) for size in sizes)

@@ -227,10 +227,11 @@ class BlockedBuilder:
             matrix = self._output(form, first[0][1], product)
             product = self.rw.op("MatMul", matrix, self._matrices(product, form.inputs, 1, numbers))
         matrix = self._output(form, side, product)
-        product = self._matrices(product, (side, columns if first else 1), 0, numbers)
+        rest = columns if first else 1
+        product = self._matrices(product, (side, rest), 0, numbers)
         added = None
         if layer.residual is not None:
-            added = self._flat(self._residual(layer, grid), form.outputs[last], -1)
+            added = self._flat(self._residual(layer, grid), form.outputs[last], rest * numbers)
         name, parameters = layer.activation, tuple(layer.node.attr("activation_params") or ())
         fused = layer.batch is not None and name in FUSED
         if fused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 from onnx import TensorProto
@@ -13,6 +14,10 @@ from graphopt_passes.algorithm.resize import by_products
 from graphopt_passes.algorithm.work import Weighed, count
 from graphopt_passes.fusion.contrib.operands import NEWEST
 from graphopt_passes.fusion.contrib.parameters import BYTES
+
+_MOST_COPIES = 1 << 14
+"""By so many times an image may grow for its sums to be exact: of the 24 bits of a float, a byte takes 8, and the
+weights of an axis that grows by 2**n take n + 1."""
 
 _FIXED = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 _RANK = 4
@@ -65,7 +70,8 @@ def _repeated(x: Value, shape: Sequence[int], times: int, rw: Rewriter) -> Value
 class ConvertByteResizeToProducts(Weighed, OpRule):
     """Make images of bytes larger linearly by products of floats with the weights of columns and of rows.
 
-    Where they grow by powers of 2 all weights and sums are exact, and are cut off to integers as before.
+    Where they grow by powers of 2, to at most 16384 times as many pixels, all weights and sums are exact, and are cut
+    off to integers as before.
     """
 
     ops = ("Resize",)
@@ -80,6 +86,8 @@ class ConvertByteResizeToProducts(Weighed, OpRule):
             raise Decline("{} is no image with its channels first", x.name)
         if view.coordinates not in _FIXED or view.antialias or not all(map(_doubles, view.scales)):
             raise Decline("{} does not grow by powers of 2, or its weights are not exact", x.name)
+        if prod(view.scales) > _MOST_COPIES:
+            raise Decline("{} grows {:g} times: sums are not exact", x.name, prod(view.scales))
         sizes = node.result.sizes()
         if 0 in sizes or x.sizes()[:2] != sizes[:2]:
             raise Decline("{} is empty", node.result.name)

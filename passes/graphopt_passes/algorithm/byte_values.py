@@ -7,7 +7,7 @@ import numpy as np
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
-from graphopt_passes.fusion.contrib.parameters import BYTES, SANE
+from graphopt_passes.fusion.contrib.parameters import BYTES, SANE, check_steps
 
 
 class ConvertQuantizedConcat(Weighed, OpRule):
@@ -28,6 +28,7 @@ class ConvertQuantizedConcat(Weighed, OpRule):
             if x.dtype not in BYTES:
                 raise Decline("the element type of {} is not known", x.name)
             if (_number(own[0]), _number(own[1])) != (scale, zero):
+                check_steps("QLinearAdd", (_number(own[0]),), scale, node.result)
                 size, scaled = size + size_of(x), scaled + 1
                 nothing = np.array(0, BYTES[x.dtype])
                 addend = (nothing, np.array(1, np.float32), nothing)

@@ -56,7 +56,7 @@ class ConvertMaskedSoftmaxToBounded(Weighed, OpRule):
         self.weigh(rw, now, then)
         bound = math.exp(_BOUND)
         refuse_magnified_after(node, bound * count(dims[-1:]), summed=True)
-        least = rw.op("Add", rw.op("ReduceMax", x, axes=(-1,)), np.array(_BOUND, np.float32))
+        least = rw.op("Add", rw.op("ReduceMax", x, axes=view.axes), np.array(_BOUND, np.float32))
         outcome = rw.set_input(node, 0, rw.op("Max", x, least))
         rw.amend(zeroed=0, bound=bound)
         rw.add_to_metadata(BOUNDED_KEY, 1)

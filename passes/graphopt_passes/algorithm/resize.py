@@ -40,6 +40,23 @@ class _Interpolated(Weighed, OpRule):
         """The other form, where it is faster."""
 
 
+_GROWING = 1.5
+"""A factor that makes any axis of several pixels longer."""
+
+
+def _check_sizes_change(view: Resize, result: Value) -> None:
+    """Decline where a factor other than 1 keeps the size of an axis of several pixels, or may.
+
+    The runtime copies what keeps its whole size, as do unit vectors, and its cubic kernel with channels last copies
+    along each axis that keeps its own; beside another axis pixels are moved channels first.
+    """
+    for axis in (2, 3):
+        factor, before, after = view.scales[axis], view.x.dims()[axis], result.dims()[axis]
+        known = isinstance(before, int) and isinstance(after, int)
+        if factor != 1 and (before == after != 1 if known else factor < _GROWING):
+            raise Decline("the factor {:.4g} keeps the size of axis {}, or may", factor, axis)
+
+
 def _now(view: Resize, result: Value) -> Work:
     if view.antialias:
         return {"kernel": 1, "resize filtered": count(view.x.dims()) + count(result.dims())}
@@ -81,6 +98,7 @@ class ConvertCubicResizeToChannelsLast(_ChannelsLast):
             raise Decline("{} is linear or filtered: about as fast", result.name)
         if min(view.scales) < 1:
             raise Decline("{} makes the image smaller, for which there is no such kernel", result.name)
+        _check_sizes_change(view, result)
         return "resize last"
 
 
@@ -124,10 +142,7 @@ class ConvertResizeToProducts(_Interpolated):
         rows, columns = node.result.size(2), node.result.size(3)
         if not rows or not columns:
             raise Decline("{} is empty", node.result.name)
-        for axis in (2, 3):
-            # The runtime copies what keeps its whole size, as do unit vectors; beside another axis pixels are moved.
-            if view.scales[axis] != 1 and view.x.size(axis) == node.result.size(axis):
-                raise Decline("the factor {:.4g} keeps the size of axis {}", view.scales[axis], axis)
+        _check_sizes_change(view, node.result)
         if rows != height and not all(isinstance(dim, int) for dim in view.x.dims()[:2]):
             raise Decline("{} may be no images, which MatMul refuses as its right operand", view.x.name)
         images = count(view.x.dims()[:2])

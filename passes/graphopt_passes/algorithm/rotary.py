@@ -40,7 +40,7 @@ class _Rotary(Weighed, PatternRule):
         if any(piece.x is not x or piece.axis != len(dims) - 1 for piece in pieces):
             raise Decline
         width = x.size(len(dims) - 1)
-        if width % 2 or tuple(piece.positions for piece in pieces) != self.places(width):
+        if width % 2 or not all(piece.takes(at) for piece, at in zip(pieces, self.places(width), strict=True)):
             raise Decline
         self.check(m)
         if x.dtype != TensorProto.FLOAT or len(dims) != _RANK:

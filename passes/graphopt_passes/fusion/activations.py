@@ -9,6 +9,7 @@ from onnx import TensorProto
 
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Product, Var
 from graphopt.match.factors import close, factors_of, number
+from graphopt.operators.linear import narrowed
 from graphopt.rewrite import Decline, Node, Numerics, PatternRule, Rewriter, Value
 
 
@@ -95,7 +96,7 @@ def with_any_scale(gelu: Value, m: Match, rw: Rewriter) -> Value:
     reader = next(iter(value.users)) if value.one_use else None
     if reader is not None and reader.op in ("Mul", "Div") and any(number(v) is not None for v in reader.inputs):
         raise Decline
-    return rw.op("Mul", gelu, np.array(2 * m.scale, np.float32))
+    return rw.op("Mul", gelu, narrowed(np.array(2 * m.scale), np.dtype(np.float32), "factors"))
 
 
 def completes_gelu(node: Node) -> bool:

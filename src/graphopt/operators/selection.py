@@ -93,7 +93,13 @@ class Selection:
     @property
     def takes_all(self) -> bool:
         """Whether every position is taken once, in order."""
-        return isinstance(self.positions, range) and self.positions == range(self.x.size(self.axis))
+        return self.takes(range(self.x.size(self.axis)))
+
+    def takes(self, positions: range) -> bool:
+        """Whether these positions are taken, in this order, however they are stated."""
+        if isinstance(self.positions, range):
+            return self.positions == positions
+        return len(self.positions) == len(positions) and np.array_equal(self.positions, positions)
 
     def then(self, second: Selection) -> Selection:
         """This one and a second that takes positions of what it gives, as one.

@@ -79,6 +79,8 @@ class FuseScaleIntoMatmul(ForRuntime):
         if not 1 / _LARGEST <= abs(by) <= _LARGEST:
             raise Decline("{} is not a moderate number", by)
         alpha = float(product.attr("alpha", 1.0)) * (by if m.divisor is None else 1 / by)
+        if not 1 / _LARGEST <= abs(alpha) <= _LARGEST:
+            raise Decline("{} is not a moderate number", alpha)
         return _fused(rw, product, {} if scaled is None else {scaled.result: m.x}, {"alpha": alpha})
 
 

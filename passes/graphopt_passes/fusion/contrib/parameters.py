@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +17,9 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN
 BYTES: dict[int, type[np.uint8] | type[np.int8]] = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
 SANE = (1e-12, 1e12)
 """Magnitudes of scales in between: products and quotients of a few of them neither overflow nor vanish in float32."""
+
+_MOST_STEPS = 2.0**14
+"""As many steps of the result one of an operand may be worth in sums and products: results are exact up to there."""
 
 _STORED: dict[int, type[np.generic]] = {
     **BYTES, TensorProto.INT32: np.int32, TensorProto.UINT16: np.uint16, TensorProto.INT16: np.int16,
@@ -123,3 +128,24 @@ def check_per_tensor(operands: list[Quantized]) -> None:
     for operand in operands:
         if operand.axis is not None or operand.dtype != operands[0].dtype:
             raise Decline("{} is not quantized as a whole, or to another type", operand.value.name)
+
+
+def check_steps(op_type: str, scales: Sequence[float], step: float, result: Value) -> None:
+    """Decline where a step of what `QLinearAdd` or `QLinearMul` reads is worth too many steps of the result.
+
+    Their kernels take zero points into account in float32, which drops digits of large numbers, and make integers of 32
+    bits of results before these are cut off to bytes: what does not fit becomes the smallest byte. Those of sums of
+    products, and the tables of functions and of `QLinearConcat`, cut off floats.
+
+    Args:
+        op_type: the operator.
+        scales: what a step of each operand is worth.
+        step: what one of the result is worth.
+        result: the result.
+    """
+    worth = [math.prod(scales)] if op_type == "QLinearMul" else scales
+    most = max(abs(size / step) for size in worth)
+    if most > _MOST_STEPS:
+        raise Decline(
+            "a step of an operand is worth {:.4g} of {}, for which the kernel is not exact", most, result.name
+        )

@@ -7,7 +7,15 @@ import numpy as np
 from graphopt.match import Match, OpBuilder, Pattern, Var
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, ForRuntime, OnIntegers
-from graphopt_passes.fusion.contrib.parameters import BYTES, SANE, Quantized, check_per_tensor, dequantized, quantized
+from graphopt_passes.fusion.contrib.parameters import (
+    BYTES,
+    SANE,
+    Quantized,
+    check_per_tensor,
+    check_steps,
+    dequantized,
+    quantized,
+)
 
 _CLOSE = 1e-4
 """Steps that may be lost in float32."""
@@ -26,6 +34,7 @@ def scaled(
     step, dtype = float(x.scale.item()) * slope, BYTES[x.dtype]
     if not output.ordered or not all(SANE[0] <= number <= SANE[1] for number in (step, abs(shift) or 1.0)):
         raise Decline("a scale of {} or {} is negative, too small or too large", x.value.name, output.value.name)
+    check_steps("QLinearAdd", (step, abs(shift)), float(output.scale.item()), output.value)
     shift, exact = _away_from_halfway(x, slope, shift, output)
     if exactly and not exact:
         raise Decline("what lies halfway between steps of {} is rounded to either side", output.value.name)
@@ -116,6 +125,7 @@ class EliminateNopRequantization(OnIntegers):
         value = _floats(node, at, bytes_)
         other = _floats(node, 3 - at, number.array().astype(np.int64).reshape(()))
         step, zero = _parameters(node, 6)
+        check_steps(node.op_type, [_parameters(node, operand + 1)[0] for operand in (0, 3)], step, node.result)
         result = (value + other if node.op_type == "QLinearAdd" else value * other) / step + zero
         if np.abs(result - bytes_).max() > _SAME:
             raise Decline("{} is quantized otherwise than {}", node.result.name, x.name)
