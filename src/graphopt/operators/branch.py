@@ -96,16 +96,17 @@ class Branch:
         if cost > self.cost + other.cost:
             raise Decline("one convolution would take {} multiplications, {} and {} do", cost, self.cost, other.cost)
         kernel = np.zeros((self.kernel.shape[0], self.channels[0] // group, *size))
-        read = np.zeros(size, bool)
+        read = np.zeros(kernel.shape, bool)
         for branch in (self, other):
             place = tuple(
                 slice((-pad - first) // step, (-pad - first) // step + length)
                 for pad, length, first, step in zip(branch.before, branch.size, firsts, steps, strict=True)
             )
-            kernel[(slice(None), slice(None), *place)] += block_diagonal(
-                branch.kernel, branch.group, branch.group // group
-            )
-            read[place] = True
+            merge = branch.group // group
+            kernel[(slice(None), slice(None), *place)] += block_diagonal(branch.kernel, branch.group, merge)
+            # of merged groups each reads its own channels alone: at all of its taps the same ones
+            channels = np.ones((*branch.kernel.shape[:2], *(1,) * len(size)), bool)
+            read[(slice(None), slice(None), *place)] |= block_diagonal(channels, branch.group, merge)
         if not read.all():
             raise Decline("zero weights would meet what neither branch reads")
         before = tuple(-first for first in firsts)
