@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, parser, shape_inference
 from graphopt.analysis import ShapeAnalysis, infer_types
 from graphopt.analysis.disagreements import TABLE
 from graphopt.ir import Model
+from graphopt.manager import PassManager
 from tests.property.test_runtime_sizes import claims, fits, run
 
 PAGE = Path(__file__).parents[2] / "docs" / "runtime-differences.md"
@@ -115,6 +116,22 @@ def test_doubts_inside_of_functions_reach_outside() -> None:
       <domain: "f", opset_import: ["": 16]> Third <m> (x) => (y) { y = MaxPool <kernel_shape = [1], strides = [3], ceil_mode: int = @m> (x) }"""
     found = shapes_of(text)
     assert not any(isinstance(dim, int) for name in "yz" for dim in found[name] or ())
+
+
+@pytest.mark.parametrize("opset", [1, 11, 12])
+def test_an_empty_list_of_axes_is_in_doubt_as_an_attribute_too(opset: int) -> None:
+    proto = parser.parse_model(
+        f'<ir_version: 6, opset_import: ["": {opset}]> g (float[1,2,1] x) => (y) '
+        "{ p = Squeeze <axes: ints = []> (x) y = Shape (p) }"
+    )
+    (shape,) = run(proto, {"x": np.ones((1, 2, 1), np.float32)})
+    assert shape.tolist() == [2]
+    view = Model.load(proto)
+    infer_types(view)
+    assert view.graph.values["p"].shape is None
+    assert ShapeAnalysis(view).shape(view.graph.values["p"]) is None
+    (shape,) = run(PassManager("basic").run(proto).model, {"x": np.ones((1, 2, 1), np.float32)})
+    assert shape.tolist() == [2]
 
 
 LOOPED = """<ir_version: 8, opset_import: ["": 13]> g (float[{n},3] x, int64 k) => (y, z) <bool c = {{1}}, int64 two = {{2}}> {{

@@ -271,7 +271,7 @@ def _squeeze(facts: Facts) -> Doubts:
 
 
 def _squeezes_nothing(node: Node) -> bool:
-    return node.input(1) is not None and _ints(node, "axes") == ()
+    return _ints(node, "axes") == ()
 
 
 def _unsorted(facts: Facts) -> Doubts:

@@ -60,11 +60,13 @@ class Squeeze:
         """Read a `Squeeze`.
 
         Raises:
-            Decline: it is none, its axes are not constant, or not known without the shape.
+            Decline: it is none, its axes are not constant or an empty list, or not known without the shape.
         """
         if node.op != "Squeeze":
             raise Decline
         x, axes = node.operand(0), node.ints("axes")
+        if axes == ():
+            raise Decline("the list of axes is empty, which the standard and runtimes read differently")
         if axes is None:
             if x.shape is None or any(not isinstance(dim, int) for dim in x.shape):
                 raise Decline("no axes are given: what has size 1 is squeezed")
@@ -76,8 +78,8 @@ class Squeeze:
         return replace(self, axes=tuple(sorted(self.axes + _beside(self.axes, second.axes))))
 
     def write(self, to: NodeBuilder) -> Value:
-        """The operator, in the form of the opset of the graph."""
-        return to.op("Squeeze", self.x, axes=self.axes)
+        """The operator, in the form of the opset of the graph; without axes where nothing has size 1."""
+        return to.op("Squeeze", self.x, axes=self.axes or None)
 
 
 @dataclass(frozen=True, slots=True)
