@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import accumulate, pairwise, starmap
+from itertools import accumulate, pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.affine import Affine
 from graphopt.operators.linear import Convolution, Linear, MatrixProduct
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
+from graphopt_passes.fusion.small_weights import refuse_lost_digits
 
 _NORMALIZATION = ("BatchNormalization",)
 
@@ -41,14 +42,17 @@ class Absorb(PatternRule):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Multiply the weight by channel and shift the bias, in float64; the results have the type of the old ones."""
         linear = self.into.of(m.linear)
-        return linear.then(linear.scaling(m.root, m.linear.result), rw)
+        affine = linear.scaling(m.root, m.linear.result)
+        refuse_lost_digits(linear, affine, m.root)
+        return linear.then(affine, rw)
 
 
 class FuseBnIntoConv(Absorb):
     """Let a convolution with constant weights do what the batch normalization after it does.
 
     `Conv` and `ConvTranspose`, with any groups and with or without a bias. The new weights are computed in float64 and
-    stored in the type of the old ones.
+    stored in the type of the old ones. One that becomes too small for all of its digits must be negligible: beside a
+    bias, or because nothing around magnifies what it gets.
     """
 
     affine = _NORMALIZATION
@@ -64,7 +68,8 @@ class FuseBnIntoConv(Absorb):
 class FuseMulIntoConv(Absorb):
     """Multiply the weights of a convolution by the constants that its result is multiplied or divided by.
 
-    One number per output channel, or one for all, on either side of `Mul`, or below in `Div`.
+    One number per output channel, or one for all, on either side of `Mul`, or below in `Div`. A weight that becomes too
+    small for all of its digits must be negligible: beside a bias, or because nothing around magnifies what it gets.
     """
 
     affine = ("Mul", "Div")
@@ -159,9 +164,13 @@ class FuseAffineIntoConcatenatedConvs(OpRule):
         parts = list(zip(convs, concat.operands, strict=True))
         ends = list(accumulate(value.size(1) if conv is None else conv.channels for conv, value in parts))
         affine = Affine.of(node, joined, rank, 1, ends[-1])
+        shares = [slice(*bounds) for bounds in pairwise((0, *ends))]
+        for conv, share in zip(convs, shares, strict=True):
+            if conv is not None:
+                refuse_lost_digits(conv, affine.share(share), node)
         made = [
             _smaller(node, value, share, ends[-1], rw) if conv is None else conv.then(affine.share(share), rw)
-            for (conv, value), share in zip(parts, starmap(slice, pairwise((0, *ends))), strict=True)
+            for (conv, value), share in zip(parts, shares, strict=True)
         ]
         return rw.replace(node, [rw.op("Concat", *made, **concat.attrs)])
 

@@ -9,6 +9,7 @@ from graphopt.operators.affine import Affine
 from graphopt.operators.linear import Convolution, narrowed, narrowed_weights
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.activations import completes_gelu
+from graphopt_passes.fusion.small_weights import refuse_lost_digits_before
 
 
 class AbsorbBefore(PatternRule):
@@ -51,6 +52,7 @@ class FusePrecedingMulIntoConv(AbsorbBefore):
         if completes_gelu(m.before):
             raise Decline("{} is the last factor of a Gelu", m.before.result.name)
         assert scale is not None
+        refuse_lost_digits_before(conv, scale)
         kernel = narrowed_weights(conv.by_input(scale), m.kernel.array().dtype)
         return conv.write(rw, rw.constant(kernel, like=m.kernel), conv.shift, m.x)
 

@@ -1,0 +1,70 @@
+"""Weights that a scale would make so small that they lose digits, where what is around them makes up for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir import Node
+from graphopt.operators.affine import Affine
+from graphopt.operators.linear import Convolution, Linear
+from graphopt.operators.rows import Rows, read_rows
+from graphopt_passes.elimination.magnitude import refuse_magnified_after, refuse_magnified_before
+
+_SMALL = 2.0**-10
+"""A larger scale takes at most ten of its digits from a weight that is a normal number."""
+
+
+def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
+    """Decline where weights that matter would lose digits, scaled as the result of their operator is.
+
+    Those do not matter that may as well be zero (docs/adr/0015-negligible-weights.md): a bias is far above them, or
+    nothing before or after them magnifies what it gets.
+
+    Args:
+        linear: the operator.
+        affine: what is done to its channels.
+        root: the node that does it.
+    """
+    scale = affine.scale
+    if scale is not None and _is_small(scale):
+        rows = read_rows(linear.node, 1)
+        wide = rows.array.astype(np.float64) * rows.spread(scale.reshape(rows.bias.shape))
+        bias = affine.of_bias(linear.bias(), linear.channels)
+        _refuse(linear, replace(rows, array=wide), rows.array.dtype, bias, root)
+
+
+def refuse_lost_digits_before(conv: Convolution, scale: np.ndarray[Any, Any]) -> None:
+    """The same of weights of a `Conv` that are scaled as the channels of its input are."""
+    if _is_small(scale):
+        rows = read_rows(conv.node, 1)
+        wide = conv.by_input(scale).reshape(rows.array.shape)
+        _refuse(conv, replace(rows, array=wide), rows.array.dtype, conv.bias(), conv.node)
+
+
+def _is_small(scale: np.ndarray[Any, Any]) -> bool:
+    """Whether some of these numbers may make a weight lose digits; those of few networks do."""
+    return bool(((scale != 0) & (np.abs(scale) < _SMALL)).any())
+
+
+def _refuse(linear: Linear, rows: Rows, dtype: np.dtype[Any], bias: np.ndarray[Any, Any] | None, root: Node) -> None:
+    """Decline where weights lose digits that matter.
+
+    Args:
+        linear: the operator.
+        rows: its new weights, in float64.
+        dtype: the element type that they are to have.
+        bias: its new bias.
+        root: the node whose result is to be that of the operator.
+    """
+    if dtype not in (np.float32, np.float64):
+        return
+    info = np.finfo(dtype)
+    lost = rows.sums((np.abs(rows.array) < info.smallest_normal) & (rows.array != 0))
+    added = np.abs(bias).reshape(lost.shape) if bias is not None else 0.0
+    lost = lost[lost > float(info.eps) ** 2 * added]
+    if lost.size:
+        refuse_magnified_before(linear.node, 1)
+        refuse_magnified_after(root, float(lost.max()), summed=True)
