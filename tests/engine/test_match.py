@@ -301,6 +301,16 @@ def test_a_pattern_reads_as_onnx():
     assert str(compile_pattern(lambda op, x: Either(op.Relu(x), op.Tanh(x)))) == "Relu (x)\nor Tanh (x)"
 
 
+def test_a_factor_is_up_to_digits_and_a_power_exact():
+    held = "float c = {2.000001}"
+    wrong = "c is 2.0000009536743164, expected 2.0"
+    product, power = graph("a = Mul (x, c) y = Neg (a)", held=held), graph("a = Pow (x, c) y = Neg (a)", held=held)
+    assert found(lambda op, x: op.Neg(op.Mul(x, 2.0)), product)
+    assert reason(lambda op: op.Neg(op.Mul(Var("v", rank=4), Scalar(value=2.0, exact=True))), product) == wrong
+    assert reason(lambda op, x: op.Neg(op.Pow(x, 2.0)), power) == wrong
+    assert found(lambda op, x: op.Neg(op.Pow(x, 2.0)), graph("a = Pow (x, c) y = Neg (a)", held="float c = {2}"))
+
+
 def test_a_number_is_bound():
     match = found(
         lambda op, x: op.Relu(op.Add(x, Scalar("shift"))),

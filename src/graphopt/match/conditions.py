@@ -122,7 +122,7 @@ def _check_number(m: Match, scalar: Scalar, value: Value) -> None:
     found = number(value, "fiub")
     if found is None:
         raise Decline("{} is not a constant number", value.name)
-    if scalar.value is not None and not close(found, scalar.value):
+    if not scalar.fits(found):
         raise Decline("{} is {}, expected {}", value.name, found, scalar.value)
     rank = value.rank or 0
     for reader in value.users if rank else ():

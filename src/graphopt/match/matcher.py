@@ -13,7 +13,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, TypeAlias
 
 from graphopt.ir.schema import is_commutative
-from graphopt.match.factors import close, factors_of, number
+from graphopt.match.factors import factors_of, number
 from graphopt.match.makers import CONSTANTS, STORED
 from graphopt.match.pattern import Apply, Const, Either, Opt, Output, Pattern, Product, Rest, Scalar, Var
 from graphopt.match.result import Match
@@ -234,10 +234,10 @@ def _is_meant(pattern: Var | Const | Scalar) -> Callable[[Value], bool] | None:
     if isinstance(pattern, Const):
         return lambda value: value.constant_tensor is not None
     if isinstance(pattern, Scalar):
-        wanted = pattern.value
-        if wanted is None:
+        if pattern.value is None:
             return lambda value: number(value, "fiub") is not None
-        return lambda value: (found := number(value, "fiub")) is not None and close(found, wanted)
+        fits = pattern.fits
+        return lambda value: (found := number(value, "fiub")) is not None and fits(found)
     dtypes, ranks = pattern.dtypes, pattern.ranks
     if dtypes is None and ranks is None:
         return None

@@ -11,6 +11,7 @@ from types import EllipsisType
 from typing import Any, TypeAlias
 
 from graphopt.errors import PassError
+from graphopt.match.factors import close
 
 
 class Pattern:
@@ -57,20 +58,28 @@ class Const(Pattern):
 class Scalar(Pattern):
     """A constant of one element that adds no axes to the result of the operator that reads it.
 
-    A plain number in a pattern means `Scalar(value=number)`.
+    A plain number in a pattern means `Scalar(value=number)`, and as an operand of `Pow` an exact one.
 
     Args:
         name: what the rule calls the number.
         value: the number it must be; floats up to the digits that exporters write, a relative 1e-5.
         silent: whether an operand that is no constant number is another computation, not a near miss.
+        exact: whether it must be that very number.
     """
 
-    __slots__ = ("name", "silent", "value")
+    __slots__ = ("exact", "name", "silent", "value")
 
-    def __init__(self, name: str = "", *, value: float | None = None, silent: bool = False) -> None:
+    def __init__(
+        self, name: str = "", *, value: float | None = None, silent: bool = False, exact: bool = False
+    ) -> None:
         self.name = name
         self.value = value
         self.silent = silent
+        self.exact = exact
+
+    def fits(self, found: float) -> bool:
+        """Whether a constant is the number, where one is stated."""
+        return self.value is None or found == self.value or (not self.exact and close(found, self.value))
 
 
 class Opt(Pattern):
@@ -186,7 +195,11 @@ class Apply:
     ) -> None:  # fmt: skip
         self.ops = ops
         self.is_open = bool(inputs) and inputs[-1] is ...
-        self.inputs = tuple(None if given is None else as_pattern(given) for given in inputs if given is not ...)
+        # an exponent next to 2 is not 2: the larger or smaller the number, the further it is from its square
+        exact = "Pow" in ops
+        self.inputs = tuple(
+            None if given is None else as_pattern(given, exact=exact) for given in inputs if given is not ...
+        )
         self.attrs = {key: given if isinstance(given, Attr) else Attr(equals=given) for key, given in attrs.items()}
         self.bind = bind
         self.shared = shared
@@ -209,12 +222,12 @@ Operand: TypeAlias = Pattern | float | int
 Input: TypeAlias = Operand | EllipsisType | None
 
 
-def as_pattern(given: Operand) -> Pattern:
-    """A pattern; a plain number becomes a `Scalar` to compare with."""
+def as_pattern(given: Operand, *, exact: bool = False) -> Pattern:
+    """A pattern; a plain number becomes a `Scalar` to compare with, exactly or not."""
     if isinstance(given, Pattern):
         return given
     if isinstance(given, (int, float)):
-        return Scalar(value=given)
+        return Scalar(value=given, exact=exact)
     raise PassError(f"an operand of a pattern is a {type(given).__name__}, expected a pattern or a number")
 
 

@@ -76,12 +76,16 @@ class FuseScaleIntoMatmul(ForRuntime):
         check_float(product.result if scaled is None else scaled.result)
         _check_matrices(product)
         by = m.scale if m.divisor is None else m.divisor
-        if not 1 / _LARGEST <= abs(by) <= _LARGEST:
-            raise Decline("{} is not a moderate number", by)
+        _check_moderate(by)
         alpha = float(product.attr("alpha", 1.0)) * (by if m.divisor is None else 1 / by)
-        if not 1 / _LARGEST <= abs(alpha) <= _LARGEST:
-            raise Decline("{} is not a moderate number", alpha)
+        _check_moderate(alpha)
         return _fused(rw, product, {} if scaled is None else {scaled.result: m.x}, {"alpha": alpha})
+
+
+def _check_moderate(scale: float) -> None:
+    """Decline where a scale, or what several make together, may overflow in one order only."""
+    if not 1 / _LARGEST <= abs(scale) <= _LARGEST:
+        raise Decline("{} is not a moderate number", scale)
 
 
 def _check_not_empty(product: Node, attrs: Mapping[str, Any]) -> None:
