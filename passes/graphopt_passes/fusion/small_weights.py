@@ -1,4 +1,7 @@
-"""Weights that a scale would make so small that they lose digits, where what is around them makes up for it."""
+"""Weights that a scale would make so small that they lose digits, where what is around them makes up for it.
+
+And weights so large that their sums overflow before a scale makes them small.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators.affine import Affine
 from graphopt.operators.linear import Convolution, Linear
@@ -31,6 +35,7 @@ def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
     scale = affine.scale
     if scale is not None and _is_small(scale):
         rows = read_rows(linear.node, 1)
+        _check_sums(rows.array)
         wide = rows.array.astype(np.float64) * rows.spread(scale.reshape(rows.bias.shape))
         bias = affine.of_bias(linear.bias(), linear.channels)
         _refuse(linear, replace(rows, array=wide), rows.array.dtype, bias, root)
@@ -40,6 +45,7 @@ def refuse_lost_digits_before(conv: Convolution, scale: np.ndarray[Any, Any]) ->
     """The same of weights of a `Conv` that are scaled as the channels of its input are."""
     if _is_small(scale):
         rows = read_rows(conv.node, 1)
+        _check_sums(rows.array)
         wide = conv.by_input(scale).reshape(rows.array.shape)
         _refuse(conv, replace(rows, array=wide), rows.array.dtype, conv.bias(), conv.node)
 
@@ -47,6 +53,14 @@ def refuse_lost_digits_before(conv: Convolution, scale: np.ndarray[Any, Any]) ->
 def _is_small(scale: np.ndarray[Any, Any]) -> bool:
     """Whether some of these numbers may make a weight lose digits; those of few networks do."""
     return bool(((scale != 0) & (np.abs(scale) < _SMALL)).any())
+
+
+def _check_sums(weights: np.ndarray[Any, Any]) -> None:
+    """Decline where sums of products overflow before they are scaled, and would not afterwards."""
+    with np.errstate(all="ignore"):
+        square = np.vdot(weights, weights) if weights.dtype in (np.float32, np.float64) else 0
+    if np.isinf(square):
+        raise Decline("sums of products with the weights may overflow before they are scaled")
 
 
 def _refuse(linear: Linear, rows: Rows, dtype: np.dtype[Any], bias: np.ndarray[Any, Any] | None, root: Node) -> None:
