@@ -15,6 +15,7 @@ import numpy as np
 from graphopt.analysis.propagation import WRONG_SLICE, is_of_shape
 from graphopt.errors import Decline
 from graphopt.ir import Node
+from graphopt.operators.slice import FARTHEST
 from graphopt.records import dataclass
 
 Known = tuple[Any, ...] | None
@@ -25,9 +26,6 @@ Doubts = list[tuple[int, int | None]]
 
 BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError, MemoryError)
 """What a rule may stumble over in a malformed node: a missing attribute or input, one of the wrong type."""
-
-FARTHEST = ((1 << 31) - 1, (1 << 63) - 1)
-"""Ends of a slice that exporters write for "as far as it goes"."""
 
 
 @dataclass(frozen=True, slots=True)

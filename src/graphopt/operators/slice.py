@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from graphopt.analysis.disagreements import FARTHEST
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
 from graphopt.operators.builder import NodeBuilder
@@ -15,6 +14,9 @@ TO_THE_END = (1 << 63) - 1
 """An end behind every element."""
 
 _OPEN_END = (1 << 31) - 1
+
+FARTHEST = (_OPEN_END, TO_THE_END)
+"""Ends that exporters write for "as far as it goes"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class Slice:
 
         Raises:
             Decline: it is none, a list is not constant, an axis is counted from the end of an unknown rank, or what
-                it takes is in doubt (`graphopt.analysis.disagreements`).
+                it takes is in doubt (docs/runtime-differences.md).
         """
         if node.op != "Slice":
             raise Decline
