@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphopt.match import Either, Match, OpBuilder, Pattern
 from graphopt.operators import Reshape, Squeeze, Unsqueeze
+from graphopt.operators.axes import refuse_empty_axes
 from graphopt.rewrite import Decline, Fired, Node, OpRule, Outcome, PatternRule, Rewriter
 
 
@@ -31,11 +32,11 @@ class EliminateSqueezeUnsqueeze(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Compare the axes of both, counted in the longer shape."""
         value, y = node.operand(0), node.result
-        _check_lists_axes(node)
+        refuse_empty_axes(node)
         if value.has_shape_of(y):
             return rw.replace(node, [value])
         first = value.source("Squeeze" if node.op == "Unsqueeze" else "Unsqueeze", reader=node)
-        _check_lists_axes(first)
+        refuse_empty_axes(first)
         x = first.operand(0)
         if not x.has_shape_of(y):
             squeeze, unsqueeze = (first, node) if first.op == "Squeeze" else (node, first)
@@ -43,12 +44,6 @@ class EliminateSqueezeUnsqueeze(OpRule):
             if gone != come:
                 raise Decline("axes {} go, {} come", gone, come)
         return rw.pass_on(node, x)
-
-
-def _check_lists_axes(node: Node) -> None:
-    axes = node.input(1)
-    if node.attr("axes") == () or (axes is not None and axes.shape == (0,)):
-        raise Decline("the list of axes is empty, which the standard and runtimes read differently")
 
 
 _ROUNDING = ("Ceil", "Floor", "Round")

@@ -199,10 +199,9 @@ def _of_activation(node: Node) -> float:
 
 def _of_linear(user: Node, value: Value) -> float:
     """What a linear operator multiplies a value with, or adds it with; declines where that is not known."""
-    is_gemm = user.op_type.endswith("Gemm")
-    factors = [abs(float(user.attr("beta", 1.0))) if is_gemm else 1.0] if user.op in _WITH_BIAS else []
-    if value not in user.inputs[2:]:
-        factors = []
+    factors = []
+    if user.op in _WITH_BIAS and value in user.inputs[2:]:
+        factors.append(abs(float(user.attr("beta", 1.0))))
     if value in user.inputs[:2]:
         factors.append(_largest_weight(user, value))
     if not factors:

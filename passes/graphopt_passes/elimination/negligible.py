@@ -103,8 +103,7 @@ def _eliminate_bias(node: Node, rw: Rewriter) -> None:
     if not removed.any() or array.size != layer.channels:
         raise Decline
     bound = float(np.abs(added[removed]).max())
-    beta = abs(float(node.attr("beta", 1.0))) if node.op_type.endswith("Gemm") else 1.0
-    refuse_magnified_after(node, bound, summed=False, factor=beta)
+    refuse_magnified_after(node, bound, summed=False, factor=abs(float(node.attr("beta", 1.0))))
     left = np.where(removed.reshape(array.shape), array.dtype.type(0), array)
     count = int(np.count_nonzero(removed))
     detail = f"{count} negligible biases of {shift.name}; no output changes by more than {bound:.2g}"

@@ -36,6 +36,13 @@ def from_front(axes: Iterable[int], rank: int | None, name: str) -> tuple[int, .
     return tuple(sorted(found))
 
 
+def refuse_empty_axes(node: Node) -> None:
+    """Decline where an operator states a list of axes that is empty."""
+    axes = node.input(1)
+    if node.attr("axes") == () or (axes is not None and axes.shape == (0,)):
+        raise Decline("the list of axes is empty, which the standard and runtimes read differently")
+
+
 def _beside(taken: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """Axes counted among all, that are given as counted among those that are not taken."""
     free = (axis for axis in count() if axis not in taken)
@@ -64,9 +71,8 @@ class Squeeze:
         """
         if node.op != "Squeeze":
             raise Decline
+        refuse_empty_axes(node)
         x, axes = node.operand(0), node.ints("axes")
-        if axes == ():
-            raise Decline("the list of axes is empty, which the standard and runtimes read differently")
         if axes is None:
             if x.shape is None or any(not isinstance(dim, int) for dim in x.shape):
                 raise Decline("no axes are given: what has size 1 is squeezed")

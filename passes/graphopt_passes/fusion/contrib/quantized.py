@@ -287,21 +287,14 @@ def _plain(attributes: dict[str, Any] | None = None) -> Maker:
 
     def make(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
         check_per_tensor(operands)
+        if op.op_type in ("Add", "Mul"):
+            scales = [float(x.scale.item()) for x in operands]
+            check_steps(f"QLinear{op.op_type}", scales, float(output.scale.item()), output.value)
         attrs = {name: op.attr(name, default) for name, default in (attributes or {}).items()}
         reads = [part for operand in operands for part in operand.read(rw)]
         return rw.op(f"QLinear{op.op_type}", *reads, *output.written(rw), domain=DOMAIN, **attrs)
 
     return make
-
-
-def _add(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    check_per_tensor(operands)
-    _check_steps("QLinearAdd", operands, output)
-    return _plain()(op, operands, output, rw)
-
-
-def _check_steps(op_type: str, operands: list[Quantized], output: Quantized) -> None:
-    check_steps(op_type, [float(x.scale.item()) for x in operands], float(output.scale.item()), output.value)
 
 
 def _mul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
@@ -314,7 +307,6 @@ def _mul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -
         slope = (int(array.item()) - int(number.zero.item())) * float(number.scale.item())
         if slope > 0 and x.ordered and SANE[0] <= slope * float(x.scale.item()) <= SANE[1]:
             return scaled(x, slope, 0.0, output, rw)
-    _check_steps("QLinearMul", operands, output)
     return _plain()(op, operands, output, rw)
 
 
@@ -333,7 +325,7 @@ _OPERANDS = {**DATA, "Conv": slice(2), "ConvTranspose": slice(2), "Gemm": slice(
 
 _MAKERS: dict[str, Maker] = {
     "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul,
-    "Add": _add, "Mul": _mul, "Sigmoid": _plain(),
+    "Add": _plain(), "Mul": _mul, "Sigmoid": _plain(),
     "LeakyRelu": _plain({"alpha": 0.01}), "Concat": _concat, "HardSigmoid": hard_sigmoid,
     **AVERAGES, **MOVES,
 }  # fmt: skip

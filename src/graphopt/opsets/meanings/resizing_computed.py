@@ -73,7 +73,7 @@ def _refuse_nothing(x: Value, sizes: Value, places: list[int], *, larger: bool) 
     array, own = sizes.const(), [x.dims()[place] for place in places]
     if 0 in own:
         raise Decline("{} is empty, and has no proportions", x.name)
-    known = [size for size in own if isinstance(size, int) and size]
+    known = [size for size in own if isinstance(size, int)]
     if array is None or len(known) < len(own):
         return
     single = np.asarray(known, np.float32)
