@@ -207,13 +207,14 @@ def test_variants_of_a_case_are_known_by_their_names() -> None:
     case = next(name for name in worker.wishes.sown if name.startswith("fuse_erf_gelu/fires"))
     names = [f"{case}@17#{n}" for n in range(12)]
     assert [str(FragmentName.read(name)) for name in names] == names
-    made = [fragment for name in names if (fragment := Stock("stock", worker.wishes.sown).get(name)) is not None]
+    known = Stock("stock", worker.wishes.sown, worker.stock.kinds)
+    made = [fragment for name in names if (fragment := known.get(name)) is not None]
     assert len({fragment.form for fragment in made}) > 2
     again = [fragment for name in names if (fragment := worker.stock.get(name)) is not None]
     assert [each.form for each in made] == [each.form for each in again]
-    known = worker.stock.get(case)
-    assert known is not None
-    assert Judge(Sample(known.model, [known.feed])).expected
+    whole = worker.stock.get(case)
+    assert whole is not None
+    assert Judge(Sample(whole.model, [whole.feed])).expected
 
 
 def test_of_several_parts_that_which_fails_is_kept() -> None:

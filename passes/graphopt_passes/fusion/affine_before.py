@@ -53,7 +53,7 @@ class FusePrecedingMulIntoConv(AbsorbBefore):
             raise Decline("{} is the last factor of a Gelu", m.before.result.name)
         assert scale is not None
         refuse_lost_digits_before(conv, scale)
-        kernel = narrowed_weights(conv.by_input(scale), m.kernel.array().dtype)
+        kernel = narrowed_weights(conv.scaled_inputs(scale), m.kernel.array().dtype)
         return conv.write(rw, rw.constant(kernel, like=m.kernel), conv.shift, m.x)
 
 
@@ -70,7 +70,8 @@ class FusePrecedingAddIntoConv(AbsorbBefore):
         if conv.pads:
             raise Decline("the convolution pads")
         assert shift is not None
-        total = conv.by_input(shift).reshape(conv.channels, -1).sum(axis=1)
+        weighted = m.kernel.array().astype("float64") * conv.of_inputs(shift)
+        total = weighted.reshape(conv.channels, -1).sum(axis=1)
         bias = conv.bias()
         row = narrowed(total if bias is None else total + bias, m.kernel.array().dtype, "biases")
         return conv.write(rw, conv.kernel, rw.constant(row, like=conv.shift or f"{m.x.name}_bias"), m.x)

@@ -9,6 +9,7 @@ from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.affine import Affine
 from graphopt.operators.linear import PLAIN_FLOATS, narrowed, narrowed_weights
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
+from graphopt_passes.fusion.small_weights import check_scale
 
 
 class FuseMulIntoMatmul(PatternRule):
@@ -42,6 +43,7 @@ class FuseMulIntoMatmul(PatternRule):
         value = product if m.add is None else m.add.result
         scale = Affine.of(m.root, value, rank, rank - 1, columns).scale
         assert scale is not None
+        check_scale(scale)
         weights = narrowed_weights(_scaled(matrix, scale, "weights"), matrix.dtype)
         scaled = rw.op("MatMul", m.x, rw.constant(weights, like=weight))
         if m.bias is not None:

@@ -1,6 +1,7 @@
 """Weights that a scale would make so small that they lose digits, where what is around them makes up for it.
 
-And weights so large that their sums overflow before a scale makes them small.
+And weights so large that their sums overflow before a scale makes them small, or scales that make ordinary numbers
+of sums that are next to nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from graphopt_passes.elimination.magnitude import refuse_magnified_after, refuse
 _SMALL = 2.0**-10
 """A larger scale takes at most ten of its digits from a weight that is a normal number."""
 
+_LARGE = 2.0**20
+"""Scaled by more than this, the digits that a sum loses below the smallest normal number are some of a normal one."""
+
 
 def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
     """Decline where weights that matter would lose digits, scaled as the result of their operator is.
@@ -33,26 +37,49 @@ def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
         root: the node that does it.
     """
     scale = affine.scale
-    if scale is not None and _is_small(scale):
+    if scale is None:
+        return
+    check_scale(scale)
+    if _is_small(scale):
         rows = read_rows(linear.node, 1)
         _check_sums(rows.array)
-        wide = rows.array.astype(np.float64) * rows.spread(scale.reshape(rows.bias.shape))
+        wide = _product(rows.array, rows.spread(scale.reshape(rows.bias.shape)))
         bias = affine.of_bias(linear.bias(), linear.channels)
         _refuse(linear, replace(rows, array=wide), rows.array.dtype, bias, root)
 
 
 def refuse_lost_digits_before(conv: Convolution, scale: np.ndarray[Any, Any]) -> None:
     """The same of weights of a `Conv` that are scaled as the channels of its input are."""
+    check_scale(scale)
     if _is_small(scale):
         rows = read_rows(conv.node, 1)
         _check_sums(rows.array)
-        wide = conv.by_input(scale).reshape(rows.array.shape)
+        if not np.abs(rows.array).max(initial=0.0) <= _LARGE:
+            raise Decline("the input loses digits before it meets weights above {:.2g}", _LARGE)
+        wide = _product(conv.kernel.array(), conv.of_inputs(scale)).reshape(rows.array.shape)
         _refuse(conv, replace(rows, array=wide), rows.array.dtype, conv.bias(), conv.node)
+
+
+def check_scale(scale: np.ndarray[Any, Any]) -> None:
+    """Decline a scale that makes ordinary numbers of what is next to nothing, or overflows where a product would not.
+
+    A sum that is scaled afterwards has lost its digits below the smallest normal number then, and a large number that
+    is scaled before it meets a small weight has become infinite; with the scale in the weights neither happens.
+    """
+    if not np.abs(scale).max(initial=0.0) <= _LARGE:
+        raise Decline("a scale above {:.2g} magnifies what sums lose", _LARGE)
 
 
 def _is_small(scale: np.ndarray[Any, Any]) -> bool:
     """Whether some of these numbers may make a weight lose digits; those of few networks do."""
     return bool(((scale != 0) & (np.abs(scale) < _SMALL)).any())
+
+
+def _product(array: np.ndarray[Any, Any], by: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Weights times numbers in float64; what is not zero stays so."""
+    wide = array.astype(np.float64) * by
+    wide[(wide == 0) & (array != 0) & (by != 0)] = np.finfo(np.float64).smallest_subnormal
+    return np.asarray(wide)
 
 
 def _check_sums(weights: np.ndarray[Any, Any]) -> None:
@@ -76,7 +103,9 @@ def _refuse(linear: Linear, rows: Rows, dtype: np.dtype[Any], bias: np.ndarray[A
     if dtype not in (np.float32, np.float64):
         return
     info = np.finfo(dtype)
-    lost = rows.sums((np.abs(rows.array) < info.smallest_normal) & (rows.array != 0))
+    small = (np.abs(rows.array) < info.smallest_normal) & (rows.array != 0)
+    least = np.maximum(np.abs(rows.array), float(info.smallest_subnormal))  # what a weight may be moved by
+    lost = replace(rows, array=least).sums(small)
     added = np.abs(bias).reshape(lost.shape) if bias is not None else 0.0
     lost = lost[lost > float(info.eps) ** 2 * added]
     if lost.size:

@@ -21,6 +21,7 @@ from graphopt.fuzzing.shrinking import narrow, shrink
 from graphopt.fuzzing.stock import Stock
 from graphopt.fuzzing.subjects import DEFAULT, Alone, Optimized, OwnSubject, PeerSubject, Subject, subject_of
 from graphopt.fuzzing.targets import FIRES
+from graphopt.fuzzing.unstated import USUAL_AND_UNSTATED
 from graphopt.fuzzing.verdicts import Judge, NotUsableError, Verdict
 from graphopt.system.child import requests, tell
 
@@ -119,7 +120,7 @@ class Worker:
         named = {each.name: each for each in cases}
         peers = tuple(name for name in settings.subjects if not name.startswith("graphopt "))
         field = bool(peers) and len(peers) == len(settings.subjects)
-        self.stock = Stock(settings.seed, named, ODDITIES if field else None)
+        self.stock = Stock(settings.seed, named, ODDITIES if field else USUAL_AND_UNSTATED)
         self.turns = Turns(settings.seed, named, peers) if field else None
         self.wishes = Wishes(
             settings.ops, Nursery(cases), bool(settings.passes), settings.steps, TOGETHER, named, self.stock, field

@@ -91,7 +91,9 @@ class Linear(ABC):
 
     @abstractmethod
     def scaled(self, scale: np.ndarray) -> np.ndarray:
-        """The weight with each output channel multiplied, rounded to its element type or in float64.
+        """The weight with each output channel multiplied and rounded to its element type.
+
+        What is not zero stays so; where nothing would be left the result is float64.
 
         Raises:
             Decline: it is not constant.
@@ -184,16 +186,19 @@ class Convolution(Linear):
         weight = _copy(self.kernel)
         if self.node.op == "Conv":
             return _times(weight, scale.reshape(-1, *(1,) * (weight.ndim - 1)), self.kernel)
-        split = weight.astype(np.float64).reshape(self.group, -1, *weight.shape[1:])
+        split = weight.reshape(self.group, -1, *weight.shape[1:])
         by = scale.reshape(self.group, 1, -1, *(1,) * (weight.ndim - 2))
-        return np.asarray((split * by).reshape(weight.shape))
+        return _times(split, by, self.kernel).reshape(weight.shape)
 
-    def by_input(self, scale: np.ndarray) -> np.ndarray:
-        """The kernel of a `Conv` in float64, each weight times the number of the input channel that it reads."""
-        kernel = self.kernel.array()
-        outputs, inputs = kernel.shape[:2]
-        by = np.repeat(scale.reshape(self.group, inputs), outputs // self.group, axis=0)
-        return np.asarray(kernel.astype(np.float64) * by.reshape(outputs, inputs, *(1,) * (kernel.ndim - 2)))
+    def of_inputs(self, numbers: np.ndarray) -> np.ndarray:
+        """One number for each input channel as one for each weight that reads it, to be broadcast to the kernel."""
+        outputs, inputs, *spatial = self.kernel.sizes()
+        by = np.repeat(numbers.reshape(self.group, inputs), outputs // self.group, axis=0)
+        return np.asarray(by.reshape(outputs, inputs, *(1,) * len(spatial)))
+
+    def scaled_inputs(self, scale: np.ndarray) -> np.ndarray:
+        """The kernel of a `Conv` with the weights of each input channel multiplied, as `scaled` does it."""
+        return _times(_copy(self.kernel), self.of_inputs(scale), self.kernel)
 
     def write(self, to: NodeBuilder, kernel: Value, bias: Value | None, x: Value | None = None) -> Value:
         """The convolution with another weight and bias, and of another value where one is given."""
@@ -262,17 +267,33 @@ def _copy(value: Value) -> np.ndarray:
 
 
 def _times(weight: np.ndarray, by: np.ndarray, kept: Value) -> np.ndarray:
-    """A weight, a copy that may be changed, times some numbers: multiplied in float64, one rounding.
+    """A weight times some numbers, multiplied in float64 and rounded to its element type.
 
-    Single and double precision are multiplied in place; where nothing is left then, the numbers in float64 say so.
+    A weight that is not zero does not become zero, for an infinite activation would be NaN there: at the least it is
+    the smallest number that there is. Where nothing would be left the numbers in float64 say so, and where one leaves
+    the range, infinities.
+
+    Args:
+        weight: a copy of what it holds, which may be changed, of any shape.
+        by: the numbers, broadcast to that shape.
+        kept: the constant that it is a copy of.
     """
-    if weight.dtype in (np.float32, np.float64):
-        with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
+        result: np.ndarray = weight
+        if weight.dtype in (np.float32, np.float64):
             np.multiply(weight, by, out=weight, dtype=np.float64, casting="unsafe")
-        if weight.any():
-            return weight
-        weight = kept.array()
-    return np.asarray(weight.astype(np.float64) * by)
+        else:
+            result = np.asarray((weight.astype(np.float64) * by).astype(weight.dtype))
+        if result.all():
+            return result
+        wide = kept.array().astype(np.float64).reshape(result.shape)
+        if not result.any() and (wide * by).any():
+            return np.asarray(wide * by)
+        vanished = (result == 0) & (wide != 0) & (by != 0)
+        if vanished.any():
+            least = np.nextafter(np.zeros((), result.dtype), np.ones((), result.dtype))
+            result[vanished] = np.where(np.signbit(wide) == np.signbit(by), least, -least)[vanished]
+    return result
 
 
 def block_diagonal(kernel: np.ndarray, group: int, merge: int) -> np.ndarray:
