@@ -96,8 +96,11 @@ class Bounds:
             return to.op("Relu", self.x)
         if opset < ALL_TYPES_SINCE and dtype not in _FIRST_TYPES:
             raise Decline("before opset 12 ONNX Runtime has no Clip for the element type of {}", self.x.name)
-        bounds = zip((self.low, self.high), _left_out(dtype, opset), strict=True)
-        low, high = (None if _says_nothing(bound, limit, dtype) else bound for bound, limit in bounds)
+        low, high = self.low, self.high
+        if low != high:  # one alone may be an infinity beyond the number that the other attribute is by default
+            least, most = _left_out(dtype, opset)
+            low = None if _says_nothing(low, least, dtype) else low
+            high = None if _says_nothing(high, most, dtype) else high
         return to.op("Clip", self.x, min=low, max=high)
 
 
