@@ -54,6 +54,12 @@ class FuseFastGelu(EarlyGelu):
     curve, op_type = gelu_by_tanh, "FastGelu"
     peers = {"onnxruntime": "FastGeluFusion"}
 
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """The kernel refuses a scalar, which its bias would have no axis of."""
+        if not m.x.dims():
+            raise Decline("{} is a scalar", m.x.name)
+        return super().rewrite(m, rw)
+
 
 class FuseAddBiasIntoGelu(ForRuntime):
     """Take the bias before a `Gelu` by `Tanh` into `FastGelu`.
