@@ -52,12 +52,13 @@ class ConvertMaskedSoftmaxToBounded(Weighed, OpRule):
         rows = size / count(dims[-1:])
         softmax = {"softmax": size, "softmax row": rows}
         now: Work = {"kernel": 1, **softmax, "underflow": under, "denormal product": (under - nothing) * _columns(node)}
-        then: Work = {"kernel": 4, **softmax, "reduce": size, "element": rows, "bound": size}
+        then: Work = {"kernel": 4, **softmax, "reduce": size, "element": size, "bound": size}
         self.weigh(rw, now, then)
         bound = math.exp(_BOUND)
         refuse_magnified_after(node, bound * count(dims[-1:]), summed=True)
-        least = rw.op("Add", rw.op("ReduceMax", x, axes=view.axes), np.array(_BOUND, np.float32))
-        outcome = rw.set_input(node, 0, rw.op("Max", x, least))
+        # Not a bound for each row, the largest less 72: of a large number those are one.
+        distance = rw.op("Sub", x, rw.op("ReduceMax", x, axes=view.axes))
+        outcome = rw.set_input(node, 0, rw.op("Max", distance, np.array(_BOUND, np.float32)))
         rw.amend(zeroed=0, bound=bound)
         rw.add_to_metadata(BOUNDED_KEY, 1)
         return outcome
