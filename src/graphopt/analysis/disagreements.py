@@ -340,6 +340,21 @@ def _zeros(facts: Facts) -> Doubts:
     ]
 
 
+def _part(facts: Facts) -> Doubts:
+    return facts.whole() if _is_part_of_a_size(facts.node) else []
+
+
+def _is_part_of_a_size(node: Node) -> bool:
+    """Whether a sequence is that of parts of one size, which do not keep the axis to ONNX Runtime."""
+    maker = node.operand(0).producer
+    while maker is not None and maker.op == "Identity":
+        maker = maker.operand(0).producer
+    if maker is None or maker.op != "SplitToSequence" or maker.attr("keepdims", 1):
+        return False
+    size = maker.input(1)
+    return size is not None and size.rank != 1
+
+
 # Control flow
 
 
@@ -418,6 +433,9 @@ TABLE: tuple[Disagreement, ...] = (
     Disagreement("Resize that keeps the aspect ratio", ("Resize",), _resize, _keeps_ratio_of_last_axes),
     Disagreement("STFT without onesided", ("STFT",), _stft, _has_no_sides),
     Disagreement("Attention of unknown sizes", ("Attention",), _zeros),
+    Disagreement(
+        "Parts of one size without the axis", ("ConcatFromSequence", "SequenceAt"), _part, _is_part_of_a_size,
+    ),
     Disagreement("If whose branches differ", ("If",), _if, own_rule_is_right=True),
     Disagreement("Loop without a round", ("Loop",), _loop, own_rule_is_right=True),
 )  # fmt: skip

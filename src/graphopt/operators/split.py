@@ -54,7 +54,8 @@ class Split:
             most: no more parts of one size than so many.
 
         Raises:
-            Decline: it is none, or the rank or the sizes of the parts are not known.
+            Decline: it is none, the rank or the sizes of the parts are not known, or whether these have the axis: of
+                parts of one stated size the standard keeps it whatever `keepdims` says, ONNX Runtime does not.
         """
         if node.op != "SplitToSequence":
             raise Decline
@@ -66,6 +67,8 @@ class Split:
             if sum(given) != size or min(given, default=-1) < 0:
                 raise Decline("sizes {} do not add up to {}", given, size)
             return cls(x, axis, given)
+        if stated is not None and not node.attr("keepdims", 1):
+            raise Decline("the standard and ONNX Runtime disagree whether parts of {} keep the axis", given[0])
         step = given[0]
         if step < 1 or not 1 <= size <= step * most:
             raise Decline("{} is cut into parts of {}", size, step)
