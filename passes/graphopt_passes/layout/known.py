@@ -42,6 +42,8 @@ class Known:
 
     def learn(self, node: Node, gives: Sequence[Layout], sizes: Sizes, lanes: Lanes) -> None:
         """Take in what the form of a node says of its outputs."""
+        if 0 in sizes[1:]:
+            return  # nothing reads it in blocks
         for value, layout in zip(node.results, gives, strict=False):
             self._layouts[value] = layout
             # A value whose node stays in NCHW after all is reordered, which makes them zero.
@@ -60,7 +62,10 @@ class Known:
         self._shapes.set_shape(value, (sizes[0], channels, *sizes[1:]))
 
     def layout(self, value: Value | None) -> Layout | None:
-        """Layout of the value once blocked; None unless it is a float image with a known number of channels."""
+        """Layout of the value once blocked; None unless it is a float image with a known number of channels.
+
+        Images without pixels have none: blocked convolutions, into which much is made, and pools refuse them.
+        """
         if value is None:
             return None
         known = self._layouts.get(value)
@@ -69,7 +74,7 @@ class Known:
         shape = value.shape
         if value.dtype != FLOAT or shape is None or len(shape) != 4 or not isinstance(shape[1], int):
             return None
-        return (shape[1],) if shape[1] > 0 else None
+        return None if 0 in shape[1:] else (shape[1],)
 
     def image(self, node: Node) -> tuple[Value, Layout]:
         """The first input of a node, a float image of known channels, and its layout."""
