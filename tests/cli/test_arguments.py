@@ -37,6 +37,10 @@ def test_values_come_from_a_file(run: Run, model_file: Path, tmp_path: Path) -> 
         ("[optimize]\nlevel = ['all']", "level: expected str, found ['all']"),
         ("optimize = 3", "optimize: expected a table, found 3"),
         ("strict = 1", "strict: expected bool, found 1"),
+        ("levle = 'all'", "no command has an option 'levle'; did you mean level?"),
+        ("[optimise]\nlevel = 'all'", "there is no command 'optimise'; did you mean optimize?"),
+        ("[corpus.rum]\nseed = 1", "there is no command 'corpus rum'; did you mean corpus run"),
+        ("corpus.run = 3", "corpus run: expected a table, found 3"),
     ],
 )
 def test_a_wrong_file_is_refused(run: Run, model_file: Path, tmp_path: Path, text: str, complaint: str) -> None:
@@ -48,6 +52,29 @@ def test_a_wrong_file_is_refused(run: Run, model_file: Path, tmp_path: Path, tex
     assert not (tmp_path / "out.onnx").exists()
 
 
+def test_what_is_given_holds_in_place_of_what_is_in_a_file(run: Run, model_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "graphopt.toml"
+    file.write_text('skip = ["eliminate_identity"]\n')
+    command = "optimize", model_file, tmp_path / "out.onnx", "--config", file, "--json"
+    assert json.loads(run(*command).stdout)["after"]["nodes"] == 3
+    assert json.loads(run(*command, "--skip", "fuse_gelu").stdout)["after"]["nodes"] == 2
+
+
+def test_a_command_of_two_words_has_a_table(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "graphopt.toml"
+    for table in ("[corpus.run]", '["corpus run"]'):
+        file.write_text(f"{table}\nshard = '0/0'\n")
+        done = run("corpus", "run", "none.onnx", "--store", tmp_path / "store", "--config", file)
+        assert "shard 0/0: expected i/n" in done.stderr
+
+
+def test_commands_of_two_words_have_an_overview(run: Run) -> None:
+    done = run("corpus", "--help")
+    assert done.exit_code == 0
+    assert "corpus gate" in done.stdout
+    assert "optimize  " not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -57,6 +84,9 @@ def test_a_wrong_file_is_refused(run: Run, model_file: Path, tmp_path: Path, tex
         (("optimize",), "the following arguments are required: IN... OUT; see graphopt optimize --help"),
         (("optimize", "a", "b", "c"), "several models need a folder OUT, and c is none"),
         (("audit", "a", "--budget", "-1"), "--budget: expected at least 0, found -1"),
+        (("audit", "a", "--timeout", "nan"), "--timeout: expected at least 0, found nan"),
+        (("corpus", "run", "a", "--store", "b", "--memory", "nan"), "--memory: expected at least 0, found nan"),
+        (("corpus", "run", "a", "--store", "b", "--disk", "inf"), "expected a number of GiB, found inf"),
         (("profile", "a", "--top", "many"), "invalid int value: 'many'"),
         (("corpus", "run", "a"), "--store is missing: The file with all records"),
     ],

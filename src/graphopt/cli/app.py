@@ -50,6 +50,8 @@ _PLACES = {
     "completion": "completing:completion",
 }
 
+_HELP = ("-h", "--help")
+
 COMMANDS = {name: Command(name, f"graphopt.cli.{place}") for name, place in _PLACES.items()}
 """Every command by name; its module is imported when something of it is asked for."""
 
@@ -105,7 +107,7 @@ def _dispatch(words: Sequence[str]) -> None:
 
         sys.stdout.write(f"graphopt {__version__}\n")
         return
-    if name in (None, "-h", "--help"):
+    if name is None or name in _HELP:
         sys.stdout.write(overview())
         raise Exit(USAGE if name is None else 0)
     of_group = " ".join(words[:2])
@@ -114,6 +116,9 @@ def _dispatch(words: Sequence[str]) -> None:
         import difflib
 
         group = [each for each in COMMANDS if each.partition(" ")[0] == name]
+        if group and words[1:2] and words[1] in _HELP:
+            sys.stdout.write(overview(group))
+            return
         close = group or difflib.get_close_matches(str(name), COMMANDS, 2)
         hint = f"; did you mean {' or '.join(close)}?" if close else "; `graphopt --help` lists all"
         raise UsageError(f"unknown command {of_group if group else name!r}{hint}")
@@ -143,8 +148,8 @@ def _telling(wanted: bool) -> Iterator[None]:
         logger.setLevel(before)
 
 
-def overview() -> str:
-    """The commands, a line for each."""
+def overview(names: Sequence[str] = tuple(_PLACES)) -> str:
+    """The commands, or some of them, a line for each."""
     lines = [
         "Usage: graphopt COMMAND ...",
         "",
@@ -152,8 +157,8 @@ def overview() -> str:
         "",
         "Commands:",
     ]
-    width = max(map(len, COMMANDS)) + 2
-    lines += [f"  {name:<{width}}{command.text.partition('. ')[0].rstrip('.')}" for name, command in COMMANDS.items()]
+    width = max(map(len, names)) + 2
+    lines += [f"  {name:<{width}}{COMMANDS[name].text.partition('. ')[0].rstrip('.')}" for name in names]
     lines += ["", "graphopt COMMAND --help shows the options of one; graphopt --version the version."]
     return "\n".join(lines) + "\n"
 

@@ -11,7 +11,7 @@ import argparse
 import importlib
 import inspect
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
@@ -144,7 +144,7 @@ class Parameter:
         if self.required and value is None and isinstance(self.stated, Option):
             raise UsageError(f"{self.names[0]} is missing: {self.stated.help}")
         least = self.stated.min if isinstance(self.stated, Option) else None
-        if least is not None and value is not None and value < least:
+        if least is not None and value is not None and not value >= least:  # nor is NaN
             raise UsageError(f"{self.names[0]}: expected at least {least:g}, found {value:g}")
 
     def from_file(self, value: Any, where: str) -> Any:
@@ -255,8 +255,14 @@ class Command:
         for word in sorted(unknown, key=lambda word: not word.startswith("-")):
             self._refuse(word)  # an option rather than what may have been meant as its value
         if given.config is not None:
-            parser.set_defaults(**self._from_file(given.config))
+            stated = self._from_file(given.config)
+            # To a default that is a list the parser adds what is given, which is to hold in its place.
+            lists = {name: value for name, value in stated.items() if isinstance(value, list)}
+            parser.set_defaults(**{name: value for name, value in stated.items() if name not in lists})
             given = parser.parse_intermixed_args(list(words))
+            for name, value in lists.items():
+                if getattr(given, name) is None:
+                    setattr(given, name, value)
         values = dict(vars(given))
         for parameter in self.parameters:
             parameter.check(values[parameter.name])
@@ -276,19 +282,16 @@ class Command:
     def _from_file(self, path: str) -> dict[str, Any]:
         options = {parameter.key: parameter for parameter in self.parameters if parameter.names}
         found = {}
-        stated = _settings(path)
-        own = stated.get(self.name, {})
-        if not isinstance(own, dict):
-            raise UsageError(f"{path}: {self.name}: expected a table, found {own!r}")
-        for key in own:
-            if key not in options:
-                import difflib
+        shared, tables = _parted(_settings(path), path)
+        own = tables.get(self.name, {})
+        _check_known(own, options, f"{path}: {self.name} has no option")
+        if not shared.keys() <= options.keys():  # or the others need not be imported
+            from graphopt.cli.app import COMMANDS
 
-                close = difflib.get_close_matches(key, options, 2)
-                hint = f"; did you mean {' or '.join(close)}?" if close else ""
-                raise UsageError(f"{path}: {self.name} has no option {key!r}{hint}")
+            all_keys = [parameter.key for each in COMMANDS.values() for parameter in each.parameters if parameter.names]
+            _check_known(shared, all_keys, f"{path}: no command has an option")
         # What is stated before any table is for every command that has such an option.
-        shared = {key: value for key, value in stated.items() if not isinstance(value, dict) and key in options}
+        shared = {key: value for key, value in shared.items() if key in options}
         for key, value in (shared | own).items():
             found[options[key].name] = options[key].from_file(value, f"{path}: {key}")
         return found
@@ -317,3 +320,33 @@ def _settings(path: str) -> Mapping[str, Any]:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is no TOML file: {error}") from None
+
+
+def _parted(stated: Mapping[str, Any], path: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What is stated for all commands, and the table of each; that of `corpus run` may be `[corpus.run]`."""
+    from graphopt.cli.app import COMMANDS
+
+    shared, tables = dict[str, Any](), dict[str, Any]()
+    groups = {group for group, of, _ in (name.partition(" ") for name in COMMANDS) if of}
+    for key, value in stated.items():
+        if key in groups and isinstance(value, dict):
+            tables |= {f"{key} {inner}": each for inner, each in value.items()}
+        elif key in COMMANDS or isinstance(value, dict):
+            tables[key] = value
+        else:
+            shared[key] = value
+    _check_known(tables, list(COMMANDS), f"{path}: there is no command")
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise UsageError(f"{path}: {name}: expected a table, found {table!r}")
+    return shared, tables
+
+
+def _check_known(given: Collection[str], known: Collection[str], complaint: str) -> None:
+    for name in given:
+        if name not in known:
+            import difflib
+
+            close = difflib.get_close_matches(name, list(dict.fromkeys(known)), 2)
+            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            raise UsageError(f"{complaint} {name!r}{hint}")

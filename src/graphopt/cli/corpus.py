@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -219,6 +220,8 @@ def _engine(scheduler: str, jobs: int) -> Callable[[], Engine]:
 
 
 def _bytes(gibibytes: float | None) -> int | None:
+    if gibibytes is not None and not isfinite(gibibytes):
+        raise UsageError(f"expected a number of GiB, found {gibibytes}")
     return None if gibibytes is None else int(gibibytes * 2**30)
 
 
