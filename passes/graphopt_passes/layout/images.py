@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.operators.window import Window
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.layout.activations import ELEMENTWISE
@@ -189,6 +190,19 @@ def _pool(kind: str, op_type: str = "", **changed: Any) -> Callable[[Node, Rates
     return read
 
 
+def _average_pool(node: Node, rates: Rates) -> LastForm:
+    kernel = node.attr("kernel_shape") or ()
+    window = Window.of(node, kernel)
+    places = zip(node.operand(0).dims()[2:], kernel, window.dilations, window.before, window.after, strict=False)
+    # The kernel for channels last divides by the number of rows that there are, which is 0 then.
+    if not window.same and any(
+        isinstance(size, int) and (cells - 1) * apart + 1 > size + before + after
+        for size, cells, apart, before, after in places
+    ):
+        raise Decline("the window is larger than {}", node.operand(0).name)
+    return _pool("average of bytes", channels_last=1)(node, rates)
+
+
 def _global_average_pool(node: Node, rates: Rates) -> LastForm:
     if node.attr("channels_last", 0):
         raise Decline
@@ -211,7 +225,7 @@ _FORMS: dict[str, Callable[[Node, Rates], LastForm]] = {
     **dict.fromkeys((f"{DOMAIN}::QLinearAdd", f"{DOMAIN}::QLinearMul"), _binary(0, 3)),
     **dict.fromkeys(("Add", "Div", "Mul", "Sub"), _binary(0, 1)),
     **dict.fromkeys(("QLinearConv", f"{DOMAIN}::QLinearConv"), _convolution),
-    f"{DOMAIN}::QLinearAveragePool": _pool("average of bytes", channels_last=1),
+    f"{DOMAIN}::QLinearAveragePool": _average_pool,
     f"{DOMAIN}::QLinearConcat": _concat(2, 3),
     f"{DOMAIN}::QLinearGlobalAveragePool": _global_average_pool,
     "Concat": _concat(0, 1),

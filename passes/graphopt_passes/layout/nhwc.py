@@ -20,7 +20,9 @@ class ConvertLayoutNhwc(GraphPass):
     """Let quantized convolutions, and what lies between them, work on images with channels last.
 
     `QLinearConv` becomes the one of `com.microsoft`, which has kernels for that order. Each node of a graph keeps the
-    order or changes it, such that kernels and transposes take the least time by the rates of `graphopt tune`.
+    order or changes it, such that kernels and transposes take the least time by the rates of `graphopt tune`. Sizes
+    that are not known are taken for large enough for the windows of pools: at its default level too, the runtime
+    divides by zero where they are not.
     """
 
     ops = ("MaxPool", "QLinearConv", "com.microsoft::QLinearAveragePool", "com.microsoft::QLinearConv")
