@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -198,7 +200,13 @@ def test_folder_that_cannot_be_made(run: Run) -> None:
     assert_one_line(run("passes", "--write", "/proc/no"), 3, "/proc/no")
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"text"])
+def _lone_array() -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros(4, np.float32))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"text", _lone_array()])
 def test_data_that_is_no_archive(run: Run, model_file: Path, tmp_path: Path, content: bytes) -> None:
     data = tmp_path / "data.npz"
     data.write_bytes(content)

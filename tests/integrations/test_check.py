@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import onnx
 import pytest
 
-from graphopt.audit.checking import CheckedItem, FailOn, _slower
+from graphopt.audit.checking import Check, CheckedItem, FailOn, _slower
 from graphopt.audit.record import Row
 from graphopt.audit.statistics import Spread
 from graphopt.errors import UsageError
@@ -68,7 +68,15 @@ def test_a_model_that_the_baseline_does_not_know_is_noted(run: Run, model_file: 
     assert "is not in the baseline" in " ".join(done.stdout.split())
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 2, "models": {}}', '{"schema": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{", "[]", '{"schema": 2, "models": {}}', '{"schema": 1}', '{"schema": 1, "models": {"model.onnx": 3}}',
+        '{"schema": 1, "models": {"m": {"rows": [{"name": "graphopt basic"}]}}}',
+        '{"schema": 1, "models": {"m": {"rows": [{"name": "a", "contents": {}, "speedup": {}}]}}}',
+        '{"schema": 1, "models": {"m": {"rows": [{"name": "a", "contents": null, "speedup": {"1": 2.0}}]}}}',
+    ],
+)  # fmt: skip
 def test_what_is_no_baseline(run: Run, model_file: Path, tmp_path: Path, text: str) -> None:
     (tmp_path / "baseline.json").write_text(text)
     assert run("check", model_file, "--baseline", tmp_path / "baseline.json").exit_code == 3
@@ -77,7 +85,7 @@ def test_what_is_no_baseline(run: Run, model_file: Path, tmp_path: Path, text: s
 def test_conditions_are_read() -> None:
     assert FailOn.parse("slower=5%, nodes,numerics") == FailOn(True, True, False, 5.0)
     assert FailOn.parse("slower").slower == 3.0
-    for text in ("faster", "nodes=3", "slower=much"):
+    for text in ("faster", "nodes=3", "slower=much", "slower=nan%", "slower=inf", "slower=-1%", "", ","):
         with pytest.raises(UsageError, match="--fail-on"):
             FailOn.parse(text)
 
@@ -97,6 +105,12 @@ def test_only_what_is_surely_slower_fails(now: Spread, ok: bool) -> None:
     finding = _slower("m", row, past, 3.0)
     assert [each.ok for each in finding] == [ok]
     assert isinstance(finding[0], CheckedItem)
+
+
+def test_a_junit_report_is_in_the_encoding_that_it_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("locale.getpreferredencoding", lambda *_: "cp1252")
+    text = Check([CheckedItem("möbel.onnx", "nodes", True, "2 -> 2")], {}, []).to_junit()
+    assert ElementTree.fromstring(text.encode("utf-8"))[0].get("classname") == "möbel.onnx"
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "continuous-integration.md").read_text()

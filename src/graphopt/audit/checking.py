@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,15 +54,20 @@ class FailOn:
         Raises:
             UsageError: it names something else.
         """
-        found: dict[str, float | None] = {}
+        found: dict[str, float] = {}
         for part in filter(None, map(str.strip, text.split(","))):
             kind, equals, amount = part.partition("=")
             if kind not in KINDS or (equals and kind != "slower"):
                 raise UsageError(f"--fail-on {part!r}: expected some of {', '.join(KINDS)}, like slower=3%,nodes")
             try:
-                found[kind] = float(amount.removesuffix("%")) if equals else _TIE
+                percent = float(amount.removesuffix("%")) if equals else _TIE
             except ValueError:
-                raise UsageError(f"--fail-on {part!r}: expected percent, like slower=3%") from None
+                percent = math.nan
+            if not 0 <= percent < math.inf:  # nor is NaN
+                raise UsageError(f"--fail-on {part!r}: expected percent, like slower=3%")
+            found[kind] = percent
+        if not found:
+            raise UsageError(f"--fail-on names nothing: expected some of {', '.join(KINDS)}")
         return cls("numerics" in found, "nodes" in found, "bytes" in found, found.get("slower"))
 
 
@@ -122,7 +128,9 @@ class Check(Shown):
             case = ElementTree.SubElement(suite, "testcase", classname=printable(each.model), name=each.kind)
             if not each.ok:
                 ElementTree.SubElement(case, "failure", message=printable(each.text))
-        return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+        # As text it would be declared to be in the encoding of the locale; the file is UTF-8.
+        written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+        return written.decode() + "\n"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.table import Table
@@ -266,6 +274,23 @@ def read_baseline(path: str) -> dict[str, Any]:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
     except ValueError as error:
         raise ModelError(f"{path} is no JSON: {error}") from None
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("models"), dict):
+    models = data.get("models") if isinstance(data, dict) and data.get("schema") == SCHEMA else None
+    if not isinstance(models, dict) or not all(map(_is_report, models.values())):
         raise ModelError(f"{path} is no baseline: expected a file that graphopt check --save wrote")
-    return dict(data["models"])
+    return models
+
+
+def _is_report(past: Any) -> bool:
+    """Whether something has of a model what a check asks of a baseline."""
+    rows = past.get("rows") if isinstance(past, dict) else None
+    return isinstance(rows, list) and all(
+        _has(row, "name", "contents", "speedup")
+        and (row["contents"] is None or _has(row["contents"], "nodes", "file_bytes"))
+        and isinstance(row["speedup"], dict)
+        and all(_has(times, "median", "low") for times in row["speedup"].values())
+        for row in rows
+    )
+
+
+def _has(found: Any, *keys: str) -> bool:
+    return isinstance(found, dict) and found.keys() >= {*keys}

@@ -88,7 +88,7 @@ def load_data(path: Path) -> dict[str, np.ndarray[Any, Any]]:
             return {name: archive[name] for name in archive.files}
     except OSError as error:
         raise UsageError(f"cannot read data {path}: {error.strerror or error}") from None
-    except (ValueError, EOFError, AttributeError, BadZipFile):
+    except (ValueError, EOFError, AttributeError, TypeError, BadZipFile):  # an array alone is no context, say
         # NumPy's own words would advise to load it in a way that runs code from it.
         raise UsageError(f"cannot read data {path}: expected an .npz file of arrays (numpy.savez writes one)") from None
 
