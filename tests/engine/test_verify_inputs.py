@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import verify
+from graphopt.verify.numerics import compare_arrays
 from tests.engine.verify_models import graph, model, parse, value
 
 # -- sizes
@@ -226,6 +228,25 @@ def test_ops_without_a_kernel_fall_back_to_the_reference():
     report = verify.compare(m, m)
     assert report.ok
     assert report.backend == "reference"
+
+
+def test_complex_numbers_that_differ_are_told():
+    m = graph("(complex64[3] x) => (complex64[3] y)", "y = Identity(x)")
+    turned = graph("(complex64[3] x) => (complex64[3] y)", "p = Constant<value_ints=[2,1,0]>() y = Gather(x, p)")
+    report = verify.compare(m, turned)
+    assert report.status == "mismatch"
+    assert all(each.mismatches <= each.elements == 6 for each in report.outputs)
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+def test_small_floats_may_be_a_step_apart_and_no_more(name: str):
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    expected = np.array([1, 2, -1, 3, -4, 1], dtype)
+    step = np.array([ml_dtypes.finfo(dtype).eps, 0, 0, 0, 0, 0]).astype(dtype)
+    for level in ("rounding", "fast"):
+        assert compare_arrays("y", expected, expected + step, level).status == "close"
+        assert compare_arrays("y", expected, -expected, level).status == "mismatch"
+    assert compare_arrays("y", expected, np.zeros_like(expected), "rounding").status == "mismatch"
 
 
 def test_an_unknown_op_is_inconclusive():
