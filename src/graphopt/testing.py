@@ -107,7 +107,7 @@ class Case:
         Raises:
             GoldenError: there is no `# RUN` line.
         """
-        return cls.parse(path, path.read_text())
+        return cls.parse(path, path.read_text(encoding="utf-8"))
 
     @classmethod
     def parse(cls, path: Path, text: str) -> Case:
@@ -166,7 +166,7 @@ def cases_of(rule: type[Rule]) -> Iterator[Case]:
         if archive.is_file():
             inside = zipfile.Path(archive, f"{rule.name}/")
             found = sorted(inside.iterdir(), key=lambda path: path.name) if inside.is_dir() else []
-            yield from (Case.parse(Path(rule.name, path.name), path.read_text()) for path in found)
+            yield from (Case.parse(Path(rule.name, path.name), path.read_text(encoding="utf-8")) for path in found)
             return
 
 

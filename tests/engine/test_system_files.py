@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import os
 import signal
@@ -335,3 +336,18 @@ def test_files_of_somebody_else_are_left_alone(tmp_path: Path) -> None:
     before = names(tmp_path)
     clear(tmp_path)
     assert names(tmp_path) == before
+
+
+def test_texts_are_read_and_written_in_one_encoding_everywhere() -> None:
+    """Elsewhere than on Linux the locale's may be another: pages and cases would get other characters."""
+    package = Path(files.__file__).parents[1]
+    unstated = [
+        f"{path.relative_to(package)}:{node.lineno}"
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("read_text", "write_text")
+        and "encoding" not in {word.arg for word in node.keywords}
+    ]
+    assert unstated == []

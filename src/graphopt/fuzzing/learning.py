@@ -80,7 +80,7 @@ class Distinct:
         """What an earlier part of the session wrote."""
         if folder is None or not (folder / _FILE).is_file():
             return cls()
-        told = json.loads((folder / _FILE).read_text())
+        told = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         return cls(set(told["models"]), {rule: set(forms) for rule, forms in told["forms"].items()})
 
     def write(self, folder: Path) -> None:

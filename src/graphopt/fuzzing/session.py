@@ -303,7 +303,7 @@ class _Session:
         if not path.is_file():
             return 0
         try:
-            state = json.loads(path.read_text())
+            state = json.loads(path.read_text(encoding="utf-8"))
             same = {**asdict(FuzzSettings()), **state["settings"]} == json.loads(json.dumps(asdict(self.settings)))
             if same:
                 self.report = SessionReport.from_dict(state["report"], self.settings)

@@ -44,7 +44,7 @@ def _send(line: str) -> None:
 def peak_memory() -> int | None:
     """Largest resident bytes of this process so far; None where the system does not tell."""
     try:
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):  # unlike getrusage, this forgets what the parent had when it forked
                 return int(line.split()[1]) * 1024
     except (OSError, ValueError):

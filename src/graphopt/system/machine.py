@@ -117,7 +117,7 @@ def processor() -> str:
 def _stated() -> dict[str, str]:
     """What the system states of the first core."""
     try:
-        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
     except OSError:
         return {}
     pairs = (line.partition(":") for line in first.splitlines())
@@ -129,9 +129,12 @@ def cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int 
     own: dict[int, float] = {}
     try:
         for place in sorted(root.glob("index*")):
-            level, size = int((place / "level").read_text()), (place / "size").read_text().strip()
+            level, size = (
+                int((place / "level").read_text(encoding="utf-8")),
+                (place / "size").read_text(encoding="utf-8").strip(),
+            )
             scale = {"K": 1 << 10, "M": 1 << 20}[size[-1]]
-            cores = len(_listed((place / "shared_cpu_list").read_text()))
+            cores = len(_listed((place / "shared_cpu_list").read_text(encoding="utf-8")))
             own[level] = int(size[:-1]) * scale / (max(cores, _SHARING) if level > 2 else 1)
     except (OSError, ValueError, KeyError, IndexError):
         return None

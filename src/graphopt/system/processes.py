@@ -58,7 +58,7 @@ def memory_for_a_child() -> int:
 
     total = psutil.virtual_memory().total
     with contextlib.suppress(OSError, ValueError):
-        total = min(total, int(_CGROUP_LIMIT.read_text()))
+        total = min(total, int(_CGROUP_LIMIT.read_text(encoding="utf-8")))
     return int(total // 2)
 
 

@@ -77,6 +77,6 @@ def kernel_events(session: Any) -> list[dict[str, Any]]:
 
     The profile ends with it.
     """
-    events = json.loads(Path(session.end_profiling()).read_text())
+    events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     found = [event for event in events if event.get("cat") == "Node" and event["name"].endswith(_KERNEL)]
     return [{**event, "name": event["name"].removesuffix(_KERNEL)} for event in found]

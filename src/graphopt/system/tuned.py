@@ -190,7 +190,7 @@ def _read(path: Path, stamp: int) -> dict[str, Any]:
     if not stamp:
         return {}
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return data if isinstance(data, dict) and data.get("format") == _FORMAT else {}

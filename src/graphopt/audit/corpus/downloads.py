@@ -54,12 +54,12 @@ class Download:
     def has(self, digest: str) -> bool:
         """Whether the contents with a digest are there, complete."""
         with suppress(OSError):
-            return digest != "" and (self.path / "digest").read_text() == digest
+            return digest != "" and (self.path / "digest").read_text(encoding="utf-8") == digest
         return False
 
     def complete(self, digest: str) -> None:
         """The contents are complete, and have this digest."""
-        (self.path / "digest").write_text(digest)
+        (self.path / "digest").write_text(digest, encoding="utf-8")
 
     def remove(self) -> None:
         """Give the room back."""
@@ -121,7 +121,7 @@ class Download:
                     del others[path]
             if sum(others.values()) + room > limit:
                 return False
-            (self.path / "room").write_text(str(room))
+            (self.path / "room").write_text(str(room), encoding="utf-8")
         return True
 
 
@@ -180,7 +180,7 @@ def _remove(path: Path) -> None:
 
 def _room_of(path: Path) -> int:
     with suppress(OSError, ValueError):
-        return int((path / "room").read_text())
+        return int((path / "room").read_text(encoding="utf-8"))
     return 0
 
 

@@ -21,7 +21,7 @@ def render(template: str, **values: Any) -> str:
 
 def source(name: str) -> str:
     """A file of this folder."""
-    return (_FOLDER / name).read_text()
+    return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 def script_data(value: Any) -> str:

@@ -87,7 +87,7 @@ def last_level_cache() -> int:
     sizes = []
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         try:
-            text = path.read_text().strip()
+            text = path.read_text(encoding="utf-8").strip()
             sizes.append(int(text[:-1]) * {"K": 1 << 10, "M": 1 << 20}[text[-1]])
         except (OSError, ValueError, KeyError):
             continue
