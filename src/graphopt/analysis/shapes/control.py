@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from graphopt.analysis.kernels import Array, Unsupported
 from graphopt.analysis.kernels.base import normal_axis
+from graphopt.analysis.shapes.data import same_contents
 from graphopt.analysis.shapes.dim import Expr, Size, at_least
 from graphopt.analysis.shapes.engine import Rule, Shape, ShapeAnalysis
 from graphopt.ir import Node, TensorType, Value
@@ -41,7 +40,7 @@ def _if_data(analysis: ShapeAnalysis, node: Node) -> list[Array | None]:
     if condition is not None:
         return contents[0 if condition else 1]
     pairs = zip(*contents, strict=True)
-    return [a if a is not None and b is not None and np.array_equal(a, b) else None for a, b in pairs]
+    return [a if same_contents(a, b) else None for a, b in pairs]
 
 
 def _join(analysis: ShapeAnalysis, a: Shape | None, b: Shape | None) -> Shape | None:

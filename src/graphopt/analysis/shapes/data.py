@@ -8,6 +8,7 @@ where 32-bit arithmetic is exact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -195,6 +196,20 @@ def _map(function: Callable[..., Element], *arrays: Array) -> Array:
     return box(result, object)
 
 
+def is_same(a: Element, b: Element) -> bool:
+    """Whether two elements are one in every run: a zero is equal to the negative zero, and is another."""
+    if a != b:
+        return False
+    return isinstance(a, (Expr, FloatElement)) or bool(a) or math.copysign(1, a) == math.copysign(1, b)
+
+
+def same_contents(a: Array | None, b: Array | None) -> bool:
+    """Whether two tensors are known to hold the same."""
+    if a is None or b is None or a.shape != b.shape:
+        return False
+    return all(map(is_same, a.reshape(-1).tolist(), b.reshape(-1).tolist()))
+
+
 def _is_float(node: Node) -> bool:
     value = node.input(0)
     dtype = value.dtype if value is not None else None
@@ -337,7 +352,7 @@ def _where(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
         condition = _bit(condition)
         if isinstance(condition, int):
             return a if condition else b
-        if not isinstance(a, FloatElement) and _bit(a) == _bit(b):
+        if is_same(_bit(a), _bit(b)):
             return a
         return FloatElement() if is_float else analysis.symbols.content()
 
