@@ -15,6 +15,7 @@ import numpy as np
 from graphopt.analysis.propagation import WRONG_SLICE, is_of_shape
 from graphopt.errors import Decline
 from graphopt.ir import Node
+from graphopt.operators.resize import stated_scales
 from graphopt.operators.slice import FARTHEST
 from graphopt.records import dataclass
 
@@ -323,6 +324,41 @@ def _keeps_ratio_of_last_axes(node: Node) -> bool:
     return node.attr("keep_aspect_ratio_policy", "stretch") != "stretch" and min(axes, default=0) < 0
 
 
+def comes_to_one_size(size: int, factor: float) -> bool:
+    """Whether a size times a scale is rounded down to the same with all digits and in the runtime's 32-bit floats."""
+    single = np.float32(factor)
+    return math.floor(np.float32(size) * single) == math.floor(size * float(single))
+
+
+def _scaled(facts: Facts) -> Doubts:
+    node, x = facts.node, facts.shape(0)
+    if x is None or not (scales := _scales(node)):
+        return []
+    axes = node.attr("axes") or range(len(x))
+    known = [(axis, scale) for axis, scale in zip(axes, scales, strict=True) if type(x[axis]) is int]
+    return _normal(facts, [axis for axis, scale in known if not comes_to_one_size(x[axis], scale)])
+
+
+def _scales(node: Node) -> list[float]:
+    """The scales of a resize; none where sizes are stated instead, or where they are not constant."""
+    try:
+        return [float(scale) for scale in stated_scales(node)]
+    except Decline:
+        return []
+
+
+_EXACT_SCALE = 1 << 8
+"""Fractions with less above the line are exact in 32-bit floats times any size up to 2**16."""
+
+
+def _scales_by_fractions(node: Node) -> bool:
+    sizes = node.input(3) if node.op == "Resize" else None
+    if sizes is not None:
+        return False
+    scales = _scales(node)
+    return not scales or any(scale.as_integer_ratio()[0] >= _EXACT_SCALE for scale in scales)
+
+
 def _stft(facts: Facts) -> Doubts:
     return [(0, 2)] if _has_no_sides(facts.node) else []
 
@@ -431,6 +467,7 @@ TABLE: tuple[Disagreement, ...] = (
     Disagreement("NonZero of a scalar", ("NonZero",), _nonzero, _never),
     Disagreement("Range of floats", ("Range",), _range),
     Disagreement("Resize that keeps the aspect ratio", ("Resize",), _resize, _keeps_ratio_of_last_axes),
+    Disagreement("Resize by scales", ("Resize", "Upsample"), _scaled, _scales_by_fractions),
     Disagreement("STFT without onesided", ("STFT",), _stft, _has_no_sides),
     Disagreement("Attention of unknown sizes", ("Attention",), _zeros),
     Disagreement(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from graphopt.analysis.disagreements import comes_to_one_size
 from graphopt.analysis.kernels import Unsupported
 from graphopt.analysis.kernels.base import normal_axes, normal_axis
 from graphopt.analysis.shapes.dim import Expr, Size, at_least
@@ -83,12 +84,18 @@ def _scaled(analysis: ShapeAnalysis, node: Node, dims: list[Size], index: int) -
     return [_scale(analysis, dim, factor) for dim, factor in zip(dims, factors, strict=True)]
 
 
+_FINEST = 16
+"""The finest fraction of a scale that is followed for a dynamic size: beside it, sizes may be up to 2**20."""
+
+
 def _scale(analysis: ShapeAnalysis, dim: Size, factor: float | Expr | FloatElement) -> Size:
-    """`floor(dim * factor)`, where the product is exact in 32-bit floats."""
+    """`floor(dim * factor)`, where the product is exact in 32-bit floats or rounded down to the same size."""
     if not isinstance(factor, (int, float)) or not math.isfinite(factor) or factor <= 0:
         return analysis.fresh()
+    if isinstance(dim, int):
+        return math.floor(dim * factor) if comes_to_one_size(dim, factor) else analysis.fresh()
     over, under = float(factor).as_integer_ratio()
-    if under > 1024 or over > 1 << 20:
+    if under > _FINEST or over > 1 << 20:
         return analysis.fresh()
     return analysis.symbols.floor_div(dim * over, under)
 
