@@ -13,7 +13,7 @@ import pytest
 from onnx import shape_inference
 
 from graphopt.analysis import ShapeAnalysis, infer_node, infer_types
-from graphopt.analysis.disagreements import pool_steps
+from graphopt.analysis.pool_sizes import pool_steps
 from graphopt.ir import Model, TensorType
 from tests.property.sized_operators import KINDS, Drawn, data, drawn, pool
 from tests.versions import NEW_RUNTIME

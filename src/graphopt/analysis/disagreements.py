@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.analysis.pool_sizes import pool_may_differ, pool_steps, spatial
 from graphopt.analysis.propagation import WRONG_SLICE, is_of_shape
 from graphopt.errors import Decline
 from graphopt.ir import Node
@@ -84,97 +85,6 @@ class Disagreement:
 # Windows
 
 
-def spatial(node: Node, name: str, count: int, default: int) -> tuple[int, ...]:
-    """An attribute with a number for each spatial axis; the default where it is missing or does not fit."""
-    given = node.attr(name)
-    return tuple(given) if given and len(given) == count else (default,) * count
-
-
-@dataclass(frozen=True, slots=True)
-class PoolAxis:
-    """How the window of a pool moves along one axis.
-
-    Attributes:
-        kernel: how many elements it has.
-        wide: how far they reach.
-        stride: how far it moves.
-        head: padding before the axis.
-        tail: padding behind it.
-        ceil: whether the last one may end behind the padding.
-        same: "SAME_UPPER" or "SAME_LOWER" where the padding is to be worked out, else "".
-    """
-
-    kernel: int
-    wide: int
-    stride: int
-    head: int
-    tail: int
-    ceil: bool
-    same: str
-
-    def figures(self) -> tuple[int, ...]:
-        """All of it as numbers."""
-        same = ("", "SAME_UPPER", "SAME_LOWER").index(self.same)
-        return self.kernel, self.wide, self.stride, self.head, self.tail, int(self.ceil), same
-
-
-def pool_window(node: Node, axis: int, count: int) -> PoolAxis:
-    """The window of a pool along one of its spatial axes, of which there are `count`."""
-    kernel, stride = node.attr("kernel_shape")[axis], spatial(node, "strides", count, 1)[axis]
-    wide = (kernel - 1) * spatial(node, "dilations", count, 1)[axis] + 1
-    auto = node.attr("auto_pad", "NOTSET")
-    pads = spatial(node, "pads", 2 * count, 0) if auto == "NOTSET" else (0,) * (2 * count)
-    ceil, same = node.attr("ceil_mode", 0) == 1, auto if auto.startswith("SAME") else ""
-    return PoolAxis(kernel, wide, stride, pads[axis], pads[axis + count], ceil, same)
-
-
-def pool_steps(node: Node, size: int, axis: int, count: int) -> tuple[int, int]:
-    """How many windows a pool has along a spatial axis: to the standard's inference, and to ONNX Runtime.
-
-    Args:
-        node: the pool.
-        size: the size of the axis.
-        axis: which of the spatial axes it is.
-        count: how many there are.
-    """
-    window = pool_window(node, axis, count)
-    if not window.same:
-        padded = window.head + window.tail
-        return _standard_steps(node, size, window, window.head, padded), _runtime_steps(
-            size, window, window.head, padded
-        )
-    upper = window.same == "SAME_UPPER"
-    padding = max(window.wide - (size % window.stride or window.stride), 0)
-    standard = _standard_steps(node, size, window, padding // 2 if upper else padding - padding // 2, padding)
-    needed = (-(-size // window.stride) - 1) * window.stride + window.kernel - size
-    return standard, _runtime_steps(size, window, _towards_zero(needed if upper else needed + 1, 2), needed)
-
-
-_CLIPPED = 22
-"""From this opset on a last window that would start in the padding does not count to the standard either."""
-
-
-def _standard_steps(node: Node, size: int, window: PoolAxis, head: int, padding: int) -> int:
-    room, stride = size + padding - window.wide, window.stride
-    if not window.ceil or node.graph.opset() < _CLIPPED:
-        return _rounded(room, stride, window.ceil) + 1
-    steps = _towards_zero(room + stride - 1, stride) + 1
-    return steps - 1 if (steps - 1) * stride >= size + head else steps
-
-
-def _runtime_steps(size: int, window: PoolAxis, head: int, padding: int) -> int:
-    steps = _rounded(size + padding - window.wide, window.stride, window.ceil) + 1
-    return steps - 1 if window.ceil and (steps - 1) * window.stride >= size + head else steps
-
-
-def _rounded(room: int, stride: int, ceil: bool) -> int:
-    return -(-room // stride) if ceil else _towards_zero(room, stride)
-
-
-def _towards_zero(a: int, b: int) -> int:
-    return a // b if a >= 0 else -(-a // b)
-
-
 def _pool(facts: Facts) -> Doubts:
     x = facts.shape(0)
     if x is None or not pool_may_differ(facts.node):
@@ -182,12 +92,6 @@ def _pool(facts: Facts) -> Doubts:
     node, count = facts.node, len(x) - 2
     known = [axis for axis in range(count) if type(x[axis + 2]) is int]
     return facts.everywhere([axis + 2 for axis in known if len(set(pool_steps(node, x[axis + 2], axis, count))) > 1])
-
-
-def pool_may_differ(node: Node) -> bool:
-    """Whether there are sizes of which the two make different ones."""
-    same = node.attr("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
-    return bool(node.attr("ceil_mode", 0)) or (same and any(d != 1 for d in node.attr("dilations") or ()))
 
 
 def _conv_transpose(facts: Facts) -> Doubts:
@@ -212,6 +116,48 @@ def _is_padded_alike(node: Node) -> bool:
 
 def _has_output_shape(node: Node) -> bool:
     return bool(node.attr("output_shape"))
+
+
+# Sums of products
+
+
+def _einsum(facts: Facts) -> Doubts:
+    """Inference takes the first size of a letter, which may be a 1 that is broadcast to another."""
+    terms, result = _terms(facts.node)
+    ranks = [len(shape) for shape in facts.shapes if shape is not None]
+    claim = facts.claims[0]
+    if claim is None or len(ranks) < len(terms):
+        return []
+    sizes: dict[str, list[Any]] = {}
+    for term, shape in zip(terms, facts.shapes, strict=True):
+        for letter, size in zip(_letters(term, len(shape or ())), shape or (), strict=True):
+            sizes.setdefault(letter, []).append(size)
+    stated = zip(_letters(result, len(claim)), claim, strict=True)
+    return [
+        (0, axis) for axis, (letter, size) in enumerate(stated)
+        if (type(size) is not int or size == 1) and any(other != size for other in sizes[letter])
+    ]  # fmt: skip
+
+
+def _terms(node: Node) -> tuple[list[str], str]:
+    """The letters of the operands, and those of the result: where these are not stated, those that are there once."""
+    operands, arrow, result = str(node.attr("equation")).replace(" ", "").partition("->")
+    if not arrow:
+        once = sorted(letter for letter in operands if letter.isalpha() and operands.count(letter) == 1)
+        result = "".join(["..." if "..." in operands else "", *once])
+    return operands.split(","), result
+
+
+def _letters(term: str, rank: int) -> list[str]:
+    """One for each axis, numbers from the last one for those that an ellipsis stands for."""
+    front, dots, back = term.partition("...")
+    count = rank - len(front) - len(back) if dots else 0
+    return [*front, *map(str, range(count, 0, -1)), *back]
+
+
+def _repeats_letters(node: Node) -> bool:
+    terms, result = _terms(node)
+    return any(sum(letter in term for term in terms) > 1 for letter in result)
 
 
 # Parts and axes
@@ -454,6 +400,7 @@ TABLE: tuple[Disagreement, ...] = (
         "ConvTranspose with an output shape", ("ConvTranspose",),
         lambda facts: facts.whole() if _has_output_shape(facts.node) else [], _has_output_shape, own_rule_is_right=True,
     ),
+    Disagreement("Einsum of sizes that are 1", ("Einsum",), _einsum, _repeats_letters, own_rule_is_right=True),
     Disagreement("Slice backwards to the largest integer", ("Slice",), _slice, _slice_may_differ),
     Disagreement(
         "Slice and Pad with operands of unknown rank", ("Pad", "Slice"), _overlooked,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from graphopt.analysis.disagreements import pool_may_differ, pool_steps, pool_window
 from graphopt.analysis.kernels import Unsupported
+from graphopt.analysis.pool_sizes import pool_may_differ, pool_steps, pool_window
 from graphopt.analysis.shapes.dim import Size, at_least, divide
 from graphopt.analysis.shapes.engine import Rule, Shape, ShapeAnalysis
 from graphopt.ir import Node
