@@ -250,6 +250,9 @@ def _range(facts: Facts) -> Doubts:
     if any(n is None or n.size != 1 for n in numbers) or len(numbers) != 3:
         return []
     start, limit, delta = (n.reshape(-1)[0] for n in numbers if n is not None)
+    if start.dtype.kind == "i":
+        span, numbers_of = int(limit) - int(start), np.iinfo(start.dtype)
+        return [] if numbers_of.min <= span <= numbers_of.max and abs(span) < 1 << 53 else [(0, 0)]
     if start.dtype.kind != "f" or not np.isfinite([start, limit, delta]).all() or not delta:
         return []
     with np.errstate(all="ignore"):
@@ -412,7 +415,7 @@ TABLE: tuple[Disagreement, ...] = (
         "Reductions of empty tensors", (*_REDUCTIONS, "ArgMax", "ArgMin"), _reduction, _never, until="1.32",
     ),
     Disagreement("NonZero of a scalar", ("NonZero",), _nonzero, _never),
-    Disagreement("Range of floats", ("Range",), _range),
+    Disagreement("Range", ("Range",), _range),
     Disagreement("Resize that keeps the aspect ratio", ("Resize",), _resize, _keeps_ratio_of_last_axes),
     Disagreement("Resize by scales", ("Resize", "Upsample"), _scaled, _scales_by_fractions),
     Disagreement("STFT without onesided", ("STFT",), _stft, _has_no_sides),
