@@ -292,7 +292,10 @@ def _where(node: Node, args: Args) -> Array:
     condition, a, b = need(args, 0), need(args, 1), need(args, 2)
     if condition.dtype != bool or a.dtype != b.dtype:
         raise Unsupported("element types")
-    return np.where(condition, a, b)
+    result = np.where(condition, a, b)
+    if result.dtype.kind == "f" and np.any(np.signbit(result) & (result == 0)):
+        raise Unsupported("ONNX Runtime adds the two sides up, so that negative zeros lose their sign")
+    return result
 
 
 def _trilu(node: Node, args: Args) -> Array:

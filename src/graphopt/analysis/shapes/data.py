@@ -350,10 +350,10 @@ def _where(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
 
     def choose(condition: Element, a: Element, b: Element) -> Element:
         condition = _bit(condition)
-        if isinstance(condition, int):
-            return a if condition else b
-        if is_same(_bit(a), _bit(b)):
-            return a
+        chosen = b if isinstance(condition, int) and not condition else a
+        known = isinstance(condition, int) or is_same(_bit(a), _bit(b))
+        if known and not is_same(chosen, -0.0):  # which loses its sign in the runtime
+            return chosen
         return FloatElement() if is_float else analysis.symbols.content()
 
     return _map(choose, need(args, 0), need(args, 1), need(args, 2))
