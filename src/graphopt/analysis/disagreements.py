@@ -160,6 +160,21 @@ def _repeats_letters(node: Node) -> bool:
     return any(sum(letter in term for term in terms) > 1 for letter in result)
 
 
+def _prelu(facts: Facts) -> Doubts:
+    """The standard has no slope that is larger than the data; the runtime broadcasts both."""
+    x, slope = facts.shape(0), facts.shape(1)
+    if x is None or slope is None or facts.node.graph.opset() < _BROADCAST_SLOPES:
+        return []
+    offset = len(x) - len(slope)
+    if offset < 0:
+        return facts.whole()
+    pairs = enumerate(zip(x[offset:], slope, strict=True), offset)
+    return [(0, axis) for axis, (size, by) in pairs if by not in (1, size) and (type(size) is not int or size == 1)]
+
+
+_BROADCAST_SLOPES = 7
+
+
 # Parts and axes
 
 
@@ -404,6 +419,7 @@ TABLE: tuple[Disagreement, ...] = (
         lambda facts: facts.whole() if _has_output_shape(facts.node) else [], _has_output_shape, own_rule_is_right=True,
     ),
     Disagreement("Einsum of sizes that are 1", ("Einsum",), _einsum, _repeats_letters, own_rule_is_right=True),
+    Disagreement("PRelu with a larger slope", ("PRelu",), _prelu),
     Disagreement("Slice backwards to the largest integer", ("Slice",), _slice, _slice_may_differ),
     Disagreement(
         "Slice and Pad with operands of unknown rank", ("Pad", "Slice"), _overlooked,
