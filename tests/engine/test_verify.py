@@ -254,3 +254,23 @@ def test_own_inputs_are_those_that_the_original_takes(timeout: float | None) -> 
     assert verify.compare(model, model, inputs={"x": ones, "label": ones}, timeout=timeout).cases[0].status == "equal"
     with pytest.raises(UsageError, match="inputs: no array 'x'; found label"):
         verify.compare(model, model, inputs={"label": ones}, timeout=timeout)
+
+
+@pytest.mark.parametrize(
+    ("array", "found"),
+    [
+        (np.ones(3, np.float32), r"float32\[3\]"),
+        (np.ones((2, 1), np.float32), r"float32\[2, 1\]"),
+        (np.ones(2, np.float64), r"float64\[2\]"),
+        (np.array(["a", "b"]), r"string\[2\]"),
+    ],
+)
+def test_own_inputs_that_do_not_suit_the_original_are_refused(array: np.ndarray, found: str) -> None:
+    model = graph("(float[2] x) => (float[2] y)", "y = Neg(x)")
+    with pytest.raises(UsageError, match=rf"input 'x': expected float\[2\], found {found}"):
+        verify.compare(model, model, inputs={"x": array})
+
+
+def test_own_inputs_have_any_size_where_a_dimension_is_open() -> None:
+    model = graph("(float[N,?] x) => (float[N,M] y)", "y = Neg(x)").SerializeToString()
+    assert verify.compare(model, model, inputs={"x": np.ones((3, 0), np.float32)}).ok

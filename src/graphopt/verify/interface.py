@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import onnx
 
 from graphopt.errors import UsageError
+from graphopt.ir.numpy_types import numpy_type
 from graphopt.ir.types import type_name
 from graphopt.verify.report import Difference
 
@@ -153,7 +155,7 @@ def taken(model: onnx.ModelProto, arrays: object) -> dict[str, Any]:
     """Of the arrays given, those that a model takes: labels and the like may be beside its inputs.
 
     Raises:
-        UsageError: an input has no array, or these are no arrays by name.
+        UsageError: an input has no array, or one of another element type or shape, or these are no arrays by name.
     """
     if not isinstance(arrays, Mapping):
         raise UsageError(f"inputs: expected arrays by name, found {type(arrays).__name__}")
@@ -161,8 +163,24 @@ def taken(model: onnx.ModelProto, arrays: object) -> dict[str, Any]:
     missing = [spec.name for spec in told.inputs if spec.name not in arrays]
     if missing:
         raise UsageError(f"inputs: no array {missing[0]!r}; found {', '.join(arrays) or 'none'}")
-    names = {spec.name for spec in (*told.inputs, *told.overridable)}
-    return {name: array for name, array in arrays.items() if name in names}
+    specs = {spec.name: spec for spec in (*told.inputs, *told.overridable)}
+    for name, array in arrays.items():
+        if name in specs and isinstance(array, np.ndarray) and not _suits(array, specs[name]):
+            kind = "string" if array.dtype.kind in "OUS" else array.dtype
+            raise UsageError(f"input {name!r}: expected {specs[name]}, found {kind}{list(array.shape)}")
+    return {name: array for name, array in arrays.items() if name in specs}
+
+
+def _suits(array: np.ndarray[Any, Any], spec: Spec) -> bool:
+    """Whether an array has the element type, rank and fixed sizes of an input; of what is no tensor all do."""
+    if spec.kind != "tensor":
+        return True
+    stated = numpy_type(spec.dtype) if spec.dtype else array.dtype
+    alike = stated == array.dtype or (array.dtype.kind in "OUS" and spec.dtype == onnx.TensorProto.STRING)
+    if not alike or spec.shape is None:
+        return alike
+    fixed = [dim if isinstance(dim, int) else size for dim, size in zip(spec.shape, array.shape, strict=False)]
+    return len(spec.shape) == array.ndim and tuple(fixed) == array.shape
 
 
 def sizes_from_shapes(model: onnx.ModelProto, shapes: Shapes) -> dict[str, int]:
