@@ -60,6 +60,7 @@ def up(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     if any(True for _ in lacking(node, new)):
         carry(node, change, new, rw)
         return
+    _check_references(node, change)
     attrs = _kept_defaults(node, old, new, MEANT.get((node.op_type, change.version), {}))
     names = RENAMED.get((node.op_type, change.version), {})
     for name, value in {**node.attrs, **attrs}.items():
@@ -91,6 +92,7 @@ def down(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     old, new = change.before, change.after
     if old is None or new is None:
         raise Decline("there is no {} before opset {}", node.op_type, change.version)
+    _check_references(node, change)
     _check_choices(node, change)
     if any(True for _ in lacking(node, old)):
         carry(node, change, old, rw)
@@ -154,6 +156,14 @@ def _droppable(node: Node, name: str, default: Any, change: Change, stated: Any 
     if isinstance(value, Tensor):
         shown = "a tensor"
     raise Decline("{}={} {} opset {}", name, shown, "came with" if stated is not None else "went with", change.version)
+
+
+def _check_references(node: Node, change: Change) -> None:
+    """See that no attribute whose choices change refers to one of the function, which may be any of them."""
+    key = node.op_type, change.version
+    for name in (*CHOICES.get(key, ()), *(name for name, _ in RENAMED.get(key, ()))):
+        if isinstance(node.attrs.get(name), onnx.AttributeProto):
+            raise Decline("an attribute refers to one of the function")
 
 
 def _check_choices(node: Node, change: Change) -> None:

@@ -6,10 +6,12 @@ import importlib
 from collections.abc import Sequence
 from functools import lru_cache
 
+from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.registry import AT_LAST, DOWN, UP, Meaning
+from graphopt.rewrite import Rewriter
 
 _GROUPS = (
     "arithmetic", "bits", "computed", "early", "elementary", "indexing", "layers", "listing", "lists", "loops",
@@ -35,5 +37,12 @@ def of(node: Node, change: Change, step: int, *, at_last: bool = False) -> Seque
     """
     _enter_all()
     key = node.op_type, change.version
-    own = (UP if step > 0 else DOWN).get(key, ()) or ((automatic.up if step > 0 else automatic.down),)
+    own = (UP if step > 0 else DOWN).get(key, ())
+    if own and node.op.startswith("referring "):
+        return (_refers,)  # a reference is none of the values that a meaning asks for
+    own = own or ((automatic.up if step > 0 else automatic.down),)
     return (*own, *AT_LAST.get(key, ())) if at_last and step < 0 else own
+
+
+def _refers(node: Node, change: Change, rw: Rewriter) -> None:
+    raise Decline("an attribute refers to one of the function")

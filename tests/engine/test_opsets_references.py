@@ -1,0 +1,51 @@
+"""Functions whose attributes come from the call: a reference is no value, and no step may take it for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from benchmarks.conversion import differs, run_model
+from graphopt.opsets import convert
+
+PLAIN = {"x": np.asarray([[1, -2, 3], [1, 5, 3]], np.float32)}
+SEQUENCE = {
+    "x": np.ones((2, 1, 3), np.float32), "w": np.ones((1, 3, 3), np.float32), "r": np.ones((1, 3, 1), np.float32),
+}  # fmt: skip
+GRID = {"x": np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3), "w": np.full((1, 2, 2, 2), 0.3, np.float32)}
+
+REFERRED: list[tuple[str, str, dict[str, Any], int, list[int]]] = [
+    ("ArgMax <axis = 0, select_last_index: int = @a>", "0", PLAIN, 12, [11]),
+    ("ArgMax <axis = 0, select_last_index: int = @a>", "1", PLAIN, 12, [11]),
+    ("ReduceSum <noop_with_empty_axes: int = @a>", "0", PLAIN, 13, [12]),
+    ("ReduceMax <noop_with_empty_axes: int = @a>", "0", PLAIN, 18, [17]),
+    ("ReduceMax <noop_with_empty_axes: int = @a>", "1", PLAIN, 18, [17]),
+    ("GRU <hidden_size = 1, layout: int = @a>", "0", SEQUENCE, 14, [13]),
+    ("GridSample <mode: string = @a>", '"bilinear"', GRID, 16, [20, 22]),
+    ("GridSample <mode: string = @a>", '"linear"', GRID, 20, [16, 19]),
+    ("Softmax <axis: int = @a>", "0", PLAIN, 12, [13, 20]),
+    ("Softmax <axis: int = @a>", "0", PLAIN, 13, [10, 12]),
+    ("LeakyRelu <alpha: float = @a>", "0.25", PLAIN, 15, [7, 16]),
+]
+
+
+@pytest.mark.parametrize(("call", "given", "feed", "opset", "targets"), REFERRED)
+def test_what_a_call_states_is_what_counts(
+    call: str, given: str, feed: dict[str, np.ndarray], opset: int, targets: list[int]
+) -> None:
+    names = ", ".join(feed)
+    inputs = ", ".join(f"float[{','.join(map(str, array.shape))}] {name}" for name, array in feed.items())
+    kind = "int64" if call.startswith("Arg") else "float"
+    model = onnx.parser.parse_model(f"""
+<ir_version: 9, opset_import: ["" : {opset}, "of" : 1]>
+g ({inputs}) => ({kind} y) {{ y = of.F <a = {given}> ({names}) }}
+<opset_import: ["" : {opset}], domain: "of">
+F <a> ({names}) => (y) {{ y = {call} ({names}) }}
+""")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    expected = run_model(model, feed)
+    for target in targets:
+        assert differs(expected, run_model(convert(model, opset=target), feed)) is None
