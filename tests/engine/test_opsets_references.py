@@ -49,3 +49,34 @@ F <a> ({names}) => (y) {{ y = {call} ({names}) }}
     expected = run_model(model, feed)
     for target in targets:
         assert differs(expected, run_model(convert(model, opset=target), feed)) is None
+
+
+WINDOW = """
+<ir_version: 8, opset_import: ["" : 17, "of" : 1]>
+g (int32 x) => (float[N] y) { y = of.F (x) }
+<opset_import: ["" : 17], domain: "of">
+F (x) => (y) { y = HammingWindow <periodic = 0> (x) }
+"""
+
+
+def test_a_body_that_is_written_out_in_a_function_has_the_values_of_its_operator() -> None:
+    """The body refers to attributes of the operator, of which the function around it knows nothing."""
+    model, feed = onnx.parser.parse_model(WINDOW), {"x": np.asarray(10, np.int32)}
+    after = convert(model, opset=14)
+    assert len(after.functions) == 1
+    assert differs(run_model(model, feed), run_model(after, feed)) is None
+
+
+SKIPPED = """
+<ir_version: 11, opset_import: ["" : 23, "of" : 1]>
+g (float[1,2,3,4] x) => (float[1,2,3,4] y, float[1,2,3,3] scores) { y, scores = of.F <mode = 3> (x) }
+<opset_import: ["" : 23], domain: "of">
+F <mode> (x) => (y, scores) { y, "", "", scores = Attention <qk_matmul_output_mode: int = @mode> (x, x, x) }
+"""
+
+
+def test_a_body_is_brought_in_whose_operators_leave_outputs_out() -> None:
+    model = onnx.parser.parse_model(SKIPPED)
+    feed = {"x": np.linspace(-1, 1, 24, dtype=np.float32).reshape(1, 2, 3, 4)}
+    after = convert(model, opset=18)
+    assert differs(run_model(model, feed), run_model(after, feed)) is None

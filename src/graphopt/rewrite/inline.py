@@ -52,7 +52,8 @@ def adopt(
     # A branch sees all that its surroundings see. Anything else may be brought where its inner names mean something.
     foreign = bool(given) or source.is_function
     _check_copy(source, foreign)
-    copier = Copier(dict(given or {}), foreign=foreign, attributes=attributes or {})
+    referred = (attributes or {}) if source.is_function else None
+    copier = Copier(dict(given or {}), foreign=foreign, attributes=referred)
     for value in source.initializers:
         if value not in copier.values and value.tensor is not None:
             copier.values[value] = rw.constant(value.tensor, like=value)
@@ -225,12 +226,12 @@ class Copier:
         values: the copy of each value; what is not in it is used as it is.
         foreign: the copies go where other names are visible, or more than once: inner values get fresh names, and
             symbolic dimensions, which may mean another size in each copy, are forgotten.
-        attributes: what attributes that nodes refer to stand for.
+        attributes: what attributes that nodes refer to stand for; None where they stay references.
     """
 
     values: dict[Value, Operand] = field(default_factory=dict)
     foreign: bool = False
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] | None = None
 
     def node(self, node: Node, graph: Graph, *, named: bool) -> Node:
         """A copy of a node for `graph`, not linked into it."""
@@ -238,8 +239,8 @@ class Copier:
         copy.op, copy.overload = node.op, node.overload
         copy._origin = node._proto if node._proto is not None else node._origin
         copy._attrs = dict(node.attrs)
-        if copy.op.startswith(_REFERRING) and not graph.is_function:
-            self._resolve(copy)
+        if copy.op.startswith(_REFERRING) and self.attributes is not None:
+            self._resolve(copy, self.attributes)
         copy.inputs = [None if value is None else self.values.get(value, value) for value in node.inputs]
         self._end_inputs(copy, len(node.inputs))
         copy.outputs = [None if v is None else self._value(v, graph, v.name if named else "") for v in node.outputs]
@@ -259,14 +260,14 @@ class Copier:
         while len(copy.inputs) > least and copy.inputs[-1] is None:
             copy.inputs.pop()
 
-    def _resolve(self, copy: Node) -> None:
+    def _resolve(self, copy: Node, attributes: Mapping[str, Any]) -> None:
         """Put the function's attributes where the node refers to them; those that were not given are left out."""
         while copy.op.startswith(_REFERRING):
             copy.op = copy.op.removeprefix(_REFERRING)
         attrs: dict[str, Any] = {}
         for name, value in copy.attrs.items():
             refers = isinstance(value, onnx.AttributeProto) and value.ref_attr_name
-            meant = self.attributes.get(refers) if refers else value
+            meant = attributes.get(refers) if refers else value
             if meant is not None:
                 attrs[name] = meant
         copy._attrs = attrs

@@ -226,10 +226,9 @@ class Rewriter(Building):
         first = next(iter(heirs), None)
         inherits = False
         for value in node.outputs:
-            assert value is not None
-            if value is first:
+            if value is not None and value is first:
                 inherits = True
-            if not value.name:
+            if value is not None and not value.name:
                 value.name = self.model.fresh_name(f"{base}_{node.op_type.lower()}")
         if not node.name and origin is not None and origin.name:
             # Runtimes refuse two nodes of one name: one node inherits it, the others are named like their outputs.
