@@ -90,13 +90,27 @@ def _of_proto(proto: onnx.TypeProto) -> str | None:
 
 
 def lacking(node: Node, schema: defs.OpSchema) -> Iterator[tuple[Value, defs.OpSchema.FormalParameter]]:
-    """The inputs and outputs of a node whose types a version of its operator does not have."""
+    """The inputs and outputs of a node whose types a version of its operator does not have, or not side by side."""
     for values, parameters in ((node.inputs, schema.inputs), (node.outputs, schema.outputs)):
         for index, value in enumerate(values):
             parameter = formal(parameters, index)
             known = None if value is None else text(value.type)
             if value is not None and parameter is not None and known is not None and known not in parameter.types:
                 yield value, parameter
+    yield from _apart(node, schema)
+
+
+def _apart(node: Node, schema: defs.OpSchema) -> Iterator[tuple[Value, defs.OpSchema.FormalParameter]]:
+    """Inputs that have to be of one type in a version, and are not: those that another one holds the numbers of."""
+    alike: dict[str, list[tuple[Value, defs.OpSchema.FormalParameter]]] = {}
+    for index, value in enumerate(node.inputs):
+        parameter = formal(schema.inputs, index)
+        if value is not None and value.dtype and parameter is not None and parameter.is_homogeneous:
+            alike.setdefault(parameter.type_str, []).append((value, parameter))
+    for pairs in alike.values():
+        kinds = {value.dtype for value, _ in pairs}
+        widest = next((kind for kind in kinds if all(kind in _WIDER.get(each or 0, ()) for each in kinds - {kind})), 0)
+        yield from (pair for pair in pairs if len(kinds) > 1 and pair[0].dtype != widest)
 
 
 def carry(node: Node, change: Change, schema: defs.OpSchema, rw: Rewriter) -> None:
@@ -130,8 +144,15 @@ def carry(node: Node, change: Change, schema: defs.OpSchema, rw: Rewriter) -> No
     found: list[Value] = []
     for index, (old, new) in enumerate(zip(node.outputs, results, strict=False)):
         carried = _type_str(schema.outputs, index) in carriers
-        found.append(rw.op("Cast", new, to=old.dtype) if carried and old is not None else new)
+        found.append(_cast_back(rw, new, old.dtype) if carried and old is not None else new)
     rw.replace(node, found)
+
+
+def _cast_back(rw: Rewriter, value: Value, dtype: int | None) -> Value:
+    """Of eight bits, infinities stay what they are: a cast that saturates makes the greatest number of them."""
+    small = dtype is not None and type_name(dtype).startswith("float8")
+    attrs: dict[str, Any] = {"saturate": 0} if small else {}
+    return rw.op("Cast", value, to=dtype, **attrs)
 
 
 def _attributes(node: Node, carriers: dict[str, int], schema: defs.OpSchema) -> dict[str, Any]:

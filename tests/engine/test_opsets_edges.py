@@ -1,0 +1,56 @@
+"""Numbers, types and shapes at the edges of what operators take, before and after a conversion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from benchmarks.conversion import differs, run_model
+from graphopt.opsets import convert
+
+
+def _float16(*numbers: float) -> np.ndarray:
+    return np.asarray(numbers, np.float16)
+
+
+def _float32(*numbers: float) -> np.ndarray:
+    return np.asarray(numbers, np.float32)
+
+
+_INF, _NAN = float("inf"), float("nan")
+
+EDGES: dict[str, tuple[int, str, dict[str, Any], list[int]]] = {
+    "infinities of eight bits that are carried": (
+        21,
+        "(float[4] x) => (float[n] y) { a = Cast <to = 19, saturate = 0> (x)  b = Transpose (a)  y = Cast <to = 1> (b) }",
+        {"x": _float32(_INF, -_INF, _NAN, 1)},
+        [20, 19],
+    ),
+    "halves normalized by single floats": (
+        15,
+        "(float16[2,3] x, float[3] s) => (float16[2,3] y) { y = BatchNormalization (x, s, s, s, s) }",
+        {"x": _float16(1, -2, 3, 0.5, 100, -7).reshape(2, 3), "s": _float32(0.1, 2, 3)},
+        [14, 13, 9, 8],
+    ),
+    "a scale that is wider than what is quantized": (
+        23,
+        "(float16[3] x, float s) => (uint8[3] y) { y = QuantizeLinear (x, s) }",
+        {"x": _float16(1, 30, 100), "s": np.asarray(0.3, np.float32)},
+        [22, 21, 10],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_results_stay(name: str) -> None:
+    opset, graph, feed, targets = EDGES[name]
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> g {graph}')
+    model.ir_version = 11 if opset > 22 else 10 if opset > 20 else 8
+    expected = run_model(model, feed)
+    for target in targets:
+        after = convert(model, opset=target)
+        onnx.checker.check_model(after, full_check=True)
+        assert differs(expected, run_model(after, feed)) is None, target
