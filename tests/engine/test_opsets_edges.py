@@ -41,6 +41,18 @@ EDGES: dict[str, tuple[int, str, dict[str, Any], list[int]]] = {
         {"x": _float16(1, 30, 100), "s": np.asarray(0.3, np.float32)},
         [22, 21, 10],
     ),
+    "remainders that overflow times the divisor": (
+        10,
+        "(int64[5] x, int64[5] k) => (int64[5] y) { y = Mod (x, k) }",
+        {"x": np.asarray([7900000000, -5, 5, 1 << 62, 6]), "k": np.asarray([4000000000, -3, -3, (1 << 62) - 1, -3])},
+        [9, 8, 7],
+    ),
+    "no number below 1 has an inverse hyperbolic cosine": (
+        9,
+        "(float[6] x) => (float[6] y) { y = Acosh (x) }",
+        {"x": _float32(-1e9, -5, 0.5, 1, 3, _INF)},
+        [8],
+    ),
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
@@ -16,7 +15,7 @@ from graphopt.ir.types import element_bits
 from graphopt.opsets import automatic
 from graphopt.opsets.bodies import called
 from graphopt.opsets.changes import Change
-from graphopt.opsets.meanings.registry import Step, down, number_like, typed
+from graphopt.opsets.meanings.registry import Step, down, number_like, of_kind, typed
 from graphopt.rewrite import Rewriter
 
 Make = Callable[..., Value]
@@ -38,7 +37,8 @@ def _asinh(x: Value, op: Make) -> Value:
 
 
 def _acosh(x: Value, op: Make) -> Value:
-    inside = op("Sqrt", op("Sub", op("Mul", x, x), 1))
+    # Of two roots, neither of which is a number below 1: far below, that of the square would just undo x.
+    inside = op("Mul", op("Sqrt", op("Sub", x, 1)), op("Sqrt", op("Add", x, 1)))
     return op("Log", op("Add", x, inside))
 
 
@@ -97,10 +97,7 @@ def by_formula(node: Node, change: Change, rw: Rewriter) -> None:
     if x.dtype not in (TensorProto.FLOAT, TensorProto.FLOAT16):
         raise Decline("there is no {} before opset 9", node.op_type)
 
-    def op(op_type: str, *operands: Any, **attrs: Any) -> Value:
-        given = (np.asarray(each, np.float64) if isinstance(each, (int, float)) else each for each in operands)
-        return rw.op(op_type, *given, **attrs)
-
+    op = of_kind(rw, np.float64)
     wide = rw.op("Cast", x, to=TensorProto.DOUBLE)
     result = _FORMULAS[node.op_type](wide, op)
     if node.op_type in _NEAR_ZERO:
@@ -243,19 +240,20 @@ def remainder(node: Node, change: Change, rw: Rewriter) -> None:
         rw.replace(node, [rw.op("Cast", rw.op("Mod", *wide, fmod=node.attr("fmod", 0)), to=x.dtype)])
         return
     rest = rw.op("Sub", x, rw.op("Mul", rw.op("Div", x, y), y))
-    if node.attr("fmod", 0):
+    if node.attr("fmod", 0) or x.dtype in (TensorProto.UINT32, TensorProto.UINT64):
         rw.replace(node, [rest])
         return
     op = typed(rw, x)
-    apart = op("Cast", op("Less", op("Mul", rest, y), 0), to=x.dtype)
-    rw.replace(node, [op("Add", rest, op("Mul", apart, y))])
+    # Of other signs; the sign of a product would be that of what is left after it overflowed.
+    apart = op("And", op("Not", op("Equal", rest, 0)), op("Xor", op("Less", rest, 0), op("Less", y, 0)))
+    rw.replace(node, [op("Add", rest, op("Mul", op("Cast", apart, to=x.dtype), y))])
 
 
 @down(28, "Mod")
 def remainder_of_floats(node: Node, change: Change, rw: Rewriter) -> Step:
     """Of floats there was the remainder that has the sign of the dividend alone."""
     x, y = node.operand(0), node.operand(1)
-    if x.dtype not in FLOAT_TYPES or node.attr("fmod", 0):
+    if node.attr("fmod", 0) or number_type(x) not in FLOAT_TYPES:
         return automatic.down(node, change, rw)
     op = typed(rw, x)
     rest = rw.op("Mod", x, y, fmod=1)

@@ -59,10 +59,14 @@ def typed(rw: Rewriter, x: Value) -> Callable[..., Value]:
     Raises:
         Decline: that is not known.
     """
-    number_like(x, 0)
+    return of_kind(rw, number_like(x, 0).dtype)
+
+
+def of_kind(rw: Rewriter, kind: Any) -> Callable[..., Value]:
+    """Makes operators in which plain numbers stand for constants of an element type of NumPy."""
 
     def make(op_type: str, *operands: Any, **attrs: Any) -> Value:
-        given = (number_like(x, each) if isinstance(each, (int, float)) else each for each in operands)
+        given = (np.asarray(each, kind) if isinstance(each, (int, float)) else each for each in operands)
         return rw.op(op_type, *given, **attrs)
 
     return make

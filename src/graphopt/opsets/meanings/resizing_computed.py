@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -16,7 +15,7 @@ from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.computed import integers, times_meant
 from graphopt.opsets.meanings.elementary import rounded
 from graphopt.opsets.meanings.positions import Counting
-from graphopt.opsets.meanings.registry import Step, down_at_last, number_like
+from graphopt.opsets.meanings.registry import Step, down_at_last, number_like, of_kind
 from graphopt.rewrite import Rewriter
 
 _SINGLE = TensorProto.FLOAT
@@ -26,13 +25,8 @@ Taps = list[tuple[Value, Value | None]]
 
 
 def _of_singles(rw: Rewriter) -> Op:
-    """Makes operators in which plain numbers stand for constants of single floats, as the runtime computes places."""
-
-    def make(op_type: str, *operands: Value | np.ndarray | float, **attrs: Any) -> Value:
-        given = (np.asarray(each, np.float32) if isinstance(each, (int, float)) else each for each in operands)
-        return rw.op(op_type, *given, **attrs)
-
-    return make
+    """The runtime computes places in single floats."""
+    return of_kind(rw, np.float32)
 
 
 @down_at_last(18, "Resize")
