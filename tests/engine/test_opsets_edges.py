@@ -53,6 +53,18 @@ EDGES: dict[str, tuple[int, str, dict[str, Any], list[int]]] = {
         {"x": _float32(-1e9, -5, 0.5, 1, 3, _INF)},
         [8],
     ),
+    "the last of equals, of a list of which the rank is not known": (
+        12,
+        """(float[3] x, bool b) => (int64 y) {
+          c = If (b) <
+            then_branch = one () => (float[a] p) { p = Identity (x) },
+            else_branch = other () => (float[c,d] q) { q = Unsqueeze <axes = [0]> (x) }>
+          last = ArgMax <axis = 0, keepdims = 0, select_last_index = 1> (c)
+          y = Identity (last)
+        }""",
+        {"x": _float32(1, 3, 3), "b": np.asarray(True)},
+        [11],
+    ),
 }
 
 

@@ -238,9 +238,8 @@ def last_of_equals(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     x, axis = node.operand(0), node.attr("axis", 0)
     backward = rw.op("Slice", x, starts=[-1], ends=[np.iinfo(np.int64).min], axes=[axis], steps=[-1])
     found = rw.op(node.op_type, backward, axis=axis, keepdims=node.attr("keepdims", 1))
-    last = rw.op("Sub", _size(rw, x, axis), np.asarray([1], np.int64))
-    if node.result.rank == 0:
-        last = rw.op("Squeeze", last, axes=[0])
+    size = rw.op("Gather", rw.op("Shape", x), np.asarray(axis, np.int64))  # no list: the result may have rank 0
+    last = rw.op("Sub", size, np.asarray(1, np.int64))
     rw.replace(node, [rw.op("Sub", last, found)])
 
 
