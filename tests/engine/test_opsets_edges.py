@@ -35,6 +35,40 @@ EDGES: dict[str, tuple[int, str, dict[str, Any], list[int]]] = {
         {"x": _float16(1, -2, 3, 0.5, 100, -7).reshape(2, 3), "s": _float32(0.1, 2, 3)},
         [14, 13, 9, 8],
     ),
+    "a scale for each column, of which nobody knows how many": (
+        21,
+        "(float[2,n] x, float[n] s) => (int8[2,m] y) { y = QuantizeLinear <axis = 1, output_dtype = 3> (x, s) }",
+        {"x": _float32(1, -2, 3, 4, 5, -6).reshape(2, 3), "s": _float32(0.5, 1, 0.25)},
+        [20, 13, 12, 10],
+    ),
+    "halves to 16 bits": (
+        21,
+        "(float16[6] x, float16 s, uint16 z) => (uint16[6] y) { y = QuantizeLinear (x, s, z) }",
+        {
+            "x": _float16(1, 65504, 3, -60000, 6.5, -7),
+            "s": np.asarray(0.01, np.float16),
+            "z": np.asarray(40001, np.uint16),
+        },
+        [20, 19],
+    ),
+    "16 bits to halves": (
+        21,
+        """(uint16[2,4] x, uint16[2,2] z, float16[2,2] s) => (float16[2,4] y) {
+          y = DequantizeLinear <axis = 1, block_size = 2> (x, s, z)
+        }""",
+        {
+            "x": np.asarray([[1, 65535, 3, 9], [4, 32769, 60000, 60001]], np.uint16),
+            "z": np.asarray([[3, 9], [32767, 60003]], np.uint16),
+            "s": _float16(0.01, 0.1, 0.1, 1).reshape(2, 2),
+        },
+        [20],
+    ),
+    "a scale of halves for a result of single floats": (
+        23,
+        "(int8[4] x, float16 s) => (float[4] y) { y = DequantizeLinear <output_dtype = 1> (x, s) }",
+        {"x": np.asarray([1, 100, 3, -128], np.int8), "s": np.asarray(0.1, np.float16)},
+        [22, 21, 13],
+    ),
     "a scale that is wider than what is quantized": (
         23,
         "(float16[3] x, float s) => (uint8[3] y) { y = QuantizeLinear (x, s) }",

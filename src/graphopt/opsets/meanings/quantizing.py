@@ -13,7 +13,7 @@ from graphopt.ir import Node, Value
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.elementary import number_type, rounded
-from graphopt.opsets.meanings.registry import Step, down, number_like, typed
+from graphopt.opsets.meanings.registry import Step, down, of_kind
 from graphopt.opsets.types import lacking
 from graphopt.rewrite import Rewriter
 
@@ -50,21 +50,26 @@ def _by_arithmetic(node: Node, rw: Rewriter, scale: Value, zero: Value | None) -
 
     What is quantized is rounded to the nearest even, shifted, and kept within the integers of the type.
     """
-    x, stated = node.operand(0), node.operand(1)
-    kind, dtype = number_type(stated), node.result.dtype
+    x = node.operand(0)
+    stated, dtype = number_type(node.operand(1)), node.result.dtype
+    kind = stated if stated == TensorProto.DOUBLE else TensorProto.FLOAT  # halves do not hold what has 16 bits
+    scale = scale if stated == kind else rw.op("Cast", scale, to=kind)
     if node.op_type == "DequantizeLinear":
         wide = rw.op("Cast", x, to=kind)
         if zero is not None:
             wide = rw.op("Sub", wide, rw.op("Cast", zero, to=kind))
-        rw.replace(node, [rw.op("Mul", wide, scale)])
+        result = rw.op("Mul", wide, scale)
+        rw.replace(node, [result if stated == kind else rw.op("Cast", result, to=stated)])
         return
-    if dtype is None or np.dtype(tensor_dtype_to_np_dtype(dtype)).kind not in "iu" or x.dtype != kind:
+    if dtype is None or np.dtype(tensor_dtype_to_np_dtype(dtype)).kind not in "iu" or x.dtype != stated:
         raise Decline("it quantizes to no integers of whole bytes")
     limits = np.iinfo(tensor_dtype_to_np_dtype(dtype))
-    steps = rounded(rw.op("Div", x, scale), typed(rw, stated), kind)
+    number = tensor_dtype_to_np_dtype(kind)
+    wide = x if stated == kind else rw.op("Cast", x, to=kind)
+    steps = rounded(rw.op("Div", wide, scale), of_kind(rw, number), kind)
     if zero is not None:
         steps = rw.op("Add", steps, rw.op("Cast", zero, to=kind))
-    low, high = (number_like(stated, float(each)) for each in (limits.min, limits.max))
+    low, high = (np.asarray(each, number) for each in (limits.min, limits.max))
     rw.replace(node, [rw.op("Cast", rw.op("Clip", steps, min=low, max=high), to=dtype)])
 
 
@@ -91,12 +96,18 @@ def scales_of_blocks(node: Node, change: Change, rw: Rewriter) -> Step:
     stated = node.attr("output_dtype", 0)
     if stated and node.op_type == "QuantizeLinear":
         if node.input(2) is None:
-            scale = node.operand(1)
-            zeros = np.zeros([d if isinstance(d, int) else 0 for d in scale.dims()], tensor_dtype_to_np_dtype(stated))
-            rw.set_inputs(node, {2: zeros}, output_dtype=None)
+            rw.set_inputs(node, {2: _zeros_like(rw, scale, stated)}, output_dtype=None)
         else:
             rw.set_attr(node, output_dtype=None)
     return automatic.down(node, change, rw)
+
+
+def _zeros_like(rw: Rewriter, x: Value, dtype: int) -> Value | np.ndarray:
+    """Zeros of another type."""
+    kind, sizes = tensor_dtype_to_np_dtype(dtype), x.dims()
+    if all(isinstance(size, int) for size in sizes):
+        return np.zeros([size for size in sizes if isinstance(size, int)], kind)
+    return rw.op("ConstantOfShape", rw.op("Shape", x), value=np.zeros(1, kind))
 
 
 def _taken(rw: Rewriter, value: Value, places: np.ndarray, axis: int) -> Value:
@@ -112,7 +123,10 @@ def result_of_the_scale(node: Node, change: Change, rw: Rewriter) -> Step:
     if node.op_type == "DequantizeLinear" and stated:
         if stated != scale.dtype:
             attrs = {name: value for name, value in node.attrs.items() if name != "output_dtype"}
-            rw.replace(node, [rw.op("Cast", rw.op(node.op_type, *node.inputs, **attrs), to=stated)])
+            # Computed in single floats, it is rounded once, to the type that is stated.
+            wide = scale if scale.dtype == TensorProto.FLOAT else rw.op("Cast", scale, to=TensorProto.FLOAT)
+            result = rw.op(node.op_type, node.operand(0), wide, *node.inputs[2:], **attrs)
+            rw.replace(node, [result if stated == TensorProto.FLOAT else rw.op("Cast", result, to=stated)])
             return None
         rw.set_attr(node, output_dtype=None)
     if node.attr("precision", 0) == scale.dtype:
