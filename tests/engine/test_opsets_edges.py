@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from benchmarks.conversion import differs, run_model
-from graphopt.opsets import convert
+from graphopt.opsets import ConversionError, convert
 
 
 def _float16(*numbers: float) -> np.ndarray:
@@ -112,3 +112,21 @@ def test_results_stay(name: str) -> None:
         after = convert(model, opset=target)
         onnx.checker.check_model(after, full_check=True)
         assert differs(expected, run_model(after, feed)) is None, target
+
+
+LOOP = """
+<ir_version: 8, opset_import: ["" : 13]>
+g (int64 n, bool on) => (int64[k] y) {
+  y = Loop (n, on) <body = counting (int64 at, bool still) => (bool again, int64 now) {
+    again = Identity (still)
+    now = Identity (at)
+  }>
+}
+"""
+
+
+def test_a_loop_that_carries_nothing_stays_above_opset_10() -> None:
+    model = onnx.parser.parse_model(LOOP)
+    assert convert(model, opset=11).opset_import[0].version == 11
+    with pytest.raises(ConversionError, match="v_initial has to be given before opset 11"):
+        convert(model, opset=10)

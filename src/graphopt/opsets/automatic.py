@@ -183,7 +183,7 @@ def _check_operands(node: Node, old: defs.OpSchema, change: Change) -> None:
         if value is None and parameter is not None and is_required(parameter):
             raise Decline("{} has to be given before opset {}", parameter.name, change.version)
     for index in range(len(node.inputs), len(old.inputs)):
-        if is_required(old.inputs[index]):
+        if is_required(old.inputs[index]) or index < old.min_input:
             raise Decline("{} has to be given before opset {}", old.inputs[index].name, change.version)
     for index, result in enumerate(node.outputs):
         if result is not None and result.uses and formal(old.outputs, index) is None:
