@@ -130,3 +130,43 @@ def test_a_loop_that_carries_nothing_stays_above_opset_10() -> None:
     assert convert(model, opset=11).opset_import[0].version == 11
     with pytest.raises(ConversionError, match="v_initial has to be given before opset 11"):
         convert(model, opset=10)
+
+
+RELU = """
+<ir_version: 8, opset_import: ["" : 13, "of" : 1]>
+g (float[1,3] x) => (float[1,3] y) { y = of.F (x) }
+<opset_import: ["" : 13], domain: "of">
+F (x) => (y) { y = Relu (x) }
+"""
+
+
+@pytest.mark.parametrize("version", [99, 0, -1])
+def test_versions_that_nobody_knows_are_not_converted_from(version: int) -> None:
+    model = onnx.parser.parse_model(RELU)
+    model.functions[0].opset_import[0].version = version
+    with pytest.raises(ConversionError, match="function of::F .*opset"):
+        convert(model, opset=11)
+    own = onnx.parser.parse_model(RELU)
+    own.graph.node[0].op_type, own.graph.node[0].domain = "Relu", ""
+    own.opset_import[0].version = version
+    with pytest.raises(ConversionError, match="the model .*opset"):
+        convert(own, opset=11)
+
+
+def test_a_model_without_any_import_says_no_opset() -> None:
+    model = onnx.parser.parse_model(RELU)
+    model.graph.node[0].op_type, model.graph.node[0].domain = "Relu", ""
+    del model.opset_import[:], model.functions[:]
+    model.ir_version = 2  # which had none
+    with pytest.raises(ConversionError, match="does not say which opset its operators are of"):
+        convert(model, opset=11)
+
+
+def test_training_information_is_not_left_in_another_opset() -> None:
+    model = onnx.parser.parse_model(RELU)
+    text = "a (float[1,3] t) => (float[3] u) { axes = Constant <value_ints = [0]> ()  u = Squeeze (t, axes) }"
+    model.training_info.add().algorithm.CopyFrom(onnx.parser.parse_graph(text))
+    with pytest.raises(ConversionError, match="training information"):
+        convert(model, opset=11)
+    after = convert(model, opset=14)
+    assert after.training_info == model.training_info

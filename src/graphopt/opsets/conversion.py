@@ -28,6 +28,7 @@ from graphopt.opsets.bodies import write_out
 from graphopt.opsets.changes import DOMAINS, Change, changes, newest
 from graphopt.opsets.descent import MOST_ROUNDS, Descent, Origin
 from graphopt.opsets.file_versions import ir_of, least_ir
+from graphopt.opsets.obstacles import obstacle
 from graphopt.opsets.runtimes import runtime
 from graphopt.opsets.untyped import check_unknown, types_met
 from graphopt.pipeline import Pipeline, Plan, execute
@@ -376,6 +377,7 @@ def targets_of(model: Model, opset: int | None, ml_opset: int | None) -> dict[st
 
     Raises:
         UsageError: there is no such version, or none is given.
+        ConversionError: something stands in the way of any conversion.
     """
     given = {domain: version for domain, version in zip(DOMAINS, (opset, ml_opset), strict=True) if version is not None}
     if not given:
@@ -385,8 +387,8 @@ def targets_of(model: Model, opset: int | None, ml_opset: int | None) -> dict[st
         if isinstance(version, bool) or not isinstance(version, int) or not lowest <= version <= newest(domain):
             name = "ml_opset" if domain else "opset"
             raise UsageError(f"{name}: expected a version from {lowest} to {newest(domain)}, found {version!r}")
-        if model.opset(domain) > newest(domain):
-            raise ModelError(f"the model has opset {model.opset(domain)}, onnx knows them to {newest(domain)}")
+        if reason := obstacle(model, domain, version):
+            raise ConversionError(version, [], reason)
     return given
 
 
