@@ -114,6 +114,17 @@ def test_results_stay(name: str) -> None:
         assert differs(expected, run_model(after, feed)) is None, target
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 0), (2, 0, 3), (0, 2, 3), (2, 3, 4)])
+@pytest.mark.parametrize("axis", [0, 1, -2])
+def test_softmax_over_several_axes_of_nothing(shape: tuple[int, ...], axis: int) -> None:
+    model = onnx.parser.parse_model(f"""
+<ir_version: 8, opset_import: ["" : 12]>
+g (float[a,b,c] x) => (float[a,b,c] y) {{ y = Softmax <axis = {axis}> (x) }}
+""")
+    feed = {"x": np.linspace(-1, 1, np.prod(shape), dtype=np.float32).reshape(shape)}
+    assert differs(run_model(model, feed), run_model(convert(model, opset=13), feed)) is None
+
+
 LOOP = """
 <ir_version: 8, opset_import: ["" : 13]>
 g (int64 n, bool on) => (int64[k] y) {
