@@ -75,6 +75,12 @@ EDGES: dict[str, tuple[int, str, dict[str, Any], list[int]]] = {
         {"x": _float16(1, 30, 100), "s": np.asarray(0.3, np.float32)},
         [22, 21, 10],
     ),
+    "a transform along the axis that is meant where none is given": (
+        20,
+        "(float[1,4,3,1] x) => (float[1,4,3,2] y) { y = DFT (x) }",
+        {"x": np.arange(12, dtype=np.float32).reshape(1, 4, 3, 1)},
+        [19, 17, 16, 11],
+    ),
     "remainders that overflow times the divisor": (
         10,
         "(int64[5] x, int64[5] k) => (int64[5] y) { y = Mod (x, k) }",

@@ -29,6 +29,9 @@ MEANT: dict[tuple[str, int], dict[str, Any]] = {
 }
 """What an operator did before an attribute said it, where that is not what the default of the attribute says."""
 
+LEFT_OUT: dict[tuple[str, int], dict[str, Any]] = {("DFT", 20): {"axis": -2}}
+"""What an operand that is left out stands for, where that is not the default of the attribute that it was."""
+
 RENAMED: dict[tuple[str, int], dict[tuple[str, str], str]] = {
     ("GRU", 3): {("direction", "foward"): "forward"},
     ("GridSample", 20): {("mode", "bilinear"): "linear", ("mode", "bicubic"): "cubic"},
@@ -111,6 +114,8 @@ def down(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
         attribute = form.names[-1] if form.names and form.names[-1] in old.attributes else name
         if attribute in old.attributes:
             attrs[attribute] = node.ints(name) if form.rank and form.dtype is np.int64 else _numbers(node, name, form)
+            if node.input(form.index) is None:
+                attrs[attribute] = LEFT_OUT.get((node.op_type, change.version), {}).get(name, attrs[attribute])
         elif node.input(form.index) is not None:
             raise Decline("{} is given, which came with opset {}", name, change.version)
         operands[form.index] = None
