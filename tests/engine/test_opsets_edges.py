@@ -149,6 +149,33 @@ def test_a_loop_that_carries_nothing_stays_above_opset_10() -> None:
         convert(model, opset=10)
 
 
+SCAN = """
+<ir_version: 8, opset_import: ["" : 16]>
+g (float[2] last, float[3,2] steps) => (float[2] y, float[3,2] result) {
+  y, result = Scan <num_scan_inputs = 1, body = b (float[2] step, float[2] on) => (float[2] again, float[2] out) {
+    again = Add (step, last)
+    out = Mul (on, step)
+  }> (last, steps)
+}
+"""
+
+
+def test_no_name_of_a_model_is_in_the_way_of_a_loop_that_is_written_out() -> None:
+    model = onnx.parser.parse_model(SCAN)
+    body = next(each.g for each in model.graph.node[0].attribute if each.name == "body")
+    entries = [*model.graph.input, *model.graph.output, *body.input, *body.output]
+    for entry in entries:
+        entry.name = _of_it(entry.name)
+    for node in (*model.graph.node, *body.node):
+        node.input[:], node.output[:] = map(_of_it, node.input), map(_of_it, node.output)
+    feed = {"last of it": _float32(1, 2), "steps of it": np.arange(6, dtype=np.float32).reshape(3, 2)}
+    assert differs(run_model(model, feed), run_model(convert(model, opset=8), feed)) is None
+
+
+def _of_it(name: str) -> str:
+    return "result 0" if name == "result" else f"{name} of it"
+
+
 RELU = """
 <ir_version: 8, opset_import: ["" : 13, "of" : 1]>
 g (float[1,3] x) => (float[1,3] y) { y = of.F (x) }

@@ -50,11 +50,11 @@ def as_loop(node: Node, change: Change, rw: Rewriter) -> None:
         raise Decline("Scan goes over batches until opset 8")
     proto = emit(node)
     body = next(onnx.helper.get_attribute_value(a) for a in proto.attribute if a.name == "body")
-    names = [value.name for value in (*operands, *outer)]
-    made = _body(body, names[states : states + count], axes, tuple(backward))
-    results_named = [f"result {index}" for index in range(len(node.outputs))]
-    loop = helper.make_node("Loop", ["steps of it", "on of it", *names[:states]], results_named, body=made)
-    inputs = ["steps of it", "on of it", "last of it", *dict.fromkeys(names)]
+    names, it = [value.name for value in (*operands, *outer)], _in_no_name(proto)
+    made = _body(body, names[states : states + count], axes, tuple(backward), it)
+    results_named = [f"result {index}{it}" for index in range(len(node.outputs))]
+    loop = helper.make_node("Loop", [f"steps{it}", f"on{it}", *names[:states]], results_named, body=made)
+    inputs = [f"steps{it}", f"on{it}", f"last{it}", *dict.fromkeys(names)]
     function = function_of(inputs, list(loop.output), [loop], rw.graph.opset())
     number = rw.op("Reshape", steps, integers())
     given = dict(zip(names, (*operands, *outer), strict=True))
@@ -80,20 +80,30 @@ def _stacked_at(axis: int, result: Value | None) -> list[int]:
     return [0 if each == place else each + 1 if each < place else each for each in range(rank)]
 
 
-def _body(body: onnx.GraphProto, scanned: list[str], axes: list[int], backward: tuple[int, ...]) -> onnx.GraphProto:
+def _in_no_name(proto: onnx.NodeProto) -> str:
+    """An ending that makes a name of its own of any, since nothing in a node, its bodies included, has it."""
+    known, ending = proto.SerializeToString(), " of it"
+    while ending.encode() in known:
+        ending += "s"
+    return ending
+
+
+def _body(
+    body: onnx.GraphProto, scanned: list[str], axes: list[int], backward: tuple[int, ...], it: str
+) -> onnx.GraphProto:  # fmt: skip
     """The body of a `Loop` that does what that of a `Scan` over some values does."""
     made = onnx.GraphProto()
     made.CopyFrom(body)
     states = len(body.input) - len(scanned)
     del made.input[:], made.node[:], made.output[:]
-    going_on = helper.make_tensor_value_info("going on", TensorProto.BOOL, [])
-    still = helper.make_tensor_value_info("still going on", TensorProto.BOOL, [])
-    step = helper.make_tensor_value_info("step of it", TensorProto.INT64, [])
+    going_on = helper.make_tensor_value_info(f"going on{it}", TensorProto.BOOL, [])
+    still = helper.make_tensor_value_info(f"still going on{it}", TensorProto.BOOL, [])
+    step = helper.make_tensor_value_info(f"step{it}", TensorProto.INT64, [])
     made.input.extend([step, going_on, *body.input[:states]])
-    made.node.append(helper.make_node("Identity", ["going on"], ["still going on"]))
-    made.node.append(helper.make_node("Sub", ["last of it", "step of it"], ["step from behind"]))
+    made.node.append(helper.make_node("Identity", [going_on.name], [still.name]))
+    made.node.append(helper.make_node("Sub", [f"last{it}", step.name], [f"step from behind{it}"]))
     for value, name, axis, turned in zip(body.input[states:], scanned, axes, backward, strict=True):
-        place = "step from behind" if turned else "step of it"
+        place = f"step from behind{it}" if turned else step.name
         made.node.append(helper.make_node("Gather", [name, place], [value.name], axis=axis))
     made.node.extend(body.node)
     made.output.extend([still, *body.output])
@@ -114,14 +124,15 @@ def over_batches(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     yield  # the body is copied once its nodes are written
     proto = emit(node)
     body = next(onnx.helper.get_attribute_value(a) for a in proto.attribute if a.name == "body")
-    names, of_one = [value.name for value in operands], [f"{value.name} of one" for value in operands]
-    found = [f"result {index} of one" for index in range(len(node.outputs))]
+    it = _in_no_name(proto)
+    names, of_one = [value.name for value in operands], [f"{value.name} of one{it}" for value in operands]
+    found = [f"result {index} of one{it}" for index in range(len(node.outputs))]
     settings: dict[str, Any] = {} if directions is None else {"scan_input_directions": list(directions)}
     inner = helper.make_node("Scan", of_one, found, body=body, num_scan_inputs=count, **settings)
     inputs, outputs = ([_of_no_type(value, name) for value, name in zip(values, known, strict=True)]
                        for values, known in ((operands, of_one), (node.outputs, found)))  # fmt: skip
     batch = helper.make_graph([inner], "batch", inputs, outputs)
-    results = [f"result {index}" for index in range(len(node.outputs))]
+    results = [f"result {index}{it}" for index in range(len(node.outputs))]
     scan = helper.make_node("Scan", names, results, body=batch, num_scan_inputs=len(names))
     given = dict(zip((*names, *(value.name for value in outer)), (*operands, *outer), strict=True))
     made = called(rw, function_of(list(given), results, [scan], rw.graph.opset()), *given.values())
