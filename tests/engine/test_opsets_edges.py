@@ -176,6 +176,14 @@ def _of_it(name: str) -> str:
     return "result 0" if name == "result" else f"{name} of it"
 
 
+def test_a_mask_of_numbers_stays_below_opset_10() -> None:
+    text = (
+        '<ir_version: 4, opset_import: ["" : 7]> g (float[3] x) => (float[3] y) { a, m = Dropout (x)  y = Sub (a, m) }'
+    )
+    with pytest.raises(ConversionError, match="mask is used"):
+        convert(onnx.parser.parse_model(text), opset=10)
+
+
 RELU = """
 <ir_version: 8, opset_import: ["" : 13, "of" : 1]>
 g (float[1,3] x) => (float[1,3] y) { y = of.F (x) }

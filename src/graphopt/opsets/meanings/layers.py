@@ -13,7 +13,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
-from graphopt.opsets.meanings.registry import down, typed, up
+from graphopt.opsets.meanings.registry import Step, down, typed, up
 from graphopt.rewrite import Rewriter
 
 _SOFTMAX = ("Hardmax", "LogSoftmax", "Softmax")
@@ -153,13 +153,11 @@ def normalized_by_deviation(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 @up(10, "Dropout")
-def mask_of_truths(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The mask was of numbers."""
-    mask = node.output(1)
-    yield
-    if mask is not None and mask.uses:
-        y, truths = rw.outputs(2, "Dropout", *node.inputs, **node.attrs)
-        rw.replace(node, [y, rw.op("Cast", truths, to=mask.dtype or node.operand(0).dtype)])
+def mask_of_truths(node: Node, change: Change, rw: Rewriter) -> Step:
+    """The mask was of numbers for the standard, and of truths for its inference and for runtimes."""
+    if (mask := node.output(1)) is not None and mask.uses:
+        raise Decline("mask is used, of which nobody agreed on the type before opset 10")
+    return automatic.up(node, change, rw)
 
 
 @down(10, "Dropout")
