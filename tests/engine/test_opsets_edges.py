@@ -184,6 +184,22 @@ def test_a_mask_of_numbers_stays_below_opset_10() -> None:
         convert(onnx.parser.parse_model(text), opset=10)
 
 
+FIRST = """
+<ir_version: 3, opset_import: ["" : 1]>
+g (float[2,3,4] x) => (float[2,12] y) { y = Reshape <shape = [0, -1]> (x) }
+"""
+
+
+@pytest.mark.parametrize("target", [7, 13])
+def test_a_list_of_the_first_opsets_becomes_an_initializer(target: int) -> None:
+    """Before IR version 4 it would have to be a `Constant`, which held floats alone."""
+    after = convert(onnx.parser.parse_model(FIRST), opset=target)
+    onnx.checker.check_model(after, full_check=True)
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    assert differs([x.reshape(2, 12)], run_model(after, {"x": x})) is None
+    assert [value.name for value in after.graph.input] == ["x"]
+
+
 RELU = """
 <ir_version: 8, opset_import: ["" : 13, "of" : 1]>
 g (float[1,3] x) => (float[1,3] y) { y = of.F (x) }

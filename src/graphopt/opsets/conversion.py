@@ -13,19 +13,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import onnx
-from onnx.helper import tensor_dtype_to_np_dtype
 
-from graphopt.analysis.evaluate import ConstantRegion, evaluate
-from graphopt.analysis.purity import why_not_fold
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.errors import Decline, GraphoptError, ModelError, UsageError
-from graphopt.ir import Graph, Model, Node, Source, TensorType, Value, paused_gc
+from graphopt.ir import Graph, Model, Node, Source, paused_gc
+from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.ir.interface import load_fixed
 from graphopt.opsets import meanings
 from graphopt.opsets.bodies import write_out
 from graphopt.opsets.changes import DOMAINS, Change, changes, newest
+from graphopt.opsets.contents import contents
 from graphopt.opsets.descent import MOST_ROUNDS, Descent, Origin
 from graphopt.opsets.file_versions import ir_of, least_ir
 from graphopt.opsets.obstacles import obstacle
@@ -130,7 +128,21 @@ class Conversion:
         Raises:
             ConversionError: a node cannot be brought there; nothing changed.
         """
-        with _failing_alike(next(iter(targets.values()))), self.driver.undone_on_error():
+        with _failing_alike(next(iter(targets.values()))):
+            try:
+                self._run(targets)
+            except ConversionError as first:
+                if "" not in targets or self.model.ir_version >= IR_WITH_FREE_INITIALIZERS:
+                    raise
+                try:  # in the file that it becomes anyway, lists may be initializers; but more is up to the caller
+                    self._run(targets, IR_WITH_FREE_INITIALIZERS)
+                except ConversionError:
+                    raise first from first.__cause__
+
+    def _run(self, targets: Mapping[str, int], ir_version: int | None = None) -> None:
+        with self.driver.undone_on_error():
+            if ir_version is not None:
+                self.driver.rewriter.set_ir_version(ir_version)
             self.driver.infer()
             for domain, target in targets.items():
                 for top in (self.model.graph, *self.model.functions):
@@ -185,7 +197,7 @@ class Conversion:
         for node in nodes:
             if not node.removed:
                 rw.begin(_RULE, node)
-                found = {i: array for i, v in enumerate(node.inputs) if (array := _contents(v, analysis)) is not None}
+                found = {i: array for i, v in enumerate(node.inputs) if (array := contents(v, analysis)) is not None}
                 if found:
                     with suppress(Decline):  # what is known of its outputs may say otherwise
                         rw.set_inputs(node, dict(found))
@@ -333,39 +345,6 @@ _DONE = object()
 
 def _written_out(node: Node, change: Change, rw: Rewriter) -> None:
     write_out(node, rw)
-
-
-def _contents(value: Value | None, analysis: ShapeAnalysis) -> np.ndarray | None:
-    """What a value holds that is computed of sizes or of constants; None where it is stated, or not known."""
-    if value is None or value.is_const or value.producer is None or value.dtype is None:
-        return None
-    data = analysis.data(value)
-    if data is not None and data.dtype.kind in "if":
-        return np.asarray(data, tensor_dtype_to_np_dtype(value.dtype))
-    nodes: dict[Node, None] = {}
-    if not _follows_from_constants(value, nodes):
-        return None
-    region = ConstantRegion(list(nodes), [value.producer], no_runtime=set(nodes))
-    found = evaluate(region).get(value)
-    return None if found is None else found.array()
-
-
-_MOST_NODES, _MOST_ELEMENTS = 64, 1 << 12
-
-
-def _follows_from_constants(value: Value, nodes: dict[Node, None]) -> bool:
-    """Whether few nodes compute a value of small constants; they are entered in order."""
-    node = value.producer
-    if value.is_const or node in nodes:
-        return True
-    if node is None or node.subgraphs or why_not_fold(node) or len(nodes) >= _MOST_NODES:
-        return False
-    if not isinstance(value.type, TensorType) or (value.type.numel or _MOST_ELEMENTS + 1) > _MOST_ELEMENTS:
-        return False
-    if not all(each is None or _follows_from_constants(each, nodes) for each in node.inputs):
-        return False
-    nodes[node] = None
-    return True
 
 
 def _refusal(origin: Origin, reason: str, version: int) -> Refusal:

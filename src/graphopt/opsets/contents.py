@@ -1,0 +1,43 @@
+"""What values hold that are computed of sizes or of constants, where a step asks for it."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from graphopt.analysis.evaluate import ConstantRegion, evaluate
+from graphopt.analysis.purity import why_not_fold
+from graphopt.analysis.shapes import ShapeAnalysis
+from graphopt.ir import Node, TensorType, Value
+
+_MOST_NODES, _MOST_ELEMENTS = 64, 1 << 12
+
+
+def contents(value: Value | None, analysis: ShapeAnalysis) -> np.ndarray | None:
+    """What a value holds that is computed of sizes or of constants; None where it is stated, or not known."""
+    if value is None or value.is_const or value.producer is None or value.dtype is None:
+        return None
+    data = analysis.data(value)
+    if data is not None and data.dtype.kind in "if":
+        return np.asarray(data, tensor_dtype_to_np_dtype(value.dtype))
+    nodes: dict[Node, None] = {}
+    if not _follows_from_constants(value, nodes):
+        return None
+    region = ConstantRegion(list(nodes), [value.producer], no_runtime=set(nodes))
+    found = evaluate(region).get(value)
+    return None if found is None else found.array()
+
+
+def _follows_from_constants(value: Value, nodes: dict[Node, None]) -> bool:
+    """Whether few nodes compute a value of small constants; they are entered in order."""
+    node = value.producer
+    if value.is_const or node in nodes:
+        return True
+    if node is None or node.subgraphs or why_not_fold(node) or len(nodes) >= _MOST_NODES:
+        return False
+    if not isinstance(value.type, TensorType) or (value.type.numel or _MOST_ELEMENTS + 1) > _MOST_ELEMENTS:
+        return False
+    if not all(each is None or _follows_from_constants(each, nodes) for each in node.inputs):
+        return False
+    nodes[node] = None
+    return True
