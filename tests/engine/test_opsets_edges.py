@@ -75,6 +75,21 @@ EDGES: dict[str, tuple[int, str, dict[str, Any], list[int]]] = {
         {"x": _float16(1, 30, 100), "s": np.asarray(0.3, np.float32)},
         [22, 21, 10],
     ),
+    "factors of groups": (
+        18,
+        "(float[1,4,2] x, float[2] s) => (float[1,4,2] y) { y = GroupNormalization <num_groups = 2> (x, s, s) }",
+        {"x": np.arange(8, dtype=np.float32).reshape(1, 4, 2) ** 2, "s": _float32(1, -2)},
+        [21, 22],
+    ),
+    "factors of groups that are stated": (
+        18,
+        """(float[1,4,2] x) => (float[1,4,2] y) {
+          s = Constant <value = float[2] {1.0, -2.0}> ()
+          y = GroupNormalization <num_groups = 2> (x, s, s)
+        }""",
+        {"x": np.arange(8, dtype=np.float32).reshape(1, 4, 2) ** 2},
+        [21, 22],
+    ),
     "a transform along the axis that is meant where none is given": (
         20,
         "(float[1,4,3,1] x) => (float[1,4,3,2] y) { y = DFT (x) }",

@@ -127,6 +127,26 @@ def of_mean_and_deviation(node: Node, change: Change, rw: Rewriter) -> None:
     rw.replace(node, [result if bias is None else rw.op("Add", result, bias)])
 
 
+@up(21, "GroupNormalization")
+def factors_of_channels(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Scale and bias were those of groups: all channels of a group have the same."""
+    channels, groups = node.operand(0).size(1), node.attrs.get("num_groups")
+    if not isinstance(groups, int) or groups < 1 or channels % groups:
+        raise Decline("{} channels make no {} groups", channels, groups)
+    count, operands = channels // groups, [node.operand(index) for index in (1, 2)]
+    yield
+    repeated: dict[int, np.ndarray | Value] = {}
+    for index, value in enumerate(operands, 1):
+        known = value.const()
+        if known is not None:
+            repeated[index] = known.repeat(count)
+        else:
+            column = rw.op("Unsqueeze", value, axes=[1])
+            rows = rw.op("Expand", column, np.asarray([groups, count], np.int64))
+            repeated[index] = rw.op("Reshape", rows, np.asarray([-1], np.int64))
+    rw.set_inputs(node, dict(repeated))
+
+
 @down(20, "Gelu")
 def by_error_function(node: Node, change: Change, rw: Rewriter) -> None:
     """As exporters write it; the approximation by `Tanh` is left to the standard."""
