@@ -215,6 +215,21 @@ def test_a_list_of_the_first_opsets_becomes_an_initializer(target: int) -> None:
     assert [value.name for value in after.graph.input] == ["x"]
 
 
+CROPPED = """
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[4,3] x, int32[2] sizes) => (float[2,5] y) { y = CenterCropPad (x, sizes) }
+"""
+
+
+def test_sizes_of_32_bits_crop_and_pad_as_those_of_64() -> None:
+    """The runtime itself does not run the function of the standard with them."""
+    after = convert(onnx.parser.parse_model(CROPPED), opset=13)
+    onnx.checker.check_model(after, full_check=True)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    found = run_model(after, {"x": x, "sizes": np.asarray([2, 5], np.int32)})
+    assert differs([np.pad(x[1:3], ((0, 0), (1, 1)))], found) is None
+
+
 RELU = """
 <ir_version: 8, opset_import: ["" : 13, "of" : 1]>
 g (float[1,3] x) => (float[1,3] y) { y = of.F (x) }

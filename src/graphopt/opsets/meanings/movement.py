@@ -128,3 +128,12 @@ def wrapped(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     if result is pad.x:
         raise Decline("it pads nothing")
     rw.replace(node, [result])
+
+
+@down(18, "CenterCropPad")
+def sizes_of_64_bits(node: Node, change: Change, rw: Rewriter) -> None:
+    """The function of the standard compares the sizes with those of a shape, also where they have 32 bits."""
+    x, sizes = node.operand(0), node.operand(1)
+    if sizes.dtype != onnx.TensorProto.INT32:
+        raise Decline
+    rw.replace(node, [rw.op("CenterCropPad", x, rw.op("Cast", sizes, to=onnx.TensorProto.INT64), **node.attrs)])
