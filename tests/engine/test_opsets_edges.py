@@ -90,6 +90,21 @@ EDGES: dict[str, tuple[int, str, dict[str, Any], list[int]]] = {
         {"x": np.arange(8, dtype=np.float32).reshape(1, 4, 2) ** 2},
         [21, 22],
     ),
+    "what goes round of what is left": (
+        19,
+        """(float[2,3] x) => (float[a,b] y) {
+          pads = Constant <value_ints = [0, -1, 1, 2]> ()
+          y = Pad <mode = "wrap"> (x, pads)
+        }""",
+        {"x": np.arange(6, dtype=np.float32).reshape(2, 3)},
+        [18, 10],
+    ),
+    "what goes round of what is left by computed pads": (
+        19,
+        '(float[2,3] x, int64[4] pads) => (float[a,b] y) { y = Pad <mode = "wrap"> (x, pads) }',
+        {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "pads": np.asarray([0, 2, 1, -1])},
+        [18, 10],
+    ),
     "a transform along the axis that is meant where none is given": (
         20,
         "(float[1,4,3,1] x) => (float[1,4,3,2] y) { y = DFT (x) }",

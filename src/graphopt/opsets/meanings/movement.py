@@ -122,9 +122,12 @@ def wrapped(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     result = pad.x
     for axis, (before, after) in enumerate(zip(pad.before, pad.after, strict=True)):
         if before or after:
-            size = pad.x.size(axis)
-            positions = np.arange(-before, size + after, dtype=np.int64) % size
-            result = rw.op("Gather", result, positions, axis=axis)
+            start, end = max(-before, 0), pad.x.size(axis) - max(-after, 0)
+            if end <= start:
+                raise Decline("nothing of axis {} is left to go round", axis)
+            # What is cut off is gone before the rest goes round.
+            places = np.arange(-max(before, 0), end - start + max(after, 0), dtype=np.int64)
+            result = rw.op("Gather", result, start + places % (end - start), axis=axis)
     if result is pad.x:
         raise Decline("it pads nothing")
     rw.replace(node, [result])

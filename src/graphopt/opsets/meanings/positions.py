@@ -189,7 +189,9 @@ def gathered_with_its_surroundings(node: Node, change: Change, rw: Rewriter) -> 
         elif mode == "edge":
             places = op.choose(op("Less", places, 0), integers(0), op.choose(inside, places, op("Sub", size, 1)))
         elif mode == "wrap":
-            places = op("Mod", places, size)
+            cut, cut_behind = (op.choose(op("Less", pad, 0), op("Neg", pad), 0) for pad in (before, after))
+            left = op("Sub", size, op("Add", cut, cut_behind))
+            places = op("Add", cut, op("Mod", op("Sub", places, cut), left))
         else:
             last = op("Sub", size, 1)
             from_start = op.choose(op("Less", places, 0), op("Neg", places), places)
