@@ -105,6 +105,14 @@ EDGES: dict[str, tuple[int, str, dict[str, Any], list[int]]] = {
         {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "pads": np.asarray([0, 2, 1, -1])},
         [18, 10],
     ),
+    "parts of an axis of which the size is not known": (
+        18,
+        """(float[2,n] x) => (float[2,a] y, float[2,b] z, float[2,c] w) {
+          y, z, w = Split <axis = -1, num_outputs = 3> (x)
+        }""",
+        {"x": np.arange(10, dtype=np.float32).reshape(2, 5)},
+        [17, 13, 12, 9],
+    ),
     "a transform along the axis that is meant where none is given": (
         20,
         "(float[1,4,3,1] x) => (float[1,4,3,2] y) { y = DFT (x) }",

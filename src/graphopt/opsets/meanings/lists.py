@@ -98,7 +98,7 @@ def number_of_parts(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 def sizes_of_parts(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Parts of which the last is smaller are stated one by one."""
     sizes, count = None, node.attrs.get("num_outputs")
-    if count is not None and node.operand(0).rank is None:
+    if count is not None and not _is_known(node.operand(0), node.attr("axis", 0)):
         size = _size(rw, node.operand(0), node.attr("axis", 0))
         each = rw.op("Div", rw.op("Add", size, np.asarray([count - 1])), np.asarray([count]))
         last = rw.op("Sub", size, rw.op("Mul", each, np.asarray([count - 1])))
@@ -109,6 +109,11 @@ def sizes_of_parts(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     yield
     if sizes is not None and len(set(sizes)) > 1:
         rw.set_input(node, 1, np.asarray(sizes, np.int64))
+
+
+def _is_known(x: Value, axis: int) -> bool:
+    """Whether the size of an axis is known."""
+    return x.shape is not None and isinstance(x.shape[x.axis(axis)], int)
 
 
 _OF_NOTHING = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log"}
