@@ -141,9 +141,9 @@ class PassManager:
             self._check_target(model)
             before = Census.of(model)
             if self.opset is not None:
-                from graphopt.opsets import convert_view
+                from graphopt.opsets import convert_loaded
 
-                convert_view(model, self.opset)
+                convert_loaded(model, self.opset)
             weigh(model, 2 * before.bytes + 3000 * before.nodes)  # weights that are made anew, and the view
             log = Log(listen=self.explain, profile=self.profile, limit=self.limit)
             execute(self.plan, model, log, strict=self.strict, check=self.check, options=self.options)
@@ -201,10 +201,10 @@ class PassManager:
         before = self.as_optimized(source)
         if self.opset is None:
             return before
-        from graphopt.opsets import convert_view
+        from graphopt.opsets import convert_loaded
 
         model = Model.load(before, opaque=self.opaque_weights)
-        convert_view(model, self.opset)
+        convert_loaded(model, self.opset)
         return model.flush()
 
     def _check_target(self, model: Model) -> None:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from benchmarks.conversion import differs, run_model
+from graphopt import optimize
 from graphopt.opsets import convert
 
 PLAIN = {"x": np.asarray([[1, -2, 3], [1, 5, 3]], np.float32)}
@@ -80,3 +81,20 @@ def test_a_body_is_brought_in_whose_operators_leave_outputs_out() -> None:
     feed = {"x": np.linspace(-1, 1, 24, dtype=np.float32).reshape(1, 2, 3, 4)}
     after = convert(model, opset=18)
     assert differs(run_model(model, feed), run_model(after, feed)) is None
+
+
+REDUCED = """
+<ir_version: 8, opset_import: ["" : 18, "of" : 1]>
+g (float[2,3] x) => (float[2,1] y) { y = of.F <keep = 1> (x) }
+<opset_import: ["" : 18], domain: "of">
+F <keep> (x) => (y) {
+  axes = Constant <value_ints = [1]> ()
+  y = ReduceMax <keepdims: int = @keep> (x, axes)
+}
+"""
+
+
+def test_an_optimization_brings_calls_in_too_where_they_stand_in_the_way_of_its_opset() -> None:
+    after = optimize(onnx.parser.parse_model(REDUCED), opset=13)
+    assert [(entry.domain, entry.version) for entry in after.opset_import if not entry.domain] == [("", 13)]
+    assert differs([np.asarray([[3], [5]], np.float32)], run_model(after, PLAIN)) is None

@@ -1,8 +1,17 @@
 """Conversion between opsets: any version of the standard's operators to any other, with the same results or refused."""
 
-from graphopt.opsets.conversion import Conversion, ConversionError, Refusal, convert, convert_source, convert_view
+from graphopt.opsets.conversion import (
+    Conversion,
+    ConversionError,
+    Refusal,
+    convert,
+    convert_loaded,
+    convert_source,
+    convert_view,
+)  # fmt: skip
 from graphopt.opsets.runtimes import Runtime, runtimes
 
 __all__ = [
-    "Conversion", "ConversionError", "Refusal", "Runtime", "convert", "convert_source", "convert_view", "runtimes",
+    "Conversion", "ConversionError", "Refusal", "Runtime", "convert", "convert_loaded", "convert_source",
+    "convert_view", "runtimes",
 ]  # fmt: skip

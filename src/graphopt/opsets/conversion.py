@@ -462,14 +462,24 @@ def convert_source(
         What was done, with the model.
     """
     model = load_fixed(source, shapes, dims, inplace=inplace, opaque=opaque_weights)
-    wanted = opset_for(model, opset, runtime)
+    return convert_loaded(model, opset_for(model, opset, runtime), ml_opset=ml_opset)
+
+
+def convert_loaded(model: Model, opset: int | None = None, *, ml_opset: int | None = None) -> Conversion:
+    """Bring a view to other versions, as `convert_view` does, calls being replaced by the bodies where that helps.
+
+    Args:
+        model: the view; where it is refused at last, its calls may be gone.
+        opset: the version.
+        ml_opset: that of `ai.onnx.ml`.
+    """
     try:
-        return convert_view(model, wanted, ml_opset=ml_opset)
+        return convert_view(model, opset, ml_opset=ml_opset)
     except ConversionError as error:
         inside = {graph.name for function in model.functions for graph in (function, *inner_graphs(function))}
         if not any(refusal.graph in inside for refusal in error.refusals):
             raise
     plan = Plan(Pipeline.parse("inline_functions,eliminate_unused_function"))
-    with _failing_alike(wanted or ml_opset or 0):
+    with _failing_alike(opset or ml_opset or 0):
         execute(plan, model, Log(), strict=True, check=False, options=Options())
-    return convert_view(model, wanted, ml_opset=ml_opset)
+    return convert_view(model, opset, ml_opset=ml_opset)
