@@ -90,6 +90,15 @@ EDGES: dict[str, tuple[int, str, dict[str, Any], list[int]]] = {
         {"x": np.arange(8, dtype=np.float32).reshape(1, 4, 2) ** 2},
         [21, 22],
     ),
+    "a window that would start behind the image": (
+        22,
+        """(float[1,1,2,2] x) => (float[1,1,1,1] y, float[1,1,1,1] z) {
+          y = MaxPool <ceil_mode = 1, kernel_shape = [1, 1], strides = [2, 2]> (x)
+          z = AveragePool <ceil_mode = 1, kernel_shape = [1, 1], strides = [2, 2]> (x)
+        }""",
+        {"x": _float32(1, 2, 3, 4).reshape(1, 1, 2, 2)},
+        [21, 17, 10, 9],
+    ),
     "what goes round of what is left": (
         19,
         """(float[2,3] x) => (float[a,b] y) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from contextlib import suppress
 
 import numpy as np
 
@@ -35,6 +36,26 @@ def whole_windows(node: Node, change: Change, rw: Rewriter) -> Step:
     return automatic.down(node, change, rw)
 
 
+@down(22, "AveragePool", "LpPool", "MaxPool")
+def windows_behind_the_image(node: Node, change: Change, rw: Rewriter) -> Step:
+    """A window that would start behind the image is none: before opset 22 inference counts it, though no runtime does.
+
+    Where that is known, the padding says it as well.
+    """
+    if node.attr("ceil_mode", 0):
+        with suppress(Decline):
+            pool = _of(node)
+            if any(count < _rounded_up(pool, axis) for axis, (_, count, _) in enumerate(_extents(pool))):
+                _padded(node, rw)
+    return automatic.down(node, change, rw)
+
+
+def _rounded_up(pool: Pool, axis: int) -> int:
+    """How many windows there are, those behind the image included."""
+    whole = pool.x.size(axis + 2) + pool.before[axis] + pool.after[axis]
+    return -(-(whole - pool.reach[axis]) // pool.strides[axis]) + 1
+
+
 def _extents(pool: Pool) -> list[tuple[int, int, int]]:
     """For each spatial axis its size, how many windows there are, and how far the last ends behind the padding."""
     found = []
@@ -43,7 +64,7 @@ def _extents(pool: Pool) -> list[tuple[int, int, int]]:
         whole, stride = size + pool.before[axis] + pool.after[axis], pool.strides[axis]
         count = (whole - reach) // stride + 1
         if pool.ceil:
-            count = -(-(whole - reach) // stride) + 1
+            count = _rounded_up(pool, axis)
             if (count - 1) * stride >= size + pool.before[axis]:
                 count -= 1
         found.append((size, count, (count - 1) * stride + reach - whole))
