@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,39 @@ def test_without_a_change_the_file_is_copied(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(data)
     Model.load(tmp_path / "m.onnx").save(tmp_path / "out.onnx")
     assert (tmp_path / "out.onnx").read_bytes() == data
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_what_came_into_the_file_since_is_not_taken_for_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    monkeypatch.setattr(files, "_LIFT_FROM", 1 if large else 1 << 30)
+    path, source = tmp_path / "m.onnx", weights(3, 1 << 14)
+    onnx.save(source, path)
+    model = Model.load(path)
+    onnx.save(weights(5), path)
+    if large:  # its weights are gone with the file
+        with pytest.raises(ModelError, match="changed after the model was loaded"):
+            model.save(tmp_path / "out.onnx")
+        assert not (tmp_path / "out.onnx").exists()
+        return
+    model.save(tmp_path / "out.onnx")
+    assert onnx.load(tmp_path / "out.onnx") == source
+    path.unlink()
+    model.save(tmp_path / "again.onnx")
+    assert onnx.load(tmp_path / "again.onnx") == source
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no such names on this system")
+def test_a_model_from_a_pipe_can_be_written(tmp_path: Path) -> None:
+    source = weights(1, 4)
+    end, start = os.pipe()
+    with open(start, "wb") as file:
+        file.write(source.SerializeToString())
+    with open(end, "rb"):
+        model = Model.load(f"/dev/fd/{end}")
+        model.save(tmp_path / "out.onnx")
+    assert onnx.load(tmp_path / "out.onnx") == source
 
 
 def save_external(source: onnx.ModelProto, path: Path) -> None:

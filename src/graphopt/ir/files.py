@@ -14,7 +14,7 @@ from graphopt.ir.foreign import as_ir_model
 from graphopt.ir.foreign import read as read_foreign
 from graphopt.ir.load import build
 from graphopt.ir.model import Model, Source
-from graphopt.ir.slices import FileSlice
+from graphopt.ir.slices import FileSlice, whole_file
 from graphopt.ir.tensor import Tensor
 from graphopt.ir.wire import lift
 from graphopt.records import dataclass
@@ -64,12 +64,13 @@ def read(source: Source, *, inplace: bool = False, opaque: str | None = None) ->
     if foreign is not None:
         return read_foreign(foreign, unread)
     path = as_path(source, "a path, serialized bytes, a ModelProto, an onnx_ir.Model or an ONNXProgram")
+    whole = whole_file(path)  # before it is read: what is written into it meanwhile is noticed
     lifted = _lift(path)
     data, slices = lifted if lifted is not None else (read_bytes(path), {})
     proto, folders = parse(data, str(path)), folders_of(path)
     brought_in = bring_in(proto, data, folders, unread)
     model = build(proto, folders, slices, unread)
-    model.path = path
+    model.path, model.whole = path, whole
     model.lifted = bool(slices) or has_external(model)
     model.graph.changed = brought_in
     return model

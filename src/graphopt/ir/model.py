@@ -11,6 +11,7 @@ import onnx
 
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.seal import SealedDict, SealedList, check_unsealed, shown, write
+from graphopt.ir.slices import FileSlice
 from graphopt.ir.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Model:
         functions: the model-local functions, as graphs.
         metadata: `metadata_props` as a dict; changes are written by `flush`. A pass uses `Rewriter.set_metadata`.
         path: the file it came from, or None.
+        whole: that file as it was when it was read, or None; a pipe can be read only once.
         inplace: whether `flush` may write into `proto`.
         lifted: whether weights are still in files.
         opaque: which external data was left unread, `missing` or `all`; None where all was looked for.
@@ -77,6 +79,7 @@ class Model:
         self._number = 0
         self.base = base
         self.path: Path | None = None
+        self.whole: FileSlice | None = None
         self.inplace = False
         self.lifted = False
         self.opaque: str | None = None

@@ -72,8 +72,8 @@ def _unread_files(model: Model, folder: Path) -> set[Path]:
 def _write_inline(model: Model, target: Path) -> None:
     moved: list[tuple[Tensor, FileSlice]] = []
     with Draft(target) as draft, _Sources() as sources:
-        if not model.changed and model.path is not None and not has_external(model):
-            _copy(FileSlice(model.path, 0, model.path.stat().st_size), draft.file, sources)
+        if model.whole is not None and model.whole.is_there and not model.changed and not has_external(model):
+            _copy(model.whole, draft.file, sources)
         elif model.lifted or _weight_bytes(model) >= _WRITE_STREAMED_FROM:
             moved = _write_streamed(model, draft, sources)
         else:

@@ -47,6 +47,15 @@ class FileSlice:
             raise ValueError("it changed after the model was loaded")
         return file
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the file can be opened, and is the one that it was when the model was loaded."""
+        try:
+            self.opened().close()
+        except (OSError, ValueError):
+            return False
+        return True
+
     def view(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The bytes, read-only: as a memory map where there are many, since a map costs as much as reading a few."""
         try:
@@ -118,3 +127,15 @@ def stamp_of(file: IO[bytes]) -> tuple[int, int]:
     """What tells a file's contents from others that had its name."""
     found = os.fstat(file.fileno())
     return found.st_size, found.st_mtime_ns
+
+
+def whole_file(path: Path) -> FileSlice | None:
+    """All bytes of a file as it is now; None of what cannot be read again, like a pipe, or opened."""
+    try:
+        if not path.is_file():
+            return None
+        with FileIO(path) as file:
+            stamp = stamp_of(file)
+    except (OSError, ValueError):
+        return None
+    return FileSlice(path.absolute(), 0, stamp[0], stamp)
