@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.errors import ModelError
 from graphopt.ir import ExternalData, Model, files
+from graphopt.manager import PassManager
 
 
 def weights(count: int = 3, size: int = 1 << 12) -> onnx.ModelProto:
@@ -131,6 +132,23 @@ def test_what_came_into_the_file_since_is_not_taken_for_the_model(
     path.unlink()
     model.save(tmp_path / "again.onnx")
     assert onnx.load(tmp_path / "again.onnx") == source
+
+
+@pytest.mark.parametrize("layout", [None, ExternalData(threshold=0)])
+def test_before_ir_4_a_new_constant_is_a_node_in_every_layout(tmp_path: Path, layout: ExternalData | None) -> None:
+    source = onnx.parser.parse_model("""
+        <ir_version: 3, opset_import: ["" : 9]>
+        g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {5, 6}> {
+            a = Constant <value = float[2] {1, 2}> ()
+            b = Mul (a, a)
+            c = Add (x, w)
+            y = Add (c, b)
+        }""")
+    PassManager(passes="fold_constants").run(source).save(tmp_path / "out.onnx", layout)
+    onnx.checker.check_model(str(tmp_path / "out.onnx"), full_check=True)
+    written = onnx.load(tmp_path / "out.onnx")
+    assert [t.name for t in written.graph.initializer] == ["w"]
+    assert [node.op_type for node in written.graph.node] == ["Constant", "Add", "Add"]
 
 
 @pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no such names on this system")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from graphopt import optimize
 from graphopt.errors import ModelError
 from graphopt.ir import Model, Tensor
 from graphopt.ir.types import element_bits
@@ -76,6 +77,28 @@ def test_unknown_fields_survive_at_every_level() -> None:
 def test_what_no_pass_understands_survives() -> None:
     source = full_model()
     assert rewritten(source) == source
+
+
+def test_what_is_no_utf_8_survives_rewriting() -> None:
+    source = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 17]>
+        g (float[2] x, int64 n, bool go) => (float[2] y) <bool yes = {1}> {
+            y = If (yes) <
+                then_branch = t () => (float[2] o) {
+                    o = Loop (n, go, x) <body = b (int64 i, bool c, float[2] v) => (bool d, float[2] w) {
+                        d = Identity (c)
+                        w = Add (v, x)
+                    }>
+                },
+                else_branch = e () => (float[2] p) { p = Neg (x) }
+            >
+        }""")
+    loop = source.graph.node[0].attribute[0].g.node[0]
+    loop.doc_string = loop.attribute[0].g.doc_string = loop.attribute[0].g.node[1].doc_string = "mark"
+    given = source.SerializeToString().replace(b"mark", b"\xff\xfe\xfd\xfc")
+    result = optimize(given)
+    assert [node.op_type for node in result.graph.node] == ["Loop"]
+    assert result.SerializeToString().count(b"\xff\xfe\xfd\xfc") == 3
 
 
 DTYPES = [TensorProto.FLOAT, TensorProto.INT64, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT4, TensorProto.STRING]  # fmt: skip

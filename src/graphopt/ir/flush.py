@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import onnx
@@ -10,12 +11,13 @@ from onnx import NodeProto
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.collector import paused_gc
 from graphopt.ir.graph import Graph, Node
-from graphopt.ir.messages import copy_fields
+from graphopt.ir.messages import copy_fields, copy_text
 from graphopt.ir.model import Model
 from graphopt.ir.schema import op_schema
 from graphopt.ir.seal import is_sealed, unwrapped
 from graphopt.ir.tensor import Tensor
 from graphopt.ir.types import TensorType, encode_type
+from graphopt.ir.value import Value
 
 _TYPED_DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
 """Domains whose operators the standard's inference does not know, though rewrites bring them."""
@@ -64,7 +66,7 @@ def _write_versions(graph: Graph, target: onnx.ModelProto | onnx.FunctionProto) 
 
 
 def without_initializers(model: Model, names: set[str]) -> onnx.ModelProto:
-    """The flushed model without some initializers of the main graph."""
+    """The flushed model without some initializers of the main graph, which are among those that are `stored`."""
     values = model.graph.values
     hidden = {name: values[name].tensor for name in names}
     for name in names:
@@ -132,13 +134,22 @@ def _write_nodes(graph: Graph, target: onnx.GraphProto | onnx.FunctionProto) -> 
         target.node.extend(nodes)
 
 
+def stored(graph: Graph) -> Iterator[Value]:
+    """The initializers that are written as such: before IR 4 each has to be an input, and new ones become nodes."""
+    proto = graph._proto
+    if graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS or not isinstance(proto, onnx.GraphProto):
+        return graph.initializers
+    given = {tensor.name: tensor for tensor in proto.initializer}
+    return (v for v in graph.initializers if v.name in given and _still_there(v.tensor, given[v.name]))
+
+
 def _constants_for_old_ir(graph: Graph) -> list[NodeProto]:
-    """Before IR 4 every initializer has to be an input of the main graph: new ones become `Constant` nodes."""
+    """The `Constant` nodes that stand for initializers which are not stored."""
     if graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS or graph.is_function:
         return []
-    nodes = []
+    nodes, known = [], set(stored(graph))
     for value in graph.initializers:
-        if value.tensor is not None and value.tensor._proto is None:
+        if value.tensor is not None and value not in known:
             node = NodeProto(op_type="Constant", output=[value.name])
             node.attribute.append(encode_attribute("value", value.tensor))
             nodes.append(node)
@@ -256,7 +267,7 @@ def _describe(node: Node, result: NodeProto) -> None:
     result.name = node.name
     result.overload = node.overload
     if node._origin is not None:
-        result.doc_string = node._origin.doc_string
+        copy_text(node._origin, result, "doc_string")
         result.metadata_props.extend(node._origin.metadata_props)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 
 from graphopt.ir.external import Opaque
-from graphopt.ir.flush import without_initializers
+from graphopt.ir.flush import stored, without_initializers
 from graphopt.ir.load import build
 from graphopt.ir.model import IrModel, Model, Program
 from graphopt.ir.types import element_bits
@@ -88,7 +88,7 @@ def write(view: Model, like: object) -> Any:
     ir = require("onnx_ir")
     weights = {
         v.name: v.tensor
-        for v in view.graph.initializers
+        for v in stored(view.graph)
         if v.tensor is not None
         and not v.tensor.is_opaque
         and v.tensor.nbytes >= _LARGE

@@ -41,11 +41,28 @@ def copy_fields(source: Any, target: Any, skip: Collection[str] = ()) -> None:
             getattr(target, field.name).extend(value)
         elif field.message_type is not None:
             getattr(target, field.name).CopyFrom(value)
-        elif field.type == field.TYPE_STRING and isinstance(value, bytes):  # no UTF-8: taken in serialized form only
-            target.MergeFromString(delimited(field.number, len(value)) + value)
+        elif field.type == field.TYPE_STRING:
+            copy_text(source, target, field.name)
         else:
             setattr(target, field.name, value)
     target.MergeFromString(b"".join(_unknown_fields(source)))
+
+
+def copy_text(source: Any, target: Any, name: str) -> None:
+    """Copy one string field of a message to another of its type, where it has it.
+
+    Args:
+        source: the message.
+        target: where it is copied to.
+        name: the field, not repeated.
+    """
+    if not source.HasField(name):
+        return
+    value = getattr(source, name)
+    if isinstance(value, bytes):  # no UTF-8: taken in serialized form only
+        target.MergeFromString(delimited(source.DESCRIPTOR.fields_by_name[name].number, len(value)) + value)
+    else:
+        setattr(target, name, value)
 
 
 def _unknown_fields(message: Any) -> Iterator[bytes]:

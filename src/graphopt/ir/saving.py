@@ -17,7 +17,7 @@ from google.protobuf.message import EncodeError
 from graphopt.errors import ModelError, UsageError
 from graphopt.ir.external import place_of
 from graphopt.ir.files import ExternalData, has_external, is_external
-from graphopt.ir.flush import flush, without_initializers
+from graphopt.ir.flush import flush, stored, without_initializers
 from graphopt.ir.messages import delimited
 from graphopt.ir.model import Model
 from graphopt.ir.slices import FileSlice
@@ -85,7 +85,7 @@ def _write_streamed(model: Model, draft: Draft, sources: _Sources) -> list[tuple
     """Serialize everything but the large initializers, and let those flow from where they are."""
     streamed = {
         v.name: v.tensor
-        for v in model.graph.initializers
+        for v in stored(model.graph)
         if v.tensor is not None
         and not v.tensor.is_opaque
         and v.tensor.nbytes >= 1024
@@ -132,7 +132,7 @@ def _write_external(model: Model, target: Path, external: ExternalData) -> None:
     asked = None if external.location is None else _place_of(model, target, external.location)
     outside = {
         v.name: v.tensor
-        for v in model.graph.initializers
+        for v in stored(model.graph)
         if v.tensor is not None
         and not v.tensor.is_opaque
         and (v.tensor.nbytes >= max(external.threshold, 1) or is_external(v.tensor))

@@ -12,6 +12,7 @@ from graphopt.analysis.purity import is_removable
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, TensorType, Value, ValueType
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
+from graphopt.ir.messages import copy_text
 from graphopt.ir.order import append
 from graphopt.records import dataclass
 from graphopt.rewrite.legality import is_visible, reads
@@ -290,7 +291,8 @@ class Copier:
         restated = self.foreign or trim is not None
         trim = trim or Trim()
         if restated and isinstance(stub, onnx.GraphProto):
-            stub = onnx.GraphProto(name=stub.name, doc_string=stub.doc_string)
+            stub = onnx.GraphProto(name=stub.name)
+            copy_text(graph._proto, stub, "doc_string")
         copy = Graph(owner.graph.model, graph.name, stub, owner.graph.opsets, parent=owner.graph, owner=owner)
         copy.changed = True
         for value in (*(v for i, v in enumerate(graph.inputs) if i not in trim.inputs), *graph.initializers):
