@@ -393,3 +393,31 @@ def test_only_equal_constants_are_merged() -> None:
     assert rewriter.merge_constant(values["t"], values["w"])
     with pytest.raises(Decline, match="w and u do not hold the same"):
         rewriter.merge_constant(values["w"], values["u"])
+
+
+@pytest.mark.parametrize("imported", [False, True])
+@pytest.mark.parametrize("body", [
+    "(x, c) => (y) { y = Sigmoid (x) }",
+    "(x, c) => (y) { y = If (c) <then_branch = t () => (float[2] o) { o = Sigmoid (x) },"
+    " else_branch = e () => (float[2] p) { p = Neg (x) }> }",
+])  # fmt: skip
+def test_a_function_imports_what_its_operators_need(body: str, imported: bool) -> None:
+    class Quick(OpRule):
+        """Write an operator of another domain."""
+
+        name = "quick"
+        ops = ("Sigmoid",)
+
+        def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+            return rw.replace(node, [rw.op("QuickGelu", node.inputs[0], domain="com.microsoft")])
+
+    others = ', "com.microsoft" : 1' if imported else ""
+    head = f'<ir_version: 9, opset_import: ["" : 18, "my" : 1{others}]>'
+    model = load(
+        f'g (float[2] x, bool c) => (float[2] y) {{ y = my.f (x, c) }} <domain: "my", opset_import: ["" : 18]> f {body}',
+        head,
+    )
+    run(model, Quick())
+    result = model.flush()
+    assert [(o.domain, o.version) for o in result.functions[0].opset_import] == [("", 18), ("com.microsoft", 1)]
+    onnx.checker.check_model(result)

@@ -104,15 +104,21 @@ def _write_functions(model: Model, result: onnx.ModelProto, *, inplace: bool) ->
         proto.CopyFrom(source)
         _write_nodes(graph, proto)
         _write_versions(graph, proto)
-        known = {o.domain for o in source.opset_import}
-        used = {node.domain for node in graph}
-        for domain in sorted(used & model.added_opsets.keys() - known):
-            proto.opset_import.add(domain=domain, version=model.added_opsets[domain])
+        known = {"" if o.domain == "ai.onnx" else o.domain for o in source.opset_import}
+        for domain in sorted(_domains(graph) - known):
+            if graph.opset(domain):  # as the model imports it: a function inherits nothing where it is read
+                proto.opset_import.add(domain=domain, version=graph.opset(domain))
         written.append(proto)
     if inplace:
         written = [onnx.FunctionProto.FromString(p.SerializeToString()) for p in written]
         del result.functions[:]
     result.functions.extend(written)
+
+
+def _domains(graph: Graph) -> set[str]:
+    """The domains of the operators in a graph, inner graphs included."""
+    inner = (subgraph for node in graph.owners for subgraph in node.subgraphs.values())
+    return {node.domain for node in graph}.union(*map(_domains, inner))
 
 
 def write_graph(graph: Graph, target: onnx.GraphProto) -> None:
