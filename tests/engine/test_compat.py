@@ -58,13 +58,23 @@ def test_simplify_folds_and_checks() -> None:
 
 
 def test_simplify_takes_shapes() -> None:
-    simplified, _ = onnxsim.simplify(MODEL, overwrite_input_shapes={"x": [3, 2]})
+    simplified, agrees = onnxsim.simplify(MODEL, check_n=1, overwrite_input_shapes={"x": [3, 2]})
+    assert agrees
     assert [d.dim_value for d in simplified.graph.input[0].type.tensor_type.shape.dim] == [3, 2]
 
 
 STAGED = """<ir_version: 9, opset_import: ["" : 18]> g (float[n,2] x, int64[n] k) => (float[n,2] y, float[2] b, int64[n] j)
 <float[2] w = {1, -2}, float[2] u = {3, 4}>
 { a = Neg (w)  b = Neg (a)  t = Add (x, a)  input_0 = Add (t, u)  y = Neg (input_0)  j = Neg (k) }"""
+
+
+def test_simplify_tests_with_shapes_of_unnamed_dimensions() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (float[?,4] x) => (float[2,?] y) <int64[2] s = {2, -1}>
+    { a = Identity (x)  y = Reshape (a, s) }"""
+    model = onnx.parser.parse_model(text)
+    assert onnxsim.simplify(model, check_n=1, test_input_shapes={"x": [6, 4]})[1]
+    with pytest.raises(UsageError, match="no input 'q'"):
+        onnxsim.simplify(model, check_n=1, test_input_shapes={"q": [6, 4]})
 
 
 def names(infos: object) -> list[str]:

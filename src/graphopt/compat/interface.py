@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from graphopt.errors import UsageError
+from graphopt.ir import Model, Source
 from graphopt.verify import Feed, sample_inputs
 from graphopt.verify.inference import infer
+from graphopt.verify.interface import Shapes, sizes_from_shapes
+
+if TYPE_CHECKING:
+    from graphopt.verify import CompareSettings
 
 _RANDOM = frozenset({
     "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
@@ -36,6 +41,23 @@ def whole_feed(model: ModelProto, given: Mapping[str, Any], dims: Mapping[str, i
     """
     needed = {info.name for info in model.graph.input} - _weights(model.graph)
     return dict(given) if needed <= given.keys() else {**sample_inputs(model, dims=dims), **given}
+
+
+def compared_on(model: Source, arrays: Mapping[str, Any], shapes: Shapes) -> CompareSettings:
+    """What a model is compared on with what was made of it.
+
+    Args:
+        model: the model.
+        arrays: inputs by name; generated ones take the place of others.
+        shapes: shapes of inputs by name.
+
+    Raises:
+        UsageError: it has no such inputs.
+    """
+    if not arrays:
+        return {"shapes": shapes}
+    proto = Model.load(model).flush()
+    return {"inputs": whole_feed(proto, arrays, sizes_from_shapes(proto, shapes))}
 
 
 def rename_input_output(model: ModelProto) -> None:

@@ -8,12 +8,13 @@ Options that graphopt has no counterpart for raise a `UsageError` when they are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import onnx
 
-from graphopt.compat.interface import whole_feed
+from graphopt.compat.interface import compared_on
 from graphopt.errors import UsageError
 from graphopt.manager import PassManager
 from graphopt.pipeline import registry
@@ -75,25 +76,8 @@ def simplify(
     result = manager.run(model)
     if not check_n:
         return result.model, True
-    return result.model, _agrees(model, result.model, check_n, input_data, test_input_shapes)
-
-
-def _agrees(
-    model: str | Path | onnx.ModelProto, simplified: onnx.ModelProto, check_n: int,
-    input_data: Mapping[str, Any] | None, test_input_shapes: Mapping[str, Sequence[int]] | None,
-) -> bool:  # fmt: skip
     from graphopt.verify import compare
 
-    source = onnx.load(model) if isinstance(model, (str, Path)) else model
-    dims = _sizes(source, test_input_shapes or {})
-    feed = whole_feed(source, input_data, dims) if input_data else None
-    return all(compare(model, simplified, seed=seed, inputs=feed, dims=dims).ok for seed in range(check_n))
-
-
-def _sizes(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for info in model.graph.input:
-        for dim, size in zip(info.type.tensor_type.shape.dim, shapes.get(info.name, ()), strict=False):
-            if dim.dim_param:
-                sizes[dim.dim_param] = size
-    return sizes
+    before = manager.as_optimized(model)
+    run = partial(compare, before, result.model, **compared_on(before, input_data or {}, test_input_shapes or {}))
+    return result.model, all(run(seed=seed).ok for seed in range(check_n))

@@ -8,19 +8,15 @@ ONNX Runtime's optimizations off on inputs that expose errors. Options that grap
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 
-from graphopt.compat.interface import whole_feed
+from graphopt.compat.interface import compared_on
 from graphopt.errors import UsageError
-from graphopt.ir import ExternalData, Model, Source
+from graphopt.ir import ExternalData
 from graphopt.manager import PassManager
-from graphopt.verify.interface import sizes_from_shapes
-
-if TYPE_CHECKING:
-    from graphopt.verify import CompareSettings
 
 __version__ = "0.1.98"
 """The version whose interface this is; exporters print it, or ask for a least one."""
@@ -79,7 +75,7 @@ def slim(
         from graphopt.verify import compare
 
         before = manager.as_optimized(model)
-        if not compare(before, result.model, **_to_compare(before, model_check_inputs or ())).ok:
+        if not compare(before, result.model, **compared_on(before, *_given(model_check_inputs or ()))).ok:
             return None
     if output_model is None:
         return result.model
@@ -87,20 +83,19 @@ def slim(
     return None
 
 
-def _to_compare(model: Source, given: Sequence[str] | Mapping[str, Any]) -> CompareSettings:
-    """What models are compared on."""
+def _given(inputs: Sequence[str] | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[int]]]:
+    """The arrays and the shapes that a comparison is asked for."""
+    if isinstance(inputs, Mapping):
+        return dict(inputs), {}
     shapes: dict[str, list[int]] = {}
-    arrays: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
-    for text in () if isinstance(given, Mapping) else given:
+    arrays: dict[str, Any] = {}
+    for text in inputs:
         name, _, file = text.rpartition(":")
         if file.endswith(".npy"):
             arrays[name] = np.load(file)
         else:
             shapes.update([_shape(text)])
-    if not arrays:
-        return {"shapes": shapes}
-    proto = Model.load(model).flush()
-    return {"inputs": whole_feed(proto, arrays, sizes_from_shapes(proto, shapes))}
+    return arrays, shapes
 
 
 def _shape(text: str) -> tuple[str, list[int]]:
