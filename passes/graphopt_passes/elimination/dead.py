@@ -53,13 +53,16 @@ class EliminateUnusedInitializer(GraphPass):
 
 
 class EliminateUnusedFunction(GraphPass):
-    """Remove model-local functions that nothing calls, neither the graphs nor a function that is called."""
+    """Remove model-local functions that nothing calls, neither the graphs nor a function that is called.
+
+    A model whose graph is empty is there for its functions, which stay.
+    """
 
     peers = {"onnxscript": "RemoveUnusedFunctionsPass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         """Follow the calls from the main graph."""
-        if not model.functions or model.proto.training_info:
+        if not model.functions or model.proto.training_info or _is_library(model):
             return
         unused = {function.name: function for function in model.functions}
         stack = [model.graph]
@@ -72,3 +75,8 @@ class EliminateUnusedFunction(GraphPass):
                     stack.append(called)
         for function in unused.values():
             rw.drop_function(function)
+
+
+def _is_library(model: Model) -> bool:
+    """Whether a model computes nothing itself: its functions are for others to call."""
+    return not len(model.graph) and not model.graph.outputs
