@@ -101,6 +101,12 @@ def test_what_is_no_utf_8_survives_rewriting() -> None:
     assert result.SerializeToString().count(b"\xff\xfe\xfd\xfc") == 3
 
 
+def test_metadata_with_a_key_given_twice_survives() -> None:
+    source = full_model()
+    source.metadata_props.add(key="author", value="and me")
+    assert rewritten(source) == source
+
+
 DTYPES = [TensorProto.FLOAT, TensorProto.INT64, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT4, TensorProto.STRING]  # fmt: skip
 
 

@@ -82,7 +82,8 @@ def without_initializers(model: Model, names: set[str]) -> onnx.ModelProto:
 
 
 def _write_metadata(model: Model, result: onnx.ModelProto) -> None:
-    kept = [p for p in model._proto.metadata_props if model.metadata.get(p.key) == p.value]
+    before = {p.key: p.value for p in model._proto.metadata_props}  # of a key that is given twice the last one counts
+    kept = [p for p in model._proto.metadata_props if model.metadata.get(p.key) == before[p.key]]
     known = {p.key for p in kept}
     copies = [onnx.StringStringEntryProto.FromString(p.SerializeToString()) for p in kept]
     del result.metadata_props[:]
