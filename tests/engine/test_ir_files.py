@@ -134,6 +134,15 @@ def test_what_came_into_the_file_since_is_not_taken_for_the_model(
     assert onnx.load(tmp_path / "again.onnx") == source
 
 
+def test_a_link_in_circles_beside_it_is_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for number in range(2):
+        source = weights(number + 1)
+        for name, layout in (("whole.onnx", None), ("parts.onnx", ExternalData(threshold=0))):
+            Model.load(source).save(tmp_path / name, layout)
+            assert contents(onnx.load(tmp_path / name)) == contents(source)
+
+
 @pytest.mark.parametrize("layout", [None, ExternalData(threshold=0)])
 def test_before_ir_4_a_new_constant_is_a_node_in_every_layout(tmp_path: Path, layout: ExternalData | None) -> None:
     source = onnx.parser.parse_model("""

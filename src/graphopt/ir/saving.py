@@ -273,13 +273,25 @@ def _outdated(target: Path, kept: Collection[Path]) -> list[Path]:
     stem = _stem(target.name)
     written = re.escape(stem) + r"\.[0-9a-f]{16}\.data"
     with os.scandir(target.parent) as entries:
-        files = [Path(entry.path) for entry in entries if entry.is_file() and not is_temporary(entry.name)]
+        files = [Path(entry.path) for entry in entries if _may_be_file(entry) and not is_temporary(entry.name)]
     near = [path for path in files if path.name.startswith(stem) and path.name.endswith(".data")]
     old = [path for path in near if re.fullmatch(written, path.name) and path not in kept and not path.is_symlink()]
     if not old:
         return []
-    others = [path for path in files if not re.fullmatch(_OWN_DATA, path.name) and path.resolve() != target]
+    others = [path for path in files if not re.fullmatch(_OWN_DATA, path.name) and _real(path) != target]
     return [path for path in old if not _is_mentioned(path.name, others)]
+
+
+def _may_be_file(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry of a folder is a file, or a link that leads where nobody can look."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return True
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
 
 
 def _is_mentioned(name: str, files: Iterable[Path]) -> bool:
