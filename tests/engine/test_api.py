@@ -87,6 +87,27 @@ def test_models_of_onnx_ir_share_their_weights() -> None:
     assert api.verify(model, found).status == "equal"
 
 
+def test_what_weights_of_onnx_ir_state_beside_their_data_stays() -> None:
+    model = onnx_ir.from_proto(large())
+    notes = {"doc_string": "learned", "metadata_props": {"by": "me"}}
+    model.graph.initializers["w"].const_value = onnx_ir.Tensor(np.full((4, 300), 2.0, np.float32), name="w", **notes)
+    found = graphopt.optimize(model)
+    held = found.graph.initializers["w"].const_value
+    assert (held.doc_string, dict(held.metadata_props)) == ("learned", {"by": "me"})
+    proto = graphopt.PassManager().run(model).model.graph.initializer[0]
+    assert (proto.doc_string, [(p.key, p.value) for p in proto.metadata_props]) == ("learned", [("by", "me")])
+
+
+def test_weights_of_onnx_ir_before_ir_4_stay_weights() -> None:
+    proto = large()
+    proto.ir_version = 3
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [4, 300]))
+    result = onnx_ir.to_proto(graphopt.optimize(onnx_ir.from_proto(proto)))
+    assert [node.op_type for node in result.graph.node] == ["MatMul", "Relu"]
+    assert [tensor.name for tensor in result.graph.initializer] == ["w"]
+    onnx.checker.check_model(result, full_check=True)
+
+
 def test_weights_of_onnx_ir_that_change_are_new() -> None:
     proto = demo.conv_maxpool()
     found = graphopt.optimize(onnx_ir.from_proto(proto))

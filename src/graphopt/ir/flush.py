@@ -147,7 +147,7 @@ def stored(graph: Graph) -> Iterator[Value]:
     if graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS or not isinstance(proto, onnx.GraphProto):
         return graph.initializers
     given = {tensor.name: tensor for tensor in proto.initializer}
-    return (v for v in graph.initializers if v.name in given and _still_there(v.tensor, given[v.name]))
+    return (v for v in graph.initializers if v.tensor and v.name in given and v.tensor.came_as(given[v.name]))
 
 
 def _constants_for_old_ir(graph: Graph) -> list[NodeProto]:
@@ -168,7 +168,8 @@ def _write_initializers(graph: Graph, source: onnx.GraphProto, target: onnx.Grap
     sparse = [s for s in source.sparse_initializer if (v := graph.values.get(s.values.name)) and v.is_sparse]
     known: set[str] = set()
     if target is source:
-        gone = [i for i, t in enumerate(source.initializer) if not _still_there(alive.get(t.name), t)]
+        kept = [(tensor := alive.get(t.name)) is not None and tensor.came_as(t) for t in source.initializer]
+        gone = [i for i, stays in enumerate(kept) if not stays]
         known.update(t.name for t in source.initializer)
         known.difference_update(source.initializer[i].name for i in gone)
         for index in reversed(gone):
@@ -181,7 +182,7 @@ def _write_initializers(graph: Graph, source: onnx.GraphProto, target: onnx.Grap
         target.sparse_initializer.extend(sparse)
         for proto in source.initializer:
             tensor = alive.get(proto.name)
-            if tensor is not None and _still_there(tensor, proto):
+            if tensor is not None and tensor.came_as(proto):
                 known.add(proto.name)
                 _write_tensor(tensor, proto.name, target.initializer.add())
     if graph.model.ir_version < IR_WITH_FREE_INITIALIZERS:
@@ -189,15 +190,6 @@ def _write_initializers(graph: Graph, source: onnx.GraphProto, target: onnx.Grap
     for name, tensor in alive.items():
         if name not in known and tensor is not None:
             _write_tensor(tensor, name, target.initializer.add())
-
-
-def _still_there(tensor: Tensor | None, proto: onnx.TensorProto) -> bool:
-    return tensor is not None and (tensor._proto is proto or _same_place(tensor, proto))
-
-
-def _same_place(tensor: Tensor, proto: onnx.TensorProto) -> bool:
-    # Protobuf may hand out a second wrapper of one message: the names tell then.
-    return tensor._proto is not None and tensor._proto.name == proto.name
 
 
 def _write_tensor(tensor: Tensor, name: str, target: onnx.TensorProto) -> None:

@@ -108,13 +108,19 @@ def write(view: Model, like: object) -> Any:
             # the given reference knows its folder
             model.graph.initializers[value.name].const_value = references[value.name].const_value
     for name, tensor in weights.items():
-        dtype, shape = ir.DataType(tensor.dtype), ir.Shape(tensor.dims)
-        model.graph.initializers[name].const_value = ir.Tensor(tensor.array(), dtype=dtype, shape=shape, name=name)
+        value = model.graph.initializers[name]
+        settings = {"dtype": ir.DataType(tensor.dtype), "shape": ir.Shape(tensor.dims), **_beside(value.const_value)}
+        value.const_value = ir.Tensor(tensor.array(), name=name, **settings)
     if not is_program(like):
         return model
     program = copy.copy(like)
     program.model = model
     return program
+
+
+def _beside(tensor: Any) -> dict[str, Any]:
+    """What a tensor states beside its data, as makers of tensors take it."""
+    return {"doc_string": tensor.doc_string, "metadata_props": dict(tensor.metadata_props)}
 
 
 def _is_file(tensor: Any) -> bool:
@@ -137,7 +143,7 @@ def _set_aside(model: IrModel, held: dict[str, Any]) -> Iterator[None]:
     try:
         for name, tensor in held.items():
             model.graph.initializers[name].const_value = ir.ExternalTensor(
-                name, 0, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name
+                name, 0, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name, **_beside(tensor)
             )
         yield
     finally:

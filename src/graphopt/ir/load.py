@@ -123,7 +123,7 @@ class _Loader:
             value._number = self.model.next_number()
             source = elsewhere.get(number) if elsewhere else None
             if isinstance(source, np.ndarray):
-                value.tensor = Tensor(tensor.data_type, tuple(tensor.dims), array=source)
+                value.tensor = Tensor(tensor.data_type, tuple(tensor.dims), proto=tensor, array=source)
                 continue
             raw = check_tensor(tensor, f"tensor {name!r}", None if source is None else source.length)
             if raw is not None:

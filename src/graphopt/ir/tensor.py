@@ -70,7 +70,9 @@ class Tensor:
         is_opaque: whether only a reference to the bytes is at hand, which is written back as it stands.
     """
 
-    __slots__ = ("_array", "_figures", "_key", "_nbytes", "_proto", "_sample", "dims", "dtype", "is_opaque", "source")
+    __slots__ = (
+        "_array", "_beside", "_figures", "_key", "_nbytes", "_proto", "_sample", "dims", "dtype", "is_opaque", "source",
+    )  # fmt: skip
 
     def __init__(
         self, dtype: int, dims: tuple[int, ...], *, proto: TensorProto | None = None,
@@ -80,7 +82,9 @@ class Tensor:
         self.dtype = dtype
         self.dims = dims
         self.source = source
-        self._proto = proto
+        self._proto = proto if array is None else None
+        self._beside = None if array is None else proto
+        """What is stated beside the data, where that is in an array."""
         self._array = array
         self._key: Hashable = None
         self._nbytes: int | None = None
@@ -322,8 +326,7 @@ class Tensor:
 
     def _fill_from_array(self, proto: TensorProto) -> None:
         assert self._array is not None
-        proto.data_type = self.dtype
-        proto.dims.extend(self.dims)
+        proto.CopyFrom(self.header())
         direct = _DIRECT.get(self.dtype)
         if direct is not None and self._array.dtype == direct:
             proto.raw_data = self._bytes().tobytes() if self._array.size else b""
@@ -343,11 +346,12 @@ class Tensor:
     def header(self, name: str | None = None) -> TensorProto:
         """The proto without its data: name, type, dims, doc string and metadata."""
         proto = TensorProto()
-        if self._proto is None:
+        stated = self._proto if self._proto is not None else self._beside
+        if stated is None:
             proto.data_type = self.dtype
             proto.dims.extend(self.dims)
         else:
-            copy_fields(self._proto, proto, _DATA_FIELDS)
+            copy_fields(stated, proto, _DATA_FIELDS)
         if name is not None:
             proto.name = name
         return proto
@@ -374,6 +378,11 @@ class Tensor:
     def original(self) -> TensorProto | None:
         """The proto that this tensor was read from, data or not; to be read only."""
         return None if self._proto is None else shown(self._proto)
+
+    def came_as(self, proto: TensorProto) -> bool:
+        """Whether it was read from a proto. Protobuf may hand out a second wrapper of one message: names tell then."""
+        stated = self._proto if self._proto is not None else self._beside
+        return stated is not None and (stated is proto or stated.name == proto.name)
 
     def scalar(self) -> Any:
         """The only element as a Python number, or None unless there is exactly one."""
