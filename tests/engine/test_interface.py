@@ -46,3 +46,23 @@ def test_sizes_reach_the_whole_interface(settings: dict[str, dict[str, list[int]
         [5, "m"],
     ]
     assert MODEL.SerializeToString() == before
+
+
+def test_what_is_refused_changes_nothing_inplace_either() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> g (float[?,3] x, float[4] z) => (float[?,3] y) { y = Relu (x) }'
+    )
+    before = model.SerializeToString()
+    for settings in ({"shapes": {"x": [2, 3], "z": [5]}}, {"shapes": {"x": [2, 3]}, "dims": {"k": 1}}):
+        with pytest.raises(UsageError):
+            optimize(model, inplace=True, **settings)
+        assert model.SerializeToString() == before
+
+
+def test_what_is_open_in_any_form_can_be_fixed() -> None:
+    text = '<ir_version: 9, opset_import: ["" : 18]> g (float[-1,3] x, float s) => (float[?,3] y) { y = Mul (x, s) }'
+    model = onnx.parser.parse_model(text)
+    model.graph.input[1].type.tensor_type.ClearField("shape")
+    result = optimize(model, shapes={"x": [2, 3], "s": []})
+    assert [shape(info) for info in result.graph.input] == [[2, 3], []]
+    assert result.graph.input[1].type.tensor_type.HasField("shape")

@@ -58,14 +58,18 @@ def fix_shapes(
     proto = model.proto.graph
     inputs = {info.name: info.type.tensor_type for info in proto.input if info.type.HasField("tensor_type")}
     sizes = {symbol: _size(size, f"dimension {symbol!r}") for symbol, size in (dims or {}).items()}
+    fixed: dict[str, list[int]] = {}
     for name, shape in (shapes or {}).items():
         if name not in inputs:
             raise UsageError(f"no input {name!r} to give a shape; inputs are {', '.join(inputs) or 'none'}")
-        _fix_input(name, inputs[name], _shape(shape, f"input {name!r}"), sizes)
+        fixed[name] = _shape(shape, f"input {name!r}")
+        _check_input(name, inputs[name], fixed[name], sizes)
     known = {d.dim_param for t in inputs.values() for d in t.shape.dim if d.dim_param}
     for symbol in dims or {}:
         if symbol not in known:
             raise UsageError(f"no symbolic dimension {symbol!r}; the inputs have {', '.join(sorted(known)) or 'none'}")
+    for name, shape in fixed.items():  # nothing is changed before all of it is known to fit
+        _fix_input(inputs[name], shape)
     for info in (*proto.input, *proto.output):
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
             if dim.dim_param in sizes:
@@ -90,18 +94,25 @@ def _size(size: object, what: str) -> int:
     return number
 
 
-def _fix_input(name: str, tensor: onnx.TypeProto.Tensor, shape: Sequence[int], sizes: dict[str, int]) -> None:
+def _check_input(name: str, tensor: onnx.TypeProto.Tensor, shape: Sequence[int], sizes: dict[str, int]) -> None:
+    """See that an input can have a shape, and note what that makes of symbols."""
     if not tensor.HasField("shape"):
-        for size in shape:
-            tensor.shape.dim.add(dim_value=size)
         return
     if len(tensor.shape.dim) != len(shape):
         raise UsageError(f"input {name!r} has rank {len(tensor.shape.dim)}, the shape {list(shape)} has {len(shape)}")
     for dim, size in zip(tensor.shape.dim, shape, strict=True):
-        if dim.HasField("dim_value") and dim.dim_value != size:
+        if dim.HasField("dim_value") and dim.dim_value not in (-1, size):  # old exporters say so that it is open
             raise UsageError(f"input {name!r}: dimension {dim.dim_value} cannot become {size}")
-        if dim.dim_param:
-            if sizes.setdefault(dim.dim_param, size) != size:
-                raise UsageError(f"dimension {dim.dim_param!r} cannot be both {sizes[dim.dim_param]} and {size}")
-        else:
+        if dim.dim_param and sizes.setdefault(dim.dim_param, size) != size:
+            raise UsageError(f"dimension {dim.dim_param!r} cannot be both {sizes[dim.dim_param]} and {size}")
+
+
+def _fix_input(tensor: onnx.TypeProto.Tensor, shape: Sequence[int]) -> None:
+    if not tensor.HasField("shape"):
+        tensor.shape.SetInParent()
+        for size in shape:
+            tensor.shape.dim.add(dim_value=size)
+        return
+    for dim, size in zip(tensor.shape.dim, shape, strict=True):
+        if not dim.dim_param:
             dim.dim_value = size
