@@ -134,6 +134,50 @@ def test_what_came_into_the_file_since_is_not_taken_for_the_model(
     assert onnx.load(tmp_path / "again.onnx") == source
 
 
+def outside(tensor: TensorProto, dims: list[int]) -> None:
+    """Let a tensor of floats have its data in a file."""
+    tensor.data_type, tensor.data_location = TensorProto.FLOAT, TensorProto.EXTERNAL
+    tensor.dims.extend(dims)
+    tensor.external_data.add(key="location", value="w.bin")
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_external_data_is_found_wherever_tensors_are(tmp_path: Path, changed: bool) -> None:
+    data = np.arange(2, dtype=np.float32).tobytes()
+    (tmp_path / "w.bin").write_bytes(data)
+    source = weights(1, 4)
+    source.opset_import.add(domain="my", version=1)
+    node = source.graph.node.add(op_type="f", domain="my", output=["o"])
+    sparse = node.attribute.add(name="s", type=onnx.AttributeProto.SPARSE_TENSORS).sparse_tensors.add(dims=[5])
+    sparse.indices.CopyFrom(helper.make_tensor("", TensorProto.INT64, [2], [0, 1]))
+    function = source.functions.add(name="f", domain="my", output=["b"])
+    function.node.add(op_type="Constant", output=["b"]).attribute.add(name="value", ref_attr_name="t", type=4)
+    training = source.training_info.add().algorithm.initializer.add(name="q")
+    places = (sparse.values, function.attribute_proto.add(name="t", type=onnx.AttributeProto.TENSOR).t, training)
+    for tensor in places:
+        outside(tensor, [2])
+    onnx.save(source, tmp_path / "m.onnx")
+    model = Model.load(tmp_path / "m.onnx")
+    if changed:
+        touch(model)
+    (tmp_path / "other").mkdir()
+    model.save(tmp_path / "other" / "m.onnx")
+    written = (tmp_path / "other" / "m.onnx").read_bytes()
+    assert b"location" not in written
+    assert written.count(data) == 3
+
+
+@pytest.mark.usefixtures("lifted")
+def test_data_outside_counts_where_there_is_some_inside_too(tmp_path: Path) -> None:
+    source = weights(1, 1 << 14)
+    save_external(source, tmp_path / "m.onnx")
+    both = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    both.graph.initializer[0].raw_data = bytes(1 << 16)
+    (tmp_path / "m.onnx").write_bytes(both.SerializeToString())
+    read = Model.load(tmp_path / "m.onnx").graph.values["w0"].const()
+    np.testing.assert_array_equal(read, numpy_helper.to_array(source.graph.initializer[0]))
+
+
 def test_a_link_in_circles_beside_it_is_no_hindrance(tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     for number in range(2):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import onnx
-from onnx import AttributeProto, TensorProto
+from onnx import AttributeProto, SparseTensorProto, TensorProto
 
 from graphopt.errors import ModelError, UsageError
 from graphopt.ir.contents import check_dims
@@ -97,9 +97,7 @@ def bring_in(model: onnx.ModelProto, data: bytes, folders: Folders, opaque: Opaq
     if KEY not in data:
         return False
     found = False
-    nodes = [model.graph.node, *(function.node for function in model.functions)]
-    inner = [t for sparse in model.graph.sparse_initializer for t in (sparse.values, sparse.indices)]
-    for tensor in (*inner, *(t for each in nodes for t in _in_nodes(each))):
+    for tensor in _beside_initializers(model):
         if tensor.data_location == TensorProto.EXTERNAL and not _stays_opaque(tensor, folders, opaque):
             check_dims(tuple(tensor.dims), f"tensor {tensor.name!r}")
             held = tensor_from_proto(tensor, folders)
@@ -117,34 +115,52 @@ def locations(model: onnx.ModelProto) -> set[str]:
 
 def external_tensors(model: onnx.ModelProto) -> list[TensorProto]:
     """Every tensor of a model that refers to a file."""
-    tensors = [*_in_graph(model.graph), *(t for function in model.functions for t in _in_nodes(function.node))]
+    tensors = (*model.graph.initializer, *_beside_initializers(model))
     return [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
+
+
+def _beside_initializers(model: onnx.ModelProto) -> Iterator[TensorProto]:
+    """Every tensor of a model but the initializers of the main graph."""
+    yield from _in_sparse(model.graph.sparse_initializer)
+    yield from _in_nodes(model.graph.node)
+    for function in model.functions:
+        yield from _in_attributes(function.attribute_proto)
+        yield from _in_nodes(function.node)
+    for info in model.training_info:
+        yield from _in_graph(info.initialization)
+        yield from _in_graph(info.algorithm)
+
+
+def _in_sparse(tensors: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
+    for sparse in tensors:
+        yield from (sparse.values, sparse.indices)
 
 
 def _in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
     for node in nodes:
-        for attribute in node.attribute:
-            yield from _in_attribute(attribute)
+        yield from _in_attributes(node.attribute)
 
 
-def _in_attribute(attribute: AttributeProto) -> Iterator[TensorProto]:
-    if attribute.type == AttributeProto.TENSOR:
-        yield attribute.t
-    elif attribute.type == AttributeProto.TENSORS:
-        yield from attribute.tensors
-    elif attribute.type == AttributeProto.SPARSE_TENSOR:
-        yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
-    elif attribute.type == AttributeProto.GRAPH:
-        yield from _in_graph(attribute.g)
-    elif attribute.type == AttributeProto.GRAPHS:
-        for graph in attribute.graphs:
-            yield from _in_graph(graph)
+def _in_attributes(attributes: Iterable[AttributeProto]) -> Iterator[TensorProto]:
+    for attribute in attributes:
+        if attribute.type == AttributeProto.TENSOR:
+            yield attribute.t
+        elif attribute.type == AttributeProto.TENSORS:
+            yield from attribute.tensors
+        elif attribute.type == AttributeProto.SPARSE_TENSOR:
+            yield from _in_sparse([attribute.sparse_tensor])
+        elif attribute.type == AttributeProto.SPARSE_TENSORS:
+            yield from _in_sparse(attribute.sparse_tensors)
+        elif attribute.type == AttributeProto.GRAPH:
+            yield from _in_graph(attribute.g)
+        elif attribute.type == AttributeProto.GRAPHS:
+            for graph in attribute.graphs:
+                yield from _in_graph(graph)
 
 
 def _in_graph(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
+    yield from _in_sparse(graph.sparse_initializer)
     yield from _in_nodes(graph.node)
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from graphopt.ir.messages import delimited
 from graphopt.ir.slices import FileSlice, stamp_of
 
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
-"""Field numbers: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data."""
+_GRAPH, _INITIALIZER, _RAW_DATA, _DATA_LOCATION = 7, 5, 9, 14
+"""Field numbers: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data and .data_location."""
 
 _LARGE = 1 << 14
 """Initializers below this many bytes stay in the proto: a view of the file would not pay."""
@@ -97,8 +97,11 @@ def _shorten(
         if number != _INITIALIZER:
             continue
         if stop - body >= _LARGE:
-            raw = [f for f in _fields(data, body, stop) if f[0] == _RAW_DATA]
-            if len(raw) == 1 and raw[0][3] - raw[0][2] >= _LARGE:
+            inside = list(_fields(data, body, stop))
+            raw = [f for f in inside if f[0] == _RAW_DATA]
+            # Where that says so, the data is in another file, and what is here has no meaning.
+            elsewhere = any(f[0] == _DATA_LOCATION and _read_varint(data, f[2])[0] for f in inside)
+            if len(raw) == 1 and not elsewhere and raw[0][3] - raw[0][2] >= _LARGE:
                 _, raw_start, raw_body, raw_stop = raw[0]
                 tensor = bytes(data[body:raw_start]) + bytes(data[raw_stop:stop])
                 parts += (bytes(data[kept_from:start]), delimited(_INITIALIZER, len(tensor)), tensor)
