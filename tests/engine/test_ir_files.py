@@ -178,6 +178,20 @@ def test_data_outside_counts_where_there_is_some_inside_too(tmp_path: Path) -> N
     np.testing.assert_array_equal(read, numpy_helper.to_array(source.graph.initializer[0]))
 
 
+def test_the_weights_of_another_model_are_not_replaced(tmp_path: Path) -> None:
+    layout, first, second = ExternalData("w.bin", threshold=0), weights(1), weights(2)
+    Model.load(first).save(tmp_path / "a.onnx", layout)
+    for _ in range(2):  # its own weights are replaced
+        Model.load(first).save(tmp_path / "a.onnx", layout)
+    with pytest.raises(ModelError, match=r"w\.bin would replace the weights of .*a\.onnx; choose another name"):
+        Model.load(second).save(tmp_path / "b.onnx", layout)
+    assert not (tmp_path / "b.onnx").exists()
+    assert contents(onnx.load(tmp_path / "a.onnx")) == contents(first)
+    Model.load(second).save(tmp_path / "b.onnx", ExternalData("bin", threshold=0))  # mentioned, as a part of a name
+    Model.load(first).save(tmp_path / "b.onnx", ExternalData("bin", threshold=0))
+    assert contents(onnx.load(tmp_path / "b.onnx")) == contents(first)
+
+
 def test_a_link_in_circles_beside_it_is_no_hindrance(tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     for number in range(2):

@@ -9,7 +9,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from graphopt.errors import ModelError, UsageError
-from graphopt.ir.external import bring_in, check_opaque, folders_of
+from graphopt.ir.external import bring_in, check_opaque, folders_of, locations
 from graphopt.ir.foreign import as_ir_model
 from graphopt.ir.foreign import read as read_foreign
 from graphopt.ir.load import build
@@ -65,8 +65,7 @@ def read(source: Source, *, inplace: bool = False, opaque: str | None = None) ->
         return read_foreign(foreign, unread)
     path = as_path(source, "a path, serialized bytes, a ModelProto, an onnx_ir.Model or an ONNXProgram")
     whole = whole_file(path)  # before it is read: what is written into it meanwhile is noticed
-    lifted = _lift(path)
-    data, slices = lifted if lifted is not None else (read_bytes(path), {})
+    data, slices = _contents(path)
     proto, folders = parse(data, str(path)), folders_of(path)
     brought_in = bring_in(proto, data, folders, unread)
     model = build(proto, folders, slices, unread)
@@ -89,6 +88,25 @@ def as_path(source: object, expected: str = "a path") -> Path:
     if "\0" in name:
         raise ModelError(f"{name!r} is no path")
     return Path(name)
+
+
+def _contents(path: Path) -> tuple[bytes, dict[int, FileSlice]]:
+    """The bytes of a model file, without large weights where it is large, and where those are."""
+    lifted = _lift(path)
+    return lifted if lifted is not None else (read_bytes(path), {})
+
+
+def files_named_by(path: Path) -> set[Path]:
+    """The files that the model in a file has its external data in, whether they exist or not; none of what is no model.
+
+    Args:
+        path: the file.
+    """
+    try:
+        names = locations(parse(_contents(path)[0], str(path)))
+    except ModelError:
+        return set()
+    return {Path(os.path.realpath(path.parent / name)) for name in names if "\0" not in name}
 
 
 def _lift(path: Path) -> tuple[bytes, dict[int, FileSlice]] | None:

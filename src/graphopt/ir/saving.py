@@ -16,7 +16,7 @@ from google.protobuf.message import EncodeError
 
 from graphopt.errors import ModelError, UsageError
 from graphopt.ir.external import place_of
-from graphopt.ir.files import ExternalData, has_external, is_external
+from graphopt.ir.files import ExternalData, files_named_by, has_external, is_external
 from graphopt.ir.flush import flush, stored, without_initializers
 from graphopt.ir.messages import delimited
 from graphopt.ir.model import Model
@@ -181,7 +181,19 @@ def _place_of(model: Model, target: Path, location: str) -> Path:
         read = {v.tensor.source.path for v in model.graph.initializers if v.tensor is not None and v.tensor.source}
         if place in read | {source}:
             raise ModelError(f"external data {path} would replace what {model.path} consists of; choose another name")
+    other = _other_reader(place, target) if place.exists() else None
+    if other is not None:
+        raise ModelError(f"external data {path} would replace the weights of {other}; choose another name")
     return place
+
+
+def _other_reader(place: Path, target: Path) -> Path | None:
+    """A model beside a file, or beside the model that is written, that has its weights in that file."""
+    near = [path for folder in {place.parent, target.parent} for path in sorted(folder.glob("*.onnx"))]
+    for path in near:
+        if _real(path) != target and _is_mentioned(place.name, [path]) and place in files_named_by(path):
+            return path
+    return None
 
 
 def _locate(
