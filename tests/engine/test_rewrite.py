@@ -421,3 +421,22 @@ def test_a_function_imports_what_its_operators_need(body: str, imported: bool) -
     result = model.flush()
     assert [(o.domain, o.version) for o in result.functions[0].opset_import] == [("", 18), ("com.microsoft", 1)]
     onnx.checker.check_model(result)
+
+
+def test_new_nodes_are_not_called_like_others() -> None:
+    class Spread(OpRule):
+        """Write one operator as three."""
+
+        name = "spread"
+        ops = ("Softsign",)
+
+        def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+            x = node.inputs[0]
+            return rw.replace(node, [rw.op("Div", x, rw.op("Exp", rw.op("Neg", x)))])
+
+    source = onnx.parser.parse_model(f"{HEAD} g (float[2] x) => (float[2] z) {{ y = Softsign (x)  z = Abs (y) }}")
+    source.graph.node[0].name, source.graph.node[1].name = "sign", "y_exp"  # as exporters name nodes like values
+    model = Model.load(source)
+    run(model, Spread())
+    names = [node.name for node in model.flush().graph.node]
+    assert names == ["y_neg", "y_exp_1", "sign", "y_exp"]

@@ -145,7 +145,10 @@ class Model:
             yield from _with_subgraphs(top)
 
     def fresh_name(self, base: str) -> str:
-        """A value name that no scope of the model uses, made from `base`; it is reserved."""
+        """A value name that no scope of the model uses, made from `base`; it is reserved.
+
+        No node has it either: new nodes are called like their outputs, and runtimes refuse two nodes of one name.
+        """
         if self._names is None:
             write(self, "_names", self._all_names())
         names = self._names
@@ -178,7 +181,7 @@ class Model:
 
         names = trained_names(self._proto)
         for graph in self.graphs():
-            names.update(graph.values)
+            names.update(graph.values, [node.name for node in graph])
             names.update(info.name for info in graph._proto.value_info)
         return names
 
