@@ -163,7 +163,7 @@ class PassManager:
             return
         for failure in result.failures:
             logger.warning("pass %s failed at %s and was undone: %s", failure.rule, failure.node, failure.error)
-        if self.plan.unsettled:
+        if result.log.unsettled:
             logger.warning("passes were still changing the model after as many rounds as are allowed")
         if result.log.full:
             logger.warning("stopped after %d rewrites, as was asked for: there may be more to do", len(result.events))

@@ -18,6 +18,7 @@ import graphopt
 from graphopt import Level, Numerics, PassManager, api, demo
 from graphopt.errors import UsageError
 from graphopt.manager import RunSettings
+from graphopt.pipeline import run as running
 from graphopt.verify import assert_equivalent
 from tests.cli.conftest import small_model
 
@@ -181,6 +182,19 @@ def test_what_was_done_and_left_is_logged(caplog: pytest.LogCaptureFixture, monk
     first = next(r for r in caplog.records if r.levelname == "WARNING")
     assert first.getMessage().startswith("pass eliminate_identity failed at ")
     assert first.getMessage().endswith("and was undone: by zero")
+
+
+def test_each_run_tells_of_itself_whether_it_settled(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING, "graphopt")
+    monkeypatch.setattr(running, "_ROUNDS", 1)
+    manager = PassManager(passes="repeat(eliminate_identity)")
+    clean = manager.run(large()).model
+    assert [message for message in caplog.messages if "still changing" in message]
+    caplog.clear()
+    manager.run(clean)
+    assert not caplog.messages
 
 
 def test_inspection_tells_what_a_model_needs() -> None:

@@ -42,14 +42,12 @@ class Plan:
         numerics: passes above this ceiling are left out where the pipeline does not name them.
         skip: passes to leave out.
         registry: where passes come from.
-        unsettled: rounds of `repeat` that ended while still changing.
     """
 
     pipeline: Pipeline
     numerics: Numerics = Numerics.ROUNDING
     skip: frozenset[str] = frozenset()
     registry: Registry = field(default_factory=registry)
-    unsettled: int = 0
     _passes: dict[str, Waiting] = field(default_factory=dict)
     _selected: dict[str, list[Waiting]] = field(default_factory=dict)
     _groups: dict[Together | Select, PassGroup] = field(default_factory=dict)
@@ -148,7 +146,7 @@ def _repeat(stage: Repeat, plan: Plan, driver: Driver) -> int:
         count += done
         if driver.log.full or (not done and not driver.refresh_types()):
             return count
-    plan.unsettled += 1
+    driver.log.unsettled += 1
     return count
 
 

@@ -129,6 +129,7 @@ class Log:
         failures: passes that raised.
         stats: per pass.
         findings: what passes have to show besides, as rows of a table by pass; only collected when `listen` is set.
+        unsettled: how many times a `repeat` ended while its passes were still changing the model.
         listen: whether reasons are wanted; they cost time.
         profile: whether every attempt is timed.
         limit: the most events to allow; at the limit every pass stops. Bisection replays prefixes with it.
@@ -139,6 +140,7 @@ class Log:
     failures: list[Failure] = field(default_factory=list)
     stats: dict[str, RuleStats] = field(default_factory=dict)
     findings: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
+    unsettled: int = 0
     listen: bool = False
     profile: bool = False
     limit: int | None = None
