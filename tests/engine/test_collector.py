@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -40,6 +42,32 @@ def test_what_is_still_used_is_not_collected_for_again_and_again(monkeypatch: py
             collector.weigh(one, ledger.room)
     assert len(collected) == 2
     assert gc.isenabled()
+
+
+class _Weighed:
+    """Something that can be weighed."""
+
+
+def test_models_may_be_weighed_in_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "_ledger", ledger := collector._Ledger())
+    monkeypatch.setattr(collector.gc, "collect", lambda: None)
+    kept: list[_Weighed] = []
+
+    def load(_: int) -> None:
+        for _ in range(200):
+            ledger.loaded = 1 << 60  # it is always time to collect
+            collector.make_room()
+            kept.append(_Weighed())
+            collector.weigh(kept[-1], 1)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(load, range(6)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(ledger.alive) == 1200
 
 
 class _KeepsRefusal(OpRule):

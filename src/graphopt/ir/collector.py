@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
@@ -20,17 +21,21 @@ class _Ledger:
     def __init__(self) -> None:
         self.alive: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self.loaded = 0
+        self.lock = threading.RLock()  # what is collected may load a model as it goes
+        """Models are loaded in several threads at once."""
 
     def add(self, model: object, size: int) -> None:
-        if model not in self.alive:
-            self.alive[model] = size
-            self.loaded += size
+        with self.lock:
+            if model not in self.alive:
+                self.alive[model] = size
+                self.loaded += size
 
     def settle(self) -> None:
         """Collect when enough was loaded; next time not before as much comes as is still in use."""
-        if self.loaded > self.room:
-            gc.collect()
-            self.loaded = min(0, self.room - sum(self.alive.values()))
+        with self.lock:
+            if self.loaded > self.room:
+                gc.collect()
+                self.loaded = min(0, self.room - sum(self.alive.values()))
 
 
 _ledger = _Ledger()
