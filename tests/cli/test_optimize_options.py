@@ -72,9 +72,8 @@ def test_external_threshold_and_alignment(run: Run, tmp_path: Path) -> None:
     tensors = {t.name: t for t in onnx.load(tmp_path / "out.onnx", load_external_data=False).graph.initializer}
     outside = {name for name, t in tensors.items() if t.data_location == onnx.TensorProto.EXTERNAL}
     assert outside == {"w"}
-    assert (
-        run("optimize", tmp_path / "in.onnx", tmp_path / "all.onnx", *layout[:3], "1", *layout[4:], "-q").exit_code == 0
-    )
+    layout = ("--external-data", "v", "--external-threshold", "1", "--external-alignment", "4096")
+    assert run("optimize", tmp_path / "in.onnx", tmp_path / "all.onnx", *layout, "-q").exit_code == 0
     entries = [t.external_data for t in onnx.load(tmp_path / "all.onnx", load_external_data=False).graph.initializer]
     offsets = sorted(int(e.value) for entry in entries for e in entry if e.key == "offset")
     assert offsets == [0, 8192]

@@ -23,6 +23,8 @@ MODEL = onnx.parser.parse_model(
 def test_unknown_names_and_options_are_refused() -> None:
     with pytest.raises(UsageError, match="unknown pass 'nosuch'"):
         onnxoptimizer.optimize(MODEL, ["nosuch"])
+    with pytest.raises(UsageError, match="expected a list of names, found 'eliminate_identity'"):
+        onnxoptimizer.optimize(MODEL, "eliminate_identity")
     with pytest.raises(UsageError, match="expects a ModelProto, found str"):
         onnxoptimizer.optimize("model.onnx")
     with pytest.raises(UsageError, match="custom_lib is not supported"):

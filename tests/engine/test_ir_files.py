@@ -257,6 +257,15 @@ def test_external_data_is_streamed(tmp_path: Path, changed: bool) -> None:
     assert contents(onnx.load(tmp_path / "m.onnx")) == contents(source)
 
 
+@pytest.mark.parametrize("location", [None, "w.bin"])
+def test_external_data_of_nothing_is_no_file(tmp_path: Path, location: str | None) -> None:
+    source = weights()
+    external = ExternalData(location=location, threshold=1 << 30)
+    Model.load(source).save(tmp_path / "m.onnx", external)
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+    assert contents(onnx.load(tmp_path / "m.onnx")) == contents(source)
+
+
 def test_external_data_can_be_laid_out_on_request(tmp_path: Path) -> None:
     source = weights()
     model = Model.load(source)

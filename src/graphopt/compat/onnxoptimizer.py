@@ -67,6 +67,8 @@ def optimize(model: onnx.ModelProto, passes: Sequence[str] | None = None, fixed_
     """
     if not isinstance(model, onnx.ModelProto):
         raise UsageError(f"optimize expects a ModelProto, found {type(model).__name__}")
+    if isinstance(passes, str):
+        raise UsageError(f"passes: expected a list of names, found {passes!r}")
     wanted = get_fuse_and_elimination_passes() if passes is None else passes
     names = _with_equal_constants([_NEWER.get(name, name) for name in wanted])
     result = onnx.ModelProto()

@@ -130,14 +130,10 @@ def _write_external(model: Model, target: Path, external: ExternalData) -> None:
     another name, and the model that is there uses it, that one steps aside over such a name.
     """
     asked = None if external.location is None else _place_of(model, target, external.location)
-    outside = {
-        v.name: v.tensor
-        for v in stored(model.graph)
-        if v.tensor is not None
-        and not v.tensor.is_opaque
-        and (v.tensor.nbytes >= max(external.threshold, 1) or is_external(v.tensor))
-        and element_bits(v.tensor.dtype) is not None
-    }
+    outside = _outside(model, external)
+    if not outside:  # a file that nothing names would be in the way
+        _write_inline(model, target)
+        return
     proto = without_initializers(model, set(outside))
     with Draft(asked or target) as data, Draft(target) as draft, _Sources() as sources, ExitStack() as more:
         slices = {}
@@ -161,6 +157,18 @@ def _write_external(model: Model, target: Path, external: ExternalData) -> None:
             return [(data, own), (between, target), (copy, asked), (draft, target)]
 
         _publish(model, target, steps, [(each, FileSlice(final, *slices[name])) for name, each in outside.items()])
+
+
+def _outside(model: Model, external: ExternalData) -> dict[str, Tensor]:
+    """The initializers whose data goes into a file of its own."""
+    return {
+        v.name: v.tensor
+        for v in stored(model.graph)
+        if v.tensor is not None
+        and not v.tensor.is_opaque
+        and (v.tensor.nbytes >= max(external.threshold, 1) or is_external(v.tensor))
+        and element_bits(v.tensor.dtype) is not None
+    }
 
 
 def _place_of(model: Model, target: Path, location: str) -> Path:
