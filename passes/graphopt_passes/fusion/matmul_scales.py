@@ -43,7 +43,7 @@ class FuseMulIntoMatmul(PatternRule):
         value = product if m.add is None else m.add.result
         scale = Affine.of(m.root, value, rank, rank - 1, columns).scale
         assert scale is not None
-        check_scale(scale)
+        check_scale(scale, weight)
         weights = narrowed_weights(_scaled(matrix, scale, "weights"), matrix.dtype)
         scaled = rw.op("MatMul", m.x, rw.constant(weights, like=weight))
         if m.bias is not None:

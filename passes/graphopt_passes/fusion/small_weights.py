@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import Decline
-from graphopt.ir import Node
+from graphopt.ir import Node, Value
 from graphopt.operators.affine import Affine
 from graphopt.operators.linear import Convolution, Linear
 from graphopt.operators.rows import Rows, read_rows
@@ -39,10 +39,9 @@ def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
     scale = affine.scale
     if scale is None:
         return
-    check_scale(scale)
+    check_scale(scale, linear.kernel)
     if _is_small(scale):
         rows = read_rows(linear.node, 1)
-        _check_sums(rows.array)
         wide = _product(rows.array, rows.spread(scale.reshape(rows.bias.shape)))
         bias = affine.of_bias(linear.bias(), linear.channels)
         _refuse(linear, replace(rows, array=wide), rows.array.dtype, bias, root)
@@ -50,24 +49,30 @@ def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
 
 def refuse_lost_digits_before(conv: Convolution, scale: np.ndarray[Any, Any]) -> None:
     """The same of weights of a `Conv` that are scaled as the channels of its input are."""
-    check_scale(scale)
+    check_scale(scale, conv.kernel)
     if _is_small(scale):
         rows = read_rows(conv.node, 1)
-        _check_sums(rows.array)
         if not np.abs(rows.array).max(initial=0.0) <= _LARGE:
             raise Decline("the input loses digits before it meets weights above {:.2g}", _LARGE)
         wide = _product(conv.kernel.array(), conv.of_inputs(scale)).reshape(rows.array.shape)
         _refuse(conv, replace(rows, array=wide), rows.array.dtype, conv.bias(), conv.node)
 
 
-def check_scale(scale: np.ndarray[Any, Any]) -> None:
+def check_scale(scale: np.ndarray[Any, Any], weight: Value) -> None:
     """Decline a scale that makes ordinary numbers of what is next to nothing, or overflows where a product would not.
 
     A sum that is scaled afterwards has lost its digits below the smallest normal number then, and a large number that
-    is scaled before it meets a small weight has become infinite; with the scale in the weights neither happens.
+    is scaled before it meets a small weight has become infinite; with the scale in the weights neither happens. Nor
+    does a sum overflow then that a small scale makes small, or one of zero no number.
+
+    Args:
+        scale: the numbers that the weights are to be multiplied with.
+        weight: these, a constant.
     """
     if not np.abs(scale).max(initial=0.0) <= _LARGE:
         raise Decline("a scale above {:.2g} magnifies what sums lose", _LARGE)
+    if bool((np.abs(scale) < _SMALL).any()):
+        _check_sums(weight.array())
 
 
 def _is_small(scale: np.ndarray[Any, Any]) -> bool:
