@@ -10,7 +10,7 @@ from onnx import TensorProto
 from graphopt.analysis.kernels import Array
 from graphopt.analysis.purity import is_removable
 from graphopt.analysis.shapes.uniform import UniformAnalysis
-from graphopt.ir import FLOAT_TYPES, Graph, Model, Node
+from graphopt.ir import Graph, Model, Node
 from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
 from graphopt_passes.elimination.neutral import NEUTRAL
 from graphopt_passes.folding.store import store
@@ -130,6 +130,7 @@ def _kept(node: Node, operands: list[Array | None]) -> tuple[int, bool]:
 
 def _check_sign(node: Node, zero: Array) -> None:
     """See that not even the sign of a zero changes: -0.0 is neutral in sums, +0.0 is in differences."""
-    signed = node.op in ("Add", "Sub") and node.operand(0).dtype in FLOAT_TYPES
+    # The type of the number is always known, those of the operands may not be.
+    signed = node.op in ("Add", "Sub") and zero.dtype.kind == "f"
     if signed and bool(np.signbit(zero)) is not (node.op == "Add"):
         raise Decline("a zero would change its sign")
