@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.analysis.purity import is_deterministic
-from graphopt.ir import Graph, Node, Tensor, Value
+from graphopt.ir import Graph, Node, Tensor, TensorType, Value
 from graphopt.ir.numpy_types import numpy_type
 from graphopt.ir.types import NUMBER_TYPES
 from graphopt.records import dataclass
@@ -186,8 +186,9 @@ def check_stackable(value: Value, rounds: int) -> None:
     """Decline where operators cannot take a scanned value apart by rounds, or stack an output of the body."""
     if value.dtype not in _STACKED:
         raise Decline("{} of element type {} cannot be stacked", value.name, value.dtype)
-    if not rounds and (value.shape is None or not all(isinstance(d, int) for d in value.shape)):
-        # Without a round the runtime makes up the dimensions that the body does not state.
+    stated = value.declared.shape if isinstance(value.declared, TensorType) else None
+    if not rounds and (stated is None or not all(isinstance(d, int) for d in stated)):
+        # Without a round the runtime makes up what the body does not state: of states it infers less than we do.
         raise Decline("the shape of {} is not known, and no round tells", value.name)
 
 
