@@ -340,6 +340,16 @@ def _zeros(facts: Facts) -> Doubts:
     ]
 
 
+def _unknown_past(facts: Facts) -> Doubts:
+    """Inference leaves a past of unknown length out of the scores, which the fourth output has for all there is."""
+    node, past = facts.node, facts.shape(4)
+    is_known = past is not None and len(past) == _PAST_AXES and type(past[2]) is int
+    return [] if is_known or node.input(4) is None or not _claim(facts, 3) else [(3, 3)]
+
+
+_PAST_AXES = 4
+
+
 def _part(facts: Facts) -> Doubts:
     return facts.whole() if _is_part_of_a_size(facts.node) else []
 
@@ -436,6 +446,7 @@ TABLE: tuple[Disagreement, ...] = (
     Disagreement("Resize by scales", ("Resize", "Upsample"), _scaled, _scales_by_fractions),
     Disagreement("STFT without onesided", ("STFT",), _stft, _has_no_sides),
     Disagreement("Attention of unknown sizes", ("Attention",), _zeros),
+    Disagreement("Attention after a past of unknown length", ("Attention",), _unknown_past),
     Disagreement(
         "Parts of one size without the axis", ("ConcatFromSequence", "SequenceAt"), _part, _is_part_of_a_size,
     ),
