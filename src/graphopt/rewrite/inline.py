@@ -117,11 +117,16 @@ def stand_ins(rw: Rewriter, node: Node, results: Sequence[Operand]) -> list[Oper
             values.append(new)
         elif not new.name and new.tensor is not None:
             values.append(rw.op("Constant", value=new.tensor))
-        elif isinstance(old.type, onnx.TypeProto) and node.graph.opset() < _IDENTITY_OF_ANYTHING:
-            raise Decline("{} is no tensor, no Identity can put it out at this opset", new.name)
         else:
+            _check_identity(new, old.type, node.graph)
             values.append(rw.op("Identity", new))
     return values
+
+
+def _check_identity(value: Value, value_type: ValueType | None, graph: Graph) -> None:
+    """See that an `Identity` can put out a value of a type."""
+    if isinstance(value_type, onnx.TypeProto) and graph.opset() < _IDENTITY_OF_ANYTHING:
+        raise Decline("{} is no tensor, no Identity can put it out at this opset", value.name)
 
 
 def check_effects(node: Node, source: Graph) -> None:
@@ -319,6 +324,7 @@ class Copier:
             after._info = before._info
         elif before in self.values:
             # The outer value has a new name, and what a graph puts out has to keep its own.
+            _check_identity(after, before.type or after.type, copy)
             node = Node("Identity", "", copy)
             name = copy.model.fresh_name(before.name) if self.foreign or before.name in copy.values else before.name
             local = Value(name, copy, node)
