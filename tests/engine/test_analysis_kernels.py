@@ -6,6 +6,7 @@ import random
 import warnings
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -137,6 +138,7 @@ def test_casts(source: Any, target: int) -> None:
         ("Add", [np.float32([1]), np.float32([2])], {}),
         ("Cast", [np.float32([1e30])], {"to": TensorProto.INT64}),
         ("Cast", [np.float64([1e-7])], {"to": TensorProto.FLOAT16}),
+        ("Cast", [np.asarray([-0.0], ml_dtypes.float8_e5m2)], {"to": TensorProto.BOOL}),
         ("Gather", [integers(1, 2), integers(5)], {}),
         ("Reshape", [integers(1, 2), integers(3)], {}),
         ("Reshape", [integers(1, 2), integers(-1, -1)], {}),

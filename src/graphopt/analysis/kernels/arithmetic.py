@@ -140,9 +140,11 @@ def cast_is_exact(source: Any, target: int) -> bool:
     """Whether NumPy's conversion from a type is the standard's for every value.
 
     Float to integer is not: what does not fit is undefined, and left to the runtime. Neither is a conversion
-    to a narrow float, which runtimes do in two steps.
+    to a narrow float, which runtimes do in two steps. To ONNX Runtime the negative zero of 8 bits is true.
     """
     kind = np.dtype(source).kind
+    if np.dtype(source).isbuiltin != 1:
+        return False  # one of these, float8e5m2, says that it is a float like the others
     if target == TensorProto.BOOL:
         return kind in "iubf"
     if kind not in "iub":
