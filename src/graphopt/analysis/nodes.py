@@ -147,6 +147,15 @@ def _dequantize(node: Node, output: int) -> int | None:
     return node.attr("output_dtype") or _like(1)(node, output)
 
 
+def _dropout(node: Node, output: int) -> int | None:
+    """Before opset 10 the mask is of the type of the data, which the standard's inference leaves open."""
+    is_truth = output and node.graph.opset() >= _MASK_OF_TRUTH
+    return int(TensorProto.BOOL) if is_truth else _like(0)(node, output)
+
+
+_MASK_OF_TRUTH = 10
+
+
 def _layer_normalization(node: Node, output: int) -> int | None:
     return int(node.attr("stash_type", 1)) if output else _like(0)(node, output)
 
@@ -195,7 +204,7 @@ _DTYPES: dict[str, Callable[[Node, int], int | None]] = {
     "Cast": _cast,
     "ConstantOfShape": _constant_of_shape,
     "DequantizeLinear": _dequantize,
-    "Dropout": _then(TensorProto.BOOL),
+    "Dropout": _dropout,
     "If": _of_branches,
     "LayerNormalization": _layer_normalization,
     "MaxPool": _then(TensorProto.INT64),
