@@ -31,7 +31,7 @@ class ConvertQuantizedWeights(OnIntegers):
     """Write constant weights of integer products as the kind of bytes that is faster, by moving the zero point by 128.
 
     Signed beside unsigned activations, on x86 with instructions for such products, or where no pair of them overflows
-    in 16 bits; unsigned for `ConvInteger`. The sums stay the same.
+    in 16 bits; unsigned for `ConvInteger`, of signed images on the former alone. The sums stay the same.
     """
 
     # No pattern: one operand of one operator, whose place is in a table.
@@ -57,11 +57,16 @@ def _check(node: Node, left: int | None, weight: Value, *, signed: bool, rw: Rew
         raise Decline("other machines have other kernels")
     if signed and left is not None and node.operand(left).dtype != TensorProto.UINT8:
         raise Decline("{} is not known to be unsigned", node.operand(left).name)
-    if signed and not _sums_exactly(node, other_bytes(weight.array()), target):
+    if not _sums_exactly(node, left, weight, signed=signed, target=target):
         raise Decline("the processor adds products with signed bytes in 16 bits, which may overflow")
 
 
-def _sums_exactly(node: Node, weights: np.ndarray, target: Target) -> bool:
+def _sums_exactly(node: Node, left: int | None, weight: Value, *, signed: bool, target: Target) -> bool:
+    """Whether the sums stay the same: unsigned weights beside a signed image are products of both kinds, too."""
+    if not signed:
+        image = None if left is None else node.operand(left).dtype
+        return image == TensorProto.UINT8 or sums_bytes_exactly(None, target)
+    weights = other_bytes(weight.array())
     if node.op_type == "QLinearConv" and is_depthwise(int(node.attr("group", 1)), weights.shape):
         return True
     return sums_bytes_exactly(rows_of(node, weights), target)
