@@ -86,6 +86,24 @@ def product(b: Integers) -> None:
         b.made("QLinearMatMul", inputs, (*shape[:-1], made), after)
 
 
+def whole_sums(b: Integers) -> None:
+    """A convolution or a product whose sums stay integers, of images with or without a sign."""
+    x, shape, p = b.chosen()
+    assert p.zero is not None
+    made, size = b.rng.choice([1, 3, 8]), b.rng.choice([1, 3])
+    points = [b.const(p.zero.reshape(()))] if b.sometimes() else []
+    result: Shape = (*shape[:-1], made)
+    if len(shape) == 4:
+        weight, result = b.weights((made, shape[1], size, size), 0)[0], (shape[0], made, *shape[2:])
+        y = b.op("ConvInteger", [x, weight, *points], pads=[size // 2] * 4)
+    else:
+        weight = b.weights((shape[-1], made), 1)[0]
+        y = b.op("MatMulInteger", [x, weight, *points])
+    after = b.of()
+    scaled = b.op("Mul", [b.op("Cast", [y], to=TensorProto.FLOAT), b.const(np.array(2.0**-9, np.float32))])
+    b.values.append((b.quantize(scaled, after), result, after))
+
+
 def binary(b: Integers) -> None:
     """A quantized sum or product of two values."""
     x, shape, p = b.chosen()
@@ -170,7 +188,8 @@ def through_floats(b: Integers) -> None:
 
 
 INTEGERS: Sequence[Callable[[Integers], None]] = (
-    convolution, convolution, product, binary, binary, concat, unary, pool, movement, movement, through_floats,
+    convolution, convolution, product, whole_sums, binary, binary, concat, unary, pool, movement, movement,
+    through_floats,
 )  # fmt: skip
 
 
