@@ -61,6 +61,30 @@ def test_a_baseline_without_times_says_nothing_of_speed(run: Run, model_file: Pa
     assert "speed-up over the runtime alone" in " ".join(done.stdout.split())
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--fail-on", "slower=900%", "--threads", "1,2"), "on 2 thread(s)"),
+        (("--fail-on", "nodes", "--level", "extended"), "no graphopt extended of"),
+    ],
+)
+def test_a_baseline_of_other_conditions_is_refused(
+    run: Run, model_file: Path, tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    """Nothing would be judged, and the build would pass."""
+    baseline = tmp_path / "baseline.json"
+    measured = ("--rounds", "2", "--budget", "0.1")
+    assert run("check", model_file, "--fail-on", "slower=900%", *measured, "--save", baseline).exit_code == 0
+    done = run("check", model_file, "--baseline", baseline, *options, *measured)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
+def test_what_has_no_past_is_judged_by_numerics(run: Run, model_file: Path, tmp_path: Path) -> None:
+    done = run("check", model_file, "--fail-on", "nodes", "--save", tmp_path / "baseline.json", "--json")
+    assert [each["kind"] for each in json.loads(done.stdout)["findings"]] == ["numerics"]
+
+
 def test_a_model_that_the_baseline_does_not_know_is_noted(run: Run, model_file: Path, tmp_path: Path) -> None:
     (tmp_path / "baseline.json").write_text('{"schema": 1, "models": {}}')
     done = run("check", model_file, "--baseline", tmp_path / "baseline.json", "--fail-on", "nodes,numerics")

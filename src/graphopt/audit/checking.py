@@ -178,14 +178,13 @@ def check(
 
     Raises:
         ModelError: a model cannot be read, or the runtime cannot run it.
+        UsageError: the baseline is of another level, or has no times on that many threads.
     """
     found = Check([], {}, [])
     timed = conditions.slower is not None
-    untimed = [name for name in map(_name, models) if timed and not _has_times((baseline or {}).get(name), manager)]
-    if untimed:
-        raise UsageError(
-            f"the baseline has no times of {untimed[0]}: `graphopt check --fail-on slower=3% --save FILE` measures them"
-        )
+    held = conditions.nodes or conditions.size or timed
+    for name in map(_name, models) if held else ():
+        _check_baseline(name, (baseline or {}).get(name), f"graphopt {manager.level}", threads if timed else ())
     for number, path in enumerate(models):
         progress(f"checking {path}", number / len(models))
         name = _name(path)
@@ -198,8 +197,9 @@ def check(
         if not timed:
             _forget_times(found.audits[name])
         past = (baseline or {}).get(name)
-        if past is None and (conditions.nodes or conditions.size or timed):
-            found.notes.append(f"{name} is not in the baseline: only numerics are judged")
+        if held and _past_row(past, f"graphopt {manager.level}") is None:
+            why = "is not in the baseline" if past is None else "could not be optimized for the baseline"
+            found.notes.append(f"{name} {why}: only numerics are judged")
         found.findings += _judge(name, report, str(manager.level), past, conditions)
     return found
 
@@ -208,10 +208,21 @@ def _name(path: str) -> str:
     return Path(path).as_posix()
 
 
-def _has_times(past: Mapping[str, Any] | None, manager: Manager) -> bool:
-    """Whether a baseline says how fast a model was, if it knows the model at all."""
-    row = _past_row(past, f"graphopt {manager.level}")
-    return row is None or bool(row["speedup"])
+def _check_baseline(name: str, past: Mapping[str, Any] | None, row_name: str, threads: Sequence[int]) -> None:
+    """See that what a baseline says of a model, if it knows it at all, is what it is to be held against."""
+    if past is None:
+        return
+    known = [row["name"] for row in past["rows"]]
+    if row_name not in known:
+        own = [each for each in known if each.startswith("graphopt ")]
+        raise UsageError(f"the baseline has no {row_name} of {name}, only {', '.join(own) or 'other optimizers'}")
+    row = _past_row(past, row_name)
+    missing = [str(count) for count in threads if row is not None and str(count) not in row["speedup"]]
+    if missing:
+        again = f"`graphopt check --fail-on slower=3% --threads {','.join(map(str, threads))} --save FILE`"
+        raise UsageError(
+            f"the baseline has no times of {name} on {', '.join(missing)} thread(s): {again} measures them"
+        )
 
 
 def _forget_times(report: dict[str, Any]) -> None:
@@ -227,10 +238,10 @@ def _judge(
     if row.contents is None:
         return [CheckedItem(name, "numerics", False, row.message or row.status)]
     findings = []
-    if conditions.numerics:
+    before = _past_row(past, row.name)
+    if conditions.numerics or before is None:
         ok = row.ok and row.verification in {"equal", "close", "special"}
         findings.append(CheckedItem(name, "numerics", ok, row.message if not ok and row.message else row.verification))
-    before = _past_row(past, row.name)
     if before is None:
         return findings
     for kind, wanted, now, was in (
@@ -246,11 +257,11 @@ def _judge(
 
 def _slower(name: str, row: Row, before: Mapping[str, Any], percent: float) -> list[CheckedItem]:
     """Times of other days and machines say nothing; what was gained over the same model unoptimized does."""
+    if not row.speedup:  # it did not run: nothing that was asked for goes without an answer
+        return [CheckedItem(name, "slower", False, row.message or "no time was measured")]
     findings = []
     for threads, now in row.speedup.items():
-        was = before["speedup"].get(str(threads))
-        if was is None:
-            continue
+        was = before["speedup"][str(threads)]
         # Slower only where even the upper end of what was measured is: noise must not fail a build.
         ok = now.high >= was["median"] * (1 - percent / 100) or now.median >= was["low"] * (1 - percent / 100)
         text = f"speed-up over the runtime alone {was['median']:.2f} -> {now.median:.2f}, {threads} thread(s)"
