@@ -126,7 +126,6 @@ def test_output_that_is_a_folder(run: Run, model_file: Path, tmp_path: Path) -> 
         (("--against", "nobody"), ("unknown peer 'nobody'",)),
         (("--level", "turbo"), ("unknown level",)),
         (("--metric", "os:getcwd"), ("needs data",)),
-        (("--data", "missing.npz"), ("missing.npz",)),
     ],
 )
 def test_wrong_audit_settings(run: Run, model_file: Path, arguments: tuple[str, str], words) -> None:
@@ -210,7 +209,14 @@ def _lone_array() -> bytes:
 def test_data_that_is_no_archive(run: Run, model_file: Path, tmp_path: Path, content: bytes) -> None:
     data = tmp_path / "data.npz"
     data.write_bytes(content)
-    assert_one_line(run("bisect", model_file, "--data", data), 2, "data.npz", "expected an .npz file")
+    assert_one_line(run("bisect", model_file, "--data", data), 3, "data.npz", "expected an .npz file")
+
+
+@pytest.mark.parametrize("command", ["audit", "bisect", "check", "profile", "verify", "optimize", "convert"])
+def test_data_that_is_not_there(run: Run, model_file: Path, command: str) -> None:
+    more = {"verify": [model_file], "optimize": ["out.onnx", "--verify"], "convert": ["out.onnx", "--opset", "13"]}
+    words = [model_file, *more.get(command, []), "--data", "missing.npz"]
+    assert_one_line(run(command, *words), 3, "missing.npz")
 
 
 def test_models_of_the_runtimes_own_format_are_told(run: Run, tmp_path: Path, existing: Path) -> None:

@@ -79,6 +79,20 @@ def test_external_threshold_and_alignment(run: Run, tmp_path: Path) -> None:
     assert offsets == [0, 8192]
 
 
+@pytest.mark.parametrize("command", [("optimize",), ("convert", "--opset", "13")])
+def test_several_models_have_no_file_of_weights_in_common(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    models = [tmp_path / name for name in ("a.onnx", "b.onnx")]
+    for path in models:
+        onnx.save(small_model(), path)
+    out = tmp_path / "out"
+    out.mkdir()
+    options = ("--external-threshold", "0", "-q", "--external-data")
+    assert_one_line(run(*command, *models, out, *options, "w"), 2, "several models")
+    assert not list(out.iterdir())
+    assert run(*command, *models, out, *options, "auto").exit_code == 0
+    assert len(list(out.iterdir())) == 4
+
+
 def test_inline_functions(run: Run, tmp_path: Path) -> None:
     model = parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 18, "local" : 1]> g (float[2] x) => (float[2] y) { y = local.f (x) }'

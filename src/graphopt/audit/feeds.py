@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 import numpy as np
 import onnx
 
-from graphopt.errors import ModelError, UsageError
+from graphopt.errors import ModelError
 from graphopt.verify import Feed, sample_inputs
 from graphopt.verify.interface import Spec, interface_of
 
@@ -81,16 +81,16 @@ def load_data(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of an `.npz` file.
 
     Raises:
-        UsageError: it cannot be read as one.
+        ModelError: it cannot be read as one.
     """
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except OSError as error:
-        raise UsageError(f"cannot read data {path}: {error.strerror or error}") from None
+        raise ModelError(f"cannot read data {path}: {error.strerror or error}") from None
     except (ValueError, EOFError, AttributeError, TypeError, BadZipFile):  # an array alone is no context, say
         # NumPy's own words would advise to load it in a way that runs code from it.
-        raise UsageError(f"cannot read data {path}: expected an .npz file of arrays (numpy.savez writes one)") from None
+        raise ModelError(f"cannot read data {path}: expected an .npz file of arrays (numpy.savez writes one)") from None
 
 
 def shapes_of(feed: Feed) -> dict[str, list[int]]:

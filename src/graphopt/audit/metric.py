@@ -42,6 +42,7 @@ class Metric:
 
         Raises:
             UsageError: a metric without data, or one that cannot be found.
+            ModelError: the file with the data cannot be read.
         """
         if data is None:
             if metric is not None:

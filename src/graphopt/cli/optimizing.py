@@ -41,7 +41,7 @@ def optimize(
 ) -> None:
     """Optimize a model from file to file. OUT is written at the end, at once, or not at all."""
     pairs = pairs_of(files, "optimize")
-    check_output(files[-1], outside, as_json=as_json)
+    check_output(pairs, outside, as_json=as_json)
     layout = outside.layout()
     manager = chosen.manager(sizes, strict=strict, inline_functions=inline_functions, opaque_weights=opaque_weights)
     own, reports, failed = feed(data), [], False
@@ -104,18 +104,24 @@ def _optimize(
     return result
 
 
-def check_output(target: str, outside: Outside, *, as_json: bool) -> None:
+def check_output(pairs: list[tuple[str, str]], outside: Outside, *, as_json: bool) -> None:
     """Refuse an output that cannot be written before anything is done.
 
     Raises:
-        UsageError: standard output is a terminal, or is wanted for something else.
+        UsageError: standard output is a terminal, or is wanted for something else; or one file is wanted for the
+            weights of several models.
     """
+    target = pairs[-1][1]
     if target == "-" and as_json:
         raise UsageError("--json and OUT `-` both want standard output")
     if target == "-" and sys.stdout.isatty():
         raise UsageError("`-` writes a model to standard output, which is a terminal")
     if target == "-" and outside.external_data is not None:
         raise UsageError("--external-data needs a file OUT")
+    if len(pairs) > 1 and outside.external_data not in (None, "auto"):
+        raise UsageError(
+            f"--external-data {outside.external_data}: several models need a file each; `auto` names them"
+        )
 
 
 def say_unwritten(target: str, report: Report) -> None:
