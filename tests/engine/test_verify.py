@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import numpy_helper
 
 from graphopt import verify
 from graphopt.errors import UsageError
+from graphopt.verify.numerics import compare_arrays
 from tests.engine.verify_models import graph
 
 # Each pair is a rewrite that some optimizer really made, or could make, and that must be caught.
@@ -274,3 +276,29 @@ def test_own_inputs_that_do_not_suit_the_original_are_refused(array: np.ndarray,
 def test_own_inputs_have_any_size_where_a_dimension_is_open() -> None:
     model = graph("(float[N,?] x) => (float[N,M] y)", "y = Neg(x)").SerializeToString()
     assert verify.compare(model, model, inputs={"x": np.ones((3, 0), np.float32)}).ok
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "error"),
+    [
+        (np.array([2.0, 1.0], np.float32), np.array([np.inf, 1.0], np.float32), np.inf),
+        (np.array([np.nan, 1.0], np.float32), np.array([0.0, 1.0], np.float32), np.inf),
+        (np.array([np.inf], np.float16), np.array([-np.inf], np.float16), np.inf),
+        (np.array([2**63 - 1]), np.array([2**63 - 3]), 2.0),
+        (np.array([-(2**63)]), np.array([2**63 - 1]), 2.0**64),
+        (np.array([2**64 - 1], np.uint64), np.array([0], np.uint64), 2.0**64),
+        (np.array([-8, 3], ml_dtypes.int4), np.array([7, 3], ml_dtypes.int4), 15.0),
+        (np.array([1.7e308, 1.7e308]), np.array([-1e308, 1.7e308]), np.inf),
+        (np.array([1.7e308, 1.7e308]), np.array([1e308, 1.7e308]), 1.7e308 - 1e308),
+    ],
+)
+def test_the_largest_error_is_that_of_what_differs(expected: np.ndarray, actual: np.ndarray, error: float) -> None:
+    report = compare_arrays("y", expected, actual, "rounding")
+    assert (report.status, report.mismatches, report.max_abs) == ("mismatch", 1, error)
+    assert f"largest error {error:.3g}" in report.detail
+
+
+def test_an_infinity_in_the_place_of_the_largest_numbers_is_no_error() -> None:
+    report = compare_arrays("y", np.array([3.4e38, 2], np.float32), np.array([np.inf, 2], np.float32), "rounding")
+    assert (report.status, report.max_abs) == ("close", 0.0)
+    assert "largest error" not in compare_arrays("y", np.array(["a"], object), np.array(["b"], object), "exact").detail

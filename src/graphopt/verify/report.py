@@ -34,7 +34,8 @@ class OutputReport:
         dtype: Its element type, as NumPy and ml_dtypes name it.
         shape: Its shape in this run.
         status: `equal`, `close`, `mismatch` or `inconclusive`.
-        max_abs: Largest absolute error, over elements that are finite on both sides.
+        max_abs: Largest absolute error; infinite where an infinity or NaN stands for a number or for the other, and may
+            not (elsewhere only elements that are finite on both sides count).
         max_rel: `max_abs` relative to the largest finite magnitude of this output.
         mismatches: Number of elements outside the tolerance.
         elements: Number of elements compared.
