@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from onnx import numpy_helper
 
@@ -302,3 +303,26 @@ def test_an_infinity_in_the_place_of_the_largest_numbers_is_no_error() -> None:
     report = compare_arrays("y", np.array([3.4e38, 2], np.float32), np.array([np.inf, 2], np.float32), "rounding")
     assert (report.status, report.max_abs) == ("close", 0.0)
     assert "largest error" not in compare_arrays("y", np.array(["a"], object), np.array(["b"], object), "exact").detail
+
+
+@pytest.mark.parametrize("wrong", [-1e30, 0.0])
+def test_the_largest_number_of_a_mask_excuses_nothing(wrong: float) -> None:
+    """An ulp more, and it is infinite."""
+
+    def masked(by: float) -> onnx.ModelProto:
+        model = graph("(bool[4] c, float[4] x) => (float[4] y)", "y = Where(c, x, k)")
+        model.graph.initializer.append(numpy_helper.from_array(np.array(by, np.float32), "k"))
+        return model
+
+    least = float(np.finfo(np.float32).min)
+    assert verify.compare(masked(least), masked(wrong)).status == "mismatch"
+    assert verify.compare(masked(least), masked(-np.inf)).status == "close"
+    assert verify.compare(masked(-np.inf), masked(wrong)).status == "mismatch"
+
+
+def test_the_largest_number_of_a_mask_buys_no_tolerance() -> None:
+    expected = np.full(9, np.finfo(np.float32).min, np.float32)
+    expected[0] = 1.0
+    actual = expected.copy()
+    actual[0] = 2.0
+    assert compare_arrays("y", expected, actual, "rounding").mismatches == 1

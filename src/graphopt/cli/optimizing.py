@@ -119,9 +119,7 @@ def check_output(pairs: list[tuple[str, str]], outside: Outside, *, as_json: boo
     if target == "-" and outside.external_data is not None:
         raise UsageError("--external-data needs a file OUT")
     if len(pairs) > 1 and outside.external_data not in (None, "auto"):
-        raise UsageError(
-            f"--external-data {outside.external_data}: several models need a file each; `auto` names them"
-        )
+        raise UsageError(f"--external-data {outside.external_data}: several models need a file each; `auto` names them")
 
 
 def say_unwritten(target: str, report: Report) -> None:

@@ -25,6 +25,8 @@ _ULPS = {"rounding": 16.0, "fast": 64.0}
 _SMALL_FLOAT_TOLERANCE, _SMALL_FLOAT_ULPS = {"rounding": 0.13, "fast": 0.26}, {"rounding": 1.0, "fast": 2.0}
 _RANGE_OVER_MEDIAN = 30.0
 _NOISE_FACTOR = 4.0
+_EDGE = 0.9
+"""From this share of the largest number of a type on, an infinity may stand for a number."""
 
 
 def level_name(numerics: str | Enum) -> str:
@@ -60,16 +62,32 @@ def measure_noise(base: np.ndarray[Any, Any], others: list[np.ndarray[Any, Any]]
         if not is_float(base.dtype):
             amplitude[other != base] = np.inf
             continue
-        a, b = base.astype(np.float64), other.astype(np.float64)
+        a, b = _bounded(base, other), _bounded(other, base)
         with np.errstate(all="ignore"):
             step = np.asarray(np.abs(a - b))  # of a single number NumPy makes no array
         both_nan, same_infinite = np.isnan(a) & np.isnan(b), np.isinf(a) & (a == b)
         step[both_nan | same_infinite] = 0.0
         step[np.isnan(step)] = np.inf
         np.maximum(amplitude, step, out=amplitude)
-    finite = amplitude[np.isfinite(amplitude)]
+    finite = amplitude[np.isfinite(amplitude) & ~_is_edge(base)]
     with np.errstate(over="ignore"):
         return Noise(amplitude, float(np.median(finite)) if finite.size else 0.0)
+
+
+def _is_edge(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Where numbers are so large that a few ulps may make them infinite, or are: as what masks put in is."""
+    if not is_float(array.dtype):
+        return np.zeros(array.shape, bool)
+    return np.asarray(np.abs(array.astype(np.float64)) >= _EDGE * limits(array.dtype).top)
+
+
+def _bounded(array: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The numbers, with the largest one in the place of an infinity that the other array has a number next to.
+
+    There an ulp decides which of both it is, and excuses nothing that is far from either.
+    """
+    wide, top = array.astype(np.float64), limits(array.dtype).top
+    return np.where(np.isinf(wide) & _is_edge(other), np.copysign(top, wide), wide)
 
 
 def compare_arrays(
@@ -194,8 +212,8 @@ def _allowed(
     magnitude = np.abs(a)
     finite = magnitude[np.isfinite(magnitude)]
     top = float(finite.max(initial=0.0))
-    nonzero = finite[finite > 0.0]
-    # A few huge elements (a mask of -1e9) must not buy tolerance for all the ordinary ones.
+    # Huge elements (a mask of -1e9, or many of the largest number) must not buy tolerance for all the ordinary ones.
+    nonzero = finite[(finite > 0.0) & (finite < _EDGE * limits(dtype).top)]
     with np.errstate(over="ignore"):  # the mean of two of the largest
         typical = _RANGE_OVER_MEDIAN * float(np.median(nonzero)) if nonzero.size else 0.0
     tolerance, ulps = _RANGE_TOLERANCE[level].get(str(dtype), 0.0), _ULPS[level]
@@ -214,7 +232,7 @@ def _same_special(
     a: np.ndarray[Any, np.dtype[np.float64]], b: np.ndarray[Any, np.dtype[np.float64]], dtype: np.dtype[Any]
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """NaN against NaN and infinity against the same infinity, or against a number at the edge of the type."""
-    edge = 0.9 * limits(dtype).top
+    edge = _EDGE * limits(dtype).top
     with np.errstate(invalid="ignore"):
         overflow = (np.isinf(a) & (b * np.sign(a) >= edge)) | (np.isinf(b) & (a * np.sign(b) >= edge))
         return np.asarray((np.isnan(a) & np.isnan(b)) | (a == b) | overflow)
