@@ -108,3 +108,26 @@ def test_graphs_do_not_get_too_deep_for_a_file() -> None:
     result = PassManager(passes="inline_functions", strict=True, explain=True).run(model)
     assert onnx.ModelProto.FromString(result.model.SerializeToString()).functions
     assert "29 graphs would be inside of each other" in {miss.reason for miss in result.near_misses}
+
+
+def test_devices_of_nodes_come_along() -> None:
+    """Names in a function mean other tensors than the same ones where it is called: here its `a` is `b`."""
+    model = parser.parse_model(
+        '<ir_version: 11, opset_import: ["" : 18, "local" : 1]> g (float[4,4] x, float[4,4] b) => (float[4,4] y)'
+        "{ i = Identity(x)  y = local.f (i, b) }"
+        '<domain: "local", opset_import: ["" : 18]> f (b, a) => (r) { c = MatMul (b, a)  r = Exp (c) }'
+    )
+    model.configuration.add(name="two", num_devices=2)
+    for node, names in ((model.functions[0].node[0], "bac"), (model.graph.node[1], "iby")):
+        told = node.device_configurations.add(configuration_id="two", pipeline_stage=1)
+        for device, name in enumerate(names):
+            told.sharding_spec.add(tensor_name=name, device=[device])
+
+    def said(node: onnx.NodeProto) -> list[tuple[str, list[int]]]:
+        return [(each.tensor_name, list(each.device)) for each in node.device_configurations[0].sharding_spec]
+
+    assert said(optimize(model).graph.node[0]) == [("x", [0]), ("b", [1]), ("y", [2])]
+    product, last = optimize(model, inline_functions=True).graph.node
+    assert said(product) == [("x", [0]), ("b", [1]), (product.output[0], [2])]
+    assert not last.device_configurations
+    onnx.checker.check_model(optimize(model, inline_functions=True), full_check=True)

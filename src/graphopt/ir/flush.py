@@ -10,6 +10,7 @@ from onnx import NodeProto
 
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.collector import paused_gc
+from graphopt.ir.devices import names_of, state
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.messages import copy_fields, copy_text
 from graphopt.ir.model import Model
@@ -252,8 +253,12 @@ def emit(node: Node) -> NodeProto:
         if node.name != proto.name:
             result.name = node.name
         del result.input[:], result.output[:]
-    result.input.extend(["" if v is None else v.name for v in node.inputs])
-    result.output.extend(["" if v is None else v.name for v in node.outputs])
+    result.input.extend(names_of(node.inputs))
+    result.output.extend(names_of(node.outputs))
+    if node._devices is not None:
+        state(node._devices, result, elsewhere=True)
+    elif proto is not None and proto.device_configurations:
+        state(proto, result)
     if node.attrs_changed or changed_inside:
         del result.attribute[:]
         _write_attributes(node, result)

@@ -42,6 +42,7 @@ class Node:
 
     __slots__ = (
         "_attrs",
+        "_devices",
         "_origin",
         "_places",
         "_proto",
@@ -75,6 +76,7 @@ class Node:
         self.subgraphs: dict[str, Graph] = _NO_SUBGRAPHS
         self._proto = proto
         self._origin: onnx.NodeProto | None = None
+        self._devices: onnx.NodeProto | None = None
         self._places: dict[Value | None, list[int]] | None = None
         self._attrs: dict[str, Any] | None = None
         self._tensor: Tensor | None = None

@@ -11,6 +11,7 @@ import onnx
 from graphopt.analysis.purity import is_removable
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, TensorType, Value, ValueType
+from graphopt.ir.devices import devices_of
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.ir.messages import copy_text
 from graphopt.ir.order import append
@@ -215,6 +216,7 @@ def trimmed(
             raise Decline("before IR version 4 initializers of inner graphs cannot be moved")
     new = Node(node.op_type, node.domain, node.graph)
     new._origin = node._proto if node._proto is not None else node._origin
+    new._devices = devices_of(node, inputs, node.outputs if outputs == len(node.outputs) else ())
     new._attrs = {name: value for name, value in {**node.attrs, **attrs}.items() if value is not None}
     new.inputs = list(inputs)
     new.outputs = [Value("", node.graph, new, index) for index in range(outputs)]
@@ -244,6 +246,7 @@ class Copier:
         copy = Node(node.op_type, node.domain, graph)
         copy.op, copy.overload = node.op, node.overload
         copy._origin = node._proto if node._proto is not None else node._origin
+        copy._devices = devices_of(node)
         copy._attrs = dict(node.attrs)
         if copy.op.startswith(_REFERRING) and self.attributes is not None:
             self._resolve(copy, self.attributes)

@@ -1,0 +1,69 @@
+"""On which devices a node is computed, and how its tensors are divided among them: told by the tensors' names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onnx import NodeProto
+
+if TYPE_CHECKING:
+    from graphopt.ir.graph import Node
+    from graphopt.ir.value import Value
+
+
+def devices_of(
+    node: Node, inputs: Sequence[Value | None] | None = None, outputs: Sequence[Value | None] | None = None
+) -> NodeProto | None:
+    """What a node says of devices, for a copy of it; None where it says nothing.
+
+    Args:
+        node: the node.
+        inputs: those of its inputs that the copy has, in their places; all when None.
+        outputs: those of its outputs.
+    """
+    source = node._proto if node._devices is None else node._devices
+    if source is None or not source.device_configurations:
+        return None
+    told = NodeProto(input=names_of(node.inputs), output=names_of(node.outputs))
+    state(source, told, elsewhere=node._devices is not None)
+    if inputs is None and outputs is None:
+        return told
+    part = NodeProto(
+        input=names_of(node.inputs if inputs is None else inputs),
+        output=names_of(node.outputs if outputs is None else outputs),
+    )
+    state(told, part)
+    return part
+
+
+def names_of(values: Sequence[Value | None]) -> list[str]:
+    """Names as a node lists them."""
+    return ["" if value is None else value.name for value in values]
+
+
+def state(source: NodeProto, target: NodeProto, *, elsewhere: bool = False) -> None:
+    """State of a node what another one says of devices, under its own names.
+
+    What has kept its place is the same tensor under another name. What is said of one that is gone is left out.
+
+    Args:
+        source: the other node.
+        target: the node; its inputs and outputs are named.
+        elsewhere: whether the other node is of another graph, where the same name may mean another tensor.
+    """
+    names: dict[str, str] = {}
+    for before, after in ((source.output, target.output), (source.input, target.input)):
+        moved = set[str]() if elsewhere else {*source.input, *source.output}
+        names |= {old: new for old, new in zip(before, after, strict=False) if new not in moved}
+    if not elsewhere:
+        names |= {name: name for name in (*target.input, *target.output)}
+    del target.device_configurations[:]
+    for configuration in source.device_configurations:
+        stated = target.device_configurations.add()
+        stated.CopyFrom(configuration)
+        del stated.sharding_spec[:]
+        for spec in configuration.sharding_spec:
+            if name := names.get(spec.tensor_name):
+                stated.sharding_spec.add().CopyFrom(spec)
+                stated.sharding_spec[-1].tensor_name = name
