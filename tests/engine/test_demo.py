@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
 
+import graphopt
 from graphopt import demo, verify
 from graphopt.demo.moments import Moments
 
@@ -193,3 +197,26 @@ def test_moments_through_a_grouped_convolution():
     y = np.einsum("ngk,gok->ngo", x, flat).reshape(-1, 6)
     np.testing.assert_allclose(got.mean, y.mean(axis=0), atol=0.1)
     np.testing.assert_allclose(got.var, y.var(axis=0), rtol=0.02)
+
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("row", "settings"),
+    [
+        ("as exported", None),
+        (r"\*\*graphopt\*\*, standard operators only", {}),
+        (r"\*\*graphopt\*\*, for this machine", {"level": "all", "target": "avx512"}),
+    ],
+)
+def test_the_readme_states_what_is_left(row: str, settings: dict[str, Any] | None) -> None:
+    (stated,) = re.findall(rf"^\| {row} \|(.*)\|$", README, re.MULTILINE)
+    models = [demo.mobilenet_v3(), demo.mobilenet_v2()]
+    left = [model if settings is None else graphopt.optimize(model, **settings) for model in models]
+    assert [int(cell.strip(" *")) for cell in stated.split("|")][:2] == [len(model.graph.node) for model in left]
+
+
+def test_the_readme_states_what_is_left_with_avx2() -> None:
+    (stated,) = re.findall(r"by the runtime, (\d+) by graphopt", README)
+    assert int(stated) == len(graphopt.optimize(demo.mobilenet_v3(), level="all", target="avx2").graph.node)
