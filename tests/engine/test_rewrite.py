@@ -440,3 +440,26 @@ def test_new_nodes_are_not_called_like_others() -> None:
     run(model, Spread())
     names = [node.name for node in model.flush().graph.node]
     assert names == ["y_neg", "y_exp_1", "sign", "y_exp"]
+
+
+class Constant(OpRule):
+    """Let each Add read ones."""
+
+    ops = ("Add",)
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        if node.operand(1).producer is not None and node.operand(1).constant_tensor is not None:
+            return None
+        return rw.set_input(node, 1, np.ones(2, np.float32))
+
+
+def test_a_constant_in_a_function_is_not_called_like_its_reader() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18, "l" : 1]> g (float[2] x) => (float[2] y) { y = l.f (x) }'
+        '<domain: "l", opset_import: ["" : 18]> f (a) => (r) { b = Neg (a)  r = Add (a, b) }'
+    )
+    proto.functions[0].node[1].name = "sum"
+    model = Model.load(proto)
+    run(model, Constant())
+    names = [(node.op_type, node.name) for node in model.flush().functions[0].node]
+    assert names == [("Constant", "sum_constant"), ("Add", "sum")]

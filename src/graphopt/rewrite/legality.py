@@ -43,6 +43,19 @@ def well_known(value: Value) -> bool:
     return True
 
 
+def tells_more(old: Value, new: Value) -> bool:
+    """Whether readers of a value get to know more: a constant, or a shape, in place of what was not known."""
+    if new.constant_tensor is not None and old.constant_tensor is None:
+        return True
+    return well_known(new) and not well_known(old) and (bool(old.users) or _leaves_body(old))
+
+
+def _leaves_body(value: Value) -> bool:
+    """Whether it is an output of an inner graph, of whose type results of the node around that depend."""
+    producer = value.producer
+    return bool(value.output_count) and producer is not None and producer.graph.owner is not None
+
+
 def at_level(node: Node, graph: Graph) -> Node:
     """The node of `graph` that `node` is, or is inside of."""
     while node.graph is not graph:

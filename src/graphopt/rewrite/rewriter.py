@@ -28,6 +28,7 @@ from graphopt.rewrite.legality import (
     infer_pending,
     is_visible,
     reads,
+    tells_more,
     well_known,
 )
 from graphopt.rewrite.operands import Operand, agreeing
@@ -153,7 +154,7 @@ class Rewriter(Building):
         size = 0
         if not self.stale_types:
             for old, new in swaps:
-                if _tells_more(old, new):
+                if tells_more(old, new):
                     self.stale_types = True  # what is known from now on may settle the types of its readers
                     break
         if fresh or self._pending_constants:
@@ -173,6 +174,7 @@ class Rewriter(Building):
             self._journal.remove(node)
         size -= self._sweep(freed, removed)
         if fresh or self._pending_constants:
+            self._give_back_name(fresh)
             self._drop_pending()
         self._emit(removed, [NodeNote.of(node) for node in fresh], size, detail)
 
@@ -233,6 +235,15 @@ class Rewriter(Building):
         if not node.name and origin is not None and origin.name:
             # Runtimes refuse two nodes of one name: one node inherits it, the others are named like their outputs.
             node.name = origin.name if inherits else next(v.name for v in node.outputs if v is not None)
+
+    def _give_back_name(self, fresh: dict[Node, None]) -> None:
+        """A new node that inherited the name of one which stays gets another."""
+        origin = self._origin
+        if origin is None or origin.removed or not origin.name:
+            return
+        for node in fresh:
+            if node.name == origin.name:
+                self._journal.rename_node(node, self.model.fresh_name(f"{node.name}_{node.op_type.lower()}"))
 
     def _adopt_names(self, heirs: dict[Value, Value]) -> None:
         """A new value that stands for an old one keeps its name, so that tools still find it."""
@@ -337,6 +348,7 @@ class Rewriter(Building):
             self._journal.set_attrs(node, attrs)
         removed: list[NodeNote] = []
         size -= self._sweep(freed, removed)
+        self._give_back_name(fresh)
         self._drop_pending()
         self._emit(removed, [NodeNote.of(n) for n in fresh], size, detail, [node])
         return FIRED
@@ -481,16 +493,3 @@ class Rewriter(Building):
         events.append(
             Event(len(events), self._rule, self.graph.name, tuple(removed), tuple(added), notes, size, detail)
         )
-
-
-def _tells_more(old: Value, new: Value) -> bool:
-    """Whether readers of a value get to know more: a constant, or a shape, in place of what was not known."""
-    if new.constant_tensor is not None and old.constant_tensor is None:
-        return True
-    return well_known(new) and not well_known(old) and (bool(old.users) or _leaves_body(old))
-
-
-def _leaves_body(value: Value) -> bool:
-    """Whether it is an output of an inner graph, of whose type results of the node around that depend."""
-    producer = value.producer
-    return bool(value.output_count) and producer is not None and producer.graph.owner is not None
