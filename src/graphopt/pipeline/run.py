@@ -85,6 +85,9 @@ class Plan:
         if by_level is None and family not in (*FAMILIES, CUSTOM):
             raise UsageError(f"unknown pass family {family!r}; expected one of {', '.join((*FAMILIES, CUSTOM))}")
         cards = by_level.get(level, ()) if by_level is not None else ()
+        if name != "*" and name not in [card.name for card in cards]:
+            where = f"{self.registry.card(name).family}/{name}@{self.registry.card(name).level}"
+            raise UsageError(f"{selection} is no pass; {name} is {where}")
         return [
             self._pass(card.name)
             for card in cards
