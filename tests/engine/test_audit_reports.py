@@ -7,10 +7,13 @@ from pathlib import Path
 
 import jsonschema
 import numpy as np
+import onnx
 import pytest
 
 from graphopt import PassManager, demo
 from graphopt.audit import Audit, audit
+from graphopt.audit.bench import Variant
+from graphopt.audit.metric import Metric, evaluate
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "audit.schema.json").read_text())
 METRIC = "def brightness(outputs, data):\n    return float(outputs['output'].mean()) + float(data['offset'][0])\n"
@@ -68,3 +71,22 @@ def test_a_run_in_a_notebook() -> None:
     assert f"<td>BatchNormalization</td><td>{result.before.ops['BatchNormalization']}</td><td>0</td>" in text
     for name, times in result.hits.items():
         assert f"<td>{name}</td><td>{times}</td>" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("(float[N,4] x, float t) => (float[N,4] y) { y = Mul(x, t) }", 40),
+        ("(float[N,4] x) => (float y) { y = ReduceSum <keepdims = 0> (x) }", 3),  # one number for each batch
+        ("() => (float[2] y) { y = Constant <value_floats = [1.0, 2.0]> () }", 2),
+        ("(float[N,4] x) => (seq(float[N,4]) y) { y = SequenceConstruct (x, x) }", 6),
+    ],
+)
+def test_a_metric_takes_single_numbers_and_lists(text: str, runs: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}'), path)
+    data = {"x": np.ones((40, 4), np.float32), "t": np.array(2, np.float32), "share": np.array(0.5)}
+    metric = Metric.of(data, lambda outputs, given: len(outputs["y"]) if given["share"] == 0.5 else -1.0)
+    assert metric is not None
+    metric.first_batch(onnx.load(path))
+    assert evaluate(metric, Variant("raw", str(path), "none")) == runs

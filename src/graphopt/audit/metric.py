@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class Metric:
     def first_batch(self, model: onnx.ModelProto) -> dict[str, Any]:
         """Inputs for timing: as many samples as the model is fixed to, else one."""
         size = _fixed_batch(model) or 1
-        return {name: array[:size] for name, array in self.inputs(model).items()}
+        return _samples(self.inputs(model), 0, size)
 
 
 def _find(text: str) -> Callable[[Arrays, Arrays], float]:
@@ -95,6 +95,18 @@ def _fixed_batch(model: onnx.ModelProto) -> int | None:
     return None
 
 
+def _samples(inputs: Mapping[str, Any], at: int, size: int) -> dict[str, Any]:
+    """Some samples of the inputs; a single number is for all of them."""
+    return {name: array[at : at + size] if np.ndim(array) else array for name, array in inputs.items()}
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """What the runs gave for one output, one after the other; of a single number, an array of those."""
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate([np.atleast_1d(part) for part in parts])
+    return [each for part in parts for each in (part if isinstance(part, list) else [part])]
+
+
 def evaluate(metric: Metric, variant: Variant) -> float | None:
     """The metric of one contestant over all samples; samples that do not fill a fixed batch are left out."""
     if metric.function is None:
@@ -103,18 +115,17 @@ def evaluate(metric: Metric, variant: Variant) -> float | None:
     inputs = metric.inputs(model)
     fixed = _fixed_batch(model)
     size = fixed or _BATCH
-    count = min(len(array) for array in inputs.values())
+    count = min((len(array) for array in inputs.values() if np.ndim(array)), default=1)
     count -= count % size if fixed else 0
     session = open_variant(variant, 1)
     names = [output.name for output in session.get_outputs()]
-    parts = [
-        session.run(None, {name: array[at : at + size] for name, array in inputs.items()})
-        for at in range(0, count, size)
-    ]
+    parts = [session.run(None, _samples(inputs, at, size)) for at in range(0, count, size)]
     if not parts:
         raise UsageError(f"data has fewer than the {size} samples of one batch")
-    outputs = {name: np.concatenate([part[i] for part in parts]) for i, name in enumerate(names)}
-    given = {name: array[:count] if len(array) >= count else array for name, array in metric.data.items()}
+    outputs = {name: _joined([part[i] for part in parts]) for i, name in enumerate(names)}
+    given = {
+        name: array[:count] if np.ndim(array) and len(array) >= count else array for name, array in metric.data.items()
+    }
     try:
         return float(metric.function(outputs, given))
     except Exception as error:  # the user's own code may raise anything at all
