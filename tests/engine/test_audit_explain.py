@@ -172,6 +172,30 @@ def test_blame_finds_nothing_where_nothing_is_wrong() -> None:
         blame(chain("Relu"), "nobody")
 
 
+@pytest.mark.parametrize("more", [{"feed": {"x": np.array([1, -2, 3], np.float32)}}, {"dims": {"batch": 2}}])
+def test_parts_of_a_model_are_judged_on_what_they_take(broken_identity, more: dict) -> None:
+    """A part may read other values than the model that somebody gave inputs for, and lack its symbolic dimensions."""
+    free = ", float[batch] z) => (float[3] y, float[batch] w)" if "dims" in more else ") => (float[3] y)"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 17]> g (float[3] x{free}'
+        "{ e = Exp (x)  a = Sin (e)  b = Neg (a)  c = Identity (b)  y = Add (c, x) }"
+    )
+    if "dims" in more:
+        model.graph.node.append(helper.make_node("Relu", ["z"], ["w"]))
+    model.graph.node[3].name = "identity3"
+    fault = bisect(model, **more)
+    assert fault is not None
+    assert [node.op_type for node in fault.reproduction.graph.node] == ["Sin", "Neg", "Identity", "Add"]
+
+
+def test_blame_looks_at_the_inputs_that_are_given(wrong_peer: str) -> None:
+    """Where all are large, nothing is below the zeros of the padding."""
+    x = np.full((1, 3, 8, 8), 100, np.float32)
+    assert blame(padded_pool(), wrong_peer, feed={"x": x, "labels": x}) is None
+    with pytest.raises(UsageError, match="no array 'x'"):
+        blame(padded_pool(), wrong_peer, feed={"labels": x})
+
+
 def test_a_story_ends_where_the_next_block_begins() -> None:
     """Each blocked convolution takes in the reorder behind the one before it; the story of one is not that of all."""
     rng = np.random.default_rng(3)

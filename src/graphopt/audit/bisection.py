@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from graphopt.audit.extraction import around, extract, typed, upstream
+from graphopt.audit.feeds import symbols
 from graphopt.audit.settings import Manager, Settings
 from graphopt.errors import GraphoptError, ModelError
 from graphopt.ir import Model, Node, Source
 from graphopt.showing import Shown
 from graphopt.verify import Feed, Report, compare
-from graphopt.verify.interface import taken
+from graphopt.verify.interface import interface_of, taken
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -98,11 +99,12 @@ class Oracle:
     def __call__(self, original: onnx.ModelProto, result: onnx.ModelProto) -> Report:
         """The oracle's report; an interface that changed does not count, only numbers do."""
         self.tests += 1
-        names = {value.name for value in original.graph.input}
-        fits = self.feed is not None and set(self.feed) <= names
+        # A part of the model may have other inputs than it, and not all of its dimensions.
+        needed, known = {spec.name for spec in interface_of(original).inputs}, symbols(original)
+        fits = self.feed is not None and needed <= self.feed.keys()
         return compare(
-            original, result, numerics=self.numerics, seed=self.seed, dims=self.dims,
-            inputs=self.feed if fits else None, timeout=self.timeout,
+            original, result, numerics=self.numerics, seed=self.seed, inputs=self.feed if fits else None,
+            dims={name: size for name, size in self.dims.items() if name in known}, timeout=self.timeout,
         )  # fmt: skip
 
 

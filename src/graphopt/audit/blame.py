@@ -16,6 +16,7 @@ from graphopt.peers import NOTHING, by_name
 from graphopt.peers.serving import PassServer
 from graphopt.system.files import scratch
 from graphopt.verify import Feed
+from graphopt.verify.interface import taken
 
 _ROUNDS = 2
 """How often the list of passes is gone through: later passes can make work for earlier ones."""
@@ -49,11 +50,12 @@ def blame(
         ModelError: the model cannot be read, or the peer cannot read it.
         UsageError: there is no such peer, or it has no single passes.
     """
-    oracle = Oracle(numerics, seed, dict(dims or {}), feed, timeout)
     with scratch() as folder, PassServer(by_name(peer)) as server:
         chain = _Chain(folder, server, timeout, progress)
         chain.only = tuple(only)
         original = Model.load(source).flush()
+        feed = None if feed is None else taken(original, feed)
+        oracle = Oracle(numerics, seed, dict(dims or {}), feed, timeout)
         steps = chain.run(original)
         if not steps:
             return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from graphopt.cli.arguments import Exit, Option
 from graphopt.cli.console import check_place, progress, read_source, show, show_json, write_page
 from graphopt.cli.options import Data, Html, Json, Model, Opaque, Passes, Patience, Seed, Sizes, feed
-from graphopt.errors import ModelError, UsageError
+from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
     from graphopt.audit.bisection import Fault
@@ -109,14 +109,11 @@ def bisect(
 
 
 def _write(fault: Fault, output: str) -> None:
-    import onnx
-
     if fault.reproduction is None:
         return
-    try:
-        onnx.save(fault.reproduction, output)
-    except OSError as error:
-        raise ModelError(f"cannot write {output}: {error.strerror or error}") from None
+    from graphopt.ir import Model as View
+
+    View.load(fault.reproduction).save(output)
 
 
 def _show(fault: Fault, output: str) -> None:
