@@ -188,6 +188,16 @@ def test_releases_have_names(tmp_path: Path) -> None:
             campaign_of(store, "3")
 
 
+def test_the_gate_makes_no_store(tmp_path: Path, run: Run) -> None:
+    with Store(tmp_path / "empty", write=True):
+        pass
+    found = run("corpus", "gate", tmp_path / "mistyped", "--against", tmp_path / "empty")
+    assert (found.exit_code, "no store of audits" in found.stderr) == (3, True)
+    assert not list(tmp_path.glob("mistyped*"))
+    found = run("corpus", "gate", tmp_path / "empty", "--against", tmp_path / "empty")
+    assert (found.exit_code, "no release; found none" in found.stderr) == (2, True)
+
+
 @pytest.mark.slow
 def test_the_gate_measures_again(tmp_path: Path, run: Run) -> None:
     """With the real task: what noise made slower is measured again and passes, what is slower stays so."""

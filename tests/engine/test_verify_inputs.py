@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import verify
+from graphopt.errors import UsageError
 from graphopt.verify.numerics import compare_arrays
 from tests.engine.verify_models import graph, model, parse, value
 
@@ -383,3 +384,10 @@ def test_indices_inside_a_loop_a_branch_and_a_function():
     )
     function.opset_import.append(helper.make_opsetid("local", 1))
     assert verify.compare(function, function, numerics="exact").status == "equal"
+
+
+@pytest.mark.parametrize("given", [{"shapes": {"x": (-1, 4)}}, {"dims": {"n": -2}}, {"dims": {"n": 1 << 63}}])
+def test_sizes_that_are_none_are_refused(given: dict):
+    same = graph("(float[n,4] x) => (float[n,4] y)", "y = Neg(x)")
+    with pytest.raises(UsageError, match="expected sizes that are whole numbers >= 0"):
+        verify.compare(same, same, **given)

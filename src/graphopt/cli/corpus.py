@@ -161,7 +161,7 @@ def gate(
     from graphopt.audit.corpus.report import campaign_of
     from graphopt.audit.corpus.view import render_changes
 
-    with Store(store, write=repeat > 0) as opened:
+    with Store(store, write=repeat > 0, there=True) as opened:
         campaign = campaign_of(opened, release)
 
         def compare() -> Comparison:

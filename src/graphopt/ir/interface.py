@@ -57,7 +57,7 @@ def fix_shapes(
     check_unsealed("the interface")
     proto = model.proto.graph
     inputs = {info.name: info.type.tensor_type for info in proto.input if info.type.HasField("tensor_type")}
-    sizes = {symbol: _size(size, f"dimension {symbol!r}") for symbol, size in (dims or {}).items()}
+    sizes = {symbol: whole_size(size, f"dimension {symbol!r}") for symbol, size in (dims or {}).items()}
     fixed: dict[str, list[int]] = {}
     for name, shape in (shapes or {}).items():
         if name not in inputs:
@@ -80,11 +80,19 @@ def fix_shapes(
 def _shape(shape: object, what: str) -> list[int]:
     if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
         raise UsageError(f"{what}: expected a shape such as [1, 3, 224, 224], found {shape!r}")
-    return [_size(size, what) for size in shape]
+    return [whole_size(size, what) for size in shape]
 
 
-def _size(size: object, what: str) -> int:
-    """A size as a number; NumPy's integers are ones, too."""
+def whole_size(size: object, what: str) -> int:
+    """A size as a number; NumPy's integers are ones, too.
+
+    Args:
+        size: what was given.
+        what: of what it is the size.
+
+    Raises:
+        UsageError: it is none.
+    """
     try:
         number = -1 if isinstance(size, bool) else index(cast(SupportsIndex, size))
     except TypeError:

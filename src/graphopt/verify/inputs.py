@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from graphopt.errors import UsageError
+from graphopt.ir.interface import whole_size
 from graphopt.verify import roles, values
 from graphopt.verify.inference import Shapes, infer, shapes_of
 from graphopt.verify.interface import Spec, interface_of
@@ -73,6 +74,7 @@ class Generator:
     _inferred: Shapes | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        self.fixed = {name: whole_size(size, f"dimension {name!r}") for name, size in self.fixed.items()}
         interface = interface_of(self.model)
         self.specs, self.overridable = interface.inputs, interface.overridable
         for spec in self.specs:

@@ -226,6 +226,8 @@ def campaign_of(store: Store, release: str | None = None, but: Campaign | None =
     found = [each for each in store.campaigns() if release in (None, each.release) and each != but]
     if not found:
         known = ", ".join(sorted({each.release for each in store.campaigns()})) or "none"
+        if release is None:
+            raise UsageError(f"{store.path}: no {'other ' if but is not None else ''}release; found {known}")
         raise UsageError(f"{store.path}: no release {release!r}; found {known}")
     return found[-1]
 

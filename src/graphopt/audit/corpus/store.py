@@ -63,16 +63,17 @@ class Store:
     Args:
         path: the file.
         write: whether to write to it; it is made if it is not there.
+        there: whether it has to be there all the same.
 
     Raises:
         ModelError: it is not there, or is no such store, or cannot be written.
         UsageError: another run writes to it.
     """
 
-    def __init__(self, path: str | Path, *, write: bool = False) -> None:
+    def __init__(self, path: str | Path, *, write: bool = False, there: bool = False) -> None:
         self.path = Path(path)
         self._held = ExitStack()
-        if not write and not self.path.is_file():
+        if (there or not write) and not self.path.is_file():
             raise ModelError(f"{path}: no store of audits")
         try:
             if write and not try_lock(self.path.with_name(self.path.name + ".lock"), self._held):
