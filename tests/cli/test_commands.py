@@ -233,3 +233,21 @@ def test_inspect_writes_a_page(run: Run, model_file: Path, tmp_path: Path) -> No
     assert 'id="graph-data"' in page.read_text()
     assert run("inspect", model_file, model_file, "--html", page).exit_code == 2
     assert run("inspect", model_file, "--html", tmp_path).exit_code == 3
+
+
+@pytest.mark.parametrize("changed", [("a", "b"), ("gives", "s"), ("takes", "q, p"), ("alpha", "2.0")])
+def test_diff_sees_what_bodies_and_functions_take_and_give(run: Run, tmp_path: Path, changed: tuple[str, str]) -> None:
+    for name, stated in (("old", {}), ("new", dict([changed]))):
+        told = {"a": "a", "gives": "r", "takes": "p, q", "alpha": "1.0"} | stated
+        model = onnx.parser.parse_model(
+            '<ir_version: 9, opset_import: ["" : 17, "l" : 1]>'
+            "g (bool c, float[4] x) => (float[4] y, float[4] z) {"
+            f"y = If (c) <then_branch = t () => (float[4] {told['a']}) {{ a = Neg(x)  b = Exp(x) }},"
+            "else_branch = e () => (float[4] d) { d = Abs(x) }>  z = l.f(x, y) }"
+            f'<domain: "l", opset_import: ["" : 17]> f <alpha: float = {told["alpha"]}> ({told["takes"]})'
+            f"=> ({told['gives']}) {{ r = Sub(p, q)  s = Add(p, q) }}"
+        )
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    assert run("diff", tmp_path / "old.onnx", tmp_path / "old.onnx").exit_code == 0
+    done = run("diff", tmp_path / "old.onnx", tmp_path / "new.onnx")
+    assert (done.exit_code, done.stdout.count(" gives ")) == (1, 2)

@@ -82,6 +82,7 @@ def diff(before: Source | Model, after: Source | Model) -> Diff:
     found = Diff()
     found.ops = _counts(old, new)
     _compare_nodes(old, new, found)
+    _compare_inner(old, new, found)
     _compare_constants(old, new, found)
     found.interface = [
         f"{d.message} (breaking)" if d.breaking else d.message
@@ -109,6 +110,34 @@ def _compare_nodes(old: Model, new: Model, found: Diff) -> None:
         other = after.get(key)
         if other is not None and _signature(node) != _signature(other):
             found.changed.append(NodeChange(key[1], describe(node), describe(other)))
+
+
+def _compare_inner(old: Model, new: Model, found: Diff) -> None:
+    """What bodies and functions take and give, in order: their nodes do not tell."""
+    before, after = _inner(old), _inner(new)
+    for place, graph in before.items():
+        other = after.get(place)
+        if other is not None and _heading(graph) != _heading(other):
+            name = _first(graph.owner) if graph.owner is not None else graph.name
+            found.changed.append(NodeChange(name, _heading(graph), _heading(other)))
+
+
+def _inner(model: Model) -> dict[str, Graph]:
+    return {_place(graph): graph for graph in model.graphs() if graph is not model.graph}
+
+
+def _heading(graph: Graph) -> str:
+    """What a body or a function takes and gives, in one line."""
+    inputs, outputs = (", ".join(value.name for value in values) for values in (graph.inputs, graph.outputs))
+    if graph.owner is not None:
+        key = next(key for key, each in graph.owner.subgraphs.items() if each is graph)
+        return f"{_first(graph.owner)}.{key}({inputs}) gives {outputs}"
+    proto = graph.proto
+    attributes = ""
+    if isinstance(proto, onnx.FunctionProto):
+        defaults = (str(onnx.helper.printable_attribute(each)) for each in proto.attribute_proto)
+        attributes = ", ".join([*proto.attribute, *defaults])
+    return f"function {graph.name}({inputs}) <{attributes}> gives {outputs}"
 
 
 def _by_output(model: Model) -> dict[tuple[str, str], Node]:
