@@ -251,3 +251,17 @@ def test_diff_sees_what_bodies_and_functions_take_and_give(run: Run, tmp_path: P
     assert run("diff", tmp_path / "old.onnx", tmp_path / "old.onnx").exit_code == 0
     done = run("diff", tmp_path / "old.onnx", tmp_path / "new.onnx")
     assert (done.exit_code, done.stdout.count(" gives ")) == (1, 2)
+
+
+def test_diff_sees_sparse_constants(run: Run, tmp_path: Path) -> None:
+    for name, number in (("old", 1.0), ("new", 2.0)):
+        model = onnx.parser.parse_model(
+            '<ir_version: 9, opset_import: ["" : 17]> g (float[3] x) => (float[3] y) { y = Add (x, w) }'
+        )
+        values = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [1], [number])
+        indices = onnx.helper.make_tensor("", onnx.TensorProto.INT64, [1], [2])
+        model.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, [3]))
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    assert run("diff", tmp_path / "old.onnx", tmp_path / "old.onnx").exit_code == 0
+    done = run("diff", tmp_path / "old.onnx", tmp_path / "new.onnx")
+    assert (done.exit_code, done.stdout.count("w: sparse")) == (1, 1)

@@ -199,6 +199,25 @@ def _compare_constants(old: Model, new: Model, found: Diff) -> None:
             found.constants_changed[value.name] = f"{_type(value)} -> {_type(after[key])}"
     found.constants_added = {value.name: _type(value) for key, value in after.items() if key not in before}
     found.bytes = (_total(before), _total(after))
+    first, second = _sparse(old), _sparse(new)
+    for key, tensor in first.items():
+        if key not in second:
+            found.constants_removed[key[1]] = _sparse_type(tensor)
+        elif tensor.SerializeToString(deterministic=True) != second[key].SerializeToString(deterministic=True):
+            found.constants_changed[key[1]] = f"{_sparse_type(tensor)} -> {_sparse_type(second[key])}"
+    found.constants_added |= {key[1]: _sparse_type(tensor) for key, tensor in second.items() if key not in first}
+
+
+def _sparse(model: Model) -> dict[tuple[str, str], onnx.SparseTensorProto]:
+    protos = ((_place(graph), graph.proto) for graph in model.graphs())
+    return {
+        (place, tensor.values.name): tensor
+        for place, proto in protos if isinstance(proto, onnx.GraphProto) for tensor in proto.sparse_initializer
+    }  # fmt: skip
+
+
+def _sparse_type(tensor: onnx.SparseTensorProto) -> str:
+    return f"sparse {type_name(tensor.values.data_type)}[{','.join(map(str, tensor.dims))}]"
 
 
 def _constants(model: Model) -> dict[tuple[str, str], Value]:
