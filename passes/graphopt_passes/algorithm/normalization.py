@@ -64,6 +64,8 @@ class ConvertGroupNormalizationToInstance(Weighed, OpRule):
         dims, groups, epsilon = x.dims(), int(node.attr("num_groups")), node.attr("epsilon", 1e-5)
         if x.dtype != TensorProto.FLOAT or len(dims) < 3:
             raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
+        if node.attr("stash_type", TensorProto.FLOAT) != TensorProto.FLOAT:
+            raise Decline("{} is normalized in another element type", x.name)
         channels, size = x.size(1), size_of(x)
         if channels % groups:
             raise Decline("{} channels are not parted into {} groups", channels, groups)

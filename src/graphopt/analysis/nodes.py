@@ -78,6 +78,8 @@ def _standard(node: Node) -> list[ValueType | None]:
     unknown: list[ValueType | None] = [None] * len(node.outputs)
     opset = node.graph.opset(node.domain)
     info = node.schema
+    if node.op.startswith("malformed "):  # nothing is known of it anywhere: a second run would else know more
+        return unknown
     if info is None or node.subgraphs or may_end_the_process(node) or not is_safe(node, info):
         return unknown
     types: dict[str, onnx.TypeProto] = {}
