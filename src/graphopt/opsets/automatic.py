@@ -114,6 +114,7 @@ def down(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
         attribute = form.names[-1] if form.names and form.names[-1] in old.attributes else name
         if attribute in old.attributes:
             attrs[attribute] = node.ints(name) if form.rank and form.dtype is np.int64 else _numbers(node, name, form)
+            _check_single(attrs[attribute], old.attributes[attribute], change)
             if node.input(form.index) is None:
                 attrs[attribute] = LEFT_OUT.get((node.op_type, change.version), {}).get(name, attrs[attribute])
         elif node.input(form.index) is not None:
@@ -202,6 +203,16 @@ def _numbers(node: Node, name: str, form: Moved) -> Any:
         return node.number(name)
     value = node.input(form.index)
     return None if value is None else tuple(map(float, value.array().reshape(-1)))
+
+
+def _check_single(number: Any, attribute: defs.OpSchema.Attribute, change: Change) -> None:
+    """See that a number loses nothing as an attribute, which is a single float."""
+    if attribute.type != defs.OpSchema.AttrType.FLOAT or number is None:
+        return
+    with np.errstate(over="ignore"):
+        single = float(np.float32(number))
+    if single != number and number == number:  # noqa: PLR0124  # NaN is one of both
+        raise Decline("{} is {}, which no attribute holds before opset {}", attribute.name, number, change.version)
 
 
 def _as_operand(node: Node, value: Any, form: Moved) -> np.ndarray:

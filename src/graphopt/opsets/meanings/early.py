@@ -136,7 +136,8 @@ def repeats_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[No
 
 @up(7, "Upsample")
 def scales_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """There were factors of height and width."""
+    """There were factors of height and width, and what is linear along both was called bilinear."""
     height, width = node.attrs.get("height_scale"), node.attrs.get("width_scale")
+    mode = "linear" if node.attrs.get("mode") == "bilinear" else node.attrs.get("mode")
     yield
-    rw.set_attr(node, scales=(1.0, 1.0, height, width), height_scale=None, width_scale=None)
+    rw.set_attr(node, scales=(1.0, 1.0, height, width), height_scale=None, width_scale=None, mode=mode)

@@ -74,10 +74,10 @@ def _stand_for(node: Node, value: Value, rw: Rewriter) -> None:
 
 @down(9, "ConstantOfShape")
 def expanded(node: Node, change: Change, rw: Rewriter) -> None:
-    """One number, expanded."""
+    """One number, expanded; it has no axis of its own, since the shape may have none."""
     stated = node.attrs.get("value")
     number = stated.array() if isinstance(stated, Tensor) else np.zeros(1, np.float32)
-    rw.replace(node, [rw.op("Expand", rw.constant(number), node.operand(0))])
+    rw.replace(node, [rw.op("Expand", rw.constant(number.reshape(())), node.operand(0))])
 
 
 @down(8, "Expand")

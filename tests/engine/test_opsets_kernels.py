@@ -1,0 +1,74 @@
+"""What operators are written out by gives what their kernels do, at numbers where the standard's functions do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from benchmarks.conversion import differs, run_model
+from graphopt.opsets import convert
+
+
+def _both(opset: int, graph: str, feed: dict[str, Any], target: int) -> tuple[list[Any], list[Any]]:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> g {graph}')
+    after = convert(model, opset=target)
+    return run_model(model, feed), run_model(after, feed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [
+        ("float", (0, 0.3, 0.1)), ("double", (0, 1.0000000001, 0.25)), ("int64", (0, (1 << 40) + 1, 1 << 38)),
+        ("int32", (5, -2, -3)), ("float", (3, 1, 1)), ("float", (1, 100, 0.1)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("target", [10, 8])
+def test_a_range_has_its_last_number(kind: str, numbers: tuple[float, ...], target: int) -> None:
+    graph = f"({kind} s, {kind} l, {kind} d) => ({kind}[n] y) {{ y = Range (s, l, d) }}"
+    dtype = np.dtype("float32" if kind == "float" else "float64" if kind == "double" else kind)
+    one, other = _both(11, graph, {name: np.asarray(n, dtype) for name, n in zip("sld", numbers, strict=True)}, target)
+    assert differs(one, other) is None
+
+
+@pytest.mark.parametrize("numbers", [(0, 0, 0), (3, 3, 3), (-1, -2, -1), (1, -2, 0.5), (0, 127.5, 255), (1e-40, 0, 0)])
+@pytest.mark.parametrize("target", [10, 7])
+def test_a_scale_of_zeros_is_1(numbers: tuple[float, ...], target: int) -> None:
+    graph = "(float[3] x) => (uint8[3] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear (x) }"
+    assert differs(*_both(11, graph, {"x": np.asarray(numbers, np.float32)}, target)) is None
+
+
+@pytest.mark.parametrize("value", [0.1, 1e300, 0.5])
+def test_no_digit_of_what_is_padded_with_is_lost(value: float) -> None:
+    """Before opset 11 the number is an attribute, which is a single float."""
+    graph = f"""(double[2] x) => (double[4] y) {{
+      pads = Constant <value = int64[2] {{1, 1}}> ()
+      fill = Constant <value = double {{{value}}}> ()
+      y = Pad (x, pads, fill)
+    }}"""
+    one, other = _both(11, graph, {"x": np.asarray([1.0, 2.0])}, 10)
+    assert one[0].tolist() == other[0].tolist()
+
+
+def test_a_number_in_a_shape_of_no_axes_has_none() -> None:
+    model = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["" : 9]> g (int64[n] s) => (float[] y) { y = ConstantOfShape (s) }
+""")
+    after = convert(model, opset=8)
+    for shape in ([], [2, 3]):
+        feed = {"s": np.asarray(shape, np.int64)}
+        assert differs(run_model(model, feed), run_model(after, feed)) is None
+
+
+def test_what_was_called_bilinear_is_linear() -> None:
+    model = onnx.parser.parse_model("""
+<ir_version: 3, opset_import: ["" : 6]>
+g (float[1,1,2,2] x) => (float[1,1,4,4] y) {
+  y = Upsample <height_scale = 2.0, width_scale = 2.0, mode = "bilinear"> (x)
+}
+""")
+    for target in (7, 13):
+        (found,) = run_model(convert(model, opset=target), {"x": np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)})
+        assert found[0, 0, 0].tolist() == [0, 0.5, 1, 1]
