@@ -15,7 +15,7 @@ from graphopt.rewrite import Rewriter
 
 _GROUPS = (
     "arithmetic", "bits", "computed", "early", "elementary", "indexing", "kernels", "layers", "listing", "lists",
-    "loops", "matrices", "movement", "optional", "pooling", "positions", "products", "quantizing",
+    "loops", "matrices", "movement", "optional", "pooling", "positions", "products", "quantizing", "reshaping",
     "resizing", "resizing_computed", "sampling", "signals", "suppression",
 )  # fmt: skip
 

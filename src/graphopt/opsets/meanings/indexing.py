@@ -16,6 +16,7 @@ from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.computed import integers
 from graphopt.opsets.meanings.positions import Counting, Number
 from graphopt.opsets.meanings.registry import Step, down, number_like
+from graphopt.opsets.meanings.reshaping import reshaped
 from graphopt.rewrite import Rewriter
 
 _COMPUTED = (TensorProto.INT32, TensorProto.INT64)
@@ -112,7 +113,7 @@ def _slices(rw: Rewriter, x: Value, indices: Value, count: int) -> tuple[Value, 
     sizes = x.sizes()
     if not 0 < count <= len(sizes):
         raise Decline("{} indices for {} axes", count, len(sizes))
-    slices = rw.op("Reshape", x, np.asarray([math.prod(sizes[:count]), *sizes[count:]], np.int64))
+    slices = reshaped(rw, x, np.asarray([math.prod(sizes[:count]), *sizes[count:]], np.int64))
     wide = _counted(rw, indices, np.asarray(sizes[:count], np.int64))
     steps = rw.op("Mul", wide, _strides(sizes[:count]))
     return slices, rw.op("ReduceSum", steps, axes=[len(indices.dims()) - 1], keepdims=0)
@@ -126,12 +127,12 @@ def slices_scattered(node: Node, change: Change, rw: Rewriter) -> None:
     rows, width = math.prod(sizes[:count]), math.prod(sizes[count:])
     number = math.prod(indices.sizes()[:-1])
     _, position = _slices(rw, x, indices, count)
-    table = rw.op("Reshape", x, np.asarray([rows, width], np.int64))
-    column = rw.op("Reshape", position, np.asarray([number, 1], np.int64))
+    table = reshaped(rw, x, np.asarray([rows, width], np.int64))
+    column = reshaped(rw, position, np.asarray([number, 1], np.int64))
     wide = rw.op("Expand", column, np.asarray([number, width], np.int64))
-    written = rw.op("Reshape", updates, np.asarray([number, width], np.int64))
+    written = reshaped(rw, updates, np.asarray([number, width], np.int64))
     result = rw.op("ScatterElements", table, wide, written, axis=0)
-    rw.replace(node, [rw.op("Reshape", result, np.asarray(sizes, np.int64))])
+    rw.replace(node, [reshaped(rw, result, np.asarray(sizes, np.int64))])
 
 
 @down(24, "TensorScatter")
@@ -319,5 +320,5 @@ def elements_as_slices(node: Node, change: Change, rw: Rewriter) -> Step:
     x, indices, updates = node.operand(0), node.operand(1), node.operand(2)
     places = rw.op("Unsqueeze", flat(rw, flat_positions(rw, x, indices, x.axis(node.attr("axis", 0)))), axes=[1])
     result = rw.op("ScatterND", flat(rw, x), places, flat(rw, updates), reduction=reduction)
-    rw.replace(node, [rw.op("Reshape", result, rw.op("Shape", x))])
+    rw.replace(node, [reshaped(rw, result, rw.op("Shape", x), x.shape, copied=())])
     return None

@@ -14,6 +14,7 @@ from graphopt.ir import Node, Value
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.registry import Step, down, typed, up
+from graphopt.opsets.meanings.reshaping import reshaped
 from graphopt.rewrite import Rewriter
 
 _SOFTMAX = ("Hardmax", "LogSoftmax", "Softmax")
@@ -31,20 +32,10 @@ def along_one_axis(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
         rw.replace(node, [rw.op("Identity", x)])  # of nothing; a shape of zeros would copy sizes of the flat one
         return
     flat = rw.op(node.op_type, rw.op("Flatten", x, axis=axis), axis=1)
-    rw.replace(node, [rw.op("Reshape", flat, _shape_again(rw, x, axis))])
-
-
-def _shape_again(rw: Rewriter, x: Value, axis: int) -> Value:
-    """The shape of a value for what is flat around an axis, whose sizes a 0 would copy: -1 stands for it."""
-    shape = rw.op("Shape", x)
-    if x.shape is not None:
-        first = axis + len(x.shape) if axis < 0 else axis
-        # The sizes of the flat value are products, of these axes too.
-        copied = {0} if first > 1 else {0, 1} if first else {1}
-        if all(isinstance(size, int) or place in copied for place, size in enumerate(x.shape)):
-            return shape
-    zero, rest = np.asarray(0, np.int64), np.asarray(-1, np.int64)
-    return rw.op("Where", rw.op("Equal", shape, zero), rest, shape)
+    first = None if x.shape is None else axis + len(x.shape) if axis < 0 else axis
+    # The sizes of the flat value are products, of these axes too.
+    copied = {0} if first is None or first > 1 else {0, 1} if first else {1}
+    rw.replace(node, [reshaped(rw, flat, rw.op("Shape", x), x.shape, copied=copied)])
 
 
 @down(13, *_SOFTMAX)

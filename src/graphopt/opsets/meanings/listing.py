@@ -16,6 +16,7 @@ from graphopt.opsets.meanings.computed import integers
 from graphopt.opsets.meanings.indexing import flat, flat_positions
 from graphopt.opsets.meanings.positions import Counting
 from graphopt.opsets.meanings.registry import down, number_like
+from graphopt.opsets.meanings.reshaping import reshaped
 from graphopt.rewrite import Rewriter
 
 _LISTED = """
@@ -103,7 +104,7 @@ def last_that_is_written(node: Node, change: Change, rw: Rewriter) -> None:
     last = rw.op("ReduceMax", order, axes=[1], keepdims=0)
     source = op.choose(op("Less", last, 1), own, op("Add", last, number - 1))
     both = rw.op("Concat", flat(rw, x), flat(rw, updates), axis=0)
-    rw.replace(node, [rw.op("Reshape", rw.op("Gather", both, source, axis=0), np.asarray(sizes, np.int64))])
+    rw.replace(node, [reshaped(rw, rw.op("Gather", both, source, axis=0), np.asarray(sizes, np.int64))])
 
 
 @down(9, "MaxUnpool")
@@ -114,7 +115,7 @@ def scattered_into_zeros(node: Node, change: Change, rw: Rewriter) -> None:
         raise Decline("there is no MaxUnpool before opset 9, and output_shape is given")
     zeros = np.zeros(math.prod(sizes), number_like(x, 0).dtype)
     written = rw.op("Scatter", zeros, flat(rw, indices), flat(rw, x), axis=0)
-    rw.replace(node, [rw.op("Reshape", written, np.asarray(sizes, np.int64))])
+    rw.replace(node, [reshaped(rw, written, np.asarray(sizes, np.int64))])
 
 
 @down(11, "Unique")

@@ -15,6 +15,7 @@ from graphopt.operators.reduce import REDUCTIONS
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.registry import down, up
+from graphopt.opsets.meanings.reshaping import reshaped
 from graphopt.opsets.types import lacking
 from graphopt.rewrite import Rewriter
 
@@ -146,29 +147,11 @@ def axes_by_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
         shape = node.result.shape
         if shape is None or any(not isinstance(dim, int) for dim in shape):
             raise Decline("{} is not constant", axes.name)
-        rw.replace(node, [rw.op("Reshape", node.operand(0), np.asarray(shape, np.int64))])
+        rw.replace(node, [reshaped(rw, node.operand(0), np.asarray(shape, np.int64))])
         return
     if axes is not None and len(np.unique(axes.array())) < axes.array().size:
         raise Decline("{} names an axis twice", axes.name)
     yield from automatic.down(node, change, rw)
-
-
-@down(14, "Reshape")
-def empty_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Before, 0 copies a size: in a shape that is computed it becomes -1, which an empty tensor makes 0 again."""
-    if not node.attr("allowzero", 0):
-        yield from automatic.down(node, change, rw)
-        return
-    shape = node.operand(1)
-    if not shape.is_const:
-        zero, rest = np.asarray(0, np.int64), np.asarray(-1, np.int64)
-        target = rw.op("Where", rw.op("Equal", shape, zero), rest, shape)
-        rw.replace(node, [rw.op("Reshape", node.operand(0), target)])
-        return
-    if 0 in shape.ints():
-        raise Decline("allowzero=1 came with opset 14, and a size is 0")
-    yield
-    rw.set_attr(node, allowzero=None)
 
 
 @down(15, "Shape")

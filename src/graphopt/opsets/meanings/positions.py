@@ -15,6 +15,7 @@ from graphopt.opsets.bodies import called
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.computed import function_of, integers, times_meant
 from graphopt.opsets.meanings.registry import Step, down, down_at_last
+from graphopt.opsets.meanings.reshaping import reshaped
 from graphopt.rewrite import Rewriter
 
 _RANGE_SINCE = 11
@@ -254,9 +255,11 @@ def steps_from_behind(node: Node, change: Change, rw: Rewriter) -> None:
     flat = op("Add", op("Mul", place, rows), op.up_to(rows))
     shape = rw.op("Shape", first)
     rest = rw.op("Slice", shape, starts=[2], ends=[_FAR], axes=[0])
-    merged = rw.op("Reshape", first, rw.op("Concat", op("Mul", steps, rows), rest, axis=0))
+    dims = [x.dims()[axis] for axis in perm]
+    number = dims[0] * dims[1] if isinstance(dims[0], int) and isinstance(dims[1], int) else None
+    merged = reshaped(rw, first, rw.op("Concat", op("Mul", steps, rows), rest, axis=0), [number, *dims[2:]])
     result = rw.op("Gather", merged, rw.op("Reshape", flat, integers(-1)), axis=0)
-    result = rw.op("Reshape", result, shape)
+    result = reshaped(rw, result, shape, dims, copied=())
     rw.replace(
         node, [rw.op("Transpose", result, perm=[perm.index(a) for a in range(rank)]) if first is not x else result]
     )
@@ -271,8 +274,11 @@ def columns_before_rows(node: Node, change: Change, rw: Rewriter) -> Step:
     batch, channels, height, width = (op.size(x, axis) for axis in range(4))
     depth = op("Div", channels, block * block)
     side = integers(block)
-    apart = rw.op("Reshape", x, rw.op("Concat", batch, depth, side, side, height, width, axis=0))
+    some, _, *sizes = x.dims()
+    parts = rw.op("Concat", batch, depth, side, side, height, width, axis=0)
+    apart = reshaped(rw, x, parts, [some, None, block, block, *sizes], copied={0, 1})
     woven = rw.op("Transpose", apart, perm=[0, 1, 4, 2, 5, 3])
     shape = rw.op("Concat", batch, depth, op("Mul", height, block), op("Mul", width, block), axis=0)
-    rw.replace(node, [rw.op("Reshape", woven, shape)])
+    # Without rows the third axis of both is empty; of columns only the fourth of the result is.
+    rw.replace(node, [reshaped(rw, woven, shape, [some, None, *sizes], copied={0, 1, 2})])
     return None

@@ -42,7 +42,8 @@ class _Term:
                 rest = [axis for axis in range(rank) if axis not in (place, second)]
                 size = op.size(self.value, self.letters.index(letter))
                 last = rw.op("Transpose", term.value, perm=[*rest, place, second])
-                rows = rw.op("Reshape", last, integers(*[0] * len(rest), -1))
+                shape = rw.op("Concat", integers(*[0] * len(rest)), op("Mul", size, size), axis=0)
+                rows = rw.op("Reshape", last, shape)
                 steps = op("Mul", op.up_to(size), op("Add", size, 1))
                 found = rw.op("Gather", rows, steps, axis=len(rest))
                 term = _Term(found, "".join(term.letters[axis] for axis in rest) + letter)

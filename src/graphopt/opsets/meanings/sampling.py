@@ -18,6 +18,7 @@ from graphopt.opsets.meanings.computed import integers
 from graphopt.opsets.meanings.elementary import number_type, rounded
 from graphopt.opsets.meanings.positions import Counting
 from graphopt.opsets.meanings.registry import Step, down, number_like, typed
+from graphopt.opsets.meanings.reshaping import reshaped
 from graphopt.rewrite import Rewriter
 
 _CUBIC = -0.75
@@ -49,7 +50,7 @@ class _Image:
         batch, channels, *sizes = x.sizes()
         spatial = range(2, 2 + len(sizes))
         last = rw.op("Transpose", x, perm=[0, *spatial, 1])
-        rows = rw.op("Reshape", last, integers(batch * math.prod(sizes), channels))
+        rows = reshaped(rw, last, integers(batch * math.prod(sizes), channels))
         return cls(rw, typed(rw, x), rows, tuple(sizes), number_type(x))
 
     def at(self, places: list[Value], batch: np.ndarray, inside: Value | None) -> Value:
@@ -198,14 +199,14 @@ def _by_grid(node: Node, rw: Rewriter) -> None:
     how = _Sampling(mode, node.attr("padding_mode", "zeros"), bool(node.attr("align_corners", 0)))
     image = _Image.of(x, rw)
     batch, *points, rank = grid.sizes()
-    flat = rw.op("Reshape", grid, integers(batch, math.prod(points), rank))
+    flat = reshaped(rw, grid, integers(batch, math.prod(points), rank))
     places = [
         how.coordinate(image.op, rw.op("Gather", flat, np.asarray(rank - 1 - axis), axis=2), size, image.dtype)
         for axis, size in enumerate(image.sizes)
     ]
     starts = (np.arange(batch, dtype=np.int64) * math.prod(image.sizes))[:, None]
     rows = rw.op("Transpose", sampled(image, places, how, starts), perm=[0, 2, 1])
-    rw.replace(node, [rw.op("Reshape", rows, integers(batch, x.size(1), *points))])
+    rw.replace(node, [reshaped(rw, rows, integers(batch, x.size(1), *points))])
 
 
 @down(19, "DeformConv")
@@ -219,11 +220,11 @@ def sampled_and_multiplied(node: Node, change: Change, rw: Rewriter) -> None:
     groups, shared, taps = node.attr("group", 1), node.attr("offset_group", 1), math.prod(kernel)
     parts = [_moved_elements(node, rw, number, shared, kernel) for number in range(shared)]
     rows = parts[0] if len(parts) == 1 else rw.op("Concat", *parts, axis=1)
-    rows = rw.op("Reshape", rows, integers(batch, groups, depth * taps, math.prod(counts)))
-    factor = rw.op("Reshape", weight, integers(1, groups, outputs // groups, depth * taps))
-    result = rw.op("Reshape", rw.op("MatMul", factor, rows), integers(batch, outputs, *counts))
+    rows = reshaped(rw, rows, integers(batch, groups, depth * taps, math.prod(counts)))
+    factor = reshaped(rw, weight, integers(1, groups, outputs // groups, depth * taps))
+    result = reshaped(rw, rw.op("MatMul", factor, rows), integers(batch, outputs, *counts))
     if bias is not None:
-        result = rw.op("Add", result, rw.op("Reshape", bias, integers(1, outputs, 1, 1)))
+        result = rw.op("Add", result, reshaped(rw, bias, integers(1, outputs, 1, 1)))
     rw.replace(node, [result])
 
 
@@ -234,19 +235,19 @@ def _moved_elements(node: Node, rw: Rewriter, number: int, shared: int, kernel: 
     counts, taps = offset.sizes()[2:], math.prod(kernel)
     points, depth = taps * math.prod(counts), channels // shared
     own = rw.op("Slice", x, starts=[number * depth], ends=[(number + 1) * depth], axes=[1])
-    rows = rw.op("Reshape", rw.op("Transpose", own, perm=[0, 2, 3, 1]), integers(batch * height * width, depth))
+    rows = reshaped(rw, rw.op("Transpose", own, perm=[0, 2, 3, 1]), integers(batch * height * width, depth))
     image = _Image(rw, typed(rw, x), rows, (height, width), number_type(x))
-    moves = rw.op("Reshape", offset, integers(batch, shared, taps, 2, *counts))
+    moves = reshaped(rw, offset, integers(batch, shared, taps, 2, *counts))
     group = rw.op("Gather", moves, np.asarray(number), axis=1)
     places = []
     for axis in range(2):
         still = _window_places(node, kernel, counts[axis], axis).astype(number_like(x, 0).dtype)
         moved = rw.op("Add", rw.op("Gather", group, np.asarray(axis), axis=2), still)
-        places.append(rw.op("Reshape", moved, integers(batch, points)))
+        places.append(reshaped(rw, moved, integers(batch, points)))
     starts = (np.arange(batch, dtype=np.int64) * height * width)[:, None]
     found = sampled(image, places, _Sampling("linear", "zeros", aligned=True), starts)
     if mask is not None:
-        masks = rw.op("Reshape", mask, integers(batch, shared, points))
+        masks = reshaped(rw, mask, integers(batch, shared, points))
         share = rw.op("Gather", masks, np.asarray(number), axis=1)
         found = rw.op("Mul", found, rw.op("Unsqueeze", share, axes=[2]))
     return rw.op("Transpose", found, perm=[0, 2, 1])
