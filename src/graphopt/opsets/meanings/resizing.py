@@ -97,14 +97,34 @@ def operands_left_out(node: Node, change: Change, rw: Rewriter) -> Iterator[None
     crops = node.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
     given = {i: value for i in (1, 2) if (value := node.input(i)) is not None}
     gone = {i: None for i, value in given.items() if 0 in (value.shape or ()) and not (i == 1 and crops)}
+    places: dict[str, Any] = places_of(node) if node.attr("coordinate_transformation_mode") == OF_TENSORFLOW else {}
     sizes = node.input(3)
     if sizes is not None and 2 in given and not _is_stated(given[2]):
         if not _is_stated(sizes):
             raise Decline("whether the scales or the sizes are empty is not known")
         gone[2] = None
     yield
-    if gone:
-        rw.set_inputs(node, dict(gone))
+    if gone or places:
+        rw.set_inputs(node, dict(gone), **places)
+
+
+OF_TENSORFLOW = "tf_half_pixel_for_nn"
+"""Half a pixel behind the others: a mode of opset 11 and 12, which exporters from TensorFlow state later too."""
+
+
+def places_of(node: Node) -> dict[str, Any]:
+    """How places are told, and which element is the nearest, in words that every opset from 11 on has.
+
+    Raises:
+        Decline: there are none.
+    """
+    coordinates = node.attr("coordinate_transformation_mode", "half_pixel")
+    nearest = node.attr("nearest_mode", "round_prefer_floor")
+    if coordinates == OF_TENSORFLOW:
+        if node.attr("mode", "nearest") != "nearest" or nearest != "floor":
+            raise Decline("coordinate_transformation_mode={} is of opset 11 and 12", coordinates)
+        coordinates, nearest = "half_pixel", "round_prefer_ceil"  # the one before, half a pixel before
+    return {"coordinate_transformation_mode": coordinates, "nearest_mode": nearest}
 
 
 def _is_stated(value: Value) -> bool:
@@ -187,19 +207,59 @@ def _settings(node: Node, opset: int) -> dict[str, Any]:
     """What of an image is taken where; until opset 10 without any choice."""
     mode = node.attr("mode", "nearest")
     if opset < _REGIONS_SINCE:
-        scales = node.operand(1).array()
-        nearest = "ceil" if (scales < 1).any() else "floor"
-        return {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
+        return {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": ""}
     if node.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
         raise Decline("coordinate_transformation_mode=tf_crop_and_resize came with opset 11")
     if node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise Decline("keep_aspect_ratio_policy came with opset 18")
-    names = ("coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "nearest_mode", "antialias")
-    return {"mode": mode, **{name: value for name in names if (value := node.attr(name)) is not None}}
+    names = ("cubic_coeff_a", "exclude_outside", "antialias")
+    return {
+        "mode": mode,
+        **places_of(node),
+        **{name: value for name in names if (value := node.attr(name)) is not None},
+    }
+
+
+NEAR_HALF = 1e-6
+"""How far from the middle of two elements runtimes still take a place for it."""
+
+
+def _nearest_weights(size: int, number: float, settings: dict[str, Any], *, by_size: bool) -> np.ndarray:
+    """The one element of an axis that each of the result is, computed in single floats as runtimes do.
+
+    In double precision halves would be rounded otherwise, and the result may have one element less.
+    """
+    own = np.float32(size)
+    wanted = np.float32(number) if by_size else np.floor(own * np.float32(number))
+    scale = wanted / own if by_size else np.float32(number)
+    at, coordinates = np.arange(int(wanted), dtype=np.float32), settings["coordinate_transformation_mode"]
+    half = np.float32(0.5)
+    place = (at + half) / scale - half
+    if coordinates == "asymmetric":
+        place = at / scale
+    elif coordinates == "align_corners":
+        place = at * (own - 1) / max(wanted - 1, np.float32(1))
+    elif coordinates == "half_pixel_symmetric":
+        place = own / 2 * (1 - wanted / (own * scale)) + (at + half) / scale - half
+    elif coordinates == "pytorch_half_pixel" and len(at) == 1:
+        place = np.zeros(1, np.float32)
+    nearest = settings["nearest_mode"] or ("ceil" if scale < 1 else "floor")
+    below, above = np.floor(place), np.ceil(place)
+    if nearest.startswith("round"):
+        tie = np.abs(place - below - half) < np.float32(NEAR_HALF)
+        chosen = np.where(tie, below if nearest == "round_prefer_floor" else above, np.round(place))
+    else:
+        chosen = below if nearest == "floor" else above
+    places = np.clip(chosen, 0, size - 1).astype(np.int64)
+    return np.eye(size, dtype=np.float32)[places]
 
 
 def _weights(size: int, number: float, settings: dict[str, Any], *, by_size: bool) -> np.ndarray:
     """How much of each element of an axis is in each of the result, by the standard's own evaluator."""
+    if settings["mode"] == "nearest" and not settings.get("antialias"):
+        return _nearest_weights(size, number, settings, by_size=by_size)
+    if not by_size and int(size * float(number)) != int(np.float32(size) * np.float32(number)):
+        raise Decline("how many elements {} times {} are depends on the precision", size, number)
     from onnx.reference import ReferenceEvaluator
 
     inputs = ["x", "", "" if by_size else "n", "n" if by_size else ""]

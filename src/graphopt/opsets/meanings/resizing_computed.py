@@ -16,6 +16,7 @@ from graphopt.opsets.meanings.computed import integers, times_meant
 from graphopt.opsets.meanings.elementary import rounded
 from graphopt.opsets.meanings.positions import Counting
 from graphopt.opsets.meanings.registry import Step, down_at_last, number_like, of_kind
+from graphopt.opsets.meanings.resizing import NEAR_HALF, places_of
 from graphopt.rewrite import Rewriter
 
 _SINGLE = TensorProto.FLOAT
@@ -151,9 +152,8 @@ class _Resizing:
         mode = node.attr("mode", "nearest")
         if opset < 11:
             return cls(rw, _of_singles(rw), node, mode, "asymmetric", "")
-        coordinates = node.attr("coordinate_transformation_mode", "half_pixel")
-        nearest = node.attr("nearest_mode", "round_prefer_floor")
-        return cls(rw, _of_singles(rw), node, mode, coordinates, nearest)
+        places = places_of(node)
+        return cls(rw, _of_singles(rw), node, mode, places["coordinate_transformation_mode"], places["nearest_mode"])
 
     def _sizes(self, axis: int) -> tuple[Value, Value, Value]:
         """The size of an axis, that of the result and the scale, as lists of one float."""
@@ -188,7 +188,8 @@ class _Resizing:
         if self.coordinates == "half_pixel_symmetric":
             # The part of the result that a whole number of elements leaves out is left out at both ends.
             part = op("Div", wanted, op("Mul", own, scale))
-            return op("Add", op("Mul", op("Div", own, 2), op("Sub", 1, part)), middle), None
+            moved = op("Add", op("Mul", op("Div", own, 2), op("Sub", 1, part)), op("Div", op("Add", at, 0.5), scale))
+            return op("Sub", moved, 0.5), None
         return self._of_a_region(axis, at, several, last, most)
 
     def _of_a_region(
@@ -239,8 +240,8 @@ class _Resizing:
             return op("Where", op("Less", scale, 1), ceil, floor)
         if self.nearest in ("floor", "ceil"):
             return floor if self.nearest == "floor" else ceil
-        half = op("Equal", op("Sub", place, floor), 0.5)
-        return op("Where", half, floor if self.nearest.endswith("floor") else ceil, rounded(place, op, _SINGLE))
+        tie = op("Less", op("Abs", op("Sub", op("Sub", place, floor), 0.5)), NEAR_HALF)
+        return op("Where", tie, floor if self.nearest.endswith("floor") else ceil, rounded(place, op, _SINGLE))
 
     def _cubic(self, part: Value) -> list[Value]:
         """How much the two elements before and the two behind count."""

@@ -1,0 +1,91 @@
+"""Images of other sizes: which element is the nearest is told in single floats, as runtimes do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks.conversion import differs, run_model
+from graphopt.opsets import ConversionError, convert
+
+
+def _resize(opset: int, sizes: list[Any], *, stated: bool, rows: int, **attrs: Any) -> onnx.ModelProto:
+    """A column that is resized by scales, or to sizes where these are integers."""
+    array = np.asarray(sizes, np.int64 if isinstance(sizes[0], int) else np.float32)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, rows, 1])]
+    place = ["x", "r", "", "s"] if array.dtype == np.int64 else ["x", "r", "s"]
+    constants = [numpy_helper.from_array(np.zeros(0, np.float32), "r")]
+    if stated:
+        constants.append(numpy_helper.from_array(array, "s"))
+    else:
+        inputs.append(helper.make_tensor_value_info("s", helper.np_dtype_to_tensor_dtype(array.dtype), [4]))
+    graph = helper.make_graph(
+        [helper.make_node("Resize", place, ["y"], **attrs)], "g", inputs,
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)], constants,
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def _same(model: onnx.ModelProto, sizes: list[Any], rows: int, target: int) -> None:
+    feed = {"x": np.arange(rows, dtype=np.float32).reshape(1, 1, rows, 1)}
+    if len(model.graph.input) > 1:
+        feed["s"] = np.asarray(sizes, np.int64 if isinstance(sizes[0], int) else np.float32)
+    after = convert(model, opset=target)
+    assert differs(run_model(model, feed), run_model(after, feed)) is None
+
+
+@pytest.mark.parametrize("stated", [True, False])
+@pytest.mark.parametrize("nearest", ["round_prefer_floor", "round_prefer_ceil", "floor"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric"])
+@pytest.mark.parametrize(("rows", "size"), [(16, 1.3), (17, 0.3), (10, 0.7), (7, 2 / 7), (14, 1)])
+def test_the_nearest_is_that_of_single_floats(
+    rows: int, size: float, coordinates: str, nearest: str, stated: bool
+) -> None:
+    sizes = [1, 1, size, 1] if isinstance(size, int) else [1.0, 1.0, size, 1.0]
+    attrs = {"coordinate_transformation_mode": coordinates, "nearest_mode": nearest}
+    _same(_resize(13, sizes, stated=stated, rows=rows, **attrs), sizes, rows, 10)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("scale", [1.3, 0.7])
+def test_as_many_elements_as_single_floats_make(mode: str, scale: float) -> None:
+    """Ten times the single float next to 1.3 are a little less than 13, and 13 as a single float."""
+    sizes = [1.0, 1.0, scale, 1.0]
+    _same(_resize(13, sizes, stated=True, rows=10, mode=mode), sizes, 10, 10)
+
+
+@pytest.mark.parametrize("stated", [True, False])
+@pytest.mark.parametrize("target", [13, 19, 10])
+@pytest.mark.parametrize("scale", [0.5, 0.3, 1.3, 2.0])
+def test_the_places_of_tensorflow_are_half_a_pixel_away(scale: float, target: int, stated: bool) -> None:
+    sizes = [1.0, 1.0, scale, 1.0]
+    attrs = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor"}
+    model = _resize(11, sizes, stated=stated, rows=7, **attrs)
+    _same(model, sizes, 7, target)
+    (node,) = convert(model, opset=13).graph.node
+    assert "tf_half_pixel_for_nn" not in str(node)  # which opset 13 does not have
+
+
+@pytest.mark.parametrize("stated", [True, False])
+@pytest.mark.parametrize("other", [{"nearest_mode": "ceil"}, {"mode": "linear"}])
+def test_other_places_of_tensorflow_stay_where_they_are(other: dict[str, str], stated: bool) -> None:
+    model = _resize(
+        11, [1.0, 1.0, 0.5, 1.0], stated=stated, rows=8, coordinate_transformation_mode="tf_half_pixel_for_nn", **other
+    )
+    for target in (13, 10):
+        with pytest.raises(ConversionError, match="tf_half_pixel_for_nn|not constant") as error:
+            convert(model, opset=target)
+        assert error.value.__cause__ is None
+
+
+def test_what_gets_larger_and_what_gets_smaller_below_opset_11() -> None:
+    model = onnx.parser.parse_model("""
+<ir_version: 4, opset_import: ["" : 10]>
+g (float[5,4] x) => (float[2,10] y) { s = Constant <value = float[2] {0.5, 2.5}> ()  y = Resize (x, s) }
+""")
+    feed = {"x": np.arange(20, dtype=np.float32).reshape(5, 4)}
+    assert differs(run_model(model, feed), run_model(convert(model, opset=9), feed)) is None
