@@ -72,3 +72,12 @@ g (float[1,1,2,2] x) => (float[1,1,4,4] y) {
     for target in (7, 13):
         (found,) = run_model(convert(model, opset=target), {"x": np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)})
         assert found[0, 0, 0].tolist() == [0, 0.5, 1, 1]
+
+
+@pytest.mark.parametrize("operator", ["HannWindow", "HammingWindow", "BlackmanWindow"])
+@pytest.mark.parametrize(("attrs", "kind"), [("periodic = 0", "float"), ("output_datatype = 11", "double")])
+@pytest.mark.parametrize("size", [2, 1000])
+def test_windows_are_small_at_both_ends(operator: str, attrs: str, kind: str, size: int) -> None:
+    graph = f"(int32 n) => ({kind}[k] y) {{ y = {operator} <{attrs}> (n) }}"
+    one, other = _both(17, graph, {"n": np.asarray(size, np.int32)}, 16)
+    assert np.allclose(one[0], other[0], rtol=1e-6, atol=0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import onnx
 
 from graphopt.ir import Node
@@ -64,3 +67,47 @@ DynamicQuantizeLinear (x) => (y, y_scale, y_zero_point) {
 def with_a_scale_for_zeros(node: Node, change: Change, rw: Rewriter) -> None:
     """Of zeros alone the function divides by a scale of 0, for which kernels take 1."""
     write_body(node, onnx.parser.parse_function(_QUANTIZED), rw)
+
+
+_WINDOW = """
+<opset_import: ["" : 17], domain: "written.out">
+Window (size) => (output) {{
+  none = Constant <value = int64 {{0}}> ()
+  one = Constant <value = int64 {{1}}> ()
+  apart = Constant <value = int64 {{{apart}}}> ()
+  round = Constant <value = double {{{round!r}}}> ()
+  two = Constant <value = double {{2.0}}> ()
+  least = Constant <value = double {{{a}}}> ()
+  first = Constant <value = double {{{b}}}> ()
+  second = Constant <value = double {{{c}}}> ()
+  number = Cast <to = 7> (size)
+  at = Range (none, number, one)
+  places = Cast <to = 11> (at)
+  steps = Sub (number, apart)
+  length = Cast <to = 11> (steps)
+  turns = Mul (places, round)
+  angles = Div (turns, length)
+  twice = Mul (angles, two)
+  wave = Cos (angles)
+  shorter = Cos (twice)
+  more = Mul (wave, first)
+  most = Mul (shorter, second)
+  sum = Sub (least, more)
+  all = Add (sum, most)
+  output = Cast <to = {to}> (all)
+}}
+"""
+
+_SHARES = {
+    "BlackmanWindow": (0.42000002, 0.5, 0.08), "HammingWindow": (25 / 46, 21 / 46, 0.0), "HannWindow": (0.5, 0.5, 0.0),
+}  # fmt: skip
+"""How much of a window is the same everywhere, of one wave, and of one of half its length."""
+
+
+@down(17, *_SHARES)
+def of_double_floats(node: Node, change: Change, rw: Rewriter) -> None:
+    """The function subtracts single floats that are nearly equal at both ends; kernels do it in double precision."""
+    a, b, c = (float(np.float32(share)) for share in _SHARES[node.op_type])
+    apart, to = int(not node.attr("periodic", 1)), node.attr("output_datatype", 1)
+    text = _WINDOW.format(apart=apart, round=2 * math.pi, a=a, b=b, c=c, to=to)
+    write_body(node, onnx.parser.parse_function(text), rw)
