@@ -81,3 +81,15 @@ def test_windows_are_small_at_both_ends(operator: str, attrs: str, kind: str, si
     graph = f"(int32 n) => ({kind}[k] y) {{ y = {operator} <{attrs}> (n) }}"
     one, other = _both(17, graph, {"n": np.asarray(size, np.int32)}, 16)
     assert np.allclose(one[0], other[0], rtol=1e-6, atol=0)
+
+
+def test_the_sign_of_no_number_is_none() -> None:
+    x = np.asarray([np.nan, -np.inf, 0, 1e-45], np.float32)
+    for target in (8, 7):
+        one, other = _both(9, "(float[4] x) => (float[4] y) { y = Sign (x) }", {"x": x}, target)
+        assert np.array_equal(one[0], other[0], equal_nan=True)
+
+
+def test_gelu_of_the_greatest_numbers_is_one() -> None:
+    x = np.asarray([3e38, -3e38, 0.5], np.float32)
+    assert differs(*_both(20, "(float[3] x) => (float[3] y) { y = Gelu (x) }", {"x": x}, 19)) is None

@@ -153,11 +153,14 @@ def beyond_all_numbers(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(9, "Sign")
 def one_of_three(node: Node, change: Change, rw: Rewriter) -> None:
-    """1 where it is greater than 0, less 1 where it is less."""
+    """1 where it is greater than 0, less 1 where it is less; what is no number stays none, as 0 divided by 0."""
     x = node.operand(0)
     op = typed(rw, x)
     high, low = (op("Cast", op(kind, x, 0), to=x.dtype) for kind in ("Greater", "Less"))
-    rw.replace(node, [op("Sub", high, low)])
+    sign = op("Sub", high, low)
+    if x.dtype in FLOAT_TYPES:
+        sign = op("Div", sign, op("Cast", is_number(x, op), to=x.dtype))
+    rw.replace(node, [sign])
 
 
 @down(9, "Shrink")
