@@ -93,3 +93,14 @@ def test_the_sign_of_no_number_is_none() -> None:
 def test_gelu_of_the_greatest_numbers_is_one() -> None:
     x = np.asarray([3e38, -3e38, 0.5], np.float32)
     assert differs(*_both(20, "(float[3] x) => (float[3] y) { y = Gelu (x) }", {"x": x}, 19)) is None
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+def test_points_near_and_beyond_the_border_of_an_image(mode: str, padding: str) -> None:
+    points = [[-0.9, 0.95], [-1.4, 1.1], [np.inf, 0], [np.nan, -np.inf]]
+    graph = f"""(float[1,1,2,2] x, float[1,1,4,2] q) => (float[1,1,1,4] y) {{
+      y = GridSample <mode = "{mode}", padding_mode = "{padding}"> (x, q)
+    }}"""
+    feed = {"x": np.asarray([[[[1, 2], [5, 11]]]], np.float32), "q": np.asarray([[points]], np.float32)}
+    assert differs(*_both(16, graph, feed, 15)) is None

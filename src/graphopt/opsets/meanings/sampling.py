@@ -117,8 +117,13 @@ class _Sampling:
             place = op("Mul", op("Mul", op("Add", x, 1), 0.5), size - 1)
         else:
             place = op("Mul", op("Sub", op("Mul", op("Add", x, 1), size), 1), 0.5)
+        # Runtimes take what is infinite, or no number, for the first end.
+        finite = op("Less", op("Abs", op("Mul", place, 0)), 1)
+        place = op("Where", finite, place, self.bounds(size)[0])
         if self.mode == "nearest":
             place = rounded(place, op, dtype)
+        if self.mode == "cubic" and self.padding == "border":
+            return place  # whose neighbours are brought back one by one
         return self.brought_back(op, place, size)
 
     def brought_back(self, op: Op, place: Value, size: int) -> Value:
