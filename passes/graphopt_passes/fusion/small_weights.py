@@ -37,10 +37,9 @@ def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
         root: the node that does it.
     """
     scale = affine.scale
-    if scale is None:
-        return
-    check_scale(scale, linear.kernel)
-    if _is_small(scale):
+    if scale is not None:
+        check_scale(scale, linear.kernel)
+    if scale is not None and _is_small(scale):
         rows = read_rows(linear.node, 1)
         wide = _product(rows.array, rows.spread(scale.reshape(rows.bias.shape)))
         bias = affine.of_bias(linear.bias(), linear.channels)
