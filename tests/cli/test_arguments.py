@@ -11,6 +11,7 @@ import numpy
 import onnx
 import pytest
 
+import graphopt.verify
 from graphopt.cli.app import COMMANDS
 from tests.cli.conftest import Run
 
@@ -229,6 +230,22 @@ def test_several_models_are_converted_into_a_folder(run: Run, model_file: Path, 
     assert [each["after"]["opsets"][""] for each in json.loads(done.stdout)] == [16, 16]
     assert sorted(path.name for path in out.iterdir()) == sorted([model_file.name, "other.onnx"])
     assert onnx.load(out / "other.onnx").graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
+
+
+def test_models_that_convert_to_other_results_are_told_of(
+    run: Run, model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, out = tmp_path / "other.onnx", tmp_path / "out"
+    other.write_bytes(model_file.read_bytes())
+    out.mkdir()
+    found = iter(["mismatch", "equal"])
+    monkeypatch.setattr(
+        graphopt.verify, "compare", lambda *args, **options: graphopt.verify.Report(next(found), "exact", 0)
+    )
+    done = run("convert", model_file, other, out, "--opset", "16", "--verify", "--json")
+    assert done.exit_code == 1
+    assert [each["verification"]["status"] for each in json.loads(done.stdout)] == ["mismatch", "equal"]
+    assert [path.name for path in out.iterdir()] == ["other.onnx"]
 
 
 def test_a_number_may_be_a_number_in_a_file(run: Run, model_file: Path, tmp_path: Path) -> None:

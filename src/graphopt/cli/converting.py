@@ -55,15 +55,15 @@ def convert(
             report = _compared(given, conversion.model, sizes, own=own, seed=seed, timeout=timeout) if verify else None
             if report is None or report.ok:
                 write(conversion.model, target, layout)
+        if as_json:
+            reports.append(_as_dict(conversion, report))
         if report is not None and not report.ok:
             failed = True
             sys.stderr.write(f"{report.summary()}\n")
             say_unwritten(target, report)
-        elif as_json:
-            reports.append(_as_dict(conversion))
-        else:
+        elif not as_json:
             show(_line(conversion, source if len(pairs) > 1 else None), stderr=target == "-")
-    if reports:
+    if as_json:
         show_json(reports if len(pairs) > 1 else reports[0])
     if failed:
         raise Exit(1)
@@ -84,9 +84,9 @@ def _compared(
     return compare(before, after, numerics="rounding", seed=seed, sets=sets, inputs=own, timeout=timeout)
 
 
-def _as_dict(conversion: Conversion) -> dict[str, Any]:
+def _as_dict(conversion: Conversion, report: Report | None) -> dict[str, Any]:
     known = {"before": conversion.before, "after": conversion.described(), "written_out": conversion.written_out}
-    return {"schema": 1, **known}
+    return {"schema": 1, **known, "verification": None if report is None else report.to_dict()}
 
 
 def _line(conversion: Conversion, name: str | None) -> Any:
