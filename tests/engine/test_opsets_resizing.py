@@ -89,3 +89,12 @@ g (float[5,4] x) => (float[2,10] y) { s = Constant <value = float[2] {0.5, 2.5}>
 """)
     feed = {"x": np.arange(20, dtype=np.float32).reshape(5, 4)}
     assert differs(run_model(model, feed), run_model(convert(model, opset=9), feed)) is None
+
+
+def test_scales_that_are_no_list_are_refused() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,1,4,1] x) => (float[A,B,C,D] y) '
+        '<float[4,1] s = {1,1,1,1}> { y = Resize <mode = "linear"> (x, "", s) }'
+    )
+    with pytest.raises(ConversionError, match="Resize 'y'"):
+        convert(model, opset=10)

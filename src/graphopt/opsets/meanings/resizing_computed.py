@@ -33,6 +33,7 @@ def _of_singles(rw: Rewriter) -> Op:
 @down_at_last(18, "Resize")
 def computed_sizes_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Step:
     """Computed scales and sizes of some axes are those of all."""
+    _check_lists(node)
     axes, policy = node.attrs.get("axes"), node.attr("keep_aspect_ratio_policy", "stretch")
     x, scales, sizes = node.operand(0), node.input(2), node.input(3)
     rank, op = len(x.dims()), Counting(rw)
@@ -87,12 +88,20 @@ def _in_proportion(rw: Rewriter, x: Value, sizes: Value, places: list[int], *, l
     return rw.op("Cast", op("Floor", op("Add", op("Mul", own, scale), 0.5)), to=TensorProto.INT64)
 
 
+def _check_lists(node: Node) -> None:
+    """See that scales, sizes and a region are lists: the runtime counts elements alone, of which none is gathered."""
+    for value in node.operands[1:]:
+        if value.shape is not None and len(value.shape) != 1:
+            raise Decline("{} is no list", value.name)
+
+
 @down_at_last(9, "Upsample")
 @down_at_last(10, "Resize")
 @down_at_last(11, "Resize")
 @down_at_last(19, "Resize")
 def gathered_at_computed_places(node: Node, change: Change, rw: Rewriter) -> None:
     """Axis by axis, each element is gathered, or the sum of two or four that are, by how near they are."""
+    _check_lists(node)
     x, opset = node.operand(0), node.graph.opset()
     if node.attr("antialias", 0):
         raise Decline("antialias=1 came with opset 18, and its sizes are computed")
