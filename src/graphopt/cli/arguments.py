@@ -272,11 +272,7 @@ class Command:
         return values
 
     def _refuse(self, word: str) -> NoReturn:
-        import difflib
-
-        option = word.partition("=")[0]
-        close = difflib.get_close_matches(option, self.options, 2)
-        hint = f"; did you mean {' or '.join(close)}?" if close else f"; see graphopt {self.name} --help"
+        hint = _meant(word.partition("=")[0], self.options) or f"; see graphopt {self.name} --help"
         raise UsageError(f"unknown argument {word!r}{hint}")
 
     def _from_file(self, path: str) -> dict[str, Any]:
@@ -345,8 +341,12 @@ def _parted(stated: Mapping[str, Any], path: str) -> tuple[dict[str, Any], dict[
 def _check_known(given: Collection[str], known: Collection[str], complaint: str) -> None:
     for name in given:
         if name not in known:
-            import difflib
+            raise UsageError(f"{complaint} {name!r}{_meant(name, known)}")
 
-            close = difflib.get_close_matches(name, list(dict.fromkeys(known)), 2)
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
-            raise UsageError(f"{complaint} {name!r}{hint}")
+
+def _meant(name: str, known: Collection[str]) -> str:
+    """Which of the names that there are may be meant, as the end of a message; nothing where none is near."""
+    import difflib
+
+    close = difflib.get_close_matches(name, list(dict.fromkeys(known)), 2)
+    return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -1,7 +1,8 @@
 """Steps that follow from the schemas: attributes that come and go at their defaults, or become operands.
 
-What the schemas do not tell stands in three tables: what an operator did before it had an attribute where that is not
-the default, what a newer version calls a choice, and which choices are newer than their attribute.
+What the schemas do not tell stands in four tables: what an operator did before it had an attribute where that is not
+the default, what an operand that is left out stands for where that is not the default of the attribute that it was,
+what a newer version calls a choice, and which choices are newer than their attribute.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ def _check_single(number: Any, attribute: defs.OpSchema.Attribute, change: Chang
         return
     with np.errstate(over="ignore"):
         single = float(np.float32(number))
-    if single != number and number == number:  # noqa: PLR0124  # NaN is one of both
+    if single != number and not math.isnan(number):
         raise Decline("{} is {}, which no attribute holds before opset {}", attribute.name, number, change.version)
 
 
