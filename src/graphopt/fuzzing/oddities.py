@@ -10,7 +10,7 @@ import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 from graphopt.fuzzing.building import stored
-from graphopt.fuzzing.stock import opset_of
+from graphopt.fuzzing.stock import opset_of, schema_of
 from graphopt.fuzzing.variants import FLOATS, KINDS, Change, _array, _constants, _lists, _put, graphs_of, resize_all
 
 _FACTORS = (1e20, 1e25, 1e30, 1e-20, 1e-25, 1e4, 0.0)
@@ -38,10 +38,8 @@ def _more_outputs(model: ModelProto, rng: random.Random) -> bool:
 
 def _left(node: NodeProto, opset: int) -> int:
     """How many more outputs an operator may have."""
-    try:
-        formals = defs.get_schema(node.op_type, max(opset, 1), "").outputs
-    except defs.SchemaError:
-        return 0
+    schema = schema_of(node, opset)
+    formals = [] if schema is None else schema.outputs
     if any(formal.option == defs.OpSchema.FormalParameterOption.Variadic for formal in formals):
         return 0
     return max(len(formals) - len(node.output), 0)

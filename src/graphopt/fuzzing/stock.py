@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import onnx
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, defs, numpy_helper
 
 from graphopt.fuzzing.building import FRAGILE, computed, makeshift, stored
 from graphopt.fuzzing.drawing import Draw
@@ -148,6 +148,14 @@ def _size_of(fragment: Fragment | None) -> int:
 def opset_of(model: ModelProto) -> int:
     """The standard opset of a model; 0 where it states none."""
     return next((entry.version for entry in model.opset_import if not entry.domain), 0)
+
+
+def schema_of(node: NodeProto, opset: int) -> defs.OpSchema | None:
+    """What the standard says of the operator of a node at an opset; None where it has none."""
+    try:
+        return defs.get_schema(node.op_type, max(opset, 1), "")
+    except defs.SchemaError:
+        return None
 
 
 def at_opset(model: ModelProto, opset: int) -> None:

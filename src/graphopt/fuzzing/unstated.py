@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
-from graphopt.fuzzing.stock import opset_of
+from graphopt.fuzzing.stock import opset_of, schema_of
 from graphopt.fuzzing.variants import KINDS, Change, _constants, _nodes, _put
 
 _TYPE_NAMES = frozenset({"to", "dtype", "output_dtype", "stash_type", "softmax_precision", "precision"})
@@ -52,12 +52,10 @@ def unstated(model: ModelProto, rng: random.Random) -> bool:
 
 def _left(node: NodeProto, opset: int) -> list[defs.OpSchema.Attribute]:
     """The attributes that an operator has and a node does not state."""
-    try:
-        schema = defs.get_schema(node.op_type, max(opset, 1), "")
-    except defs.SchemaError:
-        return []
+    schema = schema_of(node, opset)
     stated = {attribute.name for attribute in node.attribute}
-    return [attribute for name, attribute in sorted(schema.attributes.items()) if name not in stated]
+    known = {} if schema is None else schema.attributes
+    return [attribute for name, attribute in sorted(known.items()) if name not in stated]
 
 
 def _drawn(attribute: defs.OpSchema.Attribute, rng: random.Random) -> Any:
