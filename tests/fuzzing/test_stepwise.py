@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from graphopt.fuzzing.building import Sample
+from graphopt.fuzzing.stepwise import CutValue
 from graphopt.fuzzing.subjects import Optimized, OwnSubject
 from graphopt.fuzzing.verdicts import Judge, Verdict
 
@@ -37,8 +38,13 @@ def moved(by: list[int], model: str = MODEL) -> str:
     return text.replace("int64[1] a", f"int32[1,4,1] o = {offsets}, int64[1] a")
 
 
-def judged(original: str, result: str, *, stepwise: bool = True) -> Verdict | None:
-    judge = Judge(Sample(parsed(original), [{"x": np.array([[[2, 2], [3, 3], [5, 5], [9, 9]]], np.float32)}]))
+PLAIN = ((2, 2), (3, 3), (5, 5), (9, 9))
+
+
+def judged(
+    original: str, result: str, *, stepwise: bool = True, pairs: tuple[tuple[float, float], ...] = PLAIN
+) -> Verdict | None:
+    judge = Judge(Sample(parsed(original), [{"x": np.array([pairs], np.float32)}]))
     outcome = Optimized(parsed(result), stepwise=stepwise)
     return judge.of(OwnSubject("basic"), outcome, again=False, once_more=False)
 
@@ -48,6 +54,25 @@ def test_what_follows_from_one_step_is_no_fault() -> None:
     wrong = judged(MODEL, moved([0, 1, 0, 0]), stepwise=False)
     assert wrong is not None
     assert wrong.kind == "wrong"
+
+
+def test_those_that_were_halfway_may_all_be_a_step_apart() -> None:
+    scale = np.array([0.5], np.float32)
+    floats = np.array([0.25, 1.25, -0.75, 2.25], np.float32)  # half, two and a half, ... steps
+    ties = CutValue(np.array([1, 3, -1, 5], np.int8), floats=("m", "s"))
+    even = np.array([0, 2, -2, 4], np.int8)
+    assert ties.takes(even, [floats, scale])
+    assert not ties.takes(even)
+    assert not ties.takes(even, [floats + np.float32(0.01), scale])
+    assert not ties.takes(even, [floats, np.tile(scale, 4)])  # which axis the scales are along is not asked
+    assert not ties.takes(even - np.int8(1), [floats, scale])  # two steps
+
+
+@pytest.mark.parametrize("output", ["float[1,4,1] y", "uint8[1,4,1] k"])
+def test_which_were_halfway_is_seen_in_the_original(output: str) -> None:
+    model = MODEL.replace("float[1,4,1] y", output)
+    halves = ((0, 0.5), (1, 1.5), (2, 2.5), (4.5, 4))
+    assert judged(model, moved([1, -1, 1, -1], model), pairs=halves) is None
 
 
 def test_steps_are_seen_in_the_branch_that_is_taken() -> None:

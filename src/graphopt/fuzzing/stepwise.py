@@ -6,7 +6,7 @@ integers of the result: it must give the result's outputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +20,14 @@ from graphopt.verify.values import Array
 _FEW = 0.1
 """Part of the elements that may be a step apart. Where there are fewer than ten, one may be: a tenth of them is none.
 
-How far a value was from halfway is not asked, since it need not lie there: a bias that became a whole number of steps
-moves it by up to half of one, which is as large as the scales of the operands make it beside that of the result. What
-is wrong by one step in one element of small tensors alone is not seen here. Golden cases are there for that, and
-random networks whose scales are powers of two, which have to be equal in each bit.
+Those that were halfway between two integers are not counted: a tensor of a few means may have nothing else. But a value
+need not lie there: a bias that became a whole number of steps moves it by up to half of one, which is as large as the
+scales of the operands make it beside that of the result. What is wrong by one step in one element of small tensors
+alone is not seen here. Golden cases are there for that, and random networks whose scales are powers of two, which have
+to be equal in each bit.
 """
+_HALFWAY = 1e-5
+"""How far from halfway a value may be, by its size in steps: what a sum of some thousand floats is rounded by."""
 _SLACK = 1e-3
 """Of a step: dequantized numbers are floats."""
 
@@ -36,20 +39,24 @@ class CutValue:
     Attributes:
         fed: what the result has there, of which the rest of the original is computed.
         step: how far apart neighbours are.
+        floats: names of the floats that the original quantizes to it, and of their scale; none where something else
+            makes it.
     """
 
     fed: Array
     step: float = 1.0
+    floats: tuple[str, ...] = ()
 
-    def takes(self, computed: Any) -> bool:
-        """Whether what the original computes is no more than a step away, in few places."""
+    def takes(self, computed: Any, floats: Sequence[Array] = ()) -> bool:
+        """Whether what the original computes, from such floats, is no more than a step away, in few places."""
         if not _alike(computed, self.fed):
             return False
         apart = np.abs(computed.astype(np.float64) - self.fed.astype(np.float64)) / self.step
         if not np.isfinite(apart).all():
             return False
         steps = np.rint(apart)
-        few = np.count_nonzero(steps) <= max(1, _FEW * steps.size)
+        counted = steps if not floats else steps * ~_halfway(*floats)
+        few = np.count_nonzero(counted) <= max(1, _FEW * steps.size)
         return few and steps.max(initial=0) <= 1 and bool((np.abs(apart - steps) <= _SLACK).all())
 
 
@@ -76,11 +83,12 @@ def after_steps(
     cuts = _cuts(original, *values) if values is not None else {}
     while values is not None and cuts:
         fed = {name: cut.fed for name, cut in cuts.items()}
-        asked = [*names, *(_computed(name) for name in cuts)]
-        found = values_of(_cut(original, fed), {**feed, **fed}, asked)
+        asked = [*names, *(_computed(name) for name in cuts), *(name for cut in cuts.values() for name in cut.floats)]
+        found = values_of(_cut(original, fed), {**feed, **fed}, list(dict.fromkeys(asked)))
         if found is None:
             return None
-        far = next((name for name, cut in cuts.items() if not cut.takes(found[_computed(name)])), None)
+        told = {name: (found[_computed(name)], [found[each] for each in cut.floats]) for name, cut in cuts.items()}
+        far = next((name for name, cut in cuts.items() if not cut.takes(*told[name])), None)
         if far is None:
             rest = [name for name in names if name not in cuts]
             return [found[name] for name in rest], [values[1][name] for name in rest]
@@ -103,7 +111,12 @@ def _both(
 
 def _cuts(original: onnx.ModelProto, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, CutValue]:
     """Integers of eight bits that both models have, or what they are dequantized to, in the original's order."""
-    cuts = {name: CutValue(value) for name, value in new.items() if _is_byte(value) and _alike(old.get(name), value)}
+    floats = {n.output[0]: tuple(n.input[:2]) for n in original.graph.node if n.op_type == "QuantizeLinear"}
+    cuts = {
+        name: CutValue(value, floats=floats.get(name, ()))
+        for name, value in new.items()
+        if _is_byte(value) and _alike(old.get(name), value)
+    }
     for node in _dequantized(original):
         (name,), (integers, scale) = node.output, (old[each] for each in node.input[:2])
         if (
@@ -114,8 +127,17 @@ def _cuts(original: onnx.ModelProto, old: Mapping[str, Any], new: Mapping[str, A
         ):
             step = abs(float(scale.reshape(-1)[0]))
             if 0 < step < np.inf:
-                cuts[name] = CutValue(new[name], step)
+                cuts[name] = CutValue(new[name], step, floats.get(node.input[0], ()))
     return {name: cuts[name] for node in original.graph.node for name in node.output if name in cuts}
+
+
+def _halfway(values: Array, scale: Array) -> Any:
+    """Which floats are as good as halfway between two integers once they are divided by a scale of one element."""
+    if scale.size != 1:
+        return np.zeros(values.shape, bool)
+    with np.errstate(all="ignore"):
+        quotients = np.abs(values.astype(np.float64) / float(scale.reshape(-1)[0]))
+        return np.abs(quotients % 1 - 0.5) <= _HALFWAY * (1 + quotients)
 
 
 def _dequantized(model: onnx.ModelProto) -> list[onnx.NodeProto]:
