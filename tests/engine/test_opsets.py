@@ -120,6 +120,35 @@ def test_what_is_newer_is_written_out() -> None:
     onnx.checker.check_model(model, full_check=True)
 
 
+AROUND = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[2] x, float[2] NAME, bool c) => (float[2] y) <int64 one = {1}, float[2] w = {1, 2}>
+{
+  s = SequenceConstruct (x, NAME)
+  n = Neg (x)
+  m = SequenceMap (s) <body = b (float[2] e) => (float[2] r) {
+    a = Add (e, NAME)
+    p = Mul (a, w)
+    r = If (c) <then_branch = t () => (float[2] o) { o = Add (p, n) }, else_branch = f () => (float[2] u) { u = Neg (NAME) }>
+  }>
+  y = SequenceAt (m, one)
+}
+"""
+
+
+def test_a_body_that_is_written_out_reads_what_is_around_it() -> None:
+    model = parsed(AROUND.replace("NAME", "z"))
+    after = convert(model, opset=16)
+    onnx.checker.check_model(after, full_check=True)
+    assert compare(model, after).ok
+
+
+@pytest.mark.parametrize("name", ["input_sequence", "SequenceMap_loop_body_r_in"])
+def test_what_a_written_body_reads_is_not_taken_for_what_has_its_name_there(name: str) -> None:
+    with pytest.raises(ConversionError, match="SequenceMap"):
+        convert(parsed(AROUND.replace("NAME", name)), opset=16)
+
+
 def test_the_source_is_not_changed_unless_inplace() -> None:
     model = parsed(HALF)
     before = model.SerializeToString()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import onnx
 from onnx import defs
 
 from graphopt.errors import Decline
-from graphopt.ir import Graph, Model, Node, Value
+from graphopt.ir import Graph, Model, Node, Value, captured_values
 from graphopt.ir.attributes import decode_attribute
 from graphopt.ir.flush import emit
 from graphopt.ir.schema import op_schema
@@ -40,11 +41,14 @@ def write_out(node: Node, rw: Rewriter) -> None:
 def write_body(node: Node, proto: onnx.FunctionProto, rw: Rewriter) -> None:
     """Replace a node by a function of its inputs, in operators of the opset of its graph.
 
+    A body of the standard may hold a graph of the node, of which what that reads around it becomes inputs.
+
     Raises:
         Decline: it cannot be replaced.
     """
-    function = _loaded(proto)
-    given: dict[Value, Value | None] = {value: node.input(i) for i, value in enumerate(function.inputs)}
+    outer = {value.name: value for value in captured_values(node)}
+    function = _loaded(proto, outer)
+    given = {value: outer.get(value.name) or node.input(i) for i, value in enumerate(function.inputs)}
     made = adopt(rw, function, given, _attributes(node, proto))
     results = {value.name: result for value, result in zip(function.outputs, made, strict=True)}
     replace_by(rw, node, [results.get(name) for name in proto.output])
@@ -63,16 +67,29 @@ def called(rw: Rewriter, proto: onnx.FunctionProto, *operands: Value) -> list[Va
     return [value for value in adopt(rw, function, given) if value is not None]
 
 
-def _loaded(proto: onnx.FunctionProto) -> Graph:
+def _loaded(proto: onnx.FunctionProto, outer: Collection[str] = ()) -> Graph:
+    """A function in the view, with the names that it reads around it as further inputs."""
+    for name in {*_defined(proto.node), *proto.input}.intersection(outer):
+        raise Decline("{} is the name of a value in the function that the operator is defined by, too", name)
     model = onnx.ModelProto(ir_version=_IR, opset_import=proto.opset_import)
     model.graph.name = "body"
     body = model.functions.add()
     body.CopyFrom(proto)
+    body.input.extend(outer)
     # Where an optional output is not asked for, a body of the standard may still list it.
     computed = {name for node in proto.node for name in node.output} | set(proto.input)
     del body.output[:]
     body.output.extend(name for name in proto.output if name in computed)
     return Model.load(model).functions[0]
+
+
+def _defined(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    """The names of what nodes and their bodies make."""
+    for node in nodes:
+        yield from node.output
+        for graph in (attribute.g for attribute in node.attribute if attribute.HasField("g")):
+            yield from (value.name for value in graph.input)
+            yield from _defined(graph.node)
 
 
 def _attributes(node: Node, proto: onnx.FunctionProto) -> dict[str, Any]:
