@@ -149,6 +149,30 @@ def test_what_a_written_body_reads_is_not_taken_for_what_has_its_name_there(name
         convert(parsed(AROUND.replace("NAME", name)), opset=16)
 
 
+def test_an_operator_that_is_written_out_may_hold_itself() -> None:
+    """The runtime and the standard's evaluator run no such map; of each element and y the body gives the second sum."""
+    nested = parsed("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[2] x, float[2] y) => (float[2] a, float[2] b) <int64 zero = {0}, int64 one = {1}> {
+          s = SequenceConstruct (x, y)
+          m = SequenceMap (s) <body = outer (float[2] e) => (float[2] r) {
+            t = SequenceConstruct (e, y)
+            n = SequenceMap (t) <body = inner (float[2] f) => (float[2] p) { p = Add (f, e) }>
+            r = SequenceAt (n, one)
+          }>
+          a = SequenceAt (m, zero)
+          b = SequenceAt (m, one)
+        }
+    """)
+    meant = parsed("""
+        <ir_version: 8, opset_import: ["" : 16]>
+        g (float[2] x, float[2] y) => (float[2] a, float[2] b) { a = Add (y, x) b = Add (y, y) }
+    """)
+    after = convert(nested, opset=16)
+    onnx.checker.check_model(after, full_check=True)
+    assert compare(meant, after).ok
+
+
 def test_the_source_is_not_changed_unless_inplace() -> None:
     model = parsed(HALF)
     before = model.SerializeToString()

@@ -75,6 +75,7 @@ def _loaded(proto: onnx.FunctionProto, outer: Collection[str] = ()) -> Graph:
     model.graph.name = "body"
     body = model.functions.add()
     body.CopyFrom(proto)
+    body.domain, body.name = "body", "body"  # by its own name, an operator in it of that name would be a call of it
     body.input.extend(outer)
     # Where an optional output is not asked for, a body of the standard may still list it.
     computed = {name for node in proto.node for name in node.output} | set(proto.input)
