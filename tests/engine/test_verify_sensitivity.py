@@ -73,3 +73,28 @@ def test_no_number_of_runs_excuses_a_wrong_result() -> None:
     w[3, 5, 1, 1] *= 1.01
     wrong.graph.initializer[0].CopyFrom(numpy_helper.from_array(w, "w"))
     assert compare(layers(folded=False), wrong).status == "mismatch"
+
+
+ROOT_MEAN_SQUARE = "q = Pow (x, two) m = ReduceMean <axes = [-1]> (q) d = Sqrt (m) n = Div (x, d)"
+EXPONENTS = {
+    "stated": f"(float[2,4] x) => (float[2,4] y) <float two = {{2}}> {{ {ROOT_MEAN_SQUARE} y = LAST }}",
+    "from elsewhere": "(float[2,4] x) => (float[2,4] y) <double[1] h = {2}, int64[0] e = {}> "
+    f"{{ c = Cast <to = 1> (h) two = Reshape (c, e) {ROOT_MEAN_SQUARE} y = LAST }}",
+    "in a branch": "(float[2,4] x, bool b) => (float[2,4] y) <float two = {2}> { n = If (b) "
+    "<then_branch = t () => (float[2,4] p) { p = Pow (x, two) }, else_branch = f () => (float[2,4] q) { q = Pow (x, two) }> y = LAST }",
+    "of a function": "(float[2,4] x) => (float[2,4] y) <float two = {2}> { n = t.p (x, two) y = LAST } "
+    '<domain: "t", opset_import: ["" : 17]> p (a, b) => (c) { c = Pow (a, b) }',
+    "in a function": "(float[2,4] x) => (float[2,4] y) { n = t.p (x) y = LAST } "
+    '<domain: "t", opset_import: ["" : 17]> p (a) => (c) { b = Constant <value = float {2}> () c = Pow (a, b) }',
+}
+
+
+@pytest.mark.parametrize("where", EXPONENTS)
+def test_an_exponent_excuses_nothing(where: str) -> None:
+    """Were it moved in its last bit, negative numbers would have no power, and whatever came of one would be granted."""
+    text = f'<ir_version: 8, opset_import: ["" : 17, "t" : 1]> g {EXPONENTS[where]}'
+    one, other = (onnx.parser.parse_model(text.replace("LAST", last)) for last in ("Relu (n)", "Exp (n)"))
+    found = compare(one, other)
+    ordinary = next(case.outputs[0] for case in found.cases if case.set == "ordinary")
+    assert ordinary.mismatches == ordinary.elements == 8
+    assert compare(one, one).ok

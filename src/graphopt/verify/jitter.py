@@ -18,10 +18,15 @@ from graphopt.verify.roles import ROLES
 from graphopt.verify.source import skeleton
 from graphopt.verify.values import Array, is_float, limits, numpy_dtype
 
+_Body = onnx.GraphProto | onnx.FunctionProto
 _ULPS = 2.0
 _SUFFIX = ".graphopt_unscaled"
 _SHAPING = frozenset({("Resize", 1), ("Resize", 2), ("Upsample", 1)})
 """Floats that decide a shape: moved in its last bit, a scale of 1 makes an operator that no kernel computes."""
+_EXPONENT = ("Pow", 1)
+"""Moved in its last bit, an exponent of 2 makes NaN of negative numbers, and what is NaN then is granted anything."""
+_MOVING = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators through which an exponent may come from where it is stated."""
 _COARSE = {"Sigmoid": 2.0**-24}
 """By how much the runtime's kernel for float32 is off, wherever the result is: next to zero that is all there is."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -59,14 +64,15 @@ def jittered(feed: Feed, number: int, *, apart: bool = False) -> Feed | None:
 def jittered_model(model: onnx.ModelProto, number: int) -> onnx.ModelProto:
     """A copy whose floating-point constants and intermediate values are moved by a few ulps."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
-    fixed = {name for graph in _graphs(copy) for name in _deciding_shapes(graph)}
+    bodies: tuple[_Body, ...] = (*_graphs(copy), *copy.functions)
+    fixed = {name for body in bodies for name in (*_deciding_shapes(body), *_exponents(body, copy.functions))}
     for graph in _graphs(copy):
         for tensor in graph.initializer:
             if tensor.name not in fixed:
                 _move_tensor(tensor, number)
         _move_constants((node for node in graph.node if fixed.isdisjoint(node.output)), number)
     for function in copy.functions:
-        _move_constants(function.node, number)
+        _move_constants((node for node in function.node if fixed.isdisjoint(node.output)), number)
     _scale_intermediates(copy, number, fixed)
     return copy
 
@@ -92,7 +98,25 @@ def without_negative_zeros(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _deciding_shapes(graph: onnx.GraphProto) -> set[str]:
+def _exponents(body: _Body, functions: Iterable[onnx.FunctionProto]) -> Iterator[str]:
+    """Names of the values that are exponents, and of those that only come from elsewhere."""
+    producers = {name: node for node in body.node for name in node.output}
+    called = {(function.domain, function.name): function for function in functions}
+    for node in body.node:
+        for slot, name in enumerate(node.input):
+            function = called.get((node.domain, node.op_type))
+            if (node.op_type, slot) == _EXPONENT or (function is not None and _is_exponent(function, slot)):
+                yield name
+                while (producer := producers.get(name)) is not None and producer.op_type in _MOVING:
+                    yield (name := producer.input[0])
+
+
+def _is_exponent(function: onnx.FunctionProto, slot: int) -> bool:
+    """Whether an input of a function is an exponent in it; of functions that it calls in turn nothing is known."""
+    return slot < len(function.input) and function.input[slot] in _exponents(function, ())
+
+
+def _deciding_shapes(graph: _Body) -> set[str]:
     """Names of the values that decide a shape, and of those that they are computed from."""
     producers = {name: node for node in graph.node for name in node.output}
     waiting = [n.input[slot] for n in graph.node for slot in range(len(n.input)) if (n.op_type, slot) in _SHAPING]
