@@ -98,3 +98,37 @@ def test_an_exponent_excuses_nothing(where: str) -> None:
     ordinary = next(case.outputs[0] for case in found.cases if case.set == "ordinary")
     assert ordinary.mismatches == ordinary.elements == 8
     assert compare(one, one).ok
+
+
+MASKED = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,4,8] q, float[1,4,8] k, int64[1,4] mask) => (float[1,4,8] y) <int64[1] axis = {1}, float last = {LAST}>
+{
+  m = Cast <to = 1> (mask)
+  u = Unsqueeze (m, axis)
+  one = Constant <value = float {1}> ()
+  lowest = Constant <value = float {-3.4028234e38}> ()
+  away = Sub (one, u)
+  bias = Mul (away, lowest)
+  t = Transpose <perm = [0, 2, 1]> (k)
+  scores = MatMul (q, t)
+  masked = Add (scores, bias)
+  p = Softmax <axis = -1> (masked)
+  o = MatMul (p, k)
+  y = Mul (o, last)
+}
+"""
+
+
+def test_what_a_mask_is_computed_with_is_not_moved() -> None:
+    """Ones stay ones, integers that became floats are not scaled, and the lowest number stays a number."""
+    for number in range(4):
+        moved = jittered_model(onnx.parser.parse_model(MASKED.replace("LAST", "1.5")), number)
+        stated = {
+            n.output[0]: numpy_helper.to_array(n.attribute[0].t) for n in moved.graph.node if n.op_type == "Constant"
+        }
+        assert stated["one"] == 1
+        assert np.isfinite(stated["lowest"])
+        made = {name for node in moved.graph.node for name in node.output}
+        assert not {"m.graphopt_unscaled", "u.graphopt_unscaled"} & made
+        assert {"away.graphopt_unscaled", "scores.graphopt_unscaled"} <= made
