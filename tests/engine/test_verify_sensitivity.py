@@ -132,3 +132,12 @@ def test_what_a_mask_is_computed_with_is_not_moved() -> None:
         made = {name for node in moved.graph.node for name in node.output}
         assert not {"m.graphopt_unscaled", "u.graphopt_unscaled"} & made
         assert {"away.graphopt_unscaled", "scores.graphopt_unscaled"} <= made
+
+
+def test_a_mask_that_is_computed_with_excuses_nothing() -> None:
+    """With other numbers than 0 and 1 all is NaN; and moved by a bit, a 1 in it would put all of the scores out."""
+    one, other = (onnx.parser.parse_model(MASKED.replace("LAST", last)) for last in ("1", "1.5"))
+    found = compare(one, other)
+    ordinary = next(case.outputs[0] for case in found.cases if case.set == "ordinary")
+    assert ordinary.mismatches == ordinary.elements == 32
+    assert compare(one, one).ok

@@ -26,6 +26,8 @@ Feed = dict[str, Any]
 SETS = ("ordinary", "extreme", "special", "overrides")
 POLICIES = ("derived", "bits", "ones", "zeros")
 """What integer inputs hold: what their uses suggest first; then ever more harmless values."""
+FLAGS = "flags"
+"""As their uses suggest, and 0 and 1 where these suggest nothing: one of them may be a mask that is computed with."""
 
 _FLAVOURS: dict[str, tuple[Flavour, ...]] = {
     "ordinary": ("ordinary",),
@@ -157,9 +159,10 @@ class Generator:
         suited = roles.limited(
             rng, uses, dtype, shape, roles.Surroundings(lambda v: self._shape_of(v, plan), self._constants)
         )
-        if plan.policy != "derived" and dtype.kind in "iu":
+        harmless = plan.policy not in ("derived", FLAGS)
+        if dtype.kind in "iu" and (harmless or (plan.policy == FLAGS and suited is None)):
             return _harmless(rng, plan.policy, dtype, shape)
-        if plan.policy != "derived" and dtype.kind in "OSU":
+        if dtype.kind in "OSU" and harmless:
             return values.numerals(rng, shape)
         return suited if suited is not None else values.draw(rng, dtype, shape, flavour)
 
@@ -255,7 +258,7 @@ def _typical(dims: Mapping[str, tuple[int, int]], batch: int, space: int, other:
 
 
 def _harmless(rng: np.random.Generator, policy: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    if policy == "bits":
+    if policy in ("bits", FLAGS):
         return np.asarray(np.asarray(rng.integers(0, 2, shape)).astype(dtype))
     return np.full(shape, 1 if policy == "ones" else 0, dtype=dtype)
 

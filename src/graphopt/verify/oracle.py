@@ -13,7 +13,7 @@ from graphopt.errors import UsageError
 from graphopt.ir import BOUNDED_KEY, REMOVED_KEY, ZEROED_KEY
 from graphopt.verify import numerics as levels
 from graphopt.verify.determinism import random_outputs
-from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator, InputPlan
+from graphopt.verify.inputs import FLAGS, SETS, CannotGenerateError, Feed, Generator, InputPlan
 from graphopt.verify.interface import Shapes, differences, interface_of, sizes_from_shapes, taken
 from graphopt.verify.jitter import compares, jittered, jittered_model
 from graphopt.verify.report import CaseReport, OutputReport, Report, Status, worst
@@ -184,10 +184,20 @@ class _Comparison:
             for feed in generator.feeds("ordinary", plan):
                 case = self._attempt(runner, "ordinary", plan.sizes, feed)
                 if case.outputs is not None:
-                    accepted.append((plan, case))
+                    accepted.append(self._telling(runner, generator, plan, case))
                 elif failure is None:
                     failure = case
         return accepted, failure
+
+    def _telling(self, runner: Runner, generator: Generator, plan: InputPlan, case: _Case) -> tuple[InputPlan, _Case]:
+        """A plan, or the same with flags where nothing but NaN came of it, to which any NaN would be equal."""
+        if plan.policy == "derived" and _all_nan(case.outputs or ()):
+            flags = replace(plan, policy=FLAGS)
+            for feed in generator.feeds("ordinary", flags):
+                other = self._attempt(runner, "ordinary", flags.sizes, feed)
+                if other.outputs is not None and not _all_nan(other.outputs):
+                    return flags, other
+        return plan, case
 
     def _other_set(
         self, runner: Runner, generator: Generator, set_name: str, plans: Sequence[InputPlan]
@@ -323,6 +333,13 @@ class _Comparison:
                 for k, (_, leaf) in enumerate(base)
             ]
         return noise
+
+
+def _all_nan(outputs: Sequence[Any]) -> bool:
+    """Whether outputs hold floats, and every one of these is NaN."""
+    arrays = [np.asarray(leaf) for output in outputs for _, leaf in leaves(output)]
+    floats = [array for array in arrays if array.dtype.kind == "f" and array.size]
+    return bool(floats) and all(bool(np.isnan(array).all()) for array in floats)
 
 
 def _few_differ(report: CaseReport) -> bool:
