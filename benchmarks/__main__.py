@@ -51,6 +51,14 @@ def skeletons(keys: Models = None, *, force: bool = False) -> None:
 
 
 @app.command()
+def reports(names: Models = None) -> None:
+    """What other optimizers do with the models of users' reports (tests/reports), and docs/reports.md."""
+    from benchmarks.reports import run
+
+    run(names)
+
+
+@app.command()
 def optimizers(
     models: Models = None, dress: Dress = None, tool: Tools = None, repeats: int = 3, *, fresh: Fresh = False
 ) -> None:
