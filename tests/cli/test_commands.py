@@ -187,6 +187,21 @@ def test_audit_as_json_and_markdown(run: Run, model_file: Path, tmp_path: Path) 
     assert "| graphopt basic |" in text
 
 
+def test_what_an_audit_keeps_goes_where_it_is_told(
+    run: Run, model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ("audit", "--against", "none", "--level", "basic", "--budget", "0", "--no-verify", "--quiet")
+    done = run(*arguments, model_file, "--keep", "kept")
+    assert done.exit_code == 0, done.output
+    kept = tmp_path / "kept" / "graphopt_basic.onnx"
+    before = kept.read_bytes()
+    done = run(*arguments, kept, "--keep", "kept")
+    assert done.exit_code == 2
+    assert "is the model itself" in done.stderr
+    assert kept.read_bytes() == before
+
+
 def test_demo_writes_its_model(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "demo.onnx"
     assert run("demo", "conv_maxpool", "--write", out).exit_code == 0

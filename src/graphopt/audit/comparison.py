@@ -138,7 +138,8 @@ def audit(
     wanted = contestants(managers, several("levels", levels), against, Settings.at(numerics, target))
     given = Source(source, str(source) if isinstance(source, (str, Path)) else "model")
     with scratch() as temporary:
-        folder = Path(keep) if keep is not None else temporary
+        # What writes there are children, each in a folder of its own.
+        folder = Path(keep).absolute() if keep is not None else temporary
         folder.mkdir(parents=True, exist_ok=True)
         try:
             run = _Run(given.path(), given.label, wanted, conditions, folder=folder, progress=progress)
@@ -212,6 +213,8 @@ class _Run:
             self.files[row.name] = self.path
             return row
         target = self.folder / f"{contestant.name.replace(' ', '_')}.onnx"
+        if target.exists() and target.samefile(self.path):
+            raise UsageError(f"keep: {target} is the model itself; expected another folder")
         made = contestant.produce(self.path, target, self.conditions.limits, isolate=self.conditions.isolate)
         row.status, row.message, row.passes, row.removed = made.status, made.message, made.passes, made.removed
         row.seconds, row.peak_bytes = made.seconds, made.peak_bytes
