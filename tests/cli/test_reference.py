@@ -10,6 +10,7 @@ from graphopt.audit.equivalents import PEERS, equivalents
 from graphopt.cli.reference import WIDTH, Page, write_pages
 from graphopt.peers import by_name
 from graphopt.pipeline import registry
+from tests.cli.conftest import Run
 
 DOCS = Path(__file__).parents[2] / "docs"
 STALE = "is not current: run `make docs`"
@@ -20,6 +21,23 @@ def test_pages_of_passes_are_current() -> None:
     assert set(files) == set((DOCS / "passes").glob("*.md")), STALE
     for path, text in files.items():
         assert path.read_text() == text, f"{path.name} {STALE}"
+
+
+def test_only_pages_that_the_index_lists_are_removed(run: Run, tmp_path: Path) -> None:
+    index, gone, own = (tmp_path / name for name in ("README.md", "eliminate_what_was.md", "notes.md"))
+    own.write_text("my own")
+    index.write_text("# A project")
+    done = run("passes", "--write", tmp_path)
+    assert done.exit_code == 2
+    assert "is no index of passes" in done.stderr
+    assert index.read_text() == "# A project"
+    gone.write_text("of a pass")
+    start = (DOCS / "passes" / "README.md").read_text()
+    index.write_text(f"{start}| [{gone.stem}]({gone.name}) | basic | exact | Gone. |\n")
+    assert run("passes", "--write", tmp_path).exit_code == 0
+    assert index.read_text() == start
+    assert own.read_text() == "my own"
+    assert not gone.exists()
 
 
 def test_table_of_peers_is_current() -> None:

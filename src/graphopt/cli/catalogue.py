@@ -70,14 +70,14 @@ def _show_peers(*, as_json: bool, as_markdown: bool) -> None:
 def _write(folder: str) -> None:
     from pathlib import Path
 
-    from graphopt.cli.reference import write_pages
+    from graphopt.cli.reference import write_pages, written_before
     from graphopt.pipeline import registry
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    files = write_pages(registry(), Path(folder))
-    for path in Path(folder).glob("*.md"):
+    former, files = written_before(Path(folder)), write_pages(registry(), Path(folder))
+    for path in former:
         if path not in files:
-            path.unlink()
+            path.unlink(missing_ok=True)
     for path, text in files.items():
         write_text(str(path), text)
     show(f"{len(files)} pages in {folder}")

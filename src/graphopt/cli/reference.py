@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from graphopt.errors import UsageError
 from graphopt.pipeline import Registry
 from graphopt.rewrite import PatternRule, Rule
 from graphopt.testing import Case, cases_of
 
 WIDTH = 80
 _MOST_LINES = 24
+_HEAD = "# Passes\n\nWritten by `graphopt passes --write"
 _KINDS = {
     "keeps": "declines",
     "shared": "shared values",
@@ -154,8 +157,23 @@ def write_pages(known: Registry, folder: Path) -> dict[Path, str]:
     return {folder / "README.md": _index(pages), **files}
 
 
+def written_before(folder: Path) -> list[Path]:
+    """The pages that the index in a folder lists, if there is one: what else is there was not written from here.
+
+    Raises:
+        UsageError: the folder has a README.md of its own, which the index would replace.
+    """
+    index = folder / "README.md"
+    if not index.exists():
+        return []
+    text = index.read_text(encoding="utf-8", errors="replace")
+    if not text.startswith(_HEAD):
+        raise UsageError(f"{index} is no index of passes; expected a folder of its own for the pages")
+    return [folder / f"{name}.md" for name in re.findall(r"^\| \[(\w+)\]\(\1\.md\)", text, re.MULTILINE)]
+
+
 def _index(pages: Sequence[Page]) -> str:
-    lines = ["# Passes", "", "Written by `graphopt passes --write docs/passes`; `graphopt passes NAME` shows a page."]
+    lines = [f"{_HEAD} docs/passes`; `graphopt passes NAME` shows a page."]
     for family in dict.fromkeys(page.record["family"] for page in pages):
         lines += ["", f"## {family}", "", "| pass | level | numerics | what it does |", "|---|---|---|---|"]
         for page in pages:
