@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
@@ -40,6 +42,10 @@ class PrintingConsole(Console):
                 yield segment
             else:
                 yield Segment(printable(segment.text, lines=True), segment.style)
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Leave it to the command what that means, where rich would end the process, with exit code 1."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     def render_str(self, text: str, **settings: Any) -> Text:
         """Text from a string, as cells of tables and titles are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -39,3 +40,52 @@ def test_a_command_ends_with_all_that_it_started(model_file: Path, tmp_path: Pat
     _, left = psutil.wait_procs(seen, timeout=10)
     assert left == []
     assert not [path for path in place.iterdir() if is_temporary(path.name)]
+
+
+@pytest.mark.parametrize("words", [("verify",), ("verify", "--json"), ("diff",)], ids=str)
+def test_a_report_that_nobody_reads_is_no_result(model_file: Path, words: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "graphopt", *words, str(model_file), str(model_file)],
+        stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a system without such a device")
+def test_output_without_room_is_an_error(model_file: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "graphopt", "inspect", "--json", str(model_file)],
+            stdout=full, stderr=subprocess.PIPE, timeout=120, check=False,
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr.count(b"\n") == 1
+    assert b"No space left" in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a shell")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("inspect MODEL >&-", 3),
+        ("inspect MODEL 2>&-", 0),
+        ("inspect MODEL -q <&- >&- 2>&-", 0),
+        ("optimize MODEL - >&-", 3),
+        ("optimize - OUT <&-", 3),
+        ("inspect OUT 2>&-", 3),
+    ],
+)
+def test_closed_streams(model_file: Path, tmp_path: Path, words: str, code: int) -> None:
+    words = words.replace("MODEL", shlex.quote(str(model_file))).replace("OUT", shlex.quote(str(tmp_path / "out.onnx")))
+    done = subprocess.run(
+        ["sh", "-c", f"{shlex.quote(sys.executable)} -m graphopt {words}"],
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code
+    assert b"Traceback" not in done.stderr
+    assert b"a bug" not in done.stderr

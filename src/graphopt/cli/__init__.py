@@ -25,8 +25,9 @@ def main() -> None:
     import warnings
 
     from graphopt.cli.app import end_in_order, format_warning, run
-    from graphopt.cli.lifetime import end, import_in_parts
+    from graphopt.cli.lifetime import end, import_in_parts, open_streams
 
+    open_streams()
     warnings.formatwarning = format_warning
     end_in_order()
     if sys.argv[1:2] and sys.argv[1] in _FROM_FILE_TO_FILE:

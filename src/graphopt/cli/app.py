@@ -1,7 +1,7 @@
 """The command line: commands, and what becomes of errors.
 
 Exit codes: 0 all is well; 1 a difference was found, or a verification failed; 2 wrong usage; 3 a model or file that
-cannot be used; 4 a pass or graphopt itself broke.
+cannot be used; 4 a pass or graphopt itself broke; 130 and more: ended by a signal, or by whoever read its output.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from graphopt.cli.arguments import Command, Exit
 from graphopt.cli.console import silence
@@ -24,7 +24,7 @@ TRACEBACK = "GRAPHOPT_TRACEBACK"
 _MOST = 300
 """Characters of a message that nobody wrote for users."""
 
-DIFFERENT, USAGE, MODEL, BROKEN, INTERRUPTED = 1, 2, 3, 4, 130
+DIFFERENT, USAGE, MODEL, BROKEN, INTERRUPTED, UNREAD = 1, 2, 3, 4, 130, 141
 
 _PLACES = {
     "optimize": "optimizing:optimize",
@@ -69,18 +69,18 @@ def run(words: Sequence[str]) -> int:
         Exception: a bug, where the environment asks for its traceback.
     """
     try:
-        _dispatch(words)
-    except Exit as ending:
-        return ending.code
-    except SystemExit as ending:  # the parser's, after help
-        return int(ending.code or 0)
+        code = _dispatched(words)
+        sys.stdout.flush()  # what cannot be written is an error of the command, too
+        return code
     except GraphoptError as error:
         _say(" ".join(str(error).split()))
         return exit_code(error)
     except BrokenPipeError:
-        # Whoever read our output has gone; what Python writes while it ends must not complain again.
-        sys.stderr.close()
+        # Whoever read our output has gone: 0 and 1 would say that they have the result, and what it is.
+        _let_go()
+        return UNREAD
     except OSError as error:
+        _let_go()
         # Full disks, folders without permission, files that vanish: nobody's mistake in the code.
         place = f" {error.filename}" if error.filename else ""
         _say(f"cannot use{place}: {error.strerror or error}")
@@ -89,7 +89,7 @@ def run(words: Sequence[str]) -> int:
         _say("out of memory")
         return BROKEN
     except KeyboardInterrupt as error:
-        sys.stderr.write("graphopt: interrupted\n")
+        _complain("interrupted")
         return int(next(iter(error.args), INTERRUPTED))
     except Exception as error:
         if os.environ.get(TRACEBACK):
@@ -97,7 +97,27 @@ def run(words: Sequence[str]) -> int:
         kind = type(error).__name__
         _say(f"a bug of graphopt ({kind}: {_first(error)}); run it again with {TRACEBACK}=1 for the full report")
         return BROKEN
+
+
+def _dispatched(words: Sequence[str]) -> int:
+    try:
+        _dispatch(words)
+    except Exit as ending:
+        return ending.code
+    except SystemExit as ending:  # the parser's, after help
+        return int(ending.code or 0)
     return 0
+
+
+def _let_go() -> None:
+    """Drop what standard output does not take, or Python tries once more while it ends, and complains."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
 
 
 def _dispatch(words: Sequence[str]) -> None:
@@ -164,7 +184,12 @@ def overview(names: Sequence[str] = tuple(_PLACES)) -> str:
 
 
 def _say(message: str) -> None:
-    sys.stderr.write(f"graphopt: error: {printable(message)}\n")
+    _complain(f"error: {printable(message)}")
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError):  # nobody need be there to read it; the exit code tells
+        sys.stderr.write(f"graphopt: {text}\n")
 
 
 def format_warning(

@@ -19,6 +19,19 @@ _UNUSED = "google.protobuf.internal.python_message"
 """Messages in plain Python, and with them those as text: imported by protobuf even where its messages are compiled."""
 
 
+def open_streams() -> None:
+    """Replace standard streams that were closed when the process began.
+
+    Otherwise files get their numbers, and what native code prints goes into a model. Reading the input, or writing to
+    the output, fails then as it does elsewhere; complaints go nowhere.
+    """
+    unusable = (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_RDWR))
+    for name, mode, flags in unusable:
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, flags)  # the lowest number that is free: its own
+            setattr(sys, name, os.fdopen(handle, mode, encoding="utf-8", errors="replace"))
+
+
 def import_in_parts() -> None:
     """Let parts of onnx and protobuf be imported when something asks for them, rather than all of them at once.
 
