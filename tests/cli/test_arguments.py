@@ -282,3 +282,13 @@ def test_sizes_and_versions_carry_over(run: Run, model_file: Path, words: tuple[
     wrong = run(name, model_file, "--shape", "nothing=2,4")
     assert wrong.exit_code == 2
     assert "nothing" in wrong.stderr
+
+
+def test_an_option_may_be_called_as_a_command_is(run: Run, model_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "graphopt.toml"
+    file.write_text("passes = 'eliminate_identity'\nverify = true\n")
+    done = run("optimize", model_file, tmp_path / "out.onnx", "--config", file, "--json")
+    assert done.exit_code == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["pipeline"] == "eliminate_identity"
+    assert report["verification"]["status"] == "equal"

@@ -282,10 +282,7 @@ class Command:
         own = tables.get(self.name, {})
         _check_known(own, options, f"{path}: {self.name} has no option")
         if not shared.keys() <= options.keys():  # or the others need not be imported
-            from graphopt.cli.app import COMMANDS
-
-            all_keys = [parameter.key for each in COMMANDS.values() for parameter in each.parameters if parameter.names]
-            _check_known(shared, all_keys, f"{path}: no command has an option")
+            _check_known(shared, _all_keys(), f"{path}: no command has an option")
         # What is stated before any table is for every command that has such an option.
         shared = {key: value for key, value in shared.items() if key in options}
         for key, value in (shared | own).items():
@@ -327,7 +324,7 @@ def _parted(stated: Mapping[str, Any], path: str) -> tuple[dict[str, Any], dict[
     for key, value in stated.items():
         if key in groups and isinstance(value, dict):
             tables |= {f"{key} {inner}": each for inner, each in value.items()}
-        elif key in COMMANDS or isinstance(value, dict):
+        elif isinstance(value, dict) or (key in COMMANDS and key not in _all_keys()):  # `passes` is either
             tables[key] = value
         else:
             shared[key] = value
@@ -336,6 +333,13 @@ def _parted(stated: Mapping[str, Any], path: str) -> tuple[dict[str, Any], dict[
         if not isinstance(table, dict):
             raise UsageError(f"{path}: {name}: expected a table, found {table!r}")
     return shared, tables
+
+
+def _all_keys() -> list[str]:
+    """What options of any command are called in a configuration file; every command is imported for it."""
+    from graphopt.cli.app import COMMANDS
+
+    return [parameter.key for each in COMMANDS.values() for parameter in each.parameters if parameter.names]
 
 
 def _check_known(given: Collection[str], known: Collection[str], complaint: str) -> None:
