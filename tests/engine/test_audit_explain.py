@@ -170,6 +170,10 @@ def test_blame_finds_nothing_where_nothing_is_wrong() -> None:
     assert blame(chain("Relu", "Identity"), "ort-basic", only=suspects) is None
     with pytest.raises(UsageError, match="unknown peer"):
         blame(chain("Relu"), "nobody")
+    with pytest.raises(UsageError, match="ort-basic has no pass 'EliminateIdentiy'; did you mean EliminateIdentity"):
+        blame(chain("Relu"), "ort-basic", only=("EliminateIdentiy",))
+    with pytest.raises(UsageError, match="no pass of ort-transformers can run alone|not installed"):
+        blame(chain("Relu"), "ort-transformers")
 
 
 @pytest.mark.parametrize("more", [{"feed": {"x": np.array([1, -2, 3], np.float32)}}, {"dims": {"batch": 2}}])

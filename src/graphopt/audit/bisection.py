@@ -43,6 +43,7 @@ class Fault(Shown):
             only wrong together with others).
         nodes: number of nodes of the reproduction.
         tests: how many comparisons it took.
+        broken: whether the step gave no result at all; `report` is then on the model before it alone.
     """
 
     tool: str
@@ -54,6 +55,7 @@ class Fault(Shown):
     reproduction: onnx.ModelProto | None = None
     nodes: int = 0
     tests: int = 0
+    broken: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, without the model."""
@@ -68,12 +70,14 @@ class Fault(Shown):
         from rich.text import Text
 
         yield Text(str(self), style="bold red")
-        yield from (Text(f"  {line}") for line in self.report.summary().splitlines())
+        if not self.broken:
+            yield from (Text(f"  {line}") for line in self.report.summary().splitlines())
         if self.reproduction is None:
             yield Text("the step alone computes the same; it is only wrong together with later ones")
 
     def __str__(self) -> str:
-        return f"{self.tool}: step {self.number} of {self.of} makes the result differ: {self.event}"
+        what = "gives no result" if self.broken else "makes the result differ"
+        return f"{self.tool}: step {self.number} of {self.of} {what}: {self.event}"
 
 
 @dataclass(slots=True)

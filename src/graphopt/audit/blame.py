@@ -48,9 +48,11 @@ def blame(
 
     Raises:
         ModelError: the model cannot be read, or the peer cannot read it.
-        UsageError: there is no such peer, or it has no single passes.
+        UsageError: there is no such peer or pass, it is not installed, or it has no single passes.
     """
-    with scratch() as folder, PassServer(by_name(peer)) as server:
+    optimizer = by_name(peer)
+    optimizer.check_passes(only)
+    with scratch() as folder, PassServer(optimizer) as server:
         chain = _Chain(folder, server, timeout, progress)
         chain.only = tuple(only)
         original = Model.load(source).flush()
@@ -119,8 +121,10 @@ def _fault(chain: _Chain, steps: list[tuple[str, Path]], number: int, oracle: Or
     before = steps[number - 2][1] if number > 1 else chain.start
     first = _load(before)
     if chain.broken and number == len(steps):
-        report = oracle(first, first)
-        return Fault(chain.peer.name, name, number, len(steps), chain.broken, report, first, len(first.graph.node))
+        event, report = f"{name}: {chain.broken}", oracle(first, first)
+        return Fault(
+            chain.peer.name, name, number, len(steps), event, report, first, len(first.graph.node), broken=True
+        )
     found = diff(before, after)
     fault = Fault(chain.peer.name, name, number, len(steps), f"{name}: {_words(found)}", oracle(first, _load(after)))
     reproduction = reproduce(first, _places(found), lambda model: chain.step(name, model), oracle)

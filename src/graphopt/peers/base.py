@@ -86,6 +86,21 @@ class Peer(ABC):
             self._passes = tuple(names)
         return self._passes
 
+    def check_passes(self, names: Sequence[str]) -> None:
+        """Refuse names of passes that it cannot run alone.
+
+        Raises:
+            UsageError: it has no such pass, or none at all; or as `passes` does.
+        """
+        known = self.passes()
+        if not known:
+            raise UsageError(f"no pass of {self.name} can run alone")
+        for name in names:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 3)
+                hint = f"; did you mean {' or '.join(near)}?" if near else f"; it has {len(known)} passes"
+                raise UsageError(f"{self.name} has no pass {name!r}{hint}")
+
     def optimize_file(
         self,
         src: str | os.PathLike[str],
@@ -121,10 +136,8 @@ class Peer(ABC):
         Raises:
             UsageError: The peer has no such pass.
         """
-        if pass_name != NOTHING and self.available() and pass_name not in self.passes():
-            near = difflib.get_close_matches(pass_name, self.passes(), 3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else f"; it has {len(self.passes())} passes"
-            raise UsageError(f"{self.name} has no pass {pass_name!r}{hint}")
+        if pass_name != NOTHING and self.available():
+            self.check_passes([pass_name])
         return self._work(Path(src), Path(dst), pass_name, timeout=timeout, memory_limit=memory_limit, check=check)
 
     def _work(
