@@ -34,6 +34,13 @@ def test_finds_sizes_that_a_model_accepts():
     assert verify.compare(m, m).status_of("ordinary") == "equal"
 
 
+def test_inputs_that_are_too_large_to_make_are_the_reason():
+    m = graph("(float[N,3] x) => (float[N,3] y)", "y = Neg(x)")
+    report = verify.compare(m, m, dims={"N": 1 << 40})
+    assert report.status == "inconclusive"
+    assert report.detail == "the inputs have more than 67,108,864 elements at every size to try"
+
+
 def test_unnamed_dimensions_that_must_agree():
     m = graph("(float[?,4] a, float[?,4] b) => (float[?,8] y)", "y = Concat<axis=1>(a, b)")
     assert verify.compare(m, m).ok

@@ -133,6 +133,8 @@ class Generator:
             if sized not in seen and self._elements(sized) <= _MAX_ELEMENTS:
                 seen.append(sized)
                 yield sized
+        if not seen:
+            raise CannotGenerateError(f"the inputs have more than {_MAX_ELEMENTS:,} elements at every size to try")
 
     def feeds(self, set_name: str, plan: InputPlan, *, vary_integers: bool = True) -> Iterator[Feed]:
         """The feeds of one input set; the special set has two, one with infinities and one with NaN."""
