@@ -195,6 +195,23 @@ def test_places_are_looked_at_before_the_work(
     assert_one_line(run(command_name, model_file, *options), code, *words)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("audit", "--html"), ("bisect", "--output"), ("check", "--save"), ("check", "--junit"), ("explain", "--html"),
+        ("inspect", "--html"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_read_is_not_replaced(run: Run, model_file: Path, tmp_path: Path, arguments: tuple[str, str]) -> None:
+    before = model_file.read_bytes()
+    link = tmp_path / "link.onnx"
+    link.symlink_to(model_file)
+    command_name, option = arguments
+    assert_one_line(run(command_name, model_file, option, link), 2, "would be replaced")
+    assert model_file.read_bytes() == before
+
+
 def test_folder_that_cannot_be_made(run: Run) -> None:
     assert_one_line(run("passes", "--write", "/proc/no"), 3, "/proc/no")
 

@@ -32,12 +32,13 @@ def check(
     from graphopt.audit.checking import check as judge
 
     conditions = FailOn.parse(fail_on)
+    files = model_files(models)
     for place in (save, junit):
-        check_place(place)
+        check_place(place, *files)
     past = read_baseline(baseline) if baseline is not None else None
     with progress("checking") as told:
         found = judge(
-            model_files(models), conditions, chosen.manager(), baseline=past, threads=measured.thread_counts,
+            files, conditions, chosen.manager(), baseline=past, threads=measured.thread_counts,
             rounds=measured.rounds, budget=measured.budget, shapes=sizes.shapes, dims=sizes.dims, data=data, seed=seed,
             timeout=timeout, progress=told,
         )  # fmt: skip

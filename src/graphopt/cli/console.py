@@ -127,11 +127,16 @@ def write_page(place: str, text: str) -> None:
     show(f"wrote {place}", stderr=True)
 
 
-def check_place(path: str | None) -> None:
-    """Refuse a file that cannot be written before anything is measured for it.
+def check_place(path: str | None, *read: str) -> None:
+    """Refuse a file that cannot be written before anything is measured for it, and one that is read for it.
 
     Raises:
         ModelError: it is a folder, or its folder does not exist, or it is read-only.
+        UsageError: it is one of the files that are read.
     """
-    if path is not None:
-        destination(Path(path))
+    if path is None:
+        return
+    place = destination(Path(path))
+    for name in read:
+        if name != "-" and place.exists() and Path(name).exists() and place.samefile(name):
+            raise UsageError(f"{path} is read, and would be replaced; expected another file")

@@ -129,8 +129,8 @@ def show_report(
     from graphopt.audit.corpus.report import campaign_of, releases_of, report_of
     from graphopt.audit.corpus.tables import rows, write_table
 
-    check_place(html)
-    check_place(table)
+    check_place(html, store)
+    check_place(table, store)
     with Store(store) as opened:
         campaign = campaign_of(opened, release)
         found = report_of(opened, campaign)

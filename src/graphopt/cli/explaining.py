@@ -37,7 +37,7 @@ def explain(
 
     manager = chosen.manager(sizes, opaque_weights=opaque_weights)
     settings = Settings.of(manager)
-    check_place(html)
+    check_place(html, model)
     given = manager.prepared(read_source(model))
     found, drawing = (explained(given, settings), None) if html is None else explain_with_graphs(given, settings)
     if measure:
@@ -86,7 +86,7 @@ def bisect(
 
     if suspect and peer is None:
         raise UsageError("--pass names passes of another optimizer: give --peer, or --passes for graphopt's own")
-    check_place(output)
+    check_place(output, model)
     given, manager = read_source(model), chosen.manager(sizes)
     known: dict[str, Any] = {"numerics": chosen.numerics, "seed": seed, "feed": feed(data)}
     with progress(f"bisecting {model}") as told:

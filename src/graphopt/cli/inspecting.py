@@ -24,7 +24,7 @@ def inspect(
 
     if html is not None and len(models) > 1:
         raise UsageError("--html shows one model")
-    check_place(html)
+    check_place(html, *models)
     given = {name: read_source(name) for name in models}
     found = {name: look(source) for name, source in given.items()}
     if html is not None:
