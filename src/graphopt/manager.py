@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from os import PathLike
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
@@ -47,7 +48,7 @@ class RunSettings(TypedDict, total=False):
     """What a run can be told by keyword; `PassManager` says what each means."""
 
     passes: str | Iterable[str] | None
-    skip: Iterable[str]
+    skip: Iterable[str] | None
     numerics: str | Numerics
     target: str | Target | None
     verify: bool
@@ -95,8 +96,9 @@ class PassManager:
 
     def __init__(
         self, level: str | Level = Level.BASIC, *, passes: str | Iterable[str] | None = None,
-        skip: Iterable[str] = (), numerics: str | Numerics = Numerics.ROUNDING, target: str | Target | None = None,
-        verify: bool = False, strict: bool = False, explain: bool = False, profile: bool = False, check: bool = False,
+        skip: Iterable[str] | None = None, numerics: str | Numerics = Numerics.ROUNDING,
+        target: str | Target | None = None, verify: bool = False, strict: bool = False, explain: bool = False,
+        profile: bool = False, check: bool = False,
         limit: int | None = None, options: Options | None = None, shapes: Mapping[str, Sequence[int]] | None = None,
         dims: Mapping[str, int] | None = None, inline_functions: bool = False, opset: int | None = None,
         opaque_weights: str | None = None,
@@ -113,7 +115,7 @@ class PassManager:
         pipeline = Pipeline.of_level(self.level) if passes is None else pipeline_of(passes)
         if inline_functions or self.options.inline_functions:
             pipeline = pipeline.preceded_by(INLINE)
-        skipped = [skip] if isinstance(skip, str) else list(skip)
+        skipped = [skip] if isinstance(skip, str) else [] if skip is None else list(skip)
         for name in skipped:
             if not isinstance(name, str):
                 raise UsageError(f"skip: expected pass names, found {name!r}")
@@ -277,7 +279,8 @@ class PassManager:
 def _check_kinds(**arguments: Any) -> None:
     """Refuse arguments of a wrong type before anything runs."""
     kinds: dict[str, tuple[Any, str]] = {
-        "target": (str | Target, "a name or a Target"), "limit": (int, "a number"), "options": (Options, "Options"),
+        "target": (str | Target, "a name or a Target"), "limit": (Integral, "a whole number"),
+        "options": (Options, "Options"),
         "shapes": (Mapping, "a mapping from inputs to shapes"), "dims": (Mapping, "a mapping from symbols to sizes"),
         "skip": (Iterable, "pass names"),
     }  # fmt: skip

@@ -220,6 +220,8 @@ def test_shapes_and_opsets_hold_in_every_function() -> None:
     assert fixed.nodes[1] == len(result.model.graph.node) <= loose.nodes[1]
     assert api.bisect(model, dims={"n": 2}, opset=17) is None
     assert api.bisect(model, shapes={"x": [2, 3]}) is None
+    counted = PassManager(dims={"n": np.int64(2)}, opset=np.int64(17), limit=np.int32(99)).run(model)  # as numpy counts
+    assert counted.model == result.model
 
 
 @pytest.mark.parametrize(

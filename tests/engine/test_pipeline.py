@@ -67,6 +67,7 @@ def test_skip_leaves_a_pass_out() -> None:
     assert "eliminate_identity" not in PassManager(skip=["eliminate_identity"]).plan.names()
     with pytest.raises(UsageError, match="unknown pass 'nosuch'"):
         PassManager(skip=["nosuch"])
+    assert PassManager(skip=None).plan.names() == PassManager().plan.names()
 
 
 @pytest.mark.parametrize(

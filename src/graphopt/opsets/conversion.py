@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import onnx
@@ -358,14 +359,23 @@ def targets_of(model: Model, opset: int | None, ml_opset: int | None) -> dict[st
         UsageError: there is no such version, or none is given.
         ConversionError: something stands in the way of any conversion.
     """
-    given = {domain: version for domain, version in zip(DOMAINS, (opset, ml_opset), strict=True) if version is not None}
+    asked: list[tuple[str, Any]] = [*zip(DOMAINS, (opset, ml_opset), strict=True)]
+    given: dict[str, int] = {}
+    for domain, version in asked:
+        if version is None:
+            continue
+        lowest = 1 if domain else LOWEST
+        if (
+            isinstance(version, bool)
+            or not isinstance(version, Integral)
+            or not lowest <= int(version) <= newest(domain)
+        ):
+            name = "ml_opset" if domain else "opset"
+            raise UsageError(f"{name}: expected a version from {lowest} to {newest(domain)}, found {version!r}")
+        given[domain] = int(version)
     if not given:
         raise UsageError("expected an opset to convert to")
     for domain, version in given.items():
-        lowest = 1 if domain else LOWEST
-        if isinstance(version, bool) or not isinstance(version, int) or not lowest <= version <= newest(domain):
-            name = "ml_opset" if domain else "opset"
-            raise UsageError(f"{name}: expected a version from {lowest} to {newest(domain)}, found {version!r}")
         if reason := obstacle(model, domain, version):
             raise ConversionError(version, [], reason)
     return given
