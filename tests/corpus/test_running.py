@@ -21,6 +21,7 @@ import pytest
 from graphopt.audit.corpus import CorpusSettings, Record, Reference, Store, audit_one, run_corpus
 from graphopt.audit.corpus.pool import Answer, WorkerPool
 from graphopt.audit.corpus.report import campaign_of, report_of
+from graphopt.audit.corpus.running import CorpusOutcome
 from graphopt.audit.corpus.sources import named
 from graphopt.errors import ModelError, UsageError
 from tests.corpus.models import COUNTING, chain, quick, write
@@ -54,6 +55,13 @@ def test_a_task_travels_and_its_record_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quickly")
+def test_an_outcome_as_plain_data() -> None:
+    outcome = CorpusOutcome("r", models=3)
+    outcome.statuses["done"] += 2
+    plain = json.loads(json.dumps(outcome.to_dict()))
+    assert (plain["models"], plain["statuses"]) == (3, {"done": 2})
+
+
 def test_each_content_is_audited_once(tmp_path: Path) -> None:
     models, store = write(tmp_path / "models", 3), tmp_path / "store"
     shutil.copy(models / "m000.onnx", models / "again.onnx")

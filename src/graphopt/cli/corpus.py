@@ -102,7 +102,7 @@ def run(
             disk=_bytes(disk), progress=told,
         )  # fmt: skip
     if as_json:
-        show_json(asdict(found))
+        show_json(found.to_dict())
     elif not quiet():
         sys.stdout.write(f"{found}\n")
     if found.stopped:

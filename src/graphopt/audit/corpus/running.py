@@ -11,7 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -79,6 +79,11 @@ class CorpusOutcome:
     lost: int = 0
     seconds: float = 0.0
     stopped: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        # Of counters the standard library makes others, in which names and counts are what is counted.
+        return {**asdict(replace(self, statuses=Counter())), "statuses": dict(self.statuses)}
 
     @property
     def new(self) -> int:
