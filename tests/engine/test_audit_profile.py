@@ -123,6 +123,15 @@ def test_a_whole_profile() -> None:
     assert found.to_dict()["schema"] == 1
 
 
+def test_a_profile_of_a_model_with_its_weights_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "small.onnx"
+    onnx.save(small(1e-40), path, save_as_external_data=True, location="w.data", size_threshold=0)
+    found = profile(path, parts=("levels", "denormals"), rounds=2, budget=0, dims={"n": 1})
+    assert [level.failure for level in found.levels] == [""] * 5
+    assert found.denormals is not None
+    assert found.denormals.weights == {"w": 16 * 16 * 9}
+
+
 def test_unknown_part() -> None:
     with pytest.raises(UsageError, match="unknown part 'magic'"):
         profile(small(1.0), parts=("magic",))

@@ -10,12 +10,13 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphopt.system.child import tell
-from graphopt.system.sessions import ALONE, open_session
+from graphopt.system.sessions import ALONE, open_session, weights_beside
 
 _BURST_MS = 8.0
 _LONGEST_BURST = 50
@@ -64,10 +65,12 @@ class Job:
     together: bool = True
 
 
-def open_variant(variant: Variant, threads: int, **settings: Any) -> Any:
+def open_variant(variant: Variant, threads: int, *, save_as: str = "", **settings: Any) -> Any:
     """A session of a variant; sessions take turns."""
-    config = {**ALONE, **variant.config}
-    return open_session(variant.path, level=variant.runtime, threads=threads, config=config, **settings)
+    config = {**ALONE, **variant.config, **(weights_beside(f"{Path(save_as).name}.data") if save_as else {})}
+    return open_session(
+        variant.path, level=variant.runtime, threads=threads, config=config, save_as=save_as, **settings
+    )
 
 
 class Bench:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from graphopt.peers import files
 from graphopt.peers.base import Peer, data_file
-from graphopt.system.sessions import LEVELS, open_session
+from graphopt.system.sessions import LEVELS, open_session, weights_beside
 
 # Rewrite rules run inside one transformer per level. They can be switched off by name like transformers can, but no
 # log and no API names them.
@@ -28,10 +28,7 @@ RULES: Mapping[int, tuple[str, ...]] = {
 }  # fmt: skip
 _LEVEL = re.compile(r"Applying \d+ graph transformer\(s\) for level (\d)")
 _TRANSFORMER = re.compile(r"Applying graph transformer (\S+) on step 1\.")
-_EXTERNAL_FILE = "session.optimized_model_external_initializers_file_name"
-_EXTERNAL_MINIMUM = "session.optimized_model_external_initializers_min_size_in_bytes"
 _CAST_CHAINS = "optimization.enable_cast_chain_elimination"
-_SMALL = "1024"
 _LARGE = 1_500_000_000  # bytes beyond which the optimized model might not fit in one file
 # A model of one Relu, so that a session can be made without building a proto.
 _ONE_RELU = base64.b64decode("CAg6MwoMCgF4EgF5IgRSZWx1EgFnWg8KAXgSCgoICAESBAoCCAFiDwoBeRIKCggIARIECgIIAUIECgAQEQ==")
@@ -82,7 +79,7 @@ class OnnxRuntimeLevel(Peer):
     def _session(self, src: str, dst: str, disabled: list[str], config: Mapping[str, str] | None = None) -> None:
         config = dict(config or {})
         if os.path.getsize(src) > _LARGE or files.has_external_data(src):
-            config |= {_EXTERNAL_FILE: data_file(Path(dst)).name, _EXTERNAL_MINIMUM: _SMALL}
+            config |= weights_beside(data_file(Path(dst)).name)
         level = self.name.removeprefix("ort-")
         open_session(src, level=level, config=config, save_as=dst, disabled=disabled)
 

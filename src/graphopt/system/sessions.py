@@ -24,6 +24,9 @@ ALONE = {"session.force_spinning_stop": "1"}
 """For sessions that take turns: the threads of one that has just run must not spin on the core of the next."""
 
 _KERNEL = "_kernel_time"
+_EXTERNAL_FILE = "session.optimized_model_external_initializers_file_name"
+_EXTERNAL_MINIMUM = "session.optimized_model_external_initializers_min_size_in_bytes"
+_EXTERNAL_FROM = "1024"
 
 
 def open_session(
@@ -70,6 +73,14 @@ def open_session(
         model = os.fspath(model)
     more = {"disabled_optimizers": list(disabled)} if disabled else {}
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"], **more)
+
+
+def weights_beside(name: str) -> dict[str, str]:
+    """Configuration with which what `save_as` writes has its weights in a file of this name beside it.
+
+    Otherwise weights that are in files stay references to these, which are beside the original.
+    """
+    return {_EXTERNAL_FILE: name, _EXTERNAL_MINIMUM: _EXTERNAL_FROM}
 
 
 def kernel_events(session: Any) -> list[dict[str, Any]]:
