@@ -17,6 +17,9 @@ from graphopt import verify
 from graphopt.errors import ModelError, UsageError
 from graphopt.system.child import tell
 from graphopt.system.machine import METADATA_KEY, Target, host
+from graphopt.system.sessions import open_session
+from graphopt.verify.runners import OrtRunner
+from graphopt.verify.source import Source
 from tests.engine.verify_models import graph
 
 # -- how models are given
@@ -198,3 +201,23 @@ def test_errors_cross_the_process_boundary(tmp_path):
     good = graph("(float[3] x) => (float[3] y)", "y = Relu(x)")
     with pytest.raises(ModelError, match="not found"):
         verify.compare(good, tmp_path / "missing.onnx", isolate=True)
+
+
+@pytest.mark.parametrize("hub", [False, True], ids=["data beside what the link leads to", "links to the data, too"])
+def test_a_link_to_a_model_with_its_weights_in_a_file(tmp_path: Path, hub: bool) -> None:
+    """The runtime looks for the data beside the name that it is given, whatever that leads to."""
+    model = graph("(float[2] x) => (float[2] y)", "y = Add(x, w)")
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1, 2], np.float32), "w"))
+    real, links = tmp_path / "real", tmp_path / "links"
+    for folder in (real, links):
+        folder.mkdir()
+    name = "w.data" if not hub else "blob"
+    onnx.save(model, real / "m.onnx", save_as_external_data=True, location="w.data", size_threshold=0)
+    (real / "w.data").rename(real / name)
+    (links / "m.onnx").symlink_to(real / "m.onnx")
+    if hub:
+        (links / "w.data").symlink_to(real / name)
+    assert verify.compare(links / "m.onnx", links / "m.onnx").ok
+    source = Source(links / "m.onnx", "m")
+    assert OrtRunner(source).run({"x": np.zeros(2, np.float32)})[0].tolist() == [1, 2]
+    open_session(source.path())

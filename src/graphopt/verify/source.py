@@ -11,6 +11,7 @@ from google.protobuf.message import EncodeError
 
 from graphopt.errors import ModelError
 from graphopt.ir.contents import check_model
+from graphopt.ir.external import locations
 from graphopt.ir.files import parse, read_bytes
 from graphopt.ir.foreign import as_ir_model, to_proto
 from graphopt.ir.messages import copy_fields
@@ -49,8 +50,9 @@ class Source:
         elif isinstance(model, bytes):
             self._given, self.proto = model, parse(model, label)
         elif isinstance(model, (str, os.PathLike)):
-            self._given = Path(os.fsdecode(model))
-            self.proto = parse(read_bytes(self._given), str(model))
+            given = Path(os.fsdecode(model))
+            self.proto = parse(read_bytes(given), str(model))
+            self._given = _with_its_data(given, self.proto)
         else:
             raise ModelError(f"{label}: expected a ModelProto, bytes or a path, found {type(model).__name__}")
         check_model(self.proto)
@@ -88,7 +90,7 @@ class Source:
     def path(self) -> Path:
         """A file that holds the model; written to a temporary directory when it was given in memory."""
         if isinstance(self._given, Path):
-            return self._given.resolve()
+            return self._given
         loadable = self.loadable()
         if isinstance(loadable, str):
             return Path(loadable)
@@ -126,6 +128,18 @@ class Source:
                 data.write(tensor.raw_data)
         target.write_bytes(copy.SerializeToString())
         return target
+
+
+def _with_its_data(path: Path, model: onnx.ModelProto) -> Path:
+    """The path by which a runtime finds a model's external data: it looks beside the name that it is given.
+
+    That may be a link, as in a model hub's cache, with links to the data beside it; or the data is beside what the link
+    leads to.
+    """
+    link, real = path.absolute(), path.resolve()
+    if path.is_symlink() and not all((link.parent / name).exists() for name in locations(model)):
+        return real
+    return link
 
 
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:

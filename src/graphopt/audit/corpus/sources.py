@@ -14,7 +14,7 @@ from typing import Any
 from graphopt.audit.corpus.downloads import ChangedError, CrowdedError, Download, UnreachableError, download
 from graphopt.audit.corpus.record import Reference, digest_of
 from graphopt.errors import GraphoptError, ModelError, UsageError
-from graphopt.ir.external import KEY, locations
+from graphopt.ir.external import KEY, folders_of, locations
 from graphopt.ir.files import parse, read_bytes
 from graphopt.system.extras import require
 
@@ -238,8 +238,9 @@ def files_of(path: Path) -> tuple[str, ...]:
         found = locations(parse(read_bytes(path), str(path)))
     except ModelError:
         return ()
-    folder = path.parent.resolve()
-    return tuple(sorted(file for file in found if file and (folder / file).resolve().is_relative_to(folder)))
+    folder, allowed = path.parent.resolve(), [each.resolve() for each in folders_of(path)]
+    inside = (file for file in found if file and any(map((folder / file).resolve().is_relative_to, allowed)))
+    return tuple(sorted(inside))
 
 
 def _mentions_data(path: Path) -> bool:
