@@ -204,8 +204,43 @@ def test_inspection_tells_what_a_model_needs() -> None:
     assert "a machine of kind avx512/nchwc16" in found.needs
     raw = api.inspect(demo.mobilenet_v2())
     assert raw.needs == []
-    assert raw.parameters == sum(np.prod(t.dims, dtype=int) for t in demo.mobilenet_v2().graph.initializer)
+    graph = demo.mobilenet_v2().graph
+    constants = [node.attribute[0].t for node in graph.node if node.op_type == "Constant"]
+    assert raw.parameters == sum(np.prod(t.dims, dtype=int) for t in (*graph.initializer, *constants))
     assert raw.peak is not None
+
+
+def test_inspection_names_operators_and_counts_bodies() -> None:
+    """Operators of other domains are called once by them, also those of a domain that has functions."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 17, "my" : 1, "com.microsoft" : 1]>
+        g (float[4] x, bool c) => (float[4] y) {
+            w = Constant <value = float[4] {1, 2, 3, 4}> ()
+            a = my.Double (x)  b = com.microsoft.Gelu (a)  d = my.Custom (b)
+            e = If (c) <then_branch = t () => (float[4] p) { p = Add (w, a) },
+                        else_branch = f () => (float[4] q) { q = Neg (a) }>
+            y = Add (d, e)
+        }
+        <domain: "my", opset_import: ["" : 17]> Double (x) => (y) { y = Add (x, x) }""")
+    found = api.inspect(model)
+    assert found.operators == {
+        "Add": 3, "Constant": 1, "my::Double": 1, "com.microsoft::Gelu": 1, "my::Custom": 1, "If": 1, "Neg": 1,
+    }  # fmt: skip
+    assert found.needs == ["ONNX Runtime: operators of com.microsoft", "libraries of operators of my"]
+    assert (found.parameters, found.outputs) == (4, {"y": "float[4]"})
+    assert dict(found.rows())["nodes"] == "9, those of 2 bodies of control flow and 1 function included"
+
+
+def test_memory_counts_what_a_body_reads_until_then() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 17]>
+        g (float[1] x, bool c) => (float[1000] y) {
+            n = Constant <value = int64[1] {1000}> ()
+            a = Expand (x, n)  b = Neg (a)  d = Neg (b)  e = Neg (d)
+            y = If (c) <then_branch = t () => (float[1000] p) { p = Add (e, a) },
+                        else_branch = f () => (float[1000] q) { q = Neg (e) }>
+        }""")
+    assert api.inspect(model).peak == 3 * 4000 + 1
 
 
 def test_shapes_and_opsets_hold_in_every_function() -> None:

@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from graphopt.analysis import infer_types
 from graphopt.audit.columns import size
-from graphopt.ir import Graph, Model, Source, Tensor, TensorType, Value
+from graphopt.ir import Graph, Model, Node, Source, Tensor, TensorType, Value, captured_values
 from graphopt.showing import Shown
 from graphopt.system.machine import METADATA_KEY
 
@@ -39,7 +39,7 @@ class Inspection(Shown):
         operators: how often each operator occurs, the most frequent first.
         subgraphs: bodies of control flow.
         functions: model-local functions.
-        parameters: elements of all weights.
+        parameters: elements of all weights: initializers, and what `Constant` nodes hold.
         weights: bytes of weights of each element type.
         outside: bytes of weights in files of their own.
         denormals: weights so small that processors compute with them slowly.
@@ -91,17 +91,24 @@ class Inspection(Shown):
             yield from ((title, f"{name}: {stated}") for name, stated in types.items())
         if self.symbols:
             yield "not fixed", ", ".join(self.symbols)
-        inner = f", {self.subgraphs} in bodies of control flow" if self.subgraphs else ""
-        yield "nodes", f"{self.nodes:,}{inner}" + (f", {self.functions} functions" if self.functions else "")
+        bodies = [_several(self.subgraphs, "body", "bodies") + " of control flow"] if self.subgraphs else []
+        functions = [_several(self.functions, "function", "functions")] if self.functions else []
+        inner = f", those of {' and '.join([*bodies, *functions])} included" if bodies or functions else ""
+        yield "nodes", f"{self.nodes:,}{inner}"
         yield "operators", ", ".join(f"{op} {count}" for op, count in self.operators.items())
         by_type = ", ".join(f"{kind} {size(count)}" for kind, count in self.weights.items())
         outside = f"; {size(self.outside)} in files of their own" if self.outside else ""
         yield "weights", f"{self.parameters:,} elements: {by_type}{outside}" if self.parameters else "none"
         if self.denormals:
             yield "denormal", f"{self.denormals:,} weights: slow on many processors; level basic sets them to zero"
-        yield "memory", f"{size(self.peak)} of values at once" if self.peak is not None else "sizes are not all known"
+        yield "memory", self._memory()
         yield from (("needs", need) for need in self.needs)
         yield from (("metadata", f"{key}: {value}") for key, value in self.metadata.items())
+
+    def _memory(self) -> str:
+        if self.peak is None:
+            return "sizes are not all known"
+        return f"{size(self.peak)} of values at once" + (", with 1 for what is not fixed" if self.symbols else "")
 
 
 def inspect(source: Source) -> Inspection:
@@ -114,11 +121,12 @@ def inspect(source: Source) -> Inspection:
         ModelError: it cannot be read.
     """
     model = Model.load(source, opaque="missing")
-    infer_types(model)
     proto, graph = model.proto, model.graph
+    declared = {value: _stated(value) for value in (*graph.inputs, *graph.outputs) if value.shape is not None}
+    infer_types(model)
     given = [value for value in graph.inputs if value.tensor is None]
     weights: Counter[str] = Counter()
-    tensors = [v.tensor for each in model.graphs() for v in each.initializers if v.tensor is not None]
+    tensors = list(_tensors(model))
     for tensor in tensors:
         weights[_type_name(tensor.dtype)] += tensor.nbytes
     ends = [*graph.inputs, *graph.outputs]
@@ -129,10 +137,14 @@ def inspect(source: Source) -> Inspection:
         opsets={each.domain: each.version for each in proto.opset_import},
         inputs={value.name: _stated(value) for value in given},
         optional_inputs={value.name: _stated(value) for value in graph.inputs if value.tensor is not None},
-        outputs={value.name: _stated(value) for value in graph.outputs},
+        outputs={
+            # Nothing is inferred of what an unknown operator gives, but the model says what it is to be.
+            value.name: _stated(value) if value.shape is not None else declared.get(value, _stated(value))
+            for value in graph.outputs
+        },
         symbols=sorted(symbols),
         nodes=sum(1 for _ in model.nodes()),
-        operators=dict(Counter(_operator(node.domain, node.op) for node in model.nodes()).most_common()),
+        operators=dict(Counter(_operator(node) for node in model.nodes()).most_common()),
         subgraphs=sum(1 for _ in model.graphs()) - 1 - len(model.functions),
         functions=len(model.functions),
         parameters=sum(tensor.numel for tensor in tensors),
@@ -145,8 +157,22 @@ def inspect(source: Source) -> Inspection:
     )
 
 
-def _operator(domain: str, name: str) -> str:
-    return name if domain in ("", "ai.onnx") else f"{domain}::{name}"
+def _several(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
+
+
+def _operator(node: Node) -> str:
+    name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+    return f"{name}:{node.overload}" if node.overload else name
+
+
+def _tensors(model: Model) -> Iterator[Tensor]:
+    """All weights, wherever a model keeps them."""
+    for graph in model.graphs():
+        yield from (value.tensor for value in graph.initializers if value.tensor is not None)
+    for node in model.nodes():
+        if node.op == "Constant" and (tensor := node.constant_tensor()) is not None:
+            yield tensor
 
 
 def _type_name(dtype: int) -> str:
@@ -175,18 +201,21 @@ def _denormals(array: np.ndarray[Any, Any]) -> int:
 
 
 def _peak(graph: Graph) -> int | None:
-    """The most bytes of values that are alive at once, nodes in order, symbols taken as one."""
-    last = {value: number for number, node in enumerate(graph) for value in node.inputs if value is not None}
+    """The most bytes of values that are alive at once, nodes in order, symbols taken as one, weights left out."""
+    nodes = [node for node in graph if node.op != "Constant"]
+    reads = [{*node.inputs, *captured_values(node)} for node in nodes]
+    last = {value: number for number, values in enumerate(reads) for value in values}
     alive = most = sum(_bytes(value) or 0 for value in graph.inputs if value.tensor is None)
-    for number, node in enumerate(graph):
+    for number, node in enumerate(nodes):
         sizes = [_bytes(value) for value in node.outputs if value is not None]
         if any(each is None for each in sizes):
             return None
         alive += sum(filter(None, sizes))
         most = max(most, alive)
-        for value in dict.fromkeys([*node.inputs, *node.outputs]):
-            done = value is not None and value.tensor is None and last.get(value, number) == number
-            if value is not None and done and not value.is_output and value.graph is graph:
+        for value in {*reads[number], *node.outputs}:
+            if value is None or value.is_const or value.tensor is not None:
+                continue
+            if last.get(value, number) == number and not value.is_output and value.graph is graph:
                 alive -= _bytes(value) or 0
     return most
 
@@ -196,14 +225,15 @@ def _bytes(value: Value) -> int | None:
 
 
 def _needs(model: Model) -> list[str]:
-    local = {graph.name.partition("::")[0] for graph in model.functions}
     domains = {node.domain for node in model.nodes()}
     needs = []
     if set(_RUNTIME) & domains:
         needs.append("ONNX Runtime: operators of " + ", ".join(sorted(set(_RUNTIME) & domains)))
     if METADATA_KEY in model.metadata:
         needs.append(f"a machine of kind {model.metadata[METADATA_KEY]}")
-    custom = sorted(domains - set(_STANDARD) - set(_RUNTIME) - local)
+    called = {graph.name for graph in model.functions}  # a domain can have functions and other operators
+    unknown = {node.domain for node in model.nodes() if _operator(node) not in called}
+    custom = sorted(unknown - set(_STANDARD) - set(_RUNTIME))
     if custom:
         needs.append(f"libraries of operators of {', '.join(custom)}")
     return needs
