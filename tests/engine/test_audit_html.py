@@ -136,6 +136,37 @@ def walked() -> onnx.ModelProto:
     return model
 
 
+def test_a_name_means_another_value_in_each_function() -> None:
+    """And bodies of nodes without names are told apart by what these compute."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 17, "local" : 1]>
+        g (float[2] x, bool c) => (float[2] y) {
+          t = local.one(x)
+          u = local.two(t)
+          v = If (c) <then_branch = a () => (float[2] p) { p = Relu(x) }, else_branch = b () => (float[2] q) { q = Neg(x) }>
+          w = If (c) <then_branch = a () => (float[2] r) { r = Exp(x) }, else_branch = b () => (float[2] s) { s = Abs(x) }>
+          y = Sum(u, v, w)
+        }
+        <domain: "local", opset_import: ["" : 17]> one (x) => (y) { t = Identity(x)  y = Relu(t) }
+        <domain: "local", opset_import: ["" : 17]> two (x) => (y) { t = Identity(x)  y = Neg(t) }
+    """)
+    found, drawing = explain_with_graphs(model)
+    assert drawing is not None
+    titles = [graph["title"] for graph in drawing["before"]["graphs"]]
+    assert [title for title in titles if "then" in title] == ["If v › then_branch", "If w › then_branch"]
+
+    def function(side: str, number: int) -> str:
+        graphs = drawing[side]["graphs"]
+        return next(g["title"] for g in graphs if g["first"] <= number < g["first"] + g["count"])
+
+    for number, group in enumerate(drawing["origins"]):
+        assert {function("before", each) for each in group} <= {function("after", number)}
+    places = [function("before", number) for event in drawing["events"] for number in event["before"]]
+    assert sorted(places) == ["local::one", "local::two"]
+    assert [step.traffic for step in found.steps] == [None, None]  # no type of a function's value is known
+    assert found.story("t").events == []
+
+
 def test_what_a_reader_asks_of_a_model() -> None:
     data = alone(walked())
     assert data is not None

@@ -123,7 +123,7 @@ def _compare_inner(old: Model, new: Model, found: Diff) -> None:
 
 
 def _inner(model: Model) -> dict[str, Graph]:
-    return {_place(graph): graph for graph in model.graphs() if graph is not model.graph}
+    return {place_of(graph): graph for graph in model.graphs() if graph is not model.graph}
 
 
 def _heading(graph: Graph) -> str:
@@ -142,13 +142,14 @@ def _heading(graph: Graph) -> str:
 
 def _by_output(model: Model) -> dict[tuple[str, str], Node]:
     """Nodes by graph and first output name; inner graphs are told apart by the value that their owner computes."""
-    return {(_place(node.graph), _first(node)): node for node in model.nodes()}
+    return {(place_of(node.graph), _first(node)): node for node in model.nodes()}
 
 
-def _place(graph: Graph) -> str:
+def place_of(graph: Graph) -> str:
+    """Where a graph is: a function by its name, a body by what its node computes, "" for the main graph."""
     if graph.owner is not None:
         key = next((k for k, g in graph.owner.subgraphs.items() if g is graph), "")
-        return f"{_place(graph.owner.graph)}/{_first(graph.owner)}.{key}"
+        return f"{place_of(graph.owner.graph)}/{_first(graph.owner)}.{key}"
     return graph.name if graph.is_function else ""
 
 
@@ -209,7 +210,7 @@ def _compare_constants(old: Model, new: Model, found: Diff) -> None:
 
 
 def _sparse(model: Model) -> dict[tuple[str, str], onnx.SparseTensorProto]:
-    protos = ((_place(graph), graph.proto) for graph in model.graphs())
+    protos = ((place_of(graph), graph.proto) for graph in model.graphs())
     return {
         (place, tensor.values.name): tensor
         for place, proto in protos if isinstance(proto, onnx.GraphProto) for tensor in proto.sparse_initializer
@@ -221,7 +222,7 @@ def _sparse_type(tensor: onnx.SparseTensorProto) -> str:
 
 
 def _constants(model: Model) -> dict[tuple[str, str], Value]:
-    return {(_place(graph), v.name): v for graph in model.graphs() for v in graph.initializers}
+    return {(place_of(graph), v.name): v for graph in model.graphs() for v in graph.initializers}
 
 
 def _differ(a: Value, b: Value) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphopt.analysis.types import infer_types
+from graphopt.audit.scopes import Scope, Scopes, scope_of
 from graphopt.audit.settings import Manager, Settings
 from graphopt.errors import UsageError
 from graphopt.ir import Model, Source, TensorType
@@ -73,6 +74,10 @@ class Explanation(Shown):
         failures: passes that raised and were undone.
         gains: by pass.
         looked: for each operator, the passes that look at it.
+        before: the nodes of the original.
+        after: those of the result.
+        places: the scope of each of both.
+        scopes: the scopes of the events.
     """
 
     pipeline: str
@@ -85,6 +90,8 @@ class Explanation(Shown):
     looked: dict[str, list[str]]
     before: list[NodeNote] = field(default_factory=list)
     after: list[NodeNote] = field(default_factory=list)
+    places: tuple[list[Scope], list[Scope]] = ([], [])
+    scopes: Scopes = field(default_factory=Scopes)
 
     def story(self, name: str) -> Story:
         """What became of one node, found by its name or the name of a value that it computes.
@@ -175,13 +182,13 @@ def _explain(source: Source, manager: Manager | Settings | None) -> tuple[Explan
     plan = settings.plan()
     model = Model.load(source, opaque=settings.opaque)
     infer_types(model)
-    sizes = _sizes(model)
-    before = [NodeNote.of(node) for node in model.nodes()]
+    sizes, scopes = _sizes(model), Scopes(model)
+    before, places = _notes(model)
     model, log = settings.run(model, explain=True, plan=plan)
     infer_types(model)
     sizes.update(_sizes(model))
-    after = [NodeNote.of(node) for node in model.nodes()]
-    steps = [Step(event, _traffic(event, sizes)) for event in log.events]
+    after, left = _notes(model)
+    steps = [Step(event, _traffic(event, sizes, scopes)) for event in log.events]
     # What a pass said on the way may no longer hold at the end: the reasons that stand are those of a second look.
     _, again = settings.run(Model.load(model.flush(), opaque=model.opaque), explain=True, plan=plan)
     # Passes that choose a layout decide once, so for them it is what they said of nodes that are left.
@@ -196,27 +203,33 @@ def _explain(source: Source, manager: Manager | Settings | None) -> tuple[Explan
             looked.setdefault(op, []).append(name)
     found = Explanation(
         str(plan.pipeline), (len(before), len(after)), steps,
-        declined, moot, log.failures, _gains(steps), looked, before, after,
+        declined, moot, log.failures, _gains(steps), looked, before, after, (places, left), scopes,
     )  # fmt: skip
     return found, model
 
 
-def _sizes(model: Model) -> dict[str, int]:
-    """Bytes of computed values by name, with dimensions that are not fixed taken as 1."""
+def _notes(model: Model) -> tuple[list[NodeNote], list[Scope]]:
+    nodes = list(model.nodes())
+    return [NodeNote.of(node) for node in nodes], [scope_of(node.graph) for node in nodes]
+
+
+def _sizes(model: Model) -> dict[tuple[Scope, str], int]:
+    """Bytes of computed values by scope and name, with dimensions that are not fixed taken as 1."""
     return {
-        value.name: size
+        (scope_of(graph), value.name): size
         for graph in model.graphs()
         for value in graph.values.values()
         if value.tensor is None and isinstance(value.type, TensorType) and (size := value.type.least_nbytes) is not None
     }
 
 
-def _traffic(event: Event, sizes: dict[str, int]) -> int | None:
+def _traffic(event: Event, sizes: dict[tuple[Scope, str], int], scopes: Scopes) -> int | None:
     removed = [name for note in event.removed if note.op != "Constant" for name in note.outputs if name]
     added = [name for note in event.added if note.op != "Constant" for name in note.outputs if name]
-    if any(name not in sizes for name in {*removed, *added}):
-        return None
-    return sum(sizes[name] for name in removed) - sum(sizes[name] for name in added)
+    for scope in scopes.of(event):
+        if all((scope, name) in sizes for name in {*removed, *added}):
+            return sum(sizes[scope, name] for name in removed) - sum(sizes[scope, name] for name in added)
+    return None
 
 
 def _of_layout(miss: NearMiss, plan: Plan) -> bool:
@@ -277,7 +290,8 @@ def _tell(explanation: Explanation, name: str) -> Story:
 
 
 def _follow(explanation: Explanation, name: str, *, hand_on: Callable[[NodeNote], bool]) -> Story:
-    start = next((note for note in explanation.before if _is(note, name)), None)
+    known = zip(explanation.places[0], explanation.before, strict=True)
+    scope, start = next(((place, note) for place, note in known if _is(note, name)), (None, None))
     watched = set(start.outputs) if start is not None else {name}
     names = {name}
     events = []
@@ -286,9 +300,13 @@ def _follow(explanation: Explanation, name: str, *, hand_on: Callable[[NodeNote]
         notes = (*event.removed, *event.changed, *event.added)
         if not any(_about(note, watched, names) and hand_on(note) for note in notes):
             continue
+        if scope is not None and {scope, ""}.isdisjoint(explanation.scopes.of(event)):  # a value of another function
+            continue
         events.append(event)
         watched |= {output for note in event.added if hand_on(note) for output in note.outputs if output}
-    end = [note for note in explanation.after if _about(note, watched, names)]
+    places = zip(explanation.places[1], explanation.after, strict=True)
+    left = [note for place, note in places if scope is None or place in (scope, "")]
+    end = [note for note in left if _about(note, watched, names)]
     misses = [m for m in (*explanation.near_misses, *explanation.moot) if _about(m.node, watched, names)]
     spoke = {miss.rule for miss in misses} | {event.rule for event in events}
     silent = {note.op: [r for r in explanation.looked.get(note.op, ()) if r not in spoke] for note in end}

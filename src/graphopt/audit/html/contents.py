@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import onnx
 
 from graphopt.audit.columns import size
+from graphopt.audit.difference import place_of
 from graphopt.audit.html.layout import positions
+from graphopt.audit.scopes import Scope, scope_of
 from graphopt.ir import Graph, Model, Node, Tensor, TensorType, Value, captured_values
 from graphopt.ir.types import type_name
 
@@ -45,16 +48,13 @@ class ModelContents:
         self._places = {graph: number for number, graph in enumerate(graphs)}
         for graph in graphs:
             self._graphs.append(self._graph(graph))
-        for node, number in self.numbers.items():
-            for name, body in node.subgraphs.items():
-                self._graphs[self._places[body]].update(
-                    owner=number, title=f"{node.op_type} {node.name} › {name}".replace("  ", " ")
-                )
+        self._entitle_bodies()
         for function in model.functions:
             self._graphs[self._places[function]].update(title=function.name, function=True)
         calls = {graph["title"]: number for number, graph in enumerate(self._graphs) if graph.get("function")}
         for node, number in self.numbers.items():
-            called = calls.get(f"{node.domain}::{node.op_type}")
+            overload = f":{node.overload}" if node.overload else ""
+            called = calls.get(f"{node.domain}::{node.op_type}{overload}")
             if called is not None:
                 self._nodes[number][7].append(called)
 
@@ -62,32 +62,42 @@ class ModelContents:
         """The model as plain data."""
         return {"graphs": self._graphs, "nodes": self._nodes, "values": self._stated, "weights": self._weights}
 
-    def outputs(self) -> dict[str, int]:
-        """The number of the node that computes each value; of several of one name, that of the outermost graph.
+    def outputs(self) -> dict[tuple[Scope, str], int]:
+        """The number of the node that computes each value; of several in one scope, that of the outermost graph.
 
         A constant is not drawn: the first node that reads it stands for it.
         """
-        found: dict[str, int] = {}
+        found: dict[tuple[Scope, str], int] = {}
         for node, number in self.numbers.items():
             for value in node.outputs:
                 if value is not None:
-                    found.setdefault(value.name, number)
+                    found.setdefault((scope_of(node.graph), value.name), number)
         for node, number in self.numbers.items():
             for value in node.inputs:
                 if value is not None:
-                    found.setdefault(value.name, number)
+                    found.setdefault((scope_of(node.graph), value.name), number)
         return found
 
     def ends(self) -> dict[tuple[str, int, str], int]:
         """The number of each drawn input and output, by graph, kind and name."""
         found = {}
-        for graph in self._graphs:
-            title = graph["title"] if graph is not self._graphs[0] else ""
+        for own, graph in zip(self._places, self._graphs, strict=True):
+            place = place_of(own)
             for number in range(graph["first"], graph["first"] + graph["count"]):
                 node = self._nodes[number]
                 if node[8] != _NODE:
-                    found[title, node[8], node[3]] = number
+                    found[place, node[8], node[3]] = number
         return found
+
+    def _entitle_bodies(self) -> None:
+        """Call each body after its node, and after what that computes where nodes without names are alike."""
+        alike = Counter((node.op_type, node.name) for node in self.numbers if node.subgraphs)
+        for node, number in self.numbers.items():
+            for name, body in node.subgraphs.items():
+                value = next((each.name for each in node.outputs if each is not None), "")
+                called = node.name or (value if alike[node.op_type, ""] > 1 else "")
+                title = " › ".join([f"{node.op_type} {called}".strip(), name])
+                self._graphs[self._places[body]].update(owner=number, title=title)
 
     def _graph(self, graph: Graph) -> dict[str, Any]:
         first = len(self._nodes)

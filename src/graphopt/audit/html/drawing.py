@@ -9,6 +9,7 @@ from graphopt.analysis.types import infer_types
 from graphopt.audit.columns import size
 from graphopt.audit.html.contents import ModelContents
 from graphopt.audit.profile.provenance import Provenance
+from graphopt.audit.scopes import Scope, Scopes, scope_of
 from graphopt.ir import Model, Source
 from graphopt.pipeline import registry
 from graphopt.rewrite.events import NodeNote
@@ -59,7 +60,7 @@ def side_by_side(before: Model, after: Model, steps: Sequence[Step]) -> dict[str
         "origins": origins,
         "hidden": hidden,
         "unchanged": sorted(survivors),
-        "events": _places(steps, left, right),
+        "events": _places(steps, left, right, Scopes(before, after)),
         "passes": _reasons(steps),
     }
 
@@ -86,28 +87,34 @@ def _origins(left: ModelContents, right: ModelContents, provenance: Provenance) 
             if provenance.hidden(node):
                 hidden.append(number)
         else:  # inside of bodies and functions names are followed
-            found = {computed[value.name] for value in node.outputs if value is not None and value.name in computed}
-            origins[number] = sorted(found)
+            names = [(scope_of(node.graph), value.name) for value in node.outputs if value is not None]
+            origins[number] = sorted({computed[name] for name in names if name in computed})
     return origins, hidden
 
 
-def _places(steps: Sequence[Step], left: ModelContents, right: ModelContents) -> list[dict[str, Any]]:
+def _places(steps: Sequence[Step], left: ModelContents, right: ModelContents, scopes: Scopes) -> list[dict[str, Any]]:
     """Rewrites with the numbers of the nodes that they concern, as far as those are in one of the two models."""
     before, after = left.outputs(), right.outputs()
 
-    def numbers(notes: Sequence[NodeNote], known: dict[str, int]) -> list[int]:
-        return sorted({known[name] for note in notes for name in note.outputs if name in known})
+    def numbers(step: Step, notes: Sequence[NodeNote], known: dict[tuple[Scope, str], int]) -> list[int]:
+        places = scopes.of(step.event)
+        found = ([known[place, name] for place in places if (place, name) in known] for name in _outputs(notes))
+        return sorted({each[0] for each in found if each})
 
     return [
         {
             "rule": step.event.rule,
             "text": str(step.event).partition(": ")[2],
-            "before": numbers((*step.event.removed, *step.event.changed), before),
-            "after": numbers((*step.event.added, *step.event.changed), after),
+            "before": numbers(step, (*step.event.removed, *step.event.changed), before),
+            "after": numbers(step, (*step.event.added, *step.event.changed), after),
             "gain": _gain(step),
         }
         for step in steps
     ]
+
+
+def _outputs(notes: Sequence[NodeNote]) -> list[str]:
+    return [name for note in notes for name in note.outputs]
 
 
 def _gain(step: Step) -> str:
