@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.audit.bench import largest_error
+from graphopt.audit.columns import count, spread
 from graphopt.audit.feeds import timing_sizes
 from graphopt.audit.inspection import check, losses
 from graphopt.audit.statistics import Spread, speedups
@@ -38,7 +39,14 @@ def test_median_interval_covers_the_median() -> None:
 
 @pytest.mark.parametrize(
     ("sample", "verdict"),
-    [([1.02] * 20, "tie"), ([1.2] * 20, "faster"), ([0.8] * 20, "slower"), ([0.5, 1.1, 1.2, 1.3, 2.0] * 3, "tie")],
+    [
+        ([1.02] * 20, "tie"),
+        ([3.0], "tie"),
+        ([3.0, 3.1], "faster"),
+        ([1.2] * 20, "faster"),
+        ([0.8] * 20, "slower"),
+        ([0.5, 1.1, 1.2, 1.3, 2.0] * 3, "tie"),
+    ],
 )
 def test_verdicts_need_evidence(sample: list[float], verdict: str) -> None:
     assert Spread.of(sample).verdict() == verdict
@@ -58,6 +66,20 @@ def test_errors_tell_nan_and_shape_apart() -> None:
     assert largest_error(a, [np.array([1.5, np.nan, np.inf])]) == (0.5, 0.5)
     assert largest_error(a, [np.array([1.0, 0.0, np.inf])])[0] == float("inf")
     assert largest_error(a, [np.array([1.0])])[0] == float("inf")
+    assert largest_error([[np.ones(2)]], [[np.ones(2), np.ones(3)]])[0] == float("inf")
+    assert largest_error([np.array([1 << 60])], [np.array([(1 << 60) + 1])])[0] == 1
+
+
+def test_a_single_round_has_no_interval() -> None:
+    """It is no interval of no width."""
+    assert spread(Spread.of([2.0])) == "2 ms"
+    assert spread(Spread.of([2.0, 2.0])) == "2 ms ±0%"
+
+
+def test_counts_round_into_the_next_unit() -> None:
+    assert [count(each) for each in (999, 1000, 999_499, 999_600, 10**9 - 1, 10**12)] == [
+        "999", "1k", "999k", "1M", "1G", "1,000G",
+    ]  # fmt: skip
     assert largest_error([np.array(["a"])], [np.array(["a"])]) == (0.0, 0.0)
 
 

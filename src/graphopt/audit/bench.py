@@ -159,13 +159,16 @@ class Bench:
 def largest_error(expected: Sequence[Any], actual: Sequence[Any]) -> tuple[float, float]:
     """Largest absolute error over all outputs, and largest error relative to an output's range.
 
-    Infinite where a shape, a NaN or an infinity differs.
+    Infinite where a shape, a length, a NaN or an infinity differs.
     """
     from graphopt.verify.structure import leaves
 
     absolute = relative = 0.0
     for one, two in zip(expected, actual, strict=True):
-        for (_, a), (_, b) in zip(leaves(one), leaves(two), strict=False):
+        parts = list(leaves(one)), list(leaves(two))
+        if len(parts[0]) != len(parts[1]):
+            return float("inf"), float("inf")
+        for (_, a), (_, b) in zip(*parts, strict=True):
             apart, of_range = _error(np.asarray(a), np.asarray(b))
             absolute, relative = max(absolute, apart), max(relative, of_range)
     return absolute, relative
@@ -184,6 +187,9 @@ def _error(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> tuple[float, flo
     if not np.array_equal(wide_a[~finite], wide_b[~finite], equal_nan=True):
         return infinite, infinite
     apart = float(np.abs(wide_a[finite] - wide_b[finite]).max(initial=0.0))
+    if not apart and a.dtype.kind in "iu":  # of large integers neighbours are one number in floats
+        unequal = a != b
+        apart = float(max((abs(int(p) - int(q)) for p, q in zip(a[unequal], b[unequal], strict=True)), default=0))
     scale = float(np.abs(wide_a[finite]).max(initial=0.0))
     return apart, apart / max(scale, _SMALLEST) if apart else 0.0
 

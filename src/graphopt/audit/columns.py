@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from graphopt.audit.statistics import Spread
@@ -81,10 +82,11 @@ def speedup(found: Spread | None) -> str:
 
 
 def spread(found: Spread | None) -> str:
-    """Milliseconds with half the width of their confidence interval."""
+    """Milliseconds with half the width of their confidence interval, where there is one."""
     if found is None:
         return ABSENT
-    return f"{milliseconds(found.median)} ±{100 * found.uncertainty:.0f}%"
+    width = f" ±{100 * found.uncertainty:.0f}%" if isfinite(found.uncertainty) else ""
+    return f"{milliseconds(found.median)}{width}"
 
 
 def milliseconds(value: float) -> str:
@@ -114,8 +116,8 @@ def size(value: int) -> str:
 def count(value: int) -> str:
     """A number of things."""
     for limit, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if value >= limit:
-            return f"{value / limit:.3g}{unit}"
+        if value >= 0.9995 * limit and value >= 1000:  # 999,600 are 1M and not 1,000k
+            return f"{value / limit:.3g}{unit}" if value < 999.5 * limit else f"{value / limit:,.0f}{unit}"
     return str(value)
 
 

@@ -34,6 +34,8 @@ Progress = Callable[[str, float], None]
 
 _SHARE_OPTIMIZING, _SHARE_CHECKING = 0.3, 0.2
 _MEMORY_SHARE = 0.4
+_FEW = 7
+"""Rounds whose whole range is an interval of about 99 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +295,10 @@ class _Run:
         load = self.audit.machine.load
         if load is not None and load > 0.3 * usable_cores():
             notes.append(f"the machine was busy (load {load:.1f} on {usable_cores()} cores) when the audit began")
+        rounds = min((spread.rounds for row in self.audit for spread in row.latency.values()), default=_FEW)
+        if rounds < _FEW:
+            whole = f"the intervals of {rounds} rounds are their whole range, which is below 99 %"
+            notes.append(whole if rounds > 1 else "one round has no interval, and tells nothing apart")
         if max(self.conditions.threads) > usable_cores():
             notes.append(f"more threads than the {usable_cores()} cores of this machine")
         if not self._fits():

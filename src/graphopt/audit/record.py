@@ -43,11 +43,11 @@ class Losses:
     def __str__(self) -> str:
         parts = [*self.interface]
         parts += [
-            f"{n} {what}"
+            f"{n} {what}" + ("s" if n > 1 else "")
             for n, what in (
-                (self.node_names, "node names"),
-                (self.metadata, "metadata"),
-                (self.doc_strings, "doc strings"),
+                (self.node_names, "node name"),
+                (self.metadata, "metadata value"),
+                (self.doc_strings, "doc string"),
             )
             if n
         ]

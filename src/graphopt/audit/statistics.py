@@ -47,12 +47,17 @@ class Spread:
 
     @property
     def uncertainty(self) -> float:
-        """Half the width of the interval, relative to the median."""
+        """Half the width of the interval, relative to the median; infinite of a single value, which has none."""
+        if self.rounds < 2:
+            return math.inf
         return (self.high - self.low) / 2 / self.median if self.median else 0.0
 
     def verdict(self) -> Verdict:
-        """What a spread of speed-ups says: a tie within 3 %, or where the interval reaches across one."""
-        if abs(self.median - 1.0) <= TIE or self.low <= 1.0 <= self.high:
+        """What a spread of speed-ups says: a tie within 3 %, or where the interval reaches across one.
+
+        A single value has no interval, and says nothing.
+        """
+        if self.rounds < 2 or abs(self.median - 1.0) <= TIE or self.low <= 1.0 <= self.high:
             return "tie"
         return "faster" if self.median > 1.0 else "slower"
 

@@ -19,6 +19,8 @@ def sentence(audit: Audit) -> str:
     mine, theirs = own.speedup[threads], other.speedup[threads]
     ratio = mine.median / theirs.median
     nodes = _nodes(own, other)
+    if min(mine.rounds, theirs.rounds) < 2:
+        return f"One round does not tell whether {own.name} is faster than the best of the others, {other.name}{nodes}."
     if abs(ratio - 1) <= TIE or (mine.low <= theirs.high and theirs.low <= mine.high):
         return f"{own.name} is as fast as the best of the others, {other.name}{nodes}."
     if ratio > 1:
