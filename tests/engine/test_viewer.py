@@ -140,7 +140,7 @@ def test_bodies_and_functions_are_entered(browser: Any, tmp_path: Path) -> None:
     shown.do("graphoptViews.go('before', graphoptViews.left.nodes.findIndex((n) => n[2] === 'If'))")
     page.locator("#detail button", has_text="else_branch").click()
     assert shown.text("#path-before") == "g › If › else_branch"
-    assert shown.text("#count-before").startswith("1 nodes")
+    assert shown.text("#count-before").startswith("1 node,")
     page.keyboard.press("Escape")
     assert shown.text("#path-before") == "g"
     page.locator("#graphs-before").select_option(label="local::twice")

@@ -12,6 +12,16 @@ const colour = (op) => {
   if (!colours.has(op)) colours.set(op, families[colours.size % families.length]);
   return colours.get(op);
 };
+const fitted = new Map();
+const fitting = (c, text) => {
+  // As much of a text as has room in a box; by characters, of which some are two units of a string.
+  if (!fitted.has(text)) {
+    let parts = [...text.slice(0, 80)], shown = text;
+    while (parts.length && c.measureText(shown).width > BOX_W - 12) { parts = parts.slice(0, -1); shown = `${parts.join("")}…`; }
+    fitted.set(text, shown);
+  }
+  return fitted.get(text);
+};
 const short = (op) => op.split("::").pop();
 
 /* One graph of a model on a canvas: moved, zoomed, entered. What a node looks like is asked of `look`. */
@@ -27,7 +37,7 @@ class GraphCanvas {
     on("pointerdown", (e) => this.down(e));
     on("pointermove", (e) => this.move(e));
     on("pointerup", (e) => this.up(e));
-    on("pointercancel", (e) => { this.fingers.delete(e.pointerId); this.last = null; });
+    on("pointercancel", (e) => { this.fingers.delete(e.pointerId); this.last = null; this.jumping = false; });
     on("pointerleave", () => this.onhover(-1, null));
     on("dblclick", (e) => { const i = this.at(e); if (i >= 0 && this.nodes[i][7].length) this.onenter(this.nodes[i][7][0]); });
     on("keydown", (e) => this.key(e));
@@ -121,7 +131,7 @@ class GraphCanvas {
       if (Math.max(y1, y2) < t || Math.min(y1, y2) > b || Math.max(x1, x2) < l || Math.min(x1, x2) > r) continue;
       c.moveTo(x1, y1 + BOX_H / 2);
       if (far) { c.lineTo(x2, y2 - BOX_H / 2); continue; }
-      const bend = Math.min(40, (y2 - y1) / 2);
+      const bend = Math.min(40, (y2 - y1 - BOX_H) / 2);
       c.bezierCurveTo(x1, y1 + BOX_H / 2 + bend, x2, y2 - BOX_H / 2 - bend, x2, y2 - BOX_H / 2);
     }
     c.stroke(); c.globalAlpha = 1;
@@ -151,7 +161,7 @@ class GraphCanvas {
     if (!text) return;
     c.fillStyle = look.gone ? css("--bad") : look.filled ? "#fff" : end ? tone : css("--ink");
     const label = end ? this.nodes[i][3] : this.nodes[i][7].length ? `${name} ▸` : name;
-    c.fillText(label.length > 20 ? `${label.slice(0, 19)}…` : label, x, y);
+    c.fillText(fitting(c, label), x, y);
   }
   overview(c) {
     // A strip on the right: the whole graph top to bottom, what was changed, what is picked, and what is in view.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-_BAR, _GAP, _LEFT, _WIDTH = 18, 6, 170, 760
+_BAR, _GAP, _LEFT, _RIGHT, _WIDTH = 18, 6, 150, 100, 560
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def bar_chart(title: str, bars: Sequence[Bar], mark: float | None = None) -> str
     height = len(bars) * (_BAR + _GAP) + _GAP
     # An interval that is far out must not squeeze all bars into nothing.
     most = max(max(bar.value, min(bar.high or 0.0, 1.5 * bar.value)) for bar in bars) or 1.0
-    scale = (_WIDTH - _LEFT - 130) / most
+    scale = (_WIDTH - _LEFT - _RIGHT) / most
     parts = [f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">']
     for number, bar in enumerate(bars):
         y = _GAP + number * (_BAR + _GAP)
@@ -52,9 +52,15 @@ def bar_chart(title: str, bars: Sequence[Bar], mark: float | None = None) -> str
         parts.append(f'<rect x="{_LEFT}" y="{y}" width="{length:.1f}" height="{_BAR}" class="bar {bar.kind}"/>')
         end = _LEFT + length
         if bar.low is not None and bar.high is not None:
-            low, high = _LEFT + bar.low * scale, min(_LEFT + bar.high * scale, _WIDTH - 120.0)
+            low, high = _LEFT + bar.low * scale, min(_LEFT + bar.high * scale, _WIDTH - _RIGHT + 10.0)
             middle = y + _BAR / 2
-            ends = f"M{low:.1f} {y + 4}v10M{high:.1f} {y + 4}v10"
+            # Where the interval goes on beyond the chart it has an arrow, no end.
+            last = (
+                f"v10M{high:.1f} {y + 4}v10"
+                if bar.high * scale <= high - _LEFT
+                else f"v10M{high - 5:.1f} {y + 5}l5 4l-5 4"
+            )
+            ends = f"M{low:.1f} {y + 4}{last}"
             parts.append(f'<path class="interval" d="M{low:.1f} {middle}H{high:.1f}{ends}"/>')
             end = max(end, high)
         parts.append(f'<text x="{end + 6:.1f}" y="{y + 13}" class="value">{escape(bar.text)}</text>')

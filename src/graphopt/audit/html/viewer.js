@@ -75,7 +75,7 @@
     });
     const inside = models[side].nodes.slice(views[side].from, views[side].to).filter((n) => n[8] === NODE);
     const others = models[side].graphs.length - 1;
-    $(`count-${side}`).textContent = `${inside.length} nodes, constants not drawn`;
+    $(`count-${side}`).textContent = `${inside.length} node${inside.length === 1 ? "" : "s"}, constants not drawn`;
     const list = $(`graphs-${side}`);
     list.hidden = !others;
     list.value = String(views[side].number);
