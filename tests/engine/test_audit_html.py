@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt import demo
+from graphopt import PassManager, demo
 from graphopt.audit import audit
 from graphopt.audit.explaining import explain_with_graphs
 from graphopt.audit.html import alone, audit_html, explanation_html, inspection_html
@@ -20,6 +20,7 @@ from graphopt.audit.html.charts import Bar, bar_chart
 from graphopt.audit.html.layout import HEIGHT, WIDTH, positions
 from graphopt.audit.inspecting import inspect
 from graphopt.audit.settings import Settings
+from graphopt.cli.auditing import audit_report
 from graphopt.rewrite import Level
 
 
@@ -217,11 +218,34 @@ def test_chart() -> None:
     assert bar_chart("empty", []) == ""
 
 
+def test_what_the_oracle_could_not_tell_is_not_right() -> None:
+    found = audit(demo.conv_maxpool(), levels=("basic", "extended"), against=[], timed=False, isolate=False)
+    assert "2 of 2" in audit_html(found)
+    found.row("graphopt basic").verification = "inconclusive"
+    text = audit_html(found)
+    assert "1 of 2" in text
+    assert "not graphopt basic" in text
+    for row in found.rows[2:]:
+        row.contents = None
+    assert "What each did" in audit_html(found)
+
+
+def test_the_report_of_an_audit_explains_the_run_that_was_audited() -> None:
+    """With its numerics and its target."""
+    model = demo.conv_maxpool()
+    managers = {name: PassManager(name, numerics="exact", target="avx512") for name in ("basic", "all")}
+    found = audit(model, managers, against=[], timed=False, isolate=False, verify=False)
+    text = audit_report(found, model, managers)
+    assert f"{len(managers['all'].run(model).events)} rewrites of graphopt all, in order" in text
+
+
 def test_audit_report_and_notebook() -> None:
     found = audit(demo.conv_maxpool(), levels=("basic",), against=[], rounds=2, starts=1, verify=False)
     text = audit_html(found)
     assert text.count("<svg") == 4
     assert "What its output is worth" in text
+    assert "base: raw, ORT all" in text
+    assert "results that are right" not in text  # nobody asked the oracle
     fragment = found._repr_html_()
     assert fragment.startswith("<pre")
     assert "graphopt basic" in fragment

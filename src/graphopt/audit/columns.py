@@ -65,6 +65,14 @@ def worth_columns(audit: Audit) -> list[Column]:
     return columns
 
 
+def legend(audit: Audit) -> str:
+    """What the columns mean."""
+    return (
+        f"base: {audit.baseline}. Times are medians with half the 99 % interval; within 3 %, or where the interval "
+        "of the ratio reaches across 1, it is a tie. error: as run here; oracle: without ONNX Runtime's optimizer."
+    )
+
+
 def against(row: Row, threads: int, audit: Audit) -> str:
     """The speed-up with its verdict."""
     found = row.speedup.get(threads)
@@ -111,6 +119,11 @@ def size(value: int) -> str:
             return f"{amount:.3g} {unit}" if amount < 100 else f"{amount:.0f} {unit}"
         amount /= 1024
     return f"{amount:.2f} GiB"
+
+
+def signed(value: int) -> str:
+    """Bytes with their sign."""
+    return f"{'-' if value < 0 else '+'}{size(abs(value))}" if value else "0"
 
 
 def count(value: int) -> str:

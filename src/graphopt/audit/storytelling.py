@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from graphopt.audit.columns import size
+from graphopt.audit.columns import signed
 from graphopt.audit.explaining import Explanation, Gain, Step, Story
 from graphopt.rewrite import NearMiss
 
@@ -116,8 +116,3 @@ def _without_names(miss: NearMiss) -> str:
         if name:
             reason = reason.replace(name, "*")
     return _NAME.sub("*", reason)
-
-
-def signed(value: int) -> str:
-    """Bytes with their sign."""
-    return f"{'-' if value < 0 else '+'}{size(abs(value))}" if value else "0"

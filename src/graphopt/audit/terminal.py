@@ -34,11 +34,7 @@ def render_audit(audit: Audit, width: int) -> Iterator[Any]:
     remarks = list(_remarks(audit))
     yield from ([*remarks, Text("")] if remarks else [])
     yield from _operators(audit, width)
-    yield Text(
-        f"base: {audit.baseline}. Times are medians with half the 99 % interval; within 3 %, or where the interval "
-        "of the ratio reaches across 1, it is a tie. error: as run here; oracle: without ONNX Runtime's optimizer.",
-        style="dim",
-    )
+    yield Text(columns.legend(audit), style="dim")
     found = sentence(audit)
     yield from ([Text(""), Text(found, style="bold")] if found else [])
 

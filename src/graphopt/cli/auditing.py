@@ -25,8 +25,11 @@ from graphopt.cli.options import (
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from graphopt.audit import Audit
     from graphopt.ir import Source
+    from graphopt.manager import PassManager
 
 LEVELS = ("basic", "extended", "all")
 Levels = Annotated[
@@ -71,20 +74,15 @@ def audit(
             limits=Limits(timeout), keep=keep, progress=told,
         )  # fmt: skip
     if html is not None:
-        write_page(html, audit_report(found, given))
+        write_page(html, audit_report(found, given, managers))
     form.show(found, ok=found.ok)
 
 
-def audit_report(found: Audit, given: Source) -> str:
-    """The HTML report: the audit, and what graphopt's highest level did, drawn."""
+def audit_report(found: Audit, given: Source, managers: Mapping[str, PassManager]) -> str:
+    """The HTML report: the audit, and what graphopt's highest level did, with these settings, drawn."""
     from graphopt.audit.explaining import explain_with_graphs
     from graphopt.audit.html import audit_html
-    from graphopt.audit.settings import Settings
-    from graphopt.rewrite import Level
 
-    own = [row.name.removeprefix("graphopt ") for row in found.rows if row.tool == "graphopt"]
-    levels = [Level[name.upper()] for name in own if name.upper() in Level.__members__]
-    if not levels:
-        return audit_html(found)
-    explanation, drawing = explain_with_graphs(given, Settings(max(levels)))
-    return audit_html(found, explanation, drawing)
+    name, manager = max(managers.items(), key=lambda each: each[1].level)
+    explanation, drawing = explain_with_graphs(given, manager)
+    return audit_html(found, explanation, drawing, f"graphopt {name}")

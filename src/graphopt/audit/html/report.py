@@ -10,15 +10,19 @@ from graphopt.audit.html.charts import Bar, bar_chart
 from graphopt.audit.html.rendering import render, script_data, source
 from graphopt.audit.inspecting import Inspection
 from graphopt.audit.record import Audit, Row
+from graphopt.audit.verdict import sentence
 
 
-def audit_html(audit: Audit, explanation: Explanation | None = None, drawing: dict[str, Any] | None = None) -> str:
+def audit_html(
+    audit: Audit, explanation: Explanation | None = None, drawing: dict[str, Any] | None = None, explained: str = "",
+) -> str:  # fmt: skip
     """The report of an audit.
 
     Args:
         audit: the audit.
         explanation: graphopt's run, for the event list.
         drawing: what `side_by_side` gave.
+        explained: the row whose run that is.
     """
     return _render(
         title=f"graphopt audit: {audit.model}",
@@ -30,6 +34,9 @@ def audit_html(audit: Audit, explanation: Explanation | None = None, drawing: di
         remarks=[(row.name, text, row.ok) for row in audit.rows if (text := columns.failure(row))],
         notes=audit.notes,
         operators=columns.operator_rows(audit),
+        verdict=sentence(audit),
+        legend=columns.legend(audit),
+        explained=explained,
         explanation=explanation,
         drawing=drawing,
     )
@@ -73,8 +80,9 @@ def audit_cards(audit: Audit) -> list[dict[str, str]]:
     if base is None or not own:
         return []
     cards = []
-    smallest = min((row for row in own if row.contents), key=lambda row: row.contents.nodes if row.contents else 0)
-    if base.contents and smallest.contents:
+    counted = [row for row in own if row.contents is not None]
+    smallest = min(counted, key=lambda row: row.contents.nodes if row.contents else 0, default=None)
+    if base.contents and smallest is not None and smallest.contents:
         nodes = f"{base.contents.nodes:,} → {smallest.contents.nodes:,}"
         cards.append(_card("nodes", nodes, smallest.name))
         files = f"{columns.size(base.contents.file_bytes)} → {columns.size(smallest.contents.file_bytes)}"
@@ -92,10 +100,19 @@ def audit_cards(audit: Audit) -> list[dict[str, str]]:
         assert best.start is not None
         pair = f"{_time(base.start.median)} → {_time(best.start.median)}"
         cards.append(_card("session start", pair, f"{best.name}: {columns.speedup(best.start_speedup)}"))
-    wrong = [row.name for row in audit.rows if not row.ok]
-    text = f"{len(audit.rows) - len(wrong)} of {len(audit.rows)}"
-    cards.append(_card("results that are right", text, ", ".join(wrong) or "all of them", "bad" if wrong else "peer"))
-    return cards
+    return [*cards, *_right(audit)]
+
+
+def _right(audit: Audit) -> list[dict[str, str]]:
+    """How many outputs the oracle found to be right; nothing where it was not asked."""
+    made = [row for row in audit.rows if row.tool != "raw"]
+    if not any(row.verification for row in made):
+        return []
+    others = [row.name for row in made if not (row.ok and row.verification in ("equal", "close", "special"))]
+    text = f"{len(made) - len(others)} of {len(made)}"
+    wrong = any(not row.ok for row in made)
+    remark = f"not {', '.join(others)}" if others else "all of them"
+    return [_card("results that are right", text, remark, "bad" if wrong else "peer")]
 
 
 def _card(title: str, value: str, remark: str, kind: str = "own") -> dict[str, str]:
@@ -129,7 +146,12 @@ def audit_charts(audit: Audit) -> list[tuple[str, str]]:
             if (s := row.latency.get(threads)) is not None
         ]
         base = next(
-            (row.latency[threads].median for row in audit.rows if row.name == audit.baseline and row.latency), None
+            (
+                row.latency[threads].median
+                for row in audit.rows
+                if row.name == audit.baseline and threads in row.latency
+            ),
+            None,
         )
         title = f"Latency, {threads} thread{'s' if threads > 1 else ''} (line: {audit.baseline})"
         charts.append((title, bar_chart(title, bars, base)))
@@ -167,8 +189,9 @@ def _conditions(audit: Audit) -> str:
 
 def _render(**values: Any) -> str:
     drawing = values.pop("drawing")
-    values.setdefault("facts", [])
+    for name, nothing in (("facts", []), ("verdict", ""), ("legend", ""), ("explained", "")):
+        values.setdefault(name, nothing)
     data = script_data(drawing) if drawing is not None else ""
     two = drawing is not None and "after" in drawing
     script = source("canvas.js") + source("viewer.js")
-    return render("report.html.j2", data=data, two=two, script=script, **values)
+    return render("report.html.j2", data=data, two=two, script=script, signed=columns.signed, **values)
