@@ -268,6 +268,24 @@ def test_diff_sees_what_bodies_and_functions_take_and_give(run: Run, tmp_path: P
     assert (done.exit_code, done.stdout.count(" gives ")) == (1, 2)
 
 
+def test_diff_tells_attributes_and_what_no_result_depends_on(run: Run, tmp_path: Path) -> None:
+    """It had a node changed into what reads the same, and no differences where names and documentation were gone."""
+    paths = [tmp_path / "a.onnx", tmp_path / "b.onnx", tmp_path / "c.onnx"]
+    for path, axis, remark in zip(paths, (0, 1, 0), ("of a", "of a", ""), strict=True):
+        model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>
+            g (float[2, 3] x) => (float[2, 3] y) {{ y = Softmax <axis = {axis}> (x) }}""")
+        model.graph.node[0].doc_string = model.producer_name = remark
+        onnx.save(model, path)
+    change = json.loads(run("diff", *paths[:2], "--json").stdout)["changed"]
+    assert change == [{
+        "value": "y", "before": "y = Softmax(x) <axis = 0>", "after": "y = Softmax(x) <axis = 1>",
+    }]  # fmt: skip
+    done = run("diff", paths[0], paths[2])
+    assert done.exit_code == 1
+    assert "producer name: of a -> none" in done.stdout
+    assert "documentation strings: 1 gone, 0 new" in done.stdout
+
+
 def test_diff_sees_sparse_constants(run: Run, tmp_path: Path) -> None:
     for name, number in (("old", 1.0), ("new", 2.0)):
         model = onnx.parser.parse_model(

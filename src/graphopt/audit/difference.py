@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from zlib import crc32
 
 import onnx
 
+from graphopt.audit.inspection import graphs, nodes
 from graphopt.ir import Graph, Model, Node, Source, Tensor, Value
 from graphopt.ir.types import type_name
 from graphopt.verify.interface import differences, interface_of
@@ -20,7 +22,7 @@ class NodeChange:
 
     Attributes:
         value: name of its first output.
-        before: its operator and inputs in the first model.
+        before: its operator and inputs in the first model; where only attributes differ, those that do as well.
         after: the same in the second.
     """
 
@@ -44,6 +46,7 @@ class Diff:
         constants_changed: initializers of the same name with other contents.
         opsets: domains whose version changed, with both versions (0: not imported).
         metadata: metadata keys that changed.
+        other: what else differs, in words: versions, names, documentation, stated types.
         bytes: size of all initializers of both.
     """
 
@@ -57,6 +60,7 @@ class Diff:
     constants_changed: dict[str, str] = field(default_factory=dict)
     opsets: dict[str, tuple[int, int]] = field(default_factory=dict)
     metadata: list[str] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)
     bytes: tuple[int, int] = (0, 0)
 
     @property
@@ -93,6 +97,7 @@ def diff(before: Source | Model, after: Source | Model) -> Diff:
     found.opsets = {domain or "ai.onnx": pair for domain, pair in versions.items() if pair[0] != pair[1]}
     keys = sorted({*old.metadata, *new.metadata})
     found.metadata = [key for key in keys if old.metadata.get(key) != new.metadata.get(key)]
+    found.other = [*_headers(old_proto, new_proto), *_renamed(old, new), *_remarks(old_proto, new_proto)]
     return found
 
 
@@ -109,7 +114,78 @@ def _compare_nodes(old: Model, new: Model, found: Diff) -> None:
     for key, node in before.items():
         other = after.get(key)
         if other is not None and _signature(node) != _signature(other):
-            found.changed.append(NodeChange(key[1], describe(node), describe(other)))
+            found.changed.append(NodeChange(key[1], *_change(node, other)))
+
+
+def _change(node: Node, other: Node) -> tuple[str, str]:
+    """Both nodes in a line each, which is not the same for both."""
+    before, after = describe(node), describe(other)
+    if before != after:
+        return before, after
+    first, second = stated(node), stated(other)
+    names = [
+        name for name in sorted({*first, *second})
+        if (name in first) != (name in second) or frozen(first[name]) != frozen(second[name])
+    ]  # fmt: skip
+    return tuple(f"{before} <{', '.join(_attribute(name, each) for name in names)}>" for each in (first, second))  # type: ignore[return-value]
+
+
+def _attribute(name: str, attributes: dict[str, Any]) -> str:
+    if name not in attributes:
+        return f"{name} left out"
+    value = attributes[name]
+    if isinstance(value, Tensor):
+        return f"{name} = {_tensor_type(value)} of checksum {crc32(repr(value.key()).encode()):08x}"
+    if isinstance(value, onnx.AttributeProto):
+        value = f"@{value.ref_attr_name}" if value.ref_attr_name else "?"
+    return f"{name} = {value}"
+
+
+def _headers(old: onnx.ModelProto, new: onnx.ModelProto) -> list[str]:
+    """What models state of themselves."""
+    pairs = [
+        (title.replace("_", " "), getattr(old, title), getattr(new, title))
+        for title in ("ir_version", "producer_name", "producer_version", "domain", "model_version")
+    ]
+    pairs.append(("graph name", old.graph.name, new.graph.name))
+    return [f"{title}: {a or 'none'} -> {b or 'none'}" for title, a, b in pairs if a != b]
+
+
+def _renamed(old: Model, new: Model) -> list[str]:
+    before, after = _by_output(old), _by_output(new)
+    pairs = [(node.name, after[key].name) for key, node in before.items() if key in after]
+    return [f"node {a or 'without a name'} -> {b or 'without a name'}" for a, b in pairs if a != b]
+
+
+def _remarks(old: onnx.ModelProto, new: onnx.ModelProto) -> list[str]:
+    """What no result depends on, in numbers."""
+    counted = [(title, Counter(find(old)), Counter(find(new))) for title, find in _REMARKS.items()]
+    return [f"{title}: {(a - b).total()} gone, {(b - a).total()} new" for title, a, b in counted if a != b]
+
+
+def _docs(model: onnx.ModelProto) -> list[str]:
+    graph = model.graph
+    parts: tuple[Any, ...] = (model, graph, *graph.input, *graph.output, *model.functions, *nodes(model))
+    return [part.doc_string for part in parts if part.doc_string]
+
+
+def _entries(model: onnx.ModelProto) -> list[tuple[str, str]]:
+    entries = [*model.graph.metadata_props, *(entry for node in nodes(model) for entry in node.metadata_props)]
+    return [(entry.key, entry.value) for entry in entries]
+
+
+_REMARKS: dict[str, Callable[[onnx.ModelProto], list[Any]]] = {
+    "documentation strings": _docs,
+    "metadata of graph and nodes": _entries,
+    "stated types of inner values": lambda m: [
+        each.SerializeToString(deterministic=True) for graph in graphs(m) for each in graph.value_info
+    ],
+    "quantization annotations": lambda m: [
+        each.SerializeToString(deterministic=True) for each in m.graph.quantization_annotation
+    ],
+    "training information": lambda m: [each.SerializeToString(deterministic=True) for each in m.training_info],
+    "functions": lambda m: [f"{f.domain}::{f.name}:{f.overload}" for f in m.functions],
+}
 
 
 def _compare_inner(old: Model, new: Model, found: Diff) -> None:
@@ -235,8 +311,11 @@ def _differ(a: Value, b: Value) -> bool:
 
 def _type(value: Value) -> str:
     assert value.tensor is not None
-    name = type_name(value.tensor.dtype)
-    return f"{name}[{','.join(map(str, value.tensor.dims))}]"
+    return _tensor_type(value.tensor)
+
+
+def _tensor_type(tensor: Tensor) -> str:
+    return f"{type_name(tensor.dtype)}[{','.join(map(str, tensor.dims))}]"
 
 
 def _total(constants: dict[tuple[str, str], Value]) -> int:

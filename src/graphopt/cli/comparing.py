@@ -80,6 +80,7 @@ def _differences(found: Diff) -> list[Any]:
         ("constants changed", [f"{n}: {t}" for n, t in found.constants_changed.items()], "yellow"),
         ("opsets", [f"{d}: {a} -> {b}" for d, (a, b) in found.opsets.items()], "yellow"),
         ("metadata", found.metadata, "yellow"),
+        ("other", found.other, "yellow"),
     ]
     for title, entries, style in sections:
         if entries:
