@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from graphopt.ir import ExternalData, Model
+from graphopt.ir import ExternalData, Model, shown_op
 from graphopt.ir.external import place_of
 from graphopt.records import dataclass
 from graphopt.rewrite import Event, Failure, Log, NearMiss, RuleStats
@@ -42,7 +42,7 @@ class Census:
     @classmethod
     def of(cls, model: Model) -> Census:
         """Count a model."""
-        ops = dict(Counter(node.op for node in model.nodes()))
+        ops = dict(Counter(shown_op(node.op) for node in model.nodes()))
         tensors = [v.tensor for graph in model.graphs() for v in graph.initializers if v.tensor is not None]
         return cls(sum(ops.values()), ops, len(tensors), sum(t.nbytes for t in tensors))
 

@@ -27,6 +27,8 @@ def test_the_option_inlines_before_anything_else(settings: dict) -> None:
     assert [n.op_type for n in result.model.graph.node] == ["Neg", "Exp", "Neg", "Exp"]
     assert not result.model.functions
     assert result.pipeline.startswith("inline_functions,")
+    assert not [op for op in result.before.ops if op.startswith("call ")]  # which is how the engine tells calls apart
+    assert not [event for event in result.events if "call " in str(event)]
 
 
 def test_a_pipeline_that_names_the_pass_runs_it_where_it_says() -> None:

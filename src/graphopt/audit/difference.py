@@ -11,7 +11,7 @@ from zlib import crc32
 import onnx
 
 from graphopt.audit.inspection import graphs, nodes
-from graphopt.ir import Graph, Model, Node, Source, Tensor, Value
+from graphopt.ir import Graph, Model, Node, Source, Tensor, Value, shown_op
 from graphopt.ir.types import type_name
 from graphopt.verify.interface import differences, interface_of
 
@@ -102,7 +102,7 @@ def diff(before: Source | Model, after: Source | Model) -> Diff:
 
 
 def _counts(old: Model, new: Model) -> dict[str, tuple[int, int]]:
-    before, after = Counter(n.op for n in old.nodes()), Counter(n.op for n in new.nodes())
+    before, after = (Counter(shown_op(node.op) for node in model.nodes()) for model in (old, new))
     ops = sorted({*before, *after}, key=lambda op: (-abs(before[op] - after[op]), op))
     return {op: (before[op], after[op]) for op in ops if before[op] != after[op]}
 
@@ -237,7 +237,7 @@ def describe(node: Node) -> str:
     """A node in one line."""
     inputs = ", ".join(v.name if v is not None else "" for v in node.inputs)
     outputs = ", ".join(v.name for v in node.outputs if v is not None)
-    return f"{outputs} = {node.op}({inputs})"
+    return f"{outputs} = {shown_op(node.op)}({inputs})"
 
 
 def _signature(node: Node) -> Hashable:

@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from graphopt.analysis import infer_types
 from graphopt.audit.columns import size
-from graphopt.ir import Graph, Model, Node, Source, Tensor, TensorType, Value, captured_values
+from graphopt.ir import Graph, Model, Source, Tensor, TensorType, Value, captured_values, shown_op
 from graphopt.showing import Shown
 from graphopt.system.machine import METADATA_KEY
 
@@ -144,7 +144,7 @@ def inspect(source: Source) -> Inspection:
         },
         symbols=sorted(symbols),
         nodes=sum(1 for _ in model.nodes()),
-        operators=dict(Counter(_operator(node) for node in model.nodes()).most_common()),
+        operators=dict(Counter(shown_op(node.op) for node in model.nodes()).most_common()),
         subgraphs=sum(1 for _ in model.graphs()) - 1 - len(model.functions),
         functions=len(model.functions),
         parameters=sum(tensor.numel for tensor in tensors),
@@ -159,11 +159,6 @@ def inspect(source: Source) -> Inspection:
 
 def _several(count: int, one: str, more: str) -> str:
     return f"{count} {one if count == 1 else more}"
-
-
-def _operator(node: Node) -> str:
-    name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-    return f"{name}:{node.overload}" if node.overload else name
 
 
 def _tensors(model: Model) -> Iterator[Tensor]:
@@ -232,7 +227,7 @@ def _needs(model: Model) -> list[str]:
     if METADATA_KEY in model.metadata:
         needs.append(f"a machine of kind {model.metadata[METADATA_KEY]}")
     called = {graph.name for graph in model.functions}  # a domain can have functions and other operators
-    unknown = {node.domain for node in model.nodes() if _operator(node) not in called}
+    unknown = {node.domain for node in model.nodes() if shown_op(node.op) not in called}
     custom = sorted(unknown - set(_STANDARD) - set(_RUNTIME))
     if custom:
         needs.append(f"libraries of operators of {', '.join(custom)}")

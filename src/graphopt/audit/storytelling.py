@@ -12,6 +12,7 @@ from rich.text import Text
 
 from graphopt.audit.columns import signed
 from graphopt.audit.explaining import Explanation, Gain, Step, Story
+from graphopt.ir import shown_op
 from graphopt.rewrite import NearMiss
 
 _PLACES = 3
@@ -59,7 +60,7 @@ def render_story(story: Story) -> Iterator[Any]:
         yield from (Text(f"  {miss.rule}: {miss.reason}") for miss in story.near_misses)
     for op, rules in story.silent.items():
         if rules:
-            yield Text(f"  these look at {op} and found nothing to do here: {', '.join(rules)}", style="dim")
+            yield Text(f"  these look at {shown_op(op)} and found nothing to do here: {', '.join(rules)}", style="dim")
 
 
 def _gains(gains: list[Gain]) -> Table:

@@ -3,7 +3,7 @@
 from graphopt.ir.collector import paused_gc
 from graphopt.ir.files import ExternalData
 from graphopt.ir.graph import Graph, Node
-from graphopt.ir.load import captured_values
+from graphopt.ir.load import captured_values, shown_op
 from graphopt.ir.model import BOUNDED_KEY, REMOVED_KEY, ZEROED_KEY, Model, Source
 from graphopt.ir.schema import OpInfo, op_schema
 from graphopt.ir.tensor import Tensor
@@ -13,4 +13,5 @@ from graphopt.ir.value import Value
 __all__ = [
     "BOUNDED_KEY", "FLOAT_TYPES", "REMOVED_KEY", "ZEROED_KEY", "Dim", "ExternalData", "Graph", "Model", "Node",
     "OpInfo", "Source", "Tensor", "TensorType", "Value", "ValueType", "captured_values", "op_schema", "paused_gc",
+    "shown_op",
 ]  # fmt: skip

@@ -167,7 +167,7 @@ class _Loader:
             node.name = called
             if overload or (local and (domain, op_type) in local):
                 node.overload = overload
-                node.op = f"call {domain}::{op_type}:{overload}"
+                node.op = f"{_CALL}{domain}::{op_type}:{overload}"
             op = node.op
             if op not in schemas:
                 schemas[op] = None if op.startswith(_NO_SCHEMA) else node.schema
@@ -296,7 +296,8 @@ def _mentioned(graph: onnx.GraphProto, names: set[str]) -> None:
                 _mentioned(inner, names)
 
 
-_NO_SCHEMA = ("call ", "malformed ", "referring ")
+_CALL = "call "
+_NO_SCHEMA = (_CALL, "malformed ", "referring ")
 """What the kind of a node starts with that the standard says nothing about, or nothing that holds."""
 
 
@@ -355,6 +356,11 @@ def _all_nodes(graph: Graph) -> Iterator[Node]:
 
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     return SealedDict((("" if _text(o.domain) == "ai.onnx" else o.domain), o.version) for o in imports)
+
+
+def shown_op(op: str) -> str:
+    """How people write the operator of a node: a call of a function as the function's name."""
+    return op[len(_CALL) :].removesuffix(":") if op.startswith(_CALL) else op
 
 
 def captured_values(node: Node) -> Iterator[Value]:

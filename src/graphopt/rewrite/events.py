@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from graphopt.ir import Node
+from graphopt.ir import Node, shown_op
 from graphopt.ir.seal import ReadOnlySequence
 from graphopt.records import dataclass
 
@@ -31,7 +31,7 @@ class NodeNote(NamedTuple):
         return tuple.__new__(cls, (node.op, node.name, (*names,)))  # `cls(...)` is Python code that does this
 
     def __str__(self) -> str:
-        return f"{self.op}({', '.join(self.outputs)})"
+        return f"{shown_op(self.op)}({', '.join(self.outputs)})"
 
 
 @dataclass(frozen=True, slots=True)
