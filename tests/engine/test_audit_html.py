@@ -168,6 +168,22 @@ def test_a_name_means_another_value_in_each_function() -> None:
     assert found.story("t").events == []
 
 
+def test_weights_are_told_exactly_where_that_matters() -> None:
+    """All digits of integers, and no zeros only where there are none."""
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+        g (int64[40] i, float[4000] x) => (int64[40] j, float[4000] y) { j = Add(i, ids)  y = Add(x, few) }""")
+    ids, few = np.arange(40) + (1 << 62), np.ones(4000, np.float32)
+    few[7] = 0
+    for name, array in (("ids", ids), ("few", few)):
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    data = alone(model)
+    assert data is not None
+    found = {value[0]: data["before"]["weights"][value[2]] for value in data["before"]["values"] if value[2] >= 0}
+    assert found["ids"]["first"][:2] == ["4611686018427387904", "4611686018427387905"]
+    assert found["ids"]["range"][:2] == ["4611686018427387904", "4611686018427387943"]
+    assert found["few"]["zeros"] == "below 0.1%"
+
+
 def test_what_a_reader_asks_of_a_model() -> None:
     data = alone(walked())
     assert data is not None

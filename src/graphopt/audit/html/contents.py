@@ -214,14 +214,17 @@ def _statistics(array: np.ndarray[Any, Any]) -> dict[str, Any]:
     first = flat[:_SHOWN]
     if array.dtype.kind in "OSUbc" or not flat.size:
         return {"first": [str(each) for each in first.tolist()]}
+    whole = array.dtype.kind in "iu"  # of integers, as of tokens and sizes, every digit counts
     sample = flat[:: -(-flat.size // _MOST_SAMPLED)].astype(np.float64)
-    found: dict[str, Any] = {"first": [f"{each:.5g}" for each in first.astype(np.float64).tolist()]}
+    shown = map(str, first.tolist()) if whole else (f"{each:.5g}" for each in first.astype(np.float64).tolist())
+    found: dict[str, Any] = {"first": list(shown)}
     finite = sample[np.isfinite(sample)]
     if flat.size <= _SHOWN or not finite.size:
         return found
     low, high = float(finite.min()), float(finite.max())
-    found["range"] = [f"{each:.5g}" for each in (low, high, float(finite.mean()), float(finite.std()))]
-    found["zeros"] = f"{np.count_nonzero(finite == 0) / finite.size:.1%}"
+    ends = [str(each) if whole else f"{each:.5g}" for each in ((flat.min(), flat.max()) if whole else (low, high))]
+    found["range"] = [*ends, f"{finite.mean():.5g}", f"{finite.std():.5g}"]
+    found["zeros"] = _share(int(np.count_nonzero(finite == 0)), finite.size)
     if sample.size < flat.size:
         found["sampled"] = int(sample.size)
     if finite.size < sample.size:
@@ -229,3 +232,11 @@ def _statistics(array: np.ndarray[Any, Any]) -> dict[str, Any]:
     if high > low and np.isfinite(high - low):
         found["bars"] = np.histogram(finite, _BARS, (low, high))[0].tolist()
     return found
+
+
+def _share(part: int, whole: int) -> str:
+    """In percent; none and all are said of none and all alone."""
+    text = f"{part / whole:.1%}"
+    if text == "0.0%" and part:
+        return "below 0.1%"
+    return "above 99.9%" if text == "100.0%" and part < whole else text
