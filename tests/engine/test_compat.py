@@ -29,6 +29,8 @@ def test_unknown_names_and_options_are_refused() -> None:
         onnxoptimizer.optimize("model.onnx")
     with pytest.raises(UsageError, match="custom_lib is not supported"):
         onnxsim.simplify(MODEL, custom_lib="x")
+    assert onnxsim.simplify(MODEL, custom_lib=None)[1]  # as exporters that pass all options on say "none"
+    assert onnxslim.slim(MODEL, dtype=None) is not None
 
 
 def test_every_default_pass_of_onnxoptimizer_is_there() -> None:

@@ -54,7 +54,7 @@ def simplify(
         input_shapes: the same as `overwrite_input_shapes`.
         include_subgraph: accepted; subgraphs are always optimized.
         mutable_initializer: accepted when true; initializers that are inputs always stay overridable.
-        **unsupported: onnxsim's other options.
+        **unsupported: onnxsim's other options; None, which leaves them out there, is accepted.
 
     Returns:
         The simplified model, and whether the comparison agreed (True when none was asked for).
@@ -62,7 +62,7 @@ def simplify(
     Raises:
         UsageError: an option that graphopt has no counterpart for.
     """
-    given = sorted(unsupported)
+    given = sorted(name for name, value in unsupported.items() if value is not None)
     if given or not include_subgraph or not mutable_initializer:
         wrong = ", ".join(given) or ("include_subgraph=False" if not include_subgraph else "mutable_initializer=False")
         raise UsageError(f"simplify: {wrong} is not supported")

@@ -49,7 +49,7 @@ def slim(
         model_check_inputs: what to compare on: arrays by name, or texts like onnxslim's, `input:1,3,224,224` for a
             shape and `input:file.npy` for an array. Inputs that are not named get generated ones.
         verbose: accepted; graphopt tells its `logging` logger.
-        **unsupported: onnxslim's other options.
+        **unsupported: onnxslim's other options; None, which leaves them out there, is accepted.
 
     Returns:
         The model; None where it was written to a file, or differs.
@@ -57,8 +57,8 @@ def slim(
     Raises:
         UsageError: an option that graphopt has no counterpart for.
     """
-    if unsupported:
-        raise UsageError(f"slim: {', '.join(sorted(unsupported))} is not supported")
+    if given := sorted(name for name, value in unsupported.items() if value is not None):
+        raise UsageError(f"slim: {', '.join(given)} is not supported")
     skip = list(skip_optimizations or ())
     unknown = [name for name in skip if name not in {*_SKIPPED, "graph_fusion"}]
     if unknown:
