@@ -68,6 +68,7 @@ def test_errors_tell_nan_and_shape_apart() -> None:
     assert largest_error(a, [np.array([1.0])])[0] == float("inf")
     assert largest_error([[np.ones(2)]], [[np.ones(2), np.ones(3)]])[0] == float("inf")
     assert largest_error([np.array([1 << 60])], [np.array([(1 << 60) + 1])])[0] == 1
+    assert largest_error([np.array(["a"])], [np.array(["a"])]) == (0.0, 0.0)
 
 
 def test_a_single_round_has_no_interval() -> None:
@@ -80,7 +81,6 @@ def test_counts_round_into_the_next_unit() -> None:
     assert [count(each) for each in (999, 1000, 999_499, 999_600, 10**9 - 1, 10**12)] == [
         "999", "1k", "999k", "1M", "1G", "1,000G",
     ]  # fmt: skip
-    assert largest_error([np.array(["a"])], [np.array(["a"])]) == (0.0, 0.0)
 
 
 def test_sizes_of_symbolic_dimensions() -> None:
@@ -102,6 +102,10 @@ def test_losses_are_told() -> None:
     assert any("'y' is missing" in text for text in found.interface)
     assert (found.metadata, found.doc_strings, found.node_names) == (1, 1, 1)
     assert str(losses(tiny(), tiny())) == ""
+    before, after = tiny(), tiny()
+    before.graph.node[1].doc_string = "forward(), line 7"
+    after.doc_string = "a new remark makes up for nothing"
+    assert str(losses(before, after)) == "1 doc string"
 
 
 def test_checker_is_quoted(tmp_path: Path) -> None:

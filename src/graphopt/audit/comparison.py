@@ -255,7 +255,8 @@ class _Run:
         )  # fmt: skip
         row.verification = oracle_status(report)
         if not report.ok:
-            row.message = row.message or next(iter(report.summary().splitlines()[1:]), "")
+            # What the oracle found stands first, as it is told by its status; other objections follow.
+            row.message = "; ".join(filter(None, [next(iter(report.summary().splitlines()[1:]), ""), row.message]))
 
     def _numerics(self, name: str) -> Numerics:
         """How close a row's results must be: as its passes promise, and no closer than the runtime's kernels are."""

@@ -62,7 +62,7 @@ def losses(before: onnx.ModelProto, after: onnx.ModelProto) -> Losses:
     found = Losses(breaking, lost_names)
     kept = _metadata(after)
     found.metadata = sum(entry not in kept for entry in _metadata(before, named_after))
-    found.doc_strings = max(0, sum(1 for _ in _docs(before)) - sum(1 for _ in _docs(after)))
+    found.doc_strings = (Counter(_docs(before, named_after)) - Counter(_docs(after))).total()
     found.other = _other_losses(before, after)
     return found
 
@@ -92,9 +92,11 @@ def _metadata(model: onnx.ModelProto, only: set[str] | None = None) -> set[tuple
     return entries
 
 
-def _docs(model: onnx.ModelProto) -> Iterator[str]:
+def _docs(model: onnx.ModelProto, only: set[str] | None = None) -> Iterator[str]:
+    """Of model, graph, inputs, outputs and nodes: of those that have a name in `only` when it is given."""
     texts = [model.doc_string, model.graph.doc_string]
     texts += [value.doc_string for value in (*model.graph.input, *model.graph.output)]
+    texts += [node.doc_string for node in nodes(model) if only is None or node.name in only]
     return (text for text in texts if text)
 
 

@@ -31,7 +31,7 @@ class Losses:
         node_names: names of nodes that are gone, although the result has nodes to carry them.
         metadata: metadata entries of model, graph and nodes that are gone.
         doc_strings: documentation strings that are gone.
-        other: anything else (functions, training information, annotations), in words.
+        other: anything else (training information, annotations, sparse initializers, the producer), in words.
     """
 
     interface: list[str] = field(default_factory=list)
