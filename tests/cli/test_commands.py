@@ -128,6 +128,15 @@ def test_verify_with_data(run: Run, model_file: Path, tmp_path: Path) -> None:
     assert "given" in done.stdout
 
 
+def test_layout_says_why_nothing_is_blocked(run: Run, tmp_path: Path) -> None:
+    """It said that there were no convolutions."""
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17, "my" : 1]>
+        g (float[1, 8, 9, 9] x, float[8, 8, 3, 3] w) => (float[1, 8, 7, 7] y) { y = my.F(x, w) }
+        <domain: "my", opset_import: ["" : 17]> F (x, w) => (y) { y = Conv(x, w) }""")
+    onnx.save(model, tmp_path / "m.onnx")
+    assert "all convolutions and pools are in functions" in run("layout", tmp_path / "m.onnx").stdout
+
+
 def test_diff_of_equals(run: Run, model_file: Path) -> None:
     done = run("diff", model_file, model_file)
     assert done.exit_code == 0

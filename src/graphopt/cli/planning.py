@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from graphopt.cli.console import read_source, show, show_json
-from graphopt.cli.options import Json, Model, Opset, Sizes, Target
+from graphopt.cli.options import Json, Opset, Sizes, Target
+from graphopt.cli.options import Model as Given
+
+if TYPE_CHECKING:
+    from graphopt.ir import Model
 
 _PASS = "convert_layout_nchwc"
+_BLOCKED = ("Conv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
 _TITLES = ("node", "operator", "becomes", "NCHW us", "blocked us")
 
 
 def layout(
-    model: Model,
+    model: Given,
     *,
     target: Target = None,
     opset: Opset = None,
@@ -20,6 +27,7 @@ def layout(
     """Show what would be computed in blocked layout, what not and why, with the estimated times of both forms."""
     from rich.text import Text
 
+    from graphopt.ir import Model
     from graphopt.manager import PassManager
 
     first = PassManager("basic", strict=True, opset=opset, shapes=sizes.shapes, dims=sizes.dims)
@@ -30,7 +38,7 @@ def layout(
         show_json([dict(zip(_TITLES, row, strict=True)) for row in plan])
         return
     if not plan:
-        show("nothing here has a blocked form: no convolutions or pools of float32 over images")
+        show(f"nothing here has a blocked form: {_nothing(Model.load(clean))}")
         return
     show(Text("  NCHW us  blocked us", style="bold"))
     for node, operator, becomes, plain, blocks in plan:
@@ -38,3 +46,13 @@ def layout(
     blocked = sum(row[2].startswith("blocked") for row in plan)
     show(f"{blocked} of {len(plan)} nodes in blocks")
     show("us: microseconds on one thread, estimated, without reorders")
+
+
+def _nothing(model: Model) -> str:
+    """Why no node of a model has a blocked form."""
+    found = [node for node in model.nodes() if node.op in _BLOCKED]
+    if not found:
+        return "no convolutions or pools"
+    if all(node.graph.in_function for node in found):
+        return "all convolutions and pools are in functions, whose types are not known; inline these first"
+    return "no convolution or pool is known to be of float32 over images"
