@@ -36,6 +36,12 @@ def test_a_pass_among_those_of_onnx_ir() -> None:
     assert compare(onnx_ir.to_proto(model), onnx_ir.to_proto(result.model)).ok
     again = OptimizePass()(result.model)
     assert not again.modified
+    shapes = {"x": [2, 4]}
+    fixed = OptimizePass(shapes=shapes)(result.model)
+    assert fixed.modified
+    assert not OptimizePass(shapes=shapes)(fixed.model).modified
+    # An opset that was asked for is a change, with and without rewrites.
+    assert OptimizePass(passes="eliminate_identity", opset=result.model.opset_imports[""] + 1)(result.model).modified
 
 
 def test_slim_in_place_of_onnxslim(tmp_path: Path) -> None:

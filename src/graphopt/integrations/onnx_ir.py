@@ -31,4 +31,11 @@ class OptimizePass(onnx_ir.passes.FunctionalPass):
     def call(self, model: onnx_ir.Model) -> onnx_ir.passes.PassResult:
         """Run graphopt's passes."""
         result = self._manager.run(model)
-        return onnx_ir.passes.PassResult(foreign.write(result.view, model), result.changed)
+        written = foreign.write(result.view, model)
+        # An opset or sizes that are asked for are no rewrites of a pass.
+        return onnx_ir.passes.PassResult(written, result.changed or _stated(written) != _stated(model))
+
+
+def _stated(model: onnx_ir.Model) -> tuple[dict[str, int], list[tuple[str | None, onnx_ir.Shape | None]]]:
+    """What a model states of opsets and of its inputs."""
+    return dict(model.opset_imports), [(value.name, value.shape) for value in model.graph.inputs]
