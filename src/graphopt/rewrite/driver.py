@@ -101,12 +101,13 @@ class Driver:
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """All changes of what happens inside, or none: where it raises, the model is as it was before."""
-        mark = self._journal.mark()
+        """All changes of what happens inside, or none: where it raises, model and log are as they were before."""
+        mark, events = self._journal.mark(), len(self.log.events)
         try:
             yield
         except BaseException:
             self._journal.undo(mark)
+            del self.log.events[events:]
             raise
 
     def infer(self) -> None:
