@@ -30,6 +30,7 @@ from graphopt.opsets.file_versions import ir_of, least_ir
 from graphopt.opsets.obstacles import obstacle
 from graphopt.opsets.runtimes import runtime
 from graphopt.opsets.untyped import check_unknown, types_met
+from graphopt.opsets.validity import FlawedError, check, is_valid
 from graphopt.pipeline import Pipeline, Plan, execute
 from graphopt.rewrite import Driver, Log, Options, Rewriter
 from graphopt.rewrite.inline import inner_graphs
@@ -103,12 +104,14 @@ class Conversion:
         driver: the gate and the log.
         before: the model as it came; see `described`.
         descent: which of its nodes each node came of.
+        checked: whether the result has to pass the full check.
     """
 
     model: Model
     driver: Driver = field(init=False)
     before: dict[str, Any] = field(init=False)
     descent: Descent = field(init=False)
+    checked: bool = True
 
     def __post_init__(self) -> None:
         self.driver = Driver(self.model, Log())
@@ -129,16 +132,26 @@ class Conversion:
         Raises:
             ConversionError: a node cannot be brought there; nothing changed.
         """
-        with _failing_alike(next(iter(targets.values()))):
+        target = next(iter(targets.values()))
+        with _failing_alike(target):
             try:
-                self._run(targets)
-            except ConversionError as first:
-                if "" not in targets or self.model.ir_version >= IR_WITH_FREE_INITIALIZERS:
-                    raise
-                try:  # in the file that it becomes anyway, lists may be initializers; but more is up to the caller
-                    self._run(targets, IR_WITH_FREE_INITIALIZERS)
-                except ConversionError:
-                    raise first from first.__cause__
+                self._run_in_some_file(targets)
+            except FlawedError as found:
+                if is_valid(self.model):
+                    raise ConversionError(target, [], f"the result would be no valid model: {found}") from None
+                self.checked = False  # nor was the model as it came
+                self._run_in_some_file(targets)
+
+    def _run_in_some_file(self, targets: Mapping[str, int]) -> None:
+        try:
+            self._run(targets)
+        except ConversionError as first:
+            if "" not in targets or self.model.ir_version >= IR_WITH_FREE_INITIALIZERS:
+                raise
+            try:  # in the file that it becomes anyway, lists may be initializers; but more is up to the caller
+                self._run(targets, IR_WITH_FREE_INITIALIZERS)
+            except ConversionError:
+                raise first from first.__cause__
 
     def _run(self, targets: Mapping[str, int], ir_version: int | None = None) -> None:
         with self.driver.undone_on_error():
@@ -149,6 +162,8 @@ class Conversion:
                 for top in (self.model.graph, *self.model.functions):
                     self._bring(top, domain, target)
             self._state_ir(targets)
+            if self.checked:
+                check(self.model)
 
     @property
     def written_out(self) -> dict[str, int]:
