@@ -93,8 +93,39 @@ g (float[5,4] x) => (float[2,10] y) { s = Constant <value = float[2] {0.5, 2.5}>
 
 def test_scales_that_are_no_list_are_refused() -> None:
     model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,1,4,1] x) => (float[A,B,C,D] y) '
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,1,N,1] x) => (float[A,B,C,D] y) '
         '<float[4,1] s = {1,1,1,1}> { y = Resize <mode = "linear"> (x, "", s) }'
     )
     with pytest.raises(ConversionError, match="Resize 'y'"):
         convert(model, opset=10)
+
+
+@pytest.mark.parametrize("stated", [True, False])
+@pytest.mark.parametrize("nearest", ["floor", "ceil"])
+@pytest.mark.parametrize(("rows", "size"), [(3, 1), (11, 29), (6, 1)])
+def test_places_in_between_are_told_in_double_precision(rows: int, size: int, nearest: str, stated: bool) -> None:
+    """In single floats (0 + 0.5) / (1 / 3) - 0.5 is 1, to the runtime a little less."""
+    attrs = {"coordinate_transformation_mode": "half_pixel_symmetric", "nearest_mode": nearest}
+    _same(_resize(19, [1, 1, size, 1], stated=stated, rows=rows, **attrs), [1, 1, size, 1], rows, 18)
+
+
+@pytest.mark.parametrize("stated", [True, False])
+@pytest.mark.parametrize("attrs", [{"mode": "linear"}, {"nearest_mode": "floor"}])
+@pytest.mark.parametrize("scale", [1.1, 1.25, 0.7, 1.5])
+def test_what_keeps_its_shape_is_copied(scale: float, attrs: dict[str, str], stated: bool) -> None:
+    """Wherever its elements would lie: 1.25 times 3 are 3."""
+    sizes = [1.0, 1.0, scale, 1.0]
+    _same(_resize(13, sizes, stated=stated, rows=3, **attrs), sizes, 3, 10)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_of_an_axis_that_stays_nothing_is_cropped(mode: str) -> None:
+    model = onnx.parser.parse_model(f"""
+<ir_version: 8, opset_import: ["" : 13]>
+g (float[3,4] x, float[2] s) => (float[A,B] y) <float[4] r = {{0.1, 0.2, 0.9, 0.7}}> {{
+  y = Resize <mode = "{mode}", coordinate_transformation_mode = "tf_crop_and_resize"> (x, r, s)
+}}""")
+    after = convert(model, opset=10)
+    for scales in ([1, 1.5], [1, 1], [0.7, 1], [1.5, 2]):
+        feed = {"x": np.arange(12, dtype=np.float32).reshape(3, 4), "s": np.asarray(scales, np.float32)}
+        assert differs(run_model(model, feed), run_model(after, feed)) is None

@@ -188,18 +188,21 @@ def interpolated(node: Node, change: Change, rw: Rewriter) -> None:
         raise Decline("{} is not constant", "a size" if given is None else given.name)
     numbers = given.array().reshape(-1)
     axes = node.attrs.get("axes") or range(len(x.dims()))
+    wished = dict(zip((x.axis(each) for each in axes), numbers, strict=True))
+    by_size = sizes is not None
+    if all(_length(x.size(axis), number, by_size=by_size) == x.size(axis) for axis, number in wished.items()):
+        rw.replace(node, [rw.op("Identity", x)])  # the runtime copies what keeps its shape
+        return
     result = x
-    for axis, number in zip((x.axis(each) for each in axes), numbers, strict=True):
+    for axis, number in wished.items():
         size = x.size(axis)
-        if (number == 1 and sizes is None) or (number == size and sizes is not None):
+        if number == (size if by_size else 1):
             continue
         # The length that corners are aligned by is a whole number; of a scale the evaluator takes the product as it is.
-        aligned = settings["coordinate_transformation_mode"] == "align_corners" and sizes is None
+        aligned = settings["coordinate_transformation_mode"] == "align_corners" and not by_size
         wanted = int(size * number) if aligned else number
-        weights = _weights(size, wanted, settings, by_size=aligned or sizes is not None)
+        weights = _weights(size, wanted, settings, by_size=aligned or by_size)
         result = _along(result, axis, weights, x, rw)
-    if result is x:
-        raise Decline("it leaves the size as it is")
     rw.replace(node, [result])
 
 
@@ -220,17 +223,23 @@ def _settings(node: Node, opset: int) -> dict[str, Any]:
     }
 
 
+def _length(size: int, number: float, *, by_size: bool) -> int:
+    """How many elements an axis has afterwards."""
+    return int(number) if by_size else int(np.floor(np.float32(size) * np.float32(number)))
+
+
 NEAR_HALF = 1e-6
 """How far from the middle of two elements runtimes still take a place for it."""
 
 
 def _nearest_weights(size: int, number: float, settings: dict[str, Any], *, by_size: bool) -> np.ndarray:
-    """The one element of an axis that each of the result is, computed in single floats as runtimes do.
+    """The one element of an axis that each of the result is, computed in single floats as the runtime does.
 
-    In double precision halves would be rounded otherwise, and the result may have one element less.
+    In double precision halves would be rounded otherwise, and the result may have one element less; the runtime takes
+    it for the quotient of `half_pixel_symmetric` alone.
     """
     own = np.float32(size)
-    wanted = np.float32(number) if by_size else np.floor(own * np.float32(number))
+    wanted = np.float32(_length(size, number, by_size=by_size))
     scale = wanted / own if by_size else np.float32(number)
     at, coordinates = np.arange(int(wanted), dtype=np.float32), settings["coordinate_transformation_mode"]
     half = np.float32(0.5)
@@ -240,7 +249,8 @@ def _nearest_weights(size: int, number: float, settings: dict[str, Any], *, by_s
     elif coordinates == "align_corners":
         place = at * (own - 1) / max(wanted - 1, np.float32(1))
     elif coordinates == "half_pixel_symmetric":
-        place = own / 2 * (1 - wanted / (own * scale)) + (at + half) / scale - half
+        moved = own / 2 * (1 - wanted / (own * scale))
+        place = (moved + (at + half) / scale.astype(np.float64) - half).astype(np.float32)
     elif coordinates == "pytorch_half_pixel" and len(at) == 1:
         place = np.zeros(1, np.float32)
     nearest = settings["nearest_mode"] or ("ceil" if scale < 1 else "floor")

@@ -20,6 +20,9 @@ from graphopt.opsets.meanings.resizing import NEAR_HALF, places_of
 from graphopt.rewrite import Rewriter
 
 _SINGLE = TensorProto.FLOAT
+_ONE_MORE = 2
+"""The least scale by which every axis gets longer, one of a single element too."""
+
 Op = Callable[..., Value]
 Taps = list[tuple[Value, Value | None]]
 """The elements of an axis that count, with how much; None counts whole."""
@@ -111,9 +114,9 @@ def gathered_at_computed_places(node: Node, change: Change, rw: Rewriter) -> Non
     resizing = _Resizing.of(node, rw, opset)
     if resizing.mode != "nearest" and x.dtype not in FLOAT_TYPES:
         raise Decline("{} does not hold floats", x.name)
-    result, beyond = x, None
-    for axis in range(len(x.dims())):
-        place, outside = resizing.places(axis)
+    result, beyond, copied = x, None, resizing.copied()
+    for axis in filter(resizing.changes, range(len(x.dims()))):
+        place, outside = resizing.places(axis, copied)
         taps = [(rw.op("Cast", at, to=TensorProto.INT64), share) for at, share in resizing.taps(place, axis)]
         parts = [_shared(rw, rw.op("Gather", result, at, axis=axis), share, x, axis) for at, share in taps]
         result = parts[0]
@@ -124,7 +127,7 @@ def gathered_at_computed_places(node: Node, change: Change, rw: Rewriter) -> Non
             beyond = shaped if beyond is None else rw.op("Or", beyond, shaped)
     if beyond is not None:
         result = rw.op("Where", beyond, number_like(x, node.attr("extrapolation_value", 0.0)), result)
-    rw.replace(node, [result])
+    rw.replace(node, [rw.op("Identity", x) if result is x else result])
 
 
 def _shared(rw: Rewriter, part: Value, share: Value | None, source: Value, axis: int) -> Value:
@@ -164,6 +167,16 @@ class _Resizing:
         places = places_of(node)
         return cls(rw, _of_singles(rw), node, mode, places["coordinate_transformation_mode"], places["nearest_mode"])
 
+    def _scales(self) -> Value:
+        scales = self.node.input(2 if self.nearest else 1)
+        if scales is None:
+            raise Decline("neither scales nor sizes are given")
+        return scales
+
+    def _stated(self) -> np.ndarray | None:
+        """The scales, where they are constant."""
+        return self._scales().const() if self.node.input(3) is None else None
+
     def _sizes(self, axis: int) -> tuple[Value, Value, Value]:
         """The size of an axis, that of the result and the scale, as lists of one float."""
         x, sizes, rw = self.node.operand(0), self.node.input(3), self.rw
@@ -171,18 +184,51 @@ class _Resizing:
         if sizes is not None:
             wanted = rw.op("Cast", rw.op("Gather", sizes, integers(axis), axis=0), to=_SINGLE)
             return own, wanted, self.op("Div", wanted, own)
-        scales = self.node.input(2 if self.nearest else 1)
-        if scales is None:
-            raise Decline("neither scales nor sizes are given")
-        scale = rw.op("Gather", scales, integers(axis), axis=0)
+        scale = rw.op("Gather", self._scales(), integers(axis), axis=0)
         return own, self.op("Floor", self.op("Mul", own, scale)), scale
 
-    def places(self, axis: int) -> tuple[Value, Value | None]:
-        """Where each element of the result lies along an axis, and which of them lie outside."""
+    def changes(self, axis: int) -> bool:
+        """Whether an axis may be resized: the runtime leaves one alone whose scale is 1."""
+        stated = self._stated()
+        return stated is None or bool(stated[axis] != 1)
+
+    def copied(self) -> Value | None:
+        """Whether all sizes stay what they are, and the runtime copies; None where they are known not to."""
+        x, stated, count = self.node.operand(0), self._stated(), Counting(self.rw)
+        pairs = zip(x.dims(), self.node.result.shape or (), strict=False)
+        if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
+            return None
+        if stated is not None and any(not 1 <= scale < _ONE_MORE for scale in stated):
+            return None
+        truth: Value | None = None
+        for axis in filter(self.changes, range(len(x.dims()))):
+            wanted = self.rw.op("Cast", self._sizes(axis)[1], to=TensorProto.INT64)
+            same = count("Equal", wanted, count.size(x, axis))
+            truth = same if truth is None else self.rw.op("And", truth, same)
+        return truth
+
+    def places(self, axis: int, copied: Value | None) -> tuple[Value, Value | None]:
+        """Where each element of the result lies along an axis, and which of them lie outside.
+
+        Args:
+            axis: the axis.
+            copied: whether each lies where it was, see `copied`.
+        """
         op, rw = self.op, self.rw
-        own, wanted, scale = self._sizes(axis)
-        whole = rw.op("Cast", wanted, to=TensorProto.INT64)
+        sizes = self._sizes(axis)
+        whole = rw.op("Cast", sizes[1], to=TensorProto.INT64)
         at = rw.op("Cast", Counting(rw).up_to(whole), to=_SINGLE)
+        place, outside = self._resized(axis, at, *sizes)
+        if outside is not None:
+            same = op("Equal", sizes[2], 1)
+            copied = same if copied is None else rw.op("Or", same, copied)
+            outside = rw.op("And", outside, rw.op("Not", copied))
+        return place if copied is None else op("Where", copied, at, place), outside
+
+    def _resized(
+        self, axis: int, at: Value, own: Value, wanted: Value, scale: Value
+    ) -> tuple[Value, Value | None]:  # fmt: skip
+        op = self.op
         last, most = op("Sub", own, 1), op("Sub", wanted, 1)
         middle = op("Sub", op("Div", op("Add", at, 0.5), scale), 0.5)
         if self.coordinates == "asymmetric":
@@ -197,9 +243,16 @@ class _Resizing:
         if self.coordinates == "half_pixel_symmetric":
             # The part of the result that a whole number of elements leaves out is left out at both ends.
             part = op("Div", wanted, op("Mul", own, scale))
-            moved = op("Add", op("Mul", op("Div", own, 2), op("Sub", 1, part)), op("Div", op("Add", at, 0.5), scale))
-            return op("Sub", moved, 0.5), None
+            moved = op("Mul", op("Div", own, 2), op("Sub", 1, part))
+            return self._moved_by(moved, at, scale), None
         return self._of_a_region(axis, at, several, last, most)
+
+    def _moved_by(self, moved: Value, at: Value, scale: Value) -> Value:
+        """The place of the middle of an element, moved: here alone the runtime computes in double precision."""
+        op, rw = of_kind(self.rw, np.float64), self.rw
+        wide, number, factor = (rw.op("Cast", each, to=TensorProto.DOUBLE) for each in (moved, at, scale))
+        place = op("Sub", op("Add", wide, op("Div", op("Add", number, 0.5), factor)), 0.5)
+        return rw.op("Cast", place, to=_SINGLE)
 
     def _of_a_region(
         self, axis: int, at: Value, several: Value, last: Value, most: Value
