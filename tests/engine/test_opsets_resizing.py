@@ -129,3 +129,32 @@ g (float[3,4] x, float[2] s) => (float[A,B] y) <float[4] r = {{0.1, 0.2, 0.9, 0.
     for scales in ([1, 1.5], [1, 1], [0.7, 1], [1.5, 2]):
         feed = {"x": np.arange(12, dtype=np.float32).reshape(3, 4), "s": np.asarray(scales, np.float32)}
         assert differs(run_model(model, feed), run_model(after, feed)) is None
+
+
+@pytest.mark.parametrize("axes", ["", ", axes = [1, 0]"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+def test_the_factor_of_all_axes_is_not_that_of_the_sizes(policy: str, mode: str, axes: str) -> None:
+    """3 times 4 elements made at most 2 times 2 are halved, to 2 times 2 elements."""
+    node = f'Resize <mode = "{mode}", keep_aspect_ratio_policy = "{policy}"{axes}> (x, "", "", s)'
+    head = '<ir_version: 8, opset_import: ["" : 18]> g '
+    computed = onnx.parser.parse_model(f"{head} (float[N,L] x, int64[2] s) => (float[A,B] y) {{ y = {node} }}")
+    feed = {"x": np.arange(12, dtype=np.float32).reshape(3, 4)}
+    after = convert(computed, opset=17)
+    for sizes in ((2, 2), (6, 9), (6, 8)):
+        asked = sizes[::-1] if axes else sizes
+        given = {**feed, "s": np.asarray(asked, np.int64)}
+        assert differs(run_model(computed, given), run_model(after, given)) is None
+        stated = f"<int64[2] s = {{{asked[0]}, {asked[1]}}}>"
+        fixed = onnx.parser.parse_model(f"{head} (float[3,4] x) => (float[A,B] y) {stated} {{ y = {node} }}")
+        assert differs(run_model(fixed, feed), run_model(convert(fixed, opset=17), feed)) is None
+
+
+def test_axes_from_the_end_are_not_those_of_the_runtime() -> None:
+    model = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[3,4] x, int64[2] s) => (float[A,B] y) {
+  y = Resize <keep_aspect_ratio_policy = "not_larger", axes = [-1, 0]> (x, "", "", s)
+}""")
+    with pytest.raises(ConversionError, match="the runtime overlooks axes that count from the end"):
+        convert(model, opset=17)

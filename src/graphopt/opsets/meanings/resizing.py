@@ -132,15 +132,48 @@ def _is_stated(value: Value) -> bool:
     return value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
 
 
+def keeps_proportions(node: Node) -> bool:
+    """Whether one factor, which follows from the sizes, is that of all axes."""
+    return node.attr("keep_aspect_ratio_policy", "stretch") != "stretch" and node.input(3) is not None
+
+
+def proportional_axes(node: Node) -> list[int]:
+    """The axes that one factor is for.
+
+    Raises:
+        Decline: what the runtime does is not what the standard says.
+    """
+    rank = len(node.operand(0).dims())
+    axes = node.attrs.get("axes")
+    if axes is not None and min(axes, default=0) < 0:
+        raise Decline("the runtime overlooks axes that count from the end where proportions are kept")
+    return list(range(rank) if axes is None else axes)
+
+
+def _state_proportions(node: Node, rw: Rewriter) -> None:
+    """State the sizes, where they tell the factor, or the factor, where it tells the sizes."""
+    places, policy = proportional_axes(node), node.attr("keep_aspect_ratio_policy")
+    own = np.asarray([node.operand(0).size(axis) for axis in places], np.float32)
+    if not own.all():
+        raise Decline("{} is empty, and has no proportions", node.operand(0).name)
+    factors = np.asarray(node.operand(3).ints(), np.float32) / own
+    factor = factors.max() if policy == "not_smaller" else factors.min()
+    sizes = np.floor(own * factor + np.float32(0.5))
+    if (sizes == own).all() or (sizes / own == factor).all():
+        rw.set_inputs(node, {3: sizes.astype(np.int64)}, keep_aspect_ratio_policy=None)
+    elif (np.floor(own * factor) == sizes).all():
+        rw.set_inputs(node, {2: np.full(len(places), factor), 3: None}, keep_aspect_ratio_policy=None)
+    else:
+        raise Decline("keep_aspect_ratio_policy={} came with opset 18, and the factor gives other sizes", policy)
+
+
 @down(18, "Resize")
 def all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Scales and sizes of some axes are those of all."""
-    axes, policy = node.attrs.get("axes"), node.attr("keep_aspect_ratio_policy", "stretch")
+    if keeps_proportions(node):
+        _state_proportions(node, rw)
+    axes = node.attrs.get("axes")
     x, scales, sizes = node.operand(0), node.input(2), node.input(3)
-    if policy != "stretch" and sizes is not None:
-        result = node.result.sizes()
-        rw.set_inputs(node, {3: np.asarray(result, np.int64)}, axes=None, keep_aspect_ratio_policy=None)
-        axes = None
     if axes is not None:
         places = [x.axis(axis) for axis in axes]
         operands: dict[int, np.ndarray] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from graphopt.opsets.meanings.computed import integers, times_meant
 from graphopt.opsets.meanings.elementary import rounded
 from graphopt.opsets.meanings.positions import Counting
 from graphopt.opsets.meanings.registry import Step, down_at_last, number_like, of_kind
-from graphopt.opsets.meanings.resizing import NEAR_HALF, places_of
+from graphopt.opsets.meanings.resizing import NEAR_HALF, keeps_proportions, places_of, proportional_axes
 from graphopt.rewrite import Rewriter
 
 _SINGLE = TensorProto.FLOAT
@@ -37,7 +37,10 @@ def _of_singles(rw: Rewriter) -> Op:
 def computed_sizes_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Step:
     """Computed scales and sizes of some axes are those of all."""
     _check_lists(node)
-    axes, policy = node.attrs.get("axes"), node.attr("keep_aspect_ratio_policy", "stretch")
+    if keeps_proportions(node):
+        gathered_at_computed_places(node, change, rw)
+        return None
+    axes = node.attrs.get("axes")
     x, scales, sizes = node.operand(0), node.input(2), node.input(3)
     rank, op = len(x.dims()), Counting(rw)
     places = [x.axis(axis) for axis in axes] if axes is not None else list(range(rank))
@@ -54,12 +57,9 @@ def computed_sizes_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Step
         both = rw.op("Concat", scales, np.ones(1, np.float32), axis=0)
         changed[2] = rw.op("Gather", both, np.asarray(at, np.int64), axis=0)
     if sizes is not None:
-        if policy != "stretch":
-            _refuse_nothing(x, sizes, places, larger=policy == "not_smaller")
-            sizes = _in_proportion(rw, x, sizes, places, larger=policy == "not_smaller")
         wide = times_meant(rw, rw.constant(np.asarray(places, np.int64)), rank, sizes)
         changed[3] = op.choose(rw.constant(others), rw.op("Shape", x), wide)
-    rw.set_inputs(node, changed, axes=None, keep_aspect_ratio_policy=None)
+    rw.set_inputs(node, changed, axes=None)
     return automatic.down(node, change, rw)
 
 
@@ -82,13 +82,13 @@ def _refuse_nothing(x: Value, sizes: Value, places: list[int], *, larger: bool) 
         raise Decline("{} is made so small that nothing is left of it", x.name)
 
 
-def _in_proportion(rw: Rewriter, x: Value, sizes: Value, places: list[int], *, larger: bool) -> Value:
-    """Sizes of which one is as wished, and the others come of the same scale, halves being rounded up."""
-    op = _of_singles(rw)
+def _factor(node: Node, rw: Rewriter, places: list[int]) -> Value:
+    """The one factor of some axes that keeps their proportions, as a list of one."""
+    x, sizes, larger = node.operand(0), node.operand(3), node.attr("keep_aspect_ratio_policy") == "not_smaller"
+    _refuse_nothing(x, sizes, places, larger=larger)
     own = rw.op("Cast", rw.op("Gather", rw.op("Shape", x), np.asarray(places, np.int64), axis=0), to=_SINGLE)
-    scales = op("Div", rw.op("Cast", sizes, to=_SINGLE), own)
-    scale = rw.op("ReduceMax" if larger else "ReduceMin", scales, axes=[0], keepdims=1)
-    return rw.op("Cast", op("Floor", op("Add", op("Mul", own, scale), 0.5)), to=TensorProto.INT64)
+    factors = _of_singles(rw)("Div", rw.op("Cast", sizes, to=_SINGLE), own)
+    return rw.op("ReduceMax" if larger else "ReduceMin", factors, axes=[0], keepdims=1)
 
 
 def _check_lists(node: Node) -> None:
@@ -108,7 +108,7 @@ def gathered_at_computed_places(node: Node, change: Change, rw: Rewriter) -> Non
     x, opset = node.operand(0), node.graph.opset()
     if node.attr("antialias", 0):
         raise Decline("antialias=1 came with opset 18, and its sizes are computed")
-    if node.attrs.get("axes") is not None or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+    if node.attrs.get("axes") is not None and not keeps_proportions(node):
         computed_sizes_of_all_axes(node, change, rw)
         return
     resizing = _Resizing.of(node, rw, opset)
@@ -150,6 +150,8 @@ class _Resizing:
         mode: `nearest`, `linear` or `cubic`.
         coordinates: how places are told.
         nearest: which element is the nearest one; empty where it depends on the scale, as until opset 10.
+        in_proportion: the axes that a factor is for.
+        factor: that factor, where proportions are kept.
     """
 
     rw: Rewriter
@@ -158,6 +160,8 @@ class _Resizing:
     mode: str
     coordinates: str
     nearest: str
+    in_proportion: Sequence[int] = ()
+    factor: Value | None = None
 
     @classmethod
     def of(cls, node: Node, rw: Rewriter, opset: int) -> _Resizing:
@@ -165,7 +169,13 @@ class _Resizing:
         if opset < 11:
             return cls(rw, _of_singles(rw), node, mode, "asymmetric", "")
         places = places_of(node)
-        return cls(rw, _of_singles(rw), node, mode, places["coordinate_transformation_mode"], places["nearest_mode"])
+        known = mode, places["coordinate_transformation_mode"], places["nearest_mode"]
+        if not keeps_proportions(node):
+            return cls(rw, _of_singles(rw), node, *known)
+        axes = proportional_axes(node)
+        if known[1] == "tf_crop_and_resize" and axes != sorted(range(len(node.operand(0).dims()))):
+            raise Decline("axes came with opset 18, and a region of some")
+        return cls(rw, _of_singles(rw), node, *known, axes, _factor(node, rw, axes))
 
     def _scales(self) -> Value:
         scales = self.node.input(2 if self.nearest else 1)
@@ -181,6 +191,9 @@ class _Resizing:
         """The size of an axis, that of the result and the scale, as lists of one float."""
         x, sizes, rw = self.node.operand(0), self.node.input(3), self.rw
         own = rw.op("Cast", Counting(rw).size(x, axis), to=_SINGLE)
+        if self.factor is not None:  # of halves the greater one
+            wanted = self.op("Floor", self.op("Add", self.op("Mul", own, self.factor), 0.5))
+            return own, wanted, self.factor
         if sizes is not None:
             wanted = rw.op("Cast", rw.op("Gather", sizes, integers(axis), axis=0), to=_SINGLE)
             return own, wanted, self.op("Div", wanted, own)
@@ -189,6 +202,8 @@ class _Resizing:
 
     def changes(self, axis: int) -> bool:
         """Whether an axis may be resized: the runtime leaves one alone whose scale is 1."""
+        if self.factor is not None:
+            return axis in self.in_proportion
         stated = self._stated()
         return stated is None or bool(stated[axis] != 1)
 
