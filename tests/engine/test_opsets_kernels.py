@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,15 @@ def test_a_range_has_its_last_number(kind: str, numbers: tuple[float, ...], targ
 @pytest.mark.parametrize("numbers", [(0, 0, 0), (3, 3, 3), (-1, -2, -1), (1, -2, 0.5), (0, 127.5, 255), (1e-40, 0, 0)])
 @pytest.mark.parametrize("target", [10, 7])
 def test_a_scale_of_zeros_is_1(numbers: tuple[float, ...], target: int) -> None:
+    graph = "(float[3] x) => (uint8[3] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear (x) }"
+    assert differs(*_both(11, graph, {"x": np.asarray(numbers, np.float32)}, target)) is None
+
+
+@pytest.mark.parametrize(
+    "numbers", [(1, math.nan, -2), (math.nan, 1, 3), (3, -1, math.nan), (math.nan,) * 3, (-math.inf, 1, math.inf)]
+)
+@pytest.mark.parametrize("target", [10, 7])
+def test_no_nan_sets_a_scale(numbers: tuple[float, ...], target: int) -> None:
     graph = "(float[3] x) => (uint8[3] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear (x) }"
     assert differs(*_both(11, graph, {"x": np.asarray(numbers, np.float32)}, target)) is None
 

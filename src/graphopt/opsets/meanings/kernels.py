@@ -45,9 +45,11 @@ DynamicQuantizeLinear (x) => (y, y_scale, y_zero_point) {
   none = Constant <value = float {0.0}> ()
   one = Constant <value = float {1.0}> ()
   most = Constant <value = float {255.0}> ()
-  least_of_x = ReduceMin <keepdims = 0> (x)
+  missing = IsNaN (x)
+  numbers = Where (missing, none, x)
+  least_of_x = ReduceMin <keepdims = 0> (numbers)
   low = Min (least_of_x, none)
-  most_of_x = ReduceMax <keepdims = 0> (x)
+  most_of_x = ReduceMax <keepdims = 0> (numbers)
   high = Max (most_of_x, none)
   reach = Sub (high, low)
   step = Div (reach, most)
@@ -55,7 +57,9 @@ DynamicQuantizeLinear (x) => (y, y_scale, y_zero_point) {
   y_scale = Where (nothing, one, step)
   steps = Div (low, y_scale)
   exact = Sub (none, steps)
-  within = Clip (exact, none, most)
+  infinite = IsNaN (exact)
+  found = Where (infinite, most, exact)
+  within = Clip (found, none, most)
   whole = Round (within)
   y_zero_point = Cast <to = 2> (whole)
   y = QuantizeLinear (x, y_scale, y_zero_point)
@@ -65,7 +69,7 @@ DynamicQuantizeLinear (x) => (y, y_scale, y_zero_point) {
 
 @down(11, "DynamicQuantizeLinear")
 def with_a_scale_for_zeros(node: Node, change: Change, rw: Rewriter) -> None:
-    """Of zeros alone the function divides by a scale of 0, for which kernels take 1."""
+    """Of zeros alone the function divides by a scale of 0, for which kernels take 1; and these pass over NaN."""
     write_body(node, onnx.parser.parse_function(_QUANTIZED), rw)
 
 
