@@ -114,3 +114,15 @@ def test_points_near_and_beyond_the_border_of_an_image(mode: str, padding: str) 
     }}"""
     feed = {"x": np.asarray([[[[1, 2], [5, 11]]]], np.float32), "q": np.asarray([[points]], np.float32)}
     assert differs(*_both(16, graph, feed, 15)) is None
+
+
+@pytest.mark.parametrize("target", [17, 14, 7])
+def test_no_division_gets_to_see_a_zero_that_it_did_not(target: int) -> None:
+    """With a constant 0 the runtime does not load a division of integers, though it may not be asked for."""
+    graph = """(bool c, int64[2] x) => (int64[2] y) <int64[2] z = {1, 0}> {
+      y = If (c) <
+        then_branch = one () => (int64[2] o) { w = OptionalGetElement (z)  o = Div (x, w) },
+        else_branch = two () => (int64[2] p) { p = Neg (x) }>
+    }"""
+    feed = {"c": np.asarray(False), "x": np.asarray([1, 2])}
+    assert differs(*_both(18, graph, feed, target)) is None
