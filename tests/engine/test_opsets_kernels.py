@@ -116,13 +116,14 @@ def test_points_near_and_beyond_the_border_of_an_image(mode: str, padding: str) 
     assert differs(*_both(16, graph, feed, 15)) is None
 
 
+@pytest.mark.parametrize("divisor", ["OptionalGetElement (z)", "Shape <start = 1> (e)"])
 @pytest.mark.parametrize("target", [17, 14, 7])
-def test_no_division_gets_to_see_a_zero_that_it_did_not(target: int) -> None:
+def test_no_division_gets_to_see_a_zero_that_it_did_not(target: int, divisor: str) -> None:
     """With a constant 0 the runtime does not load a division of integers, though it may not be asked for."""
-    graph = """(bool c, int64[2] x) => (int64[2] y) <int64[2] z = {1, 0}> {
+    graph = f"""(bool c, int64[2] x, float[2,0,3] e) => (int64[2] y) <int64[2] z = {{1, 0}}> {{
       y = If (c) <
-        then_branch = one () => (int64[2] o) { w = OptionalGetElement (z)  o = Div (x, w) },
-        else_branch = two () => (int64[2] p) { p = Neg (x) }>
-    }"""
-    feed = {"c": np.asarray(False), "x": np.asarray([1, 2])}
+        then_branch = one () => (int64[2] o) {{ w = {divisor}  o = Div (x, w) }},
+        else_branch = two () => (int64[2] p) {{ p = Neg (x) }}>
+    }}"""
+    feed = {"c": np.asarray(False), "x": np.asarray([1, 2]), "e": np.zeros((2, 0, 3), np.float32)}
     assert differs(*_both(18, graph, feed, target)) is None

@@ -166,7 +166,7 @@ def part_of_a_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     if x.shape is not None:
         places = range(x.rank or 0)[start:end]
         sizes = [size for place in places if isinstance(size := x.shape[place], int)]
-        if places and len(sizes) == len(places):
+        if places and len(sizes) == len(places) and all(sizes):  # of a constant 0 the runtime loads no quotient
             rw.replace(node, [rw.op("Constant", value=Tensor.from_array(np.asarray(sizes, np.int64)))])
             return
         if places:
