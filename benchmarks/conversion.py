@@ -186,6 +186,8 @@ def _attempt(case: Case, target: int, peer: Peer | None) -> tuple[str, str]:
     except ConversionError as error:
         if error.__cause__ is not None:
             return "crashed", str(error)
+        if not error.refusals:  # the whole model is
+            return "refused", f"|{str(error).partition(': ')[2]}|"
         refusal = error.refusals[0]
         return "refused", f"{refusal.op}|{refusal.reason}|{refusal.nearest}"
     except PeerError as error:
