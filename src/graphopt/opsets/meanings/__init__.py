@@ -14,8 +14,8 @@ from graphopt.opsets.meanings.registry import AT_LAST, DOWN, UP, Meaning
 from graphopt.rewrite import Rewriter
 
 _GROUPS = (
-    "arithmetic", "bits", "computed", "early", "elementary", "indexing", "kernels", "layers", "listing", "lists",
-    "loops", "matrices", "movement", "optional", "pooling", "positions", "products", "quantizing", "reshaping",
+    "arithmetic", "bits", "computed", "early", "elementary", "indexing", "kernels", "labels", "layers", "listing",
+    "lists", "loops", "matrices", "movement", "optional", "pooling", "positions", "products", "quantizing", "reshaping",
     "resizing", "resizing_computed", "sampling", "signals", "suppression",
 )  # fmt: skip
 

@@ -111,19 +111,6 @@ def sizes_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
     rw.set_inputs(node, {1: None} if given is not None else {}, split=sizes)
 
 
-@up(2, "LabelEncoder")
-def classes_as_keys(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Text was numbered in the order of a list, or the other way round."""
-    classes = node.attrs.get("classes_strings") or ()
-    numbers = tuple(range(len(classes)))
-    is_text = node.operand(0).dtype == TensorProto.STRING
-    sides = {"keys_strings": classes, "values_int64s": numbers}
-    if not is_text:
-        sides = {"keys_int64s": numbers, "values_strings": classes}
-    yield
-    rw.set_attr(node, classes_strings=None, **sides)
-
-
 @up(6, "Tile")
 def repeats_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """The repeats were one number, along one axis."""
