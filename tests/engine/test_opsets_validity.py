@@ -69,3 +69,12 @@ def test_weights_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     convert(model, opset=18)
     assert [value.name for value in checked[0].graph.input] == ["x", "w"]
     assert [tensor.name for tensor in checked[0].graph.initializer] == ["a"]
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 28, reason="the opset is newer")
+def test_a_type_that_goes_is_refused_from_there_on() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 18]> g (int32[4] x) => (int32[1] y) { y = ReduceLogSum (x) }
+    """)
+    with pytest.raises(ConversionError, match=r"takes no tensor\(int32\) from opset 28 on \(nearest opset: 27\)"):
+        convert(model, opset=28)

@@ -128,15 +128,15 @@ def carry(node: Node, change: Change, schema: defs.OpSchema, rw: Rewriter) -> No
     """
     own = change.before if schema is change.after else change.after
     if own is None or node.subgraphs or node.op != node.op_type or node.op == "Cast":
-        raise _refusal(change, next(lacking(node, schema))[0])
+        raise _refusal(change, schema, next(lacking(node, schema))[0])
     carriers: dict[str, int] = {}
     for value, parameter in lacking(node, schema):
         if value.dtype is None:
-            raise _refusal(change, value)
+            raise _refusal(change, schema, value)
         name = parameter.type_str
         carriers[name] = carriers.get(name) or _carrier(node, value.dtype, (own, schema), name)
         if not carriers[name]:
-            raise _refusal(change, value)
+            raise _refusal(change, schema, value)
     inputs = [_cast(rw, value, carriers.get(_type_str(schema.inputs, i))) for i, value in enumerate(node.inputs)]
     count = max((i + 1 for i, value in enumerate(node.outputs) if value is not None and value.uses), default=1)
     stated = _attributes(node, carriers, schema)
@@ -197,6 +197,6 @@ def _computes(op_type: str, dtype: int, wider: int) -> bool:
     return op_type in COUNTING and wider not in FLOAT_TYPES
 
 
-def _refusal(change: Change, value: Value) -> Decline:
-    word = "before" if change.before is not None else "from"
-    return Decline("{} takes no {} {} opset {}", change.op_type, text(value.type), word, change.version)
+def _refusal(change: Change, schema: defs.OpSchema, value: Value) -> Decline:
+    where = "from opset {} on" if schema is change.after else "before opset {}"
+    return Decline("{} takes no {} " + where, change.op_type, text(value.type), change.version)
