@@ -6,6 +6,7 @@ import dataclasses
 import random
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -252,6 +253,12 @@ def test_the_ir_version_is_that_of_the_opset() -> None:
     assert convert(model, opset=21).ir_version == 10
     assert convert(model, opset=11).ir_version == 6
     assert convert(model, opset=7).ir_version == 4
+
+
+@pytest.mark.parametrize("asked", [{"opset": 20}, {"runtime": "tensorrt"}, {"ml_opset": 3}])
+def test_what_is_there_already_is_left_alone(asked: dict[str, Any]) -> None:
+    model = parsed('<ir_version: 8, opset_import: ["" : 20]> g (float[2] x) => (float[2] y) { y = Mish (x) }')
+    assert convert(model, **asked).SerializeToString() == model.SerializeToString()
 
 
 def test_other_domains_stay_as_they_are() -> None:

@@ -219,8 +219,8 @@ class Conversion:
                         rw.set_inputs(node, dict(found))
 
     def _state_ir(self, targets: Mapping[str, int]) -> None:
-        """State the IR version that came with the opset, but none that what is in the model is newer than."""
-        if "" not in targets or self.model.opset() == 0:
+        """State the IR version that came with another opset, but none that what is in the model is newer than."""
+        if "" not in targets or self.model.opset() in (0, self.before["opsets"].get("")):
             return
         wanted = max(ir_of(targets[""]), least_ir(self.model))
         if wanted != self.model.ir_version:
