@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from graphopt.analysis.overridable import CallersChoice
 from graphopt.errors import Decline
-from graphopt.ir import Node, Value
+from graphopt.ir import Node, Value, captured_values
 from graphopt.ir.flush import emit
 from graphopt.opsets import automatic
 from graphopt.opsets.bodies import called
@@ -20,7 +20,6 @@ from graphopt.opsets.meanings.computed import function_of, integers
 from graphopt.opsets.meanings.positions import Counting
 from graphopt.opsets.meanings.registry import Step, down, up
 from graphopt.rewrite import Rewriter
-from graphopt.rewrite.legality import reads
 
 
 @down(16, "Scan")
@@ -45,20 +44,17 @@ def as_loop(node: Node, change: Change, rw: Rewriter) -> None:
     backward = node.attr("scan_input_directions") or (0,) * count
     axes = [x.axis(a) for x, a in zip(operands[states:], node.attr("scan_input_axes") or (0,) * count, strict=True)]
     steps = op.size(operands[states], axes[0])
-    outer = [value for value in dict.fromkeys(reads(node)) if value not in operands]
-    if any(not value.name for value in (*operands, *outer)):
-        raise Decline("Scan goes over batches until opset 8")
     proto = emit(node)
     body = next(onnx.helper.get_attribute_value(a) for a in proto.attribute if a.name == "body")
-    names, it = [value.name for value in (*operands, *outer)], _in_no_name(proto)
+    captured, it = _captured(node), _in_no_name(proto)
+    names = [f"operand {index}{it}" for index in range(len(operands))]  # a value of the body may have that of one
     made = _body(body, names[states : states + count], axes, tuple(backward), it)
     results_named = [f"result {index}{it}" for index in range(len(node.outputs))]
     loop = helper.make_node("Loop", [f"steps{it}", f"on{it}", *names[:states]], results_named, body=made)
-    inputs = [f"steps{it}", f"on{it}", f"last{it}", *dict.fromkeys(names)]
+    inputs = [f"steps{it}", f"on{it}", f"last{it}", *names, *(value.name for value in captured)]
     function = function_of(inputs, list(loop.output), [loop], rw.graph.opset())
     number = rw.op("Reshape", steps, integers())
-    given = dict(zip(names, (*operands, *outer), strict=True))
-    found = called(rw, function, number, _true(rw), op("Sub", number, 1), *given.values())
+    found = called(rw, function, number, _true(rw), op("Sub", number, 1), *operands, *captured)
     backwards = node.attr("scan_output_directions") or (0,) * results
     places = node.attr("scan_output_axes") or (0,) * results
     for index, (reverse, axis) in enumerate(zip(backwards, places, strict=True), states):
@@ -115,17 +111,15 @@ def over_batches(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Until opset 8 each sequence of a batch is gone over by itself: one `Scan` over the batch has another inside."""
     if node.input(0) is not None:
         raise Decline("sequence_lens went with opset 9")
-    operands = [node.operand(index) for index in range(1, len(node.inputs))]
-    outer = [value for value in dict.fromkeys(reads(node)) if value not in operands]
-    if any(not value.name for value in (*operands, *outer)):
-        raise Decline("Scan goes over batches until opset 8")
     directions, count = node.attrs.get("directions"), node.attr("num_scan_inputs")
     yield
     yield  # the body is copied once its nodes are written
     proto = emit(node)
     body = next(onnx.helper.get_attribute_value(a) for a in proto.attribute if a.name == "body")
-    it = _in_no_name(proto)
-    names, of_one = [value.name for value in operands], [f"{value.name} of one{it}" for value in operands]
+    operands = [node.operand(index) for index in range(1, len(node.inputs))]
+    captured, it = _captured(node), _in_no_name(proto)
+    names = [f"operand {index}{it}" for index in range(len(operands))]
+    of_one = [f"operand {index} of one{it}" for index in range(len(operands))]
     found = [f"result {index} of one{it}" for index in range(len(node.outputs))]
     settings: dict[str, Any] = {} if directions is None else {"scan_input_directions": list(directions)}
     inner = helper.make_node("Scan", of_one, found, body=body, num_scan_inputs=count, **settings)
@@ -134,9 +128,17 @@ def over_batches(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     batch = helper.make_graph([inner], "batch", inputs, outputs)
     results = [f"result {index}{it}" for index in range(len(node.outputs))]
     scan = helper.make_node("Scan", names, results, body=batch, num_scan_inputs=len(names))
-    given = dict(zip((*names, *(value.name for value in outer)), (*operands, *outer), strict=True))
-    made = called(rw, function_of(list(given), results, [scan], rw.graph.opset()), *given.values())
+    inputs_named = [*names, *(value.name for value in captured)]
+    made = called(rw, function_of(inputs_named, results, [scan], rw.graph.opset()), *operands, *captured)
     rw.replace(node, made)
+
+
+def _captured(node: Node) -> list[Value]:
+    """The values from outside that the body of a node reads, by their names; a value of the body may hide another."""
+    captured = list(dict.fromkeys(captured_values(node)))
+    if any(not value.name for value in captured):
+        raise Decline("Scan goes over batches until opset 8")
+    return captured
 
 
 def _of_no_type(value: Value | None, name: str) -> onnx.ValueInfoProto:
