@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from benchmarks.conversion import differs, run_model
-from graphopt.opsets import convert
+from graphopt.opsets import ConversionError, convert
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 
@@ -56,3 +56,33 @@ g (float[1,2,3] x, float[1,3] s) => (float[1,3] y, float[1,2,3] z) {
 }""")
     feed = {"x": ROWS[None], "s": ROWS[:1]}
     assert differs(run_model(model, feed), run_model(convert(model, opset=9), feed)) is None
+
+
+MAPPED = {
+    "x": "(float[2,3] row) => (float[2,3] r) { r = Add (row, x)",
+    "x beside one of its name": "(float[2,3] s) => (float[2,3] r) { t = Neg (x)  r = Add (s, t)",
+}
+
+
+@pytest.mark.parametrize("name", MAPPED)
+@pytest.mark.parametrize("target", [16, 13])
+def test_what_is_mapped_reads_values_from_outside(name: str, target: int) -> None:
+    model = onnx.parser.parse_model(f"""
+<ir_version: 8, opset_import: ["" : 17]>
+g (seq(float[2,3]) s, float[2,3] x) => (seq(float[2,3]) y) {{ y = SequenceMap <body = b {MAPPED[name]} }}> (s) }}""")
+    onnx.checker.check_model(model, full_check=True)
+    feed = {"s": [ROWS, -ROWS], "x": ROWS}
+    after = convert(model, opset=target)
+    onnx.checker.check_model(after, full_check=True)
+    assert differs(run_model(model, feed), run_model(after, feed)) is None
+
+
+def test_a_name_of_the_function_is_refused() -> None:
+    """The function of the standard has an input of this name, which its loop reads beside the body."""
+    model = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["" : 17]>
+g (seq(float[2,3]) s, float[2,3] input_sequence) => (seq(float[2,3]) y) {
+  y = SequenceMap <body = b (float[2,3] row) => (float[2,3] r) { r = Add (row, input_sequence) }> (s)
+}""")
+    with pytest.raises(ConversionError, match="SequenceMap 'y'"):
+        convert(model, opset=16)

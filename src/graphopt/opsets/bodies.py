@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from onnx import defs
 
-from graphopt.errors import Decline
+from graphopt.errors import Decline, ModelError
 from graphopt.ir import Graph, Model, Node, Value, captured_values
 from graphopt.ir.attributes import decode_attribute
 from graphopt.ir.flush import emit
@@ -81,7 +81,10 @@ def _loaded(proto: onnx.FunctionProto, outer: Collection[str] = ()) -> Graph:
     computed = {name for node in proto.node for name in node.output} | set(proto.input)
     del body.output[:]
     body.output.extend(name for name in proto.output if name in computed)
-    return Model.load(model).functions[0]
+    try:
+        return Model.load(model).functions[0]
+    except ModelError as error:  # which is about no model of the caller
+        raise RuntimeError(f"the body of {proto.name}: {error}") from error
 
 
 def _defined(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
