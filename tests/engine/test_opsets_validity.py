@@ -78,3 +78,17 @@ def test_a_type_that_goes_is_refused_from_there_on() -> None:
     """)
     with pytest.raises(ConversionError, match=r"takes no tensor\(int32\) from opset 28 on \(nearest opset: 27\)"):
         convert(model, opset=28)
+
+
+def test_what_keeps_inference_busy_is_not_checked() -> None:
+    """Functions that call each other twice, and as many parts as memory does not hold sizes of."""
+    calls = "".join(
+        f'<domain: "f", opset_import: ["" : 13, "f" : 1]> F{i} (a) => (c) {{ b = f.F{i + 1} (a)  c = f.F{i + 1} (b) }}'
+        for i in range(40)
+    )
+    last = '<domain: "f", opset_import: ["" : 13]> F40 (a) => (b) { b = Neg (a) }'
+    head = '<ir_version: 8, opset_import: ["" : 13, "f" : 1]> g (float[2] x) => (float[2] y) { y = f.F0 (x) }'
+    assert convert_source(onnx.parser.parse_model(head + calls + last), 12).model.opset() == 12
+    parts = """<ir_version: 8, opset_import: ["" : 18]>
+        g (float[2] x) => (float[2] y) { y = Split <num_outputs = 4611686018427387904> (x) }"""
+    assert convert_source(onnx.parser.parse_model(parts), 20).model.opset() == 20

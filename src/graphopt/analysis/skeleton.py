@@ -128,11 +128,7 @@ class Skeleton:
             if contrib and _has_real_axes(node, _NAMING_AXES) and (proto := self._alike(node)) is not None:
                 protos.append(proto)
                 continue
-            malformed = schema is not None and (
-                op.startswith("malformed ")
-                or not _has_its_operands(node, schema)
-                or (bool(axes) and not _has_real_axes(node, axes))
-            )
+            malformed = schema is not None and _is_malformed(node, schema, axes)
             if malformed or may_end_the_process(node) or (in_function and may_disagree(node)):
                 protos.append(_stand_in(node))
             elif op == "Slice" and graph.opset() == WRONG_SLICE and not is_of_shape(node):
@@ -281,6 +277,28 @@ def _axis_attributes_of(node: Node) -> tuple[str, ...]:
 def _axis_attributes(op_type: str, domain: str, version: int) -> tuple[str, ...]:
     schema = op_schema(op_type, domain, version)
     return tuple(sorted(_NAMING_AXES & schema.attributes.keys())) if schema is not None else ()
+
+
+def may_be_inferred(model: Model) -> bool:
+    """Whether the standard's inference may be given a model as it is: no call or node may keep it busy or end it."""
+    if not _calls_are_few(model):
+        return False
+    for node in model.nodes():
+        schema = node.schema
+        if schema is not None and _is_malformed(node, schema, _axis_attributes_of(node)):
+            return False
+        if may_end_the_process(node):
+            return False
+    return True
+
+
+def _is_malformed(node: Node, schema: OpInfo, axes: tuple[str, ...]) -> bool:
+    """Whether inference may be led astray by a node."""
+    return (
+        node.op.startswith("malformed ")
+        or not _has_its_operands(node, schema)
+        or (bool(axes) and not _has_real_axes(node, axes))
+    )
 
 
 def _has_its_operands(node: Node, schema: OpInfo) -> bool:

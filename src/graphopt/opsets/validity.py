@@ -7,7 +7,7 @@ import textwrap
 import onnx
 from onnx import helper
 
-from graphopt.analysis.alike import may_end_the_process
+from graphopt.analysis.skeleton import may_be_inferred
 from graphopt.ir import Model
 from graphopt.ir.flush import stored, without_initializers
 
@@ -32,7 +32,7 @@ def is_valid(model: Model) -> bool:
 
 
 def check(model: Model) -> None:
-    """Have a model checked, unless that could end the process.
+    """Have a model checked, unless that could end the process, or take without end.
 
     Args:
         model: the model. Its weights are shown as inputs: the check would copy them to no purpose, and takes no more
@@ -41,7 +41,7 @@ def check(model: Model) -> None:
     Raises:
         FlawedError: it does not pass.
     """
-    if any(map(may_end_the_process, model.nodes())):
+    if not may_be_inferred(model):
         return
     try:
         onnx.checker.check_model(_without_weights(model), full_check=True)
