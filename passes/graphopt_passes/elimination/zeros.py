@@ -35,9 +35,9 @@ class EliminateZeroBias(OpRule):
 class EliminateZeroInitialState(OpRule):
     """Leave out the initial state of `RNN`, `GRU` and `LSTM` where it is all zeros.
 
-    The zeros may be stored or spread out to a dynamic batch by `Expand`, `ConstantOfShape` and the like; negative ones
-    stay, for the next state may be one, too. The recurrent weights have to be constant and finite, for a runtime may
-    skip their product with a state that is not there.
+    The zeros may be stored or spread out to a dynamic batch by `Expand`, `ConstantOfShape` and the like, or be one
+    layer's part of the state of all; negative ones stay, for the next state may be one, too. The recurrent weights
+    have to be constant and finite, for a runtime may skip their product with a state that is not there.
     """
 
     ops = tuple(_STATES)
@@ -55,7 +55,7 @@ class EliminateZeroInitialState(OpRule):
         return rw.set_inputs(node, dict.fromkeys(zero), "the initial state is zero")
 
 
-_COPIES = ("Expand", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze")
+_COPIES = ("Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze")
 """Operators whose result holds nothing but elements of their first input."""
 
 _FURTHEST = 16
