@@ -70,3 +70,24 @@ class Einsum:
                 raise Decline("the sizes {} and {} of {} are not known to be equal", sizes[letter], size, letter)
             sizes[letter] = size
         return sizes
+
+    def as_product(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """The letters along each axis of both operands and the result, where the sum is one product of matrices.
+
+        Several letters are to be one axis, none is one of size 1. Rows stay apart where no batch is before them, for
+        any number of axes can be multiplied by one matrix.
+
+        Raises:
+            Decline: it is no product of matrices.
+        """
+        a, b, out = self.first, self.second, self.out
+        batch = "".join(letter for letter in out if letter in a and letter in b)
+        inner = "".join(letter for letter in a if letter in b and letter not in out)
+        rows = "".join(letter for letter in out if letter in a and letter not in b)
+        columns = "".join(letter for letter in out if letter in b and letter not in a)
+        if sorted(a) != sorted(batch + inner + rows) or sorted(b) != sorted(batch + inner + columns):
+            raise Decline("{},{}->{} sums over a letter of one operand, or has a letter twice", a, b, out)
+        if not inner or sorted(out) != sorted(batch + rows + columns):
+            raise Decline("{},{}->{} is no matrix product", a, b, out)
+        lines = tuple(rows) if rows and not batch else (rows,)
+        return (*batch, *lines, inner), (*batch, inner, columns), (*batch, *lines, columns)

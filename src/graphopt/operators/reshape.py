@@ -44,13 +44,18 @@ class Reshape:
         return cls(x, target, bool(node.attr("allowzero", 0)))
 
     @classmethod
-    def to(cls, x: Value, shape: Sequence[Dim]) -> Reshape:
+    def to(cls, x: Value, shape: Sequence[Dim], *, before: Sequence[Dim] | None = None) -> Reshape:
         """The reshape of a value to a shape: 0 copies a size of the same name, one -1 is what is not known.
+
+        Args:
+            x: the value.
+            shape: the size of each axis.
+            before: the shape of `x`, which a value that was only just made does not tell.
 
         Raises:
             Decline: no constant says that for every size of the names, or a dimension has size 0.
         """
-        before = x.shape or ()
+        before = before or x.shape or ()
         target: list[int] = []
         for axis, dim in enumerate(shape):
             if isinstance(dim, int):
