@@ -13,10 +13,15 @@ from graphopt.operators.axes import from_front
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
 
+def mean_of_squares(op: OpBuilder, v: Pattern) -> Pattern:
+    """`mean(v * v) + epsilon`."""
+    square = Either(op.Mul(v, v), op.Pow(v, 2.0))
+    return op.Add(op.ReduceMean(square, axes=Attr("axes"), keepdims=1), Scalar("epsilon"))
+
+
 def over_root_mean_square(op: OpBuilder, v: Pattern) -> Pattern:
     """`v / sqrt(mean(v * v) + epsilon)`, however the square, the root and the quotient are written."""
-    square = Either(op.Mul(v, v), op.Pow(v, 2.0))
-    total = op.Add(op.ReduceMean(square, axes=Attr("axes"), keepdims=1), Scalar("epsilon"))
+    total = mean_of_squares(op, v)
     root = Either(op.Sqrt(total), op.Pow(total, 0.5))
     inverse = Either(op.Reciprocal(root), op.Div(1.0, root), op.Pow(total, -0.5))
     return Either(op.Div(v, root), op.Mul(v, inverse))
@@ -68,6 +73,31 @@ def spread(constant: np.ndarray, shape: tuple[int, ...], rank: int | None) -> np
     if not fits or rank is None or constant.ndim > rank or constant.shape[:lead] != (1,) * lead:
         raise Decline("the constant of shape {} varies along other axes", constant.shape)
     return np.ascontiguousarray(np.broadcast_to(constant.reshape(own), shape))
+
+
+class FuseMeanIntoSub(PatternRule):
+    """Subtract a mean first: `x * r + (b - m * r)` is `(x - m) / d * s + b` where `r` is `s / d`.
+
+    TensorFlow writes the normalization of layers like that. Its deviation `d` is of `x - m` already, and what is left
+    is what other passes know as a normalization.
+    """
+
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder, bias: Pattern) -> Pattern:
+        """The deviation is a root that divides, as `fuse_div_mul` leaves it."""
+        x = Var("x", dtype=TensorProto.FLOAT)
+        mean = op.ReduceMean(x, axes=Attr("mean_axes"), keepdims=1)
+        root = op.Sqrt(mean_of_squares(op, op.Sub(x, mean, _shared=True, _bind="centered")), _bind="deviation")
+        factor = op.Div(Const("scale"), root)
+        return op.Add(op.Mul(x, factor), op.Sub(bias, op.Mul(mean, factor)))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        checked_axes(m)
+        if not np.isfinite(m.scale.array()).all():
+            raise Decline("the scale is not finite")
+        normalized = rw.op("Div", m.centered.result, m.deviation.result)
+        return rw.op("Add", rw.op("Mul", normalized, m.scale), m.bias)
 
 
 class FuseLayerNormalization(PatternRule):
