@@ -46,7 +46,7 @@ PASSES = passes_of(
     ("matmul_scales", "FuseScalesOfMatmul"),
     ("activations", "FuseGelu"),
     ("activations", "FuseHardSwish"),
-    ("normalization", "FuseLayerNormalization", "FuseMeanIntoSub", "FuseRmsNormalization"),
+    ("normalization", "FuseLayerNormalization", "FuseMeanIntoSub", "FuseRmsNormalization", "MoveScaleBehindDeviation"),
     ("softmax", "FuseSoftmax"),
     ("activations", "ReplacePreluWithLeakyRelu"),
     ("einsum", "ReplaceEinsumWithMatmul"),

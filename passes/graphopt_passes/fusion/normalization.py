@@ -100,6 +100,26 @@ class FuseMeanIntoSub(PatternRule):
         return rw.op("Add", rw.op("Mul", normalized, m.scale), m.bias)
 
 
+class MoveScaleBehindDeviation(PatternRule):
+    """Scale what is divided already: `v * (s / d)` is `v / d * s` where `d` is the deviation of `v`.
+
+    JAX writes normalizations like that. As many operators are left, which other passes know as a normalization.
+    """
+
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """The deviation is a root that divides, as `fuse_div_mul` leaves it."""
+        x = Var("x", dtype=TensorProto.FLOAT)
+        return op.Mul(x, op.Div(Const("scale"), op.Sqrt(mean_of_squares(op, x), _bind="deviation")))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        checked_axes(m)
+        if not np.isfinite(m.scale.array()).all():
+            raise Decline("the scale is not finite")
+        return rw.op("Mul", rw.op("Div", m.x, m.deviation.result), m.scale)
+
+
 class FuseLayerNormalization(PatternRule):
     """Recognize `LayerNormalization` over the last axes, then take the scale and the bias after it into it.
 
