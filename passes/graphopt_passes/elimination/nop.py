@@ -238,7 +238,8 @@ class EliminateNopReduce(ChangesNothing):
     """Remove reductions over no axis, or over axes of size 1 that they keep.
 
     The sum, mean, product, largest and smallest of one element is that element. Runtimes start sums from 0, so that
-    a negative zero loses its sign; hence the level `rounding`.
+    a negative zero loses its sign; hence the level `rounding`. Those of 64-bit integers stay: ONNX Runtime computes
+    them in double precision, which does not hold all of them.
     """
 
     ops = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
@@ -247,6 +248,7 @@ class EliminateNopReduce(ChangesNothing):
 
     def check(self, node: Node) -> None:
         reduction = Reduction.of(node)
+        reduction.check_holds_elements()
         if not reduction.axes:
             return
         dims = reduction.x.dims()

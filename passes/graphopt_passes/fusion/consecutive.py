@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from onnx import TensorProto as T
 
-from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.ir import Node, Value
 from graphopt.ir.types import type_name
 from graphopt.match import Attr, Either, Match, OpBuilder, Pattern
 from graphopt.operators import Reduction, Slice, Squeeze, Transpose, Unsqueeze
@@ -96,7 +96,8 @@ class FuseConsecutiveTransposes(Consecutive):
 class FuseConsecutiveReduce(Consecutive):
     """Join two reductions of the same kind into one over the axes of both.
 
-    Sums, means, products and norms; means and norms of floats only, since those of integers are rounded in between.
+    Sums, means, products and norms of floats; those of integers may be rounded in between, or leave their range, and
+    what ONNX Runtime makes of that is no part of a longer sum. Sums and products of truth values do neither.
     Both keep their axes, or neither does; or the second drops all that the first kept.
     """
 
@@ -104,12 +105,6 @@ class FuseConsecutiveReduce(Consecutive):
     numerics = Numerics.ROUNDING
     view, alone = Reduction, True
     peers = {"onnxsim": "fuse_consecutive_reduce"}
-
-    def join(self, first: Reduction, second: Reduction) -> Reduction:
-        """Count the second axes among those that the first leaves."""
-        if first.op not in ("ReduceProd", "ReduceSum") and first.x.dtype not in FLOAT_TYPES:
-            raise Decline("the element type of {} is not known to be a float", second.x.name)
-        return first.then(second)
 
 
 class FuseConsecutiveReduceUnsqueeze(PatternRule):

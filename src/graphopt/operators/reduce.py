@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from onnx import TensorProto
+
 from graphopt.errors import Decline
-from graphopt.ir import Node, Value
+from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.operators.axes import from_front
 from graphopt.operators.builder import NodeBuilder
 from graphopt.records import dataclass
@@ -16,6 +18,9 @@ REDUCTIONS = frozenset(
     for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 )  # fmt: skip
 POSITIONS = frozenset({"ArgMax", "ArgMin"})
+
+_CHOOSING = POSITIONS | {"ReduceMax", "ReduceMin"}
+_WIDE = (TensorProto.INT64, TensorProto.UINT64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +61,26 @@ class Reduction:
             return cls(node.op, x, (), keepdims)
         return cls(node.op, x, tuple(range(len(x.dims()))), keepdims)
 
+    def check_holds_elements(self) -> None:
+        """See that what it gives for a single element is that element.
+
+        ONNX Runtime sums, multiplies and averages integers in double precision.
+
+        Raises:
+            Decline: that may not hold the element.
+        """
+        if self.x.dtype in _WIDE and self.op not in _CHOOSING and (self.axes or self.x.rank == 0):
+            raise Decline("the runtime computes in double precision, which may not hold {}", self.x.name)
+
     def then(self, second: Reduction) -> Reduction:
         """This one and a second of its kind that reads it, as one over the axes of both.
 
         Raises:
-            Decline: one keeps its axes and the other does not, or the rank is needed and not known.
+            Decline: integers may be rounded in between or leave their range, one keeps its axes and the other does
+                not, or the rank is needed and not known.
         """
+        if self.x.dtype not in FLOAT_TYPES and self.op not in _CHOOSING and not self._counts():
+            raise Decline("the element type of {} is not known to be a float", second.x.name)
         after = second.axes
         if not self.keepdims:
             left = [axis for axis in range(len(self.x.dims())) if axis not in self.axes]
@@ -70,6 +89,11 @@ class Reduction:
         if self.keepdims != second.keepdims and (second.keepdims or axes != second.axes):
             raise Decline("one keeps its axes, the other does not")
         return replace(self, axes=axes, keepdims=second.keepdims)
+
+    def _counts(self) -> bool:
+        """Whether it sums or multiplies truth values, which come to no large number."""
+        cast = self.x.made_by("Cast") if self.op in ("ReduceProd", "ReduceSum") else None
+        return cast is not None and cast.operand(0).dtype == TensorProto.BOOL
 
     def keeping(self, keepdims: bool) -> Reduction:
         """The same with the axes kept, or not."""

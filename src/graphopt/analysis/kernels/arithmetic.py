@@ -195,7 +195,7 @@ def reduced_axes(node: Node, args: Args, rank: int) -> list[int] | None:
 def _fits(ufunc: Any, data: Array, axes: tuple[int, ...]) -> None:
     """Refuse sums and products that may overflow on the way: the standard wraps them, the runtime saturates."""
     bound = ufunc.reduce(np.abs(data.astype(np.float64)), axis=axes)
-    if np.any(bound >= min(2.0**53, float(np.iinfo(data.dtype).max))):
+    if not np.all(bound < min(2.0**53, float(np.iinfo(data.dtype).max))):  # it may be NaN
         raise Unsupported("the result may overflow")
 
 

@@ -67,7 +67,7 @@ def follow(analysis: ShapeAnalysis, node: Node) -> list[Array | None] | None:
 _ONCE_ALIKE = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Max", "Min", "Mul", "Or", "Sub"})
 """Operators that did not broadcast as NumPy does in their first versions."""
 
-_WRAPPING = frozenset({"Add", "And", "Mul", "Neg", "Not", "Or", "ReduceProd", "ReduceSum", "Sub", "Where"})
+_WRAPPING = frozenset({"Add", "And", "Mul", "Neg", "Not", "Or", "Sub", "Where"})
 """Operators that give equal results for integers that are equal but for having wrapped around."""
 
 _LOOKS_AT_DATA = frozenset({"Compress", "NonZero", "Pad", "Trilu"})
@@ -441,7 +441,8 @@ def _reduce(combine: Callable[[ShapeAnalysis], Callable[[Size, Size], Size]], st
             total = elements.pop(0) if start is None else start
             for element in elements:
                 total = function(total, element)
-            result[index] = total
+            # ONNX Runtime adds and multiplies in double precision, which neither wraps around nor holds all integers.
+            result[index] = total if start is None or fits(total) else analysis.symbols.content()
         if node.attr("keepdims", 1):
             return result.reshape([1 if a in axes else d for a, d in enumerate(data.shape)])
         return result
