@@ -145,6 +145,21 @@ def test_sparse_constants_survive_byte_for_byte() -> None:
     assert constant.attribute[0].sparse_tensor.SerializeToString() == sparse.SerializeToString()
 
 
+def test_sparse_initializers_stay_with_operators_that_have_no_schema() -> None:
+    """To inference they are no tensors: with an operator of the standard the model would not pass the full check."""
+    values = helper.make_tensor("s", T.FLOAT, [2], [3, -4])
+    sparse = helper.make_sparse_tensor(values, helper.make_tensor("i", T.INT64, [2], [1, 3]), [4])
+    node = helper.make_node("SkipLayerNormalization", ["x", "x", "s"], ["y"], domain="com.microsoft")
+    infos = [helper.make_tensor_value_info(name, T.FLOAT, [1, 2, 4]) for name in ("x", "y")]
+    graph = helper.make_graph([node], "g", infos[:1], infos[1:])
+    graph.sparse_initializer.append(sparse)
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    result = PassManager(passes="replace_skip_layer_normalization", strict=True, explain=True).run(model)
+    assert not result.changed
+    assert {miss.reason for miss in result.near_misses} == {"s is sparse, which no operator of the standard takes"}
+
+
 def test_unknown_element_types_are_left_alone() -> None:
     """A type of a later version of the standard: the tensor is neither read nor written."""
     weight = TensorProto(name="w", data_type=99, dims=[2], raw_data=b"\x01\x02\x03")

@@ -162,6 +162,9 @@ def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
     for value in reads(node):
         if value.name:
             check_operand(value, at)
+        if value.is_sparse and domain in _STANDARD and all(user.domain not in _STANDARD for user in value.users):
+            # To the standard its type is not that of a tensor, whatever runtimes make of it.
+            raise Decline("{} is sparse, which no operator of the standard takes", value.name)
         if value in constants and value.tensor is not None:
             check_constant(graph, value.tensor)
     stated = node.constant_tensor() if node.op == "Constant" else None
