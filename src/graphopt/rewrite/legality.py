@@ -11,6 +11,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value, captured_values
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.ir.schema import has_its_operands, op_schema
+from graphopt.ir.types import FLOAT_TYPES
 from graphopt.rewrite.operands import check_operand_types
 
 CONTRIB_OPSETS = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "ai.onnx.ml": 3}
@@ -22,6 +23,13 @@ _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16}
 
 
 _NUMBERS = frozenset({int})
+
+_DIVIDING = frozenset({"Div", "Mod"})
+_LOOKED_INTO = {"Div": 1, "Mod": 1, "Resize": 2, "Upsample": 1}
+"""Operators of which a runtime looks into a constant operand as it loads them: integers are not divided by zero, and
+nothing is scaled by it."""
+_ROI_SINCE = 11
+"""From this opset on `Resize` has another operand before its scales."""
 
 
 def reads(node: Node) -> list[Value]:
@@ -167,10 +175,40 @@ def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
             raise Decline("{} is sparse, which no operator of the standard takes", value.name)
         if value in constants and value.tensor is not None:
             check_constant(graph, value.tensor)
+    check_loads(node, node.inputs)
     stated = node.constant_tensor() if node.op == "Constant" else None
     if stated is not None:
         check_constant(graph, stated, as_node=True)
     check_operand_types(node, node.inputs)
+
+
+def check_loads(node: Node, inputs: Sequence[Value | None]) -> None:
+    """See that a runtime does not refuse a node, before it runs, for what a constant operand holds.
+
+    In a branch that is not taken it does no harm where the operand is computed.
+
+    Args:
+        node: the node; what is inside of it is looked at as well.
+        inputs: what it is to read.
+
+    Raises:
+        Decline: it does.
+    """
+    for graph in node.subgraphs.values():
+        for inner in graph:
+            check_loads(inner, inner.inputs)
+    at = _LOOKED_INTO.get(node.op)
+    if at is None:
+        return
+    if node.op == "Resize" and node.graph.opset() < _ROI_SINCE:
+        at = 1
+    value = inputs[at] if at < len(inputs) else None
+    tensor = value.constant_tensor if value is not None else None
+    if tensor is None or (node.op in _DIVIDING and tensor.dtype in FLOAT_TYPES):
+        return
+    array = tensor.array()
+    if bool(not array.all() if node.op in _DIVIDING else (array <= 0).any()):
+        raise Decline("the runtime does not load a {} with such a constant", node.op)
 
 
 def _check_form(node: Node) -> None:
@@ -264,6 +302,9 @@ def check_readers(old: Value, new: Value, replaced: list[Node], at: Node) -> Non
     Raises:
         Decline: it cannot.
     """
+    if new.constant_tensor is not None and old.constant_tensor is None:
+        for user in old.users:
+            check_loads(user, [new if value is old else value for value in user.inputs])
     near = old.producer is at or old.graph is not at.graph  # whatever reads an output of the anchor comes after it
     if near and not new.name:
         return
