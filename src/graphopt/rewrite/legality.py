@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from graphopt.analysis.nodes import infer_node
 from graphopt.errors import Decline
-from graphopt.ir import Graph, Node, Tensor, TensorType, Value, captured_values
+from graphopt.ir import Graph, Node, Tensor, TensorType, Value, ValueType, captured_values
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.ir.schema import has_its_operands, op_schema
 from graphopt.ir.types import FLOAT_TYPES
@@ -25,9 +25,10 @@ _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16}
 _NUMBERS = frozenset({int})
 
 _DIVIDING = frozenset({"Div", "Mod"})
-_LOOKED_INTO = {"Div": 1, "Mod": 1, "Resize": 2, "Upsample": 1}
-"""Operators of which a runtime looks into a constant operand as it loads them: integers are not divided by zero, and
-nothing is scaled by it."""
+_SCALING = frozenset({"Resize", "Upsample"})
+_LOOKED_INTO = {"ConstantOfShape": 0, "Div": 1, "Mod": 1, "Resize": 2, "Slice": 4, "Upsample": 1}
+"""Operators of which a runtime looks into a constant operand as it loads them: integers are not divided by zero,
+nothing is scaled by it or cut in steps of it, and no size is negative."""
 _ROI_SINCE = 11
 """From this opset on `Resize` has another operand before its scales."""
 
@@ -90,19 +91,21 @@ def check_types(old: Value, new: Value) -> None:
     Raises:
         Decline: they cannot.
     """
-    before = old.type
-    after = new.type
+    _check_agree(old.name, old.type, new.type)
+
+
+def _check_agree(name: str, before: ValueType | None, after: ValueType | None) -> None:
     if before is after or not isinstance(before, TensorType) or not isinstance(after, TensorType):
         return
     if before.dtype != after.dtype:
-        raise Decline("{} has element type {}, its replacement {}", old.name, before.dtype, after.dtype)
+        raise Decline("{} has element type {}, its replacement {}", name, before.dtype, after.dtype)
     if before.shape is None or after.shape is None or before.shape == after.shape:
         return
     if len(before.shape) != len(after.shape):
-        raise Decline("{} has rank {}, its replacement {}", old.name, len(before.shape), len(after.shape))
+        raise Decline("{} has rank {}, its replacement {}", name, len(before.shape), len(after.shape))
     for a, b in zip(before.shape, after.shape, strict=True):
         if isinstance(a, int) and isinstance(b, int) and a != b:
-            raise Decline("{} has shape {}, its replacement {}", old.name, before.shape, after.shape)
+            raise Decline("{} has shape {}, its replacement {}", name, before.shape, after.shape)
 
 
 def check_constant(graph: Graph, tensor: Tensor, *, as_node: bool = False) -> None:
@@ -207,7 +210,8 @@ def check_loads(node: Node, inputs: Sequence[Value | None]) -> None:
     if tensor is None or (node.op in _DIVIDING and tensor.dtype in FLOAT_TYPES):
         return
     array = tensor.array()
-    if bool(not array.all() if node.op in _DIVIDING else (array <= 0).any()):
+    wrong = array <= 0 if node.op in _SCALING else array < 0 if node.op == "ConstantOfShape" else array == 0
+    if bool(wrong.any()):
         raise Decline("the runtime does not load a {} with such a constant", node.op)
 
 
@@ -277,17 +281,46 @@ def check_change(node: Node, inputs: Sequence[Value | None], attrs: Mapping[str,
     Raises:
         Decline: it cannot.
     """
+    trial = _trial(node, inputs, attrs)
+    check_node(trial, node, {})
+    _check_outcome(node, trial)
+
+
+def _trial(node: Node, inputs: Sequence[Value | None], attrs: Mapping[str, object]) -> Node:
+    """A node like another one, with other operands or attributes, linked to nothing."""
     trial = Node(node.op_type, node.domain, node.graph)
     trial.op, trial.overload = node.op, node.overload
     trial.inputs, trial.subgraphs = list(inputs), node.subgraphs
     trial._attrs = dict(attrs)
     trial.outputs = [None if v is None else Value("", node.graph, trial, i) for i, v in enumerate(node.outputs)]
-    check_node(trial, node, {})
+    return trial
+
+
+def _check_outcome(node: Node, trial: Node) -> None:
+    """See that a trial computes values of the types that a node does."""
     infer_pending([trial])
     check_result(trial)
     for old, new in zip(node.outputs, trial.outputs, strict=True):
         if old is not None and new is not None:
             check_types(old, new)
+
+
+def _check_reader(node: Node, inputs: Sequence[Value | None]) -> None:
+    """See that a node loads, and its model passes the checker, where an operand becomes a constant.
+
+    Of one that always runs this changes nothing, for it would fail then. A body may be there for other sizes than those
+    that are known, and never run.
+    """
+    check_loads(node, inputs)
+    if node.graph.owner is None or not _is_typed(node):
+        return
+    trial = _trial(node, inputs, node.attrs)
+    _check_outcome(node, trial)
+    for old, new in zip(node.outputs, trial.outputs, strict=True):
+        if old is not None and new is not None:
+            if old.shape is not None and new.shape is None:  # a constant tells more, unless inference fails
+                raise Decline("{} does not take such a constant", node.op)
+            _check_agree(old.name, old.declared if old.output_count else None, new.type)
 
 
 def check_readers(old: Value, new: Value, replaced: list[Node], at: Node) -> None:
@@ -304,7 +337,7 @@ def check_readers(old: Value, new: Value, replaced: list[Node], at: Node) -> Non
     """
     if new.constant_tensor is not None and old.constant_tensor is None:
         for user in old.users:
-            check_loads(user, [new if value is old else value for value in user.inputs])
+            _check_reader(user, [new if value is old else value for value in user.inputs])
     near = old.producer is at or old.graph is not at.graph  # whatever reads an output of the anchor comes after it
     if near and not new.name:
         return
