@@ -33,20 +33,24 @@ _WHOLE = (
 So do convolutions that leave for the other side of a `Resize`.
 """
 
+INLINE = "inline_functions"
+"""The pass that goes first when functions are to be replaced by their bodies.
+
+From `extended` on they always are: the runtime inlines them when it loads, so that they gain nothing there, and what it
+has fused operators for spans their borders.
+"""
+
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
-    Level.EXTENDED: f"repeat({{{_CLEAN}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
+    Level.EXTENDED: f"{INLINE},repeat({{{_CLEAN}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
     Level.ALL: (
-        f"repeat({{{_CLEAN}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),layout/*@layout,custom/*@layout,"
+        f"{INLINE},repeat({{{_CLEAN}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),layout/*@layout,custom/*@layout,"
         f"algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
         f"layout/*@all,custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}"
     ),
 }
 """The pipeline of each level; `layout` and `all` are one."""
 LEVELS[Level.LAYOUT] = LEVELS[Level.ALL]
-
-INLINE = "inline_functions"
-"""The pass that goes first when functions are to be replaced by their bodies."""
 
 
 @dataclass(frozen=True, slots=True)
