@@ -163,8 +163,10 @@ class Convolution(Linear):
             raise Decline("the number of channels of {} is not known", node.result.name)
         if not first:
             raise Decline("{} has no channels", node.result.name)
-        channels = first if node.op == "Conv" else first * node.attr("group", 1)
-        return cls(node, node.operand(0), weight, node.input(2), channels, len(shape))
+        channels, bias = first if node.op == "Conv" else first * node.attr("group", 1), node.input(2)
+        if bias is not None and bias.is_const and bias.shape != (channels,):
+            raise Decline("{} of shape {} is no bias of {} channels", bias.name, bias.shape, channels)
+        return cls(node, node.operand(0), weight, bias, channels, len(shape))
 
     @property
     def axis(self) -> int:
@@ -237,7 +239,7 @@ class MatrixProduct(Linear):
         if self.shift is None:
             return None
         bias = self.shift.array()
-        if bias.ndim > 1 and bias.shape[0] != 1:
+        if bias.shape[:-1] not in ((), (1,)) or bias.size not in (1, self.channels):
             raise Decline("the bias {} is no single row", self.shift.name)
         row = np.broadcast_to(bias.astype(np.float64).reshape(-1), (self.channels,))
         return np.asarray(row * self.node.attr("beta", 1.0))
