@@ -6,6 +6,7 @@ import numpy as np
 
 from graphopt.ir import FLOAT_TYPES, Value
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Scalar, Var
+from graphopt.operators.affine import joint_shape
 from graphopt.operators.linear import narrowed
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter
 
@@ -19,7 +20,7 @@ def _two_in_a_row(op: OpBuilder, x: Pattern, *ops: str) -> Pattern:
 def _constants(m: Match) -> tuple[np.ndarray, np.ndarray]:
     """The two constants, one of which has the shape of both together; the result would be larger else."""
     one, two = m.one.array(), m.two.array()
-    if np.broadcast_shapes(one.shape, two.shape) not in (one.shape, two.shape):
+    if joint_shape(one, two) not in (one.shape, two.shape):
         raise Decline("the constants of shapes {} and {} would make a larger one", one.shape, two.shape)
     return one, two
 
