@@ -83,6 +83,8 @@ def _of_gemm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
     bias = np.abs(constant(node, 2))
     if bias.size:
         least = bias.reshape((1,) * (2 - bias.ndim) + bias.shape).min(axis=1 if index == 0 else 0)
+        if least.shape not in ((1,), rows.shape[2:3]):
+            raise Decline("the bias of Gemm has shape {}", bias.shape)
         bias = np.broadcast_to(least, (rows.shape[2],)) * float(node.attr("beta", 1.0))
     return _plain(rows, bias, abs(float(node.attr("alpha", 1.0))))
 
