@@ -52,8 +52,11 @@ class Rows:
 
 
 def read_rows(node: Node, index: int) -> Rows:
-    """The constant weights at an input of an operator of `WEIGHED`."""
-    return _READERS[node.op_type](node, index, node.operand(index).array())
+    """The constant weights at an input of an operator of `WEIGHED`; declines where there are none to look at."""
+    array = node.operand(index).array()
+    if not array.size:
+        raise Decline("{} is empty", node.operand(index).name)
+    return _READERS[node.op_type](node, index, array)
 
 
 def constant(node: Node, index: int) -> np.ndarray[Any, Any]:
