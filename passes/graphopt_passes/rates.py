@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
+from math import inf
 from typing import Any, Self
 
 from graphopt.records import dataclass
@@ -24,13 +25,13 @@ class MachineRates:
         return self.read(kept.get("rates", {})) if kept is not None else None
 
     def read(self, stated: Mapping[str, Any]) -> Self | None:
-        """Rates of the same form, as JSON holds them; None where anything is missing or not positive."""
+        """Rates of the same form, as JSON holds them; None where anything is missing, not positive or infinite."""
         values: dict[str, Any] = {}
         for field in fields(self):
             own, given = getattr(self, field.name), stated.get(field.name)
             parts = given if isinstance(given, list | tuple) else [given]
             count = len(own) if isinstance(own, tuple) else 1
-            if len(parts) != count or not all(isinstance(part, int | float) and part > 0 for part in parts):
+            if len(parts) != count or not all(isinstance(part, int | float) and 0 < part < inf for part in parts):
                 return None
             values[field.name] = tuple(parts) if isinstance(own, tuple) else given
         return replace(self, **values)

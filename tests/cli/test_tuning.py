@@ -49,12 +49,28 @@ def test_figures_of_several_passes_share_a_file(tables: Path) -> None:
     assert tuned.figures("two", ZEN) == {"b": 2}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 99, "passes": {"one": {"a": 1}}}', '{"format": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "[]", '{"format": 99, "passes": {"one": {"a": 1}}}', '{"format": 1}', '{"format": 1, "passes": []}',
+        '{"format": 1, "passes": {"one": []}}', '{"format": 1, "passes": {"one": {"rates": []}}}',
+        '{"format": 1, "passes": {"one": {"rates": null}}}',
+    ],
+)  # fmt: skip
 def test_a_broken_file_counts_as_none(tables: Path, text: str) -> None:
     path = tuned.place(ZEN)
     assert path is not None
     path.write_text(text)
     assert tuned.figures("one", ZEN) is None
+    tuned.keep("two", ZEN, {"b": 2})
+    assert tuned.figures("two", ZEN) == {"b": 2}
+
+
+def test_a_rate_that_is_infinite_is_none(tables: Path) -> None:
+    rates = timing.ZEN5.stated()
+    name = next(name for name, rate in rates.items() if isinstance(rate, float))
+    assert timing.ZEN5.read(rates) == timing.ZEN5
+    assert timing.ZEN5.read({**rates, name: float("inf")}) is None
 
 
 def test_off_means_built_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ onnxruntime 1.32.0; what `graphopt tune` measures takes their place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import prod
+from math import inf, prod
 from typing import ClassVar
 
 from onnx import TensorProto
@@ -191,7 +191,8 @@ def floats(x: Value) -> int:
 def rates_of(target: Target) -> Mapping[str, float]:
     """What was measured on machines of a target, the built-in figures where nothing was."""
     stated = (figures(TUNED, target) or {}).get("rates", {})
-    measured = {kind: rate for kind, rate in stated.items() if kind in RATES and isinstance(rate, float) and rate > 0}
+    known = {kind: rate for kind, rate in stated.items() if kind in RATES and isinstance(rate, float)}
+    measured = {kind: rate for kind, rate in known.items() if 0 < rate < inf}
     return built_in(target) | measured
 
 

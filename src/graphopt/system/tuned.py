@@ -84,11 +84,8 @@ def calibration(name: str, target: Target, measure: str) -> dict[str, Any] | Non
     path = calibrated_place(target)
     if path is None or not is_host(target):
         return None
-    passes = _read(path, _stamp(path)).get("passes", {})
-    stated = passes.get(name)
-    if isinstance(stated, dict):
-        return stated
-    return _calibrate(path, name, target, measure)
+    passes = _read(path, _stamp(path))
+    return passes[name] if name in passes else _calibrate(path, name, target, measure)
 
 
 @lru_cache(maxsize=8)
@@ -99,7 +96,7 @@ def _calibrate(path: Path, name: str, target: Target, measure: str) -> dict[str,
     module, _, function = measure.partition(":")
     try:
         measured: dict[str, Any] = getattr(import_module(module), function)(target)
-        _write(path, target, {**_read(path, _stamp(path)).get("passes", {}), name: measured})
+        _write(path, target, {**_read(path, _stamp(path)), name: measured})
     except Exception as error:  # whatever the runtime or the disk says: the built-in figures stand
         import logging  # rarely needed, and a first call need not wait for it
 
@@ -129,9 +126,7 @@ def figures(name: str, target: Target) -> dict[str, Any] | None:
     if target.core and not is_host(target):
         return None  # it was named for its own rates, and what is kept is of the cores here
     path = place(target)
-    found = _read(path, _stamp(path)) if path is not None else {}
-    stated = found.get("passes", {}).get(name)
-    return stated if isinstance(stated, dict) else None
+    return _read(path, _stamp(path)).get(name) if path is not None else None
 
 
 def keep(name: str, target: Target, measured: dict[str, Any]) -> Path:
@@ -143,7 +138,7 @@ def keep(name: str, target: Target, measured: dict[str, Any]) -> Path:
     path = place(target)
     if path is None:
         raise ModelError(f"{VARIABLE} is off: there is no place for what is measured")
-    _write(path, target, {**_read(path, _stamp(path)).get("passes", {}), name: measured})
+    _write(path, target, {**_read(path, _stamp(path)), name: measured})
     return path
 
 
@@ -159,8 +154,7 @@ def forget(names: Iterable[str], target: Target) -> None:
 
 
 def _drop(path: Path, target: Target, names: set[str]) -> None:
-    passes = _read(path, _stamp(path)).get("passes", {})
-    _write(path, target, {name: found for name, found in passes.items() if name not in names})
+    _write(path, target, {name: found for name, found in _read(path, _stamp(path)).items() if name not in names})
 
 
 def _write(path: Path, target: Target, passes: dict[str, Any]) -> None:
@@ -185,12 +179,18 @@ def _stamp(path: Path | None) -> int:
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path, stamp: int) -> dict[str, Any]:
-    """The contents of a file of this version; a file that is absent, broken or of another version counts as empty."""
+def _read(path: Path, stamp: int) -> dict[str, dict[str, Any]]:
+    """The figures of each pass in a file; one that is absent, broken or of another version counts as empty.
+
+    So do figures that are none: no object, or one whose rates are none.
+    """
     if not stamp:
         return {}
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return data if isinstance(data, dict) and data.get("format") == _FORMAT else {}
+    known = isinstance(data, dict) and data.get("format") == _FORMAT
+    passes = data.get("passes") if known else None
+    stated = passes.items() if isinstance(passes, dict) else ()
+    return {name: each for name, each in stated if isinstance(each, dict) and isinstance(each.get("rates", {}), dict)}
