@@ -9,6 +9,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 from graphopt.fuzzing.stock import opset_of, schema_of
+from graphopt.fuzzing.uses import USES
 from graphopt.fuzzing.variants import KINDS, Change, _constants, _nodes, _put
 
 _TYPE_NAMES = frozenset({"to", "dtype", "output_dtype", "stash_type", "softmax_precision", "precision"})
@@ -88,5 +89,5 @@ def opposite_scales(model: ModelProto, rng: random.Random) -> bool:
     return True
 
 
-USUAL_AND_UNSTATED: dict[str, Change] = {**KINDS, "unstated": unstated, "opposite scales": opposite_scales}
+USUAL_AND_UNSTATED: dict[str, Change] = {**KINDS, **USES, "unstated": unstated, "opposite scales": opposite_scales}
 """What can be changed where our own rules are asked."""

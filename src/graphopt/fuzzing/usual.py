@@ -91,7 +91,7 @@ def _sums_something(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
 def _gathers_single_strings(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     """Whether no `Gather` picks blocks of several strings, of which the runtime copies only the first."""
     picks = [node for node in model.graph.node if node.op_type == "Gather"]
-    types = _element_types(model) if picks else {}
+    types = element_types(model) if picks else {}
     picks = [node for node in picks if types.get(node.input[0], TensorProto.STRING) == TensorProto.STRING]
     held = (values_of(model, feed, list(dict.fromkeys(node.input[0] for node in picks))) if picks else None) or {}
     for node in picks if held else ():
@@ -101,7 +101,7 @@ def _gathers_single_strings(model: onnx.ModelProto, feed: dict[str, Array]) -> b
     return True
 
 
-def _element_types(model: onnx.ModelProto) -> dict[str, int]:
+def element_types(model: onnx.ModelProto) -> dict[str, int]:
     """Element types of values by name, as far as inference knows them."""
     inferred = strictly_inferred(model) or model
     graph = inferred.graph

@@ -1,0 +1,73 @@
+"""Changes of golden cases in who reads a value, or gives it: a branch, the caller, a node twice; and in its rank."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import onnx
+from onnx import ModelProto, TensorProto, helper
+
+from graphopt.fuzzing.usual import element_types
+from graphopt.fuzzing.variants import Change, _nodes
+
+
+def captured(model: ModelProto, rng: random.Random) -> bool:
+    """A value that both branches of an `If` read as well, whichever node, input or constant gives it."""
+    graph = model.graph
+    types = element_types(model)
+    if not types:
+        return False
+    name = rng.choice(list(types))
+    branches: dict[str, Any] = {
+        branch: _passing_on(name, branch, types[name]) for branch in ("then_branch", "else_branch")
+    }
+    graph.input.append(helper.make_tensor_value_info(f"{name}/chosen", TensorProto.BOOL, []))
+    graph.node.append(helper.make_node("If", [f"{name}/chosen"], [f"{name}/read"], **branches))
+    graph.output.append(onnx.ValueInfoProto(name=f"{name}/read"))
+    return True
+
+
+def _passing_on(name: str, branch: str, kind: int) -> onnx.GraphProto:
+    """A branch that gives a value of the graph around it."""
+    result = f"{name}/{branch}"
+    nodes = [helper.make_node("Identity", [name], [result])]
+    return helper.make_graph(nodes, branch, [], [helper.make_tensor_value_info(result, kind, None)])
+
+
+def overridable(model: ModelProto, rng: random.Random) -> bool:
+    """A constant that the caller may override."""
+    given = {info.name for info in model.graph.input}
+    tensors = [tensor for tensor in model.graph.initializer if tensor.name not in given]
+    if not tensors:
+        return False
+    tensor = rng.choice(tensors)
+    model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    return True
+
+
+def twice(model: ModelProto, rng: random.Random) -> bool:
+    """A node that reads one of its operands in place of another one, too."""
+    nodes = [node for node in _nodes(model) if len(set(filter(None, node.input))) > 1]
+    if not nodes:
+        return False
+    node = rng.choice(nodes)
+    one, other = rng.sample([at for at, name in enumerate(node.input) if name], 2)
+    node.input[one] = node.input[other]
+    return True
+
+
+def fewer_axes(model: ModelProto, rng: random.Random) -> bool:
+    """An input with an axis less, or with none."""
+    shapes = [info.type.tensor_type.shape for info in model.graph.input if info.type.tensor_type.shape.dim]
+    if not shapes:
+        return False
+    shape = rng.choice(shapes)
+    del shape.dim[: rng.choice((1, len(shape.dim)))]
+    return True
+
+
+USES: dict[str, Change] = {
+    "captured": captured, "overridable": overridable, "twice": twice, "fewer axes": fewer_axes,
+}  # fmt: skip
+"""What can be changed of them."""
