@@ -163,7 +163,10 @@ class Convolution(Linear):
             raise Decline("the number of channels of {} is not known", node.result.name)
         if not first:
             raise Decline("{} has no channels", node.result.name)
-        channels, bias = first if node.op == "Conv" else first * node.attr("group", 1), node.input(2)
+        group, bias = node.attr("group", 1), node.input(2)
+        if isinstance(shape[0], int) and shape[0] % group:
+            raise Decline("{} has {} channels in {} groups", weight.name, shape[0], group)
+        channels = first if node.op == "Conv" else first * group
         if bias is not None and bias.is_const and bias.shape != (channels,):
             raise Decline("{} of shape {} is no bias of {} channels", bias.name, bias.shape, channels)
         return cls(node, node.operand(0), weight, bias, channels, len(shape))
