@@ -115,6 +115,7 @@ def test_custom_operators_are_believed_less_when_declarations_are_stale() -> Non
         "b = Unsqueeze(x)", "b = Softmax<axis = 5>(x)", "b = DepthToSpace(x)", "b = ReduceSum(x, x)", "b = Shape()",
         'b = EyeLike("")', 'b = EyeLike("", "")', 'b = RegexFullMatch<pattern = "a">("")', "b = Relu(x, x, x)",
         "b = Conv<group = -1>(x, x)", "b = DepthToSpace<blocksize = 0>(x)", "b = MaxPool<kernel_shape = [2, -1]>(x)",
+        "b, q = Split<num_outputs = 1>(x)", "b, q, r = Split<num_outputs = 2>(x)",
     ],
 )  # fmt: skip
 def test_a_malformed_node_harms_no_other(bad: str) -> None:

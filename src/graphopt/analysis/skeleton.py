@@ -304,8 +304,8 @@ def _is_malformed(node: Node, schema: OpInfo, axes: tuple[str, ...]) -> bool:
 def _has_its_operands(node: Node, schema: OpInfo) -> bool:
     if node.op == "GatherND" and node.attr("batch_dims", 0) < 0:
         return False
-    if node.op == "Split" and node.attr("num_outputs", 0) > len(node.outputs):
-        return False  # inference makes a list of so many sizes
+    if node.op == "Split" and node.attr("num_outputs", 0) not in (0, len(node.outputs)):
+        return False  # inference makes a list of so many sizes, and looks up that of each output in it
     return has_its_operands(node.op, schema, node.inputs)
 
 
