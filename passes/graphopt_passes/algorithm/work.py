@@ -190,9 +190,8 @@ def floats(x: Value) -> int:
 
 def rates_of(target: Target) -> Mapping[str, float]:
     """What was measured on machines of a target, the built-in figures where nothing was."""
-    stated = (figures(TUNED, target) or {}).get("rates", {})
-    known = {kind: rate for kind, rate in stated.items() if kind in RATES and isinstance(rate, float)}
-    measured = {kind: rate for kind, rate in known.items() if 0 < rate < inf}
+    kept = (figures(TUNED, target) or {}).get("rates", {}).items()
+    measured = {kind: rate for kind, rate in kept if kind in RATES and isinstance(rate, float) and 0 < rate < inf}
     return built_in(target) | measured
 
 

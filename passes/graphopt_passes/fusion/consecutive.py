@@ -14,7 +14,7 @@ from graphopt.ir import Node, Value
 from graphopt.ir.types import type_name
 from graphopt.match import Attr, Either, Match, OpBuilder, Pattern
 from graphopt.operators import Reduction, Slice, Squeeze, Transpose, Unsqueeze
-from graphopt.operators.affine import joint_shape
+from graphopt.operators.linear import joint_shape
 from graphopt.operators.reduce import POSITIONS, REDUCTIONS
 from graphopt.rewrite import Decline, Fired, Numerics, OpRule, Outcome, PatternRule, Rewriter
 
@@ -236,9 +236,8 @@ def _with_one_constant(operands: list[Value], op: str) -> list[Value | np.ndarra
     arrays = [array for v in constants if (array := v.const(_MOST_BYTES)) is not None]
     if len(arrays) < len(constants) or any(a.dtype.kind not in "fiu" or np.isnan(a).any() for a in arrays):
         raise Decline("the constants are large, hold NaN or are no numbers")
-    shape = joint_shape(*arrays)
     better = np.minimum if op == "Min" else np.maximum
-    return [*plain, np.asarray(reduce(better, arrays[1:], np.broadcast_to(arrays[0], shape)))]
+    return [*plain, np.asarray(reduce(better, arrays[1:], np.broadcast_to(arrays[0], joint_shape(*arrays))))]
 
 
 _MOST_BYTES = 1 << 20

@@ -6,8 +6,7 @@ import numpy as np
 
 from graphopt.ir import FLOAT_TYPES, Value
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Scalar, Var
-from graphopt.operators.affine import joint_shape
-from graphopt.operators.linear import narrowed
+from graphopt.operators.linear import joint_shape, narrowed
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter
 
 

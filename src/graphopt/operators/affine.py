@@ -123,11 +123,3 @@ def per_channel(value: Value, rank: int, axis: int, channels: int) -> np.ndarray
     if not np.isfinite(row).all():
         raise Decline("{} holds infinities or NaN", value.name)
     return row
-
-
-def joint_shape(*constants: np.ndarray) -> tuple[int, ...]:
-    """The shape that constants have together; declines where there is none, as in a model that cannot run."""
-    try:
-        return np.broadcast_shapes(*(constant.shape for constant in constants))
-    except ValueError:
-        raise Decline("the constants cannot be broadcast") from None

@@ -53,6 +53,14 @@ def narrowed_weights(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     return narrowed(array, dtype, "weights")
 
 
+def joint_shape(*constants: np.ndarray) -> tuple[int, ...]:
+    """The shape that constants have together; declines where there is none, as in a model that cannot run."""
+    try:
+        return np.broadcast_shapes(*(constant.shape for constant in constants))
+    except ValueError:
+        raise Decline("the constants cannot be broadcast") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Linear(ABC):
     """An operator that multiplies with a weight and adds a bias by output channel.
