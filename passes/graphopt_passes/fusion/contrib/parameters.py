@@ -100,6 +100,8 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
     if scales.size == 1:
         return found
     axis = int(node.attr("axis", 1))
+    if value.is_const and value.size(axis) != scales.size:
+        raise Decline("{} has {} scales along axis {}", value.name, scales.size, axis)
     return replace(found, axis=value.axis(axis) if axis < 0 else axis)
 
 
