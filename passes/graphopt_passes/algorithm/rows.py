@@ -212,7 +212,7 @@ def _keeps_rows(node: Node) -> bool:
     if node.op == "Gather":
         return node.operand(1).rank == 1 and node.operand(1).is_const and len(before) == len(after)
     perm = node.attr("perm")
-    return perm is not None and perm[-1] == len(perm) - 1
+    return bool(perm) and perm[-1] == len(perm) - 1
 
 
 def _chain(value: Value, reader: Node) -> _Chain:

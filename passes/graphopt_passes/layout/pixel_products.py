@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from graphopt.operators.product import PRODUCTS, LayerProduct, ends
-from graphopt.operators.transpose import FIRST, LAST
+from graphopt.operators.transpose import FIRST, LAST, Transpose
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import Target, host
 from graphopt_passes.layout import timing
@@ -40,7 +40,7 @@ class ConvertPixelProductToConv(OpRule):
 def _into_image(node: Node, rw: Rewriter, *, force: bool) -> Outcome:
     """Products whose results become an image that convolutions read."""
     image = node.result
-    if node.attr("perm") != FIRST or image.is_output or not all(_filters(user, image) for user in image.users):
+    if Transpose.of(node).perm != FIRST or image.is_output or not all(_filters(user, image) for user in image.users):
         raise Decline
     between = Between.of(node.operand(0), node, LayerProduct.of)
     products = list(between.first.values())
@@ -81,7 +81,7 @@ def _filters(node: Node, image: Value) -> bool:
 def _image_of(rows: Value, reader: Node) -> Value:
     """The image, of a convolution, whose pixels are rows; declines where they are of none."""
     node = rows.source("Transpose", reader=reader)
-    if node.attr("perm") != LAST:
+    if Transpose.of(node).perm != LAST:
         raise Decline
     image = node.operand(0)
     made = image.source("Conv", *ELEMENTWISE, reader=reader)
