@@ -17,6 +17,9 @@ _REGIONS_SINCE = 11
 _ABSENT_SINCE = 13
 """Before, what is left out is an empty list."""
 
+_LARGEST = 2.0**31
+"""By more than this no image is made larger."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resize:
@@ -43,8 +46,8 @@ class Resize:
         """Read a `Resize` or `Upsample`.
 
         Raises:
-            Decline: it is none, its factors follow from what is not constant or not known, or it keeps the aspect
-                ratio, where they follow from one another.
+            Decline: it is none, its factors follow from what is not constant or not known, one is not positive or
+                beyond all images, or it keeps the aspect ratio, where they follow from one another.
         """
         if node.op not in ("Resize", "Upsample"):
             raise Decline
@@ -66,11 +69,12 @@ class Resize:
 
 def _numbers(node: Node, index: int) -> tuple[float, ...]:
     """The scales; nothing where they are left out."""
-    stated = node.attrs.get("scales")
-    if stated is not None:
-        return tuple(map(float, stated))
-    value = node.input(index)
-    return () if value is None else tuple(value.array().reshape(-1).tolist())
+    stated, value = node.attrs.get("scales"), node.input(index)
+    if stated is None:
+        stated = () if value is None else value.array().reshape(-1).tolist()
+    if not all(0 < scale <= _LARGEST for scale in stated):
+        raise Decline("{} is resized by {}", node.operand(0).name, list(stated))
+    return tuple(map(float, stated))
 
 
 def _by_sizes(node: Node) -> tuple[float, ...]:
