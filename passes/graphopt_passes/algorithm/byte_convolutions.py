@@ -14,6 +14,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.operators.linear import block_diagonal
+from graphopt.operators.quantizing import check_parameters
 from graphopt.operators.transpose import LAST
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
@@ -60,10 +61,10 @@ class ByteConvolution:
         tensor = node.operand(3).constant_tensor
         if not node.attr("channels_last", 0) or tensor is None or len(tensor.dims) != len(LAST) or 0 in tensor.dims:
             raise Decline
-        weight, group = node.operand(3).array(), int(node.attr("group", 1))
+        weight, group = tensor.array(), int(node.attr("group", 1))
+        check_parameters(node, weight)
         zeros = np.broadcast_to(node.operand(5).array().reshape(-1), (len(weight),))
-        shape = node.result.shape or (None,) * len(LAST)
-        return cls(node, weight, zeros, group, count(shape[:-1]))
+        return cls(node, weight, zeros, group, count((node.result.shape or (None,) * len(LAST))[:-1]))
 
     @property
     def taps(self) -> int:
