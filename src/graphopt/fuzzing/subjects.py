@@ -19,7 +19,7 @@ from graphopt.fuzzing.building import Sample
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.operators import OPSETS
 from graphopt.manager import PassManager
-from graphopt.opsets.conversion import ConversionError, convert
+from graphopt.opsets import ConversionError, convert
 from graphopt.peers import by_name
 from graphopt.peers.serving import PassServer
 from graphopt.rewrite import Level, Numerics, Options, Rule

@@ -1,14 +1,7 @@
 """Conversion between opsets: any version of the standard's operators to any other, with the same results or refused."""
 
-from graphopt.opsets.conversion import (
-    Conversion,
-    ConversionError,
-    Refusal,
-    convert,
-    convert_loaded,
-    convert_source,
-    convert_view,
-)  # fmt: skip
+from graphopt.opsets.conversion import Conversion, convert, convert_loaded, convert_source, convert_view
+from graphopt.opsets.refusals import ConversionError, Refusal
 from graphopt.opsets.runtimes import Runtime, runtimes
 
 __all__ = [

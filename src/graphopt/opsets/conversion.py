@@ -17,7 +17,7 @@ from typing import Any
 import onnx
 
 from graphopt.analysis.shapes import ShapeAnalysis
-from graphopt.errors import Decline, GraphoptError, ModelError, UsageError
+from graphopt.errors import Decline, GraphoptError, UsageError
 from graphopt.ir import Graph, Model, Node, Source, paused_gc
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.ir.interface import load_fixed
@@ -28,6 +28,7 @@ from graphopt.opsets.contents import contents
 from graphopt.opsets.descent import MOST_ROUNDS, Descent, Origin
 from graphopt.opsets.file_versions import ir_of, least_ir
 from graphopt.opsets.obstacles import obstacle
+from graphopt.opsets.refusals import ConversionError, Refusal, failing_alike, internal
 from graphopt.opsets.runtimes import runtime
 from graphopt.opsets.untyped import check_unknown, types_met
 from graphopt.opsets.validity import FlawedError, check, is_valid
@@ -39,60 +40,6 @@ LOWEST = 7
 """The lowest opset that a model can be brought down to: what a runtime of today still reads."""
 
 _RULE = "convert_opset"
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A node that cannot be brought over a version.
-
-    Attributes:
-        op: its operator.
-        node: its name, or that of its first output.
-        graph: the graph it is in. What stands in the way may be one of those that it was written out by.
-        reason: why not.
-        nearest: the nearest version of the domain that the model can be brought to.
-    """
-
-    op: str
-    node: str
-    graph: str
-    reason: str
-    nearest: int
-
-    def __str__(self) -> str:
-        return f"{self.op} {self.node!r}: {self.reason or 'there is no form of it'} (nearest opset: {self.nearest})"
-
-
-class ConversionError(ModelError):
-    """A model cannot be brought to an opset; nothing was changed.
-
-    Where graphopt itself failed, that error is the `__cause__`.
-
-    Attributes:
-        refusals: the nodes that stand in the way at the first version that cannot be reached; none where what failed
-            is about no node.
-    """
-
-    def __init__(self, target: int, refusals: list[Refusal], reason: str = "") -> None:
-        more = f"; and {len(refusals) - 3} more" if len(refusals) > 3 else ""
-        shown = "; ".join(map(str, refusals[:3])) or reason
-        super().__init__(f"cannot convert to opset {target}: {shown}{more}")
-        self.refusals = refusals
-
-
-@contextmanager
-def _failing_alike(target: int) -> Iterator[None]:
-    """Let no error out but those of graphopt."""
-    try:
-        yield
-    except GraphoptError:
-        raise
-    except Exception as error:
-        raise ConversionError(target, [], _internal(error)) from error
-
-
-def _internal(error: Exception) -> str:
-    return f"graphopt failed: {type(error).__name__}: {error}"
 
 
 @dataclass(slots=True)
@@ -133,7 +80,7 @@ class Conversion:
             ConversionError: a node cannot be brought there; nothing changed.
         """
         target = next(iter(targets.values()))
-        with _failing_alike(target):
+        with failing_alike(target):
             try:
                 self._run_in_some_file(targets)
             except FlawedError as found:
@@ -180,7 +127,7 @@ class Conversion:
                 declined = self._step(top, domain, version, step)
             except _FailedError as failed:
                 origin = self.descent.origin(failed.node)
-                refusal = _refusal(origin, _internal(failed.error), version)
+                refusal = _refusal(origin, internal(failed.error), version)
                 raise ConversionError(target, [refusal]) from failed.error
             except _EndlessError as endless:
                 raise ConversionError(target, [_refusal(endless.origin, endless.reason, version)]) from None
@@ -505,6 +452,6 @@ def convert_loaded(model: Model, opset: int | None = None, *, ml_opset: int | No
         if not any(refusal.graph in inside for refusal in error.refusals):
             raise
     plan = Plan(Pipeline.parse("inline_functions,eliminate_unused_function"))
-    with _failing_alike(opset or ml_opset or 0):
+    with failing_alike(opset or ml_opset or 0):
         execute(plan, model, Log(), strict=True, check=False, options=Options())
     return convert_view(model, opset, ml_opset=ml_opset)
