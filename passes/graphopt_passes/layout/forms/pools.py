@@ -26,15 +26,15 @@ def pooled(node: Node, known: Known) -> Written:
     pool = Pool.of(node)
     if len(pool.kernel) != 2:
         raise Decline
-    if pool.op == "AveragePool" and pool.ceil and pool.counts_padding:
-        raise Decline("with ceil_mode the padding that counts depends on the version")
-    sizes = known.sizes(x)
+    beyond = (pool.ceil and pool.counts_padding) or (pool.same and set(pool.dilations) != {1})
+    if pool.op == "AveragePool" and beyond:
+        raise Decline("windows of {} may end behind its padding, and what counts there differs", node.result.name)
+    sizes, made = known.sizes(x), known.sizes(node.result)
     padded = [before + after for before, after in zip(pool.before, pool.after, strict=True)]
     # Kernels count the cells of such windows in their own ways.
     exceeds = [isinstance(s, int) and r > s + p for s, r, p in zip(sizes[1:], pool.reach, padded, strict=True)]
     if any(exceeds) and not pool.same:
         raise Decline("the window is larger than {}", x.name)
-    made = known.sizes(node.result)
     lanes = known.lanes(x) if pool.op == "MaxPool" else known.lanes(x).averaged()
     attrs = {name: node.attrs.get(name) for name in _KEPT}
     if not any(pool.before + pool.after) and not pool.same:
