@@ -26,9 +26,9 @@ def pooled(node: Node, known: Known) -> Written:
     pool = Pool.of(node)
     if len(pool.kernel) != 2:
         raise Decline
-    beyond = (pool.ceil and pool.counts_padding) or (pool.same and set(pool.dilations) != {1})
-    if pool.op == "AveragePool" and beyond:
-        raise Decline("windows of {} may end behind its padding, and what counts there differs", node.result.name)
+    counted = pool.op == "AveragePool" and pool.ceil and pool.counts_padding
+    if counted or (pool.same and set(pool.dilations) != {1}):
+        raise Decline("windows of {} may end behind its padding, where kernels differ", node.result.name)
     sizes, made = known.sizes(x), known.sizes(node.result)
     padded = [before + after for before, after in zip(pool.before, pool.after, strict=True)]
     # Kernels count the cells of such windows in their own ways.
