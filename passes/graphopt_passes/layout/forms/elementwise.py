@@ -127,9 +127,8 @@ def prelu(node: Node, known: Known) -> Form:
     slope = node.operand(1)
     if not node.graph.broadcasts("Min"):
         raise Decline
-    tensor = slope.constant_tensor
     numbers = channel_vector(slope, sum(layout))
-    if numbers is None and tensor is not None and tensor.numel == 1:
+    if numbers is None and slope.is_const and is_number(slope):
         numbers = np.full(sum(layout), slope.array().reshape(-1)[0], np.float32)
     if numbers is None:
         raise Decline("{} is no constant for each channel", slope.name)
