@@ -110,7 +110,7 @@ def _blocks_something(rw: Rewriter) -> bool:
 
 
 def _bias(node: Node, outputs: int) -> np.ndarray | None:
-    value = node.input(2) if node.op != "MatMul" else None
+    value = node.input(2) if node.op != "MatMul" and node.attr("beta", 1.0) else None
     if value is None:
         return None
     array = value.const()

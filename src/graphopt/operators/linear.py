@@ -253,7 +253,8 @@ class MatrixProduct(Linear):
         if bias.shape[:-1] not in ((), (1,)) or bias.size not in (1, self.channels):
             raise Decline("the bias {} is no single row", self.shift.name)
         row = np.broadcast_to(bias.astype(np.float64).reshape(-1), (self.channels,))
-        return np.asarray(row * self.node.attr("beta", 1.0))
+        beta = self.node.attr("beta", 1.0)
+        return np.asarray(row * beta) if beta else np.zeros(self.channels)  # not read then, whatever it holds
 
     def scaled(self, scale: np.ndarray) -> np.ndarray:
         """The matrix by column of the result."""
