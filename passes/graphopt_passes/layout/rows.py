@@ -170,6 +170,8 @@ def _operand(rows: _Rows, value: Value) -> Value:
 
 
 def _again(rows: _Rows, node: Node) -> Value:
+    if str(node.attr("auto_pad", "")).startswith("SAME") and set(node.attr("dilations") or (1,)) != {1}:
+        raise Decline("the runtime lays out memory for another size of {}", node.result.name)
     return rows.again(node, rows.image(node), *node.inputs[1:], **_widened(node))
 
 
