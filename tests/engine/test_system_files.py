@@ -273,6 +273,15 @@ def test_the_next_run_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     assert names(tmp_path) == ["g"]
 
 
+def test_a_folder_that_nobody_left_goes_when_python_ends(tmp_path: Path) -> None:
+    """A program that leaves a `Source` open, say: its block ends when nothing can be imported any more."""
+    text = "from pathlib import Path\nfrom graphopt.system.files import scratch\n"
+    text += "held = scratch(Path.cwd()); (held.__enter__() / 'x').write_text('x')"
+    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert names(tmp_path) == []
+
+
 def test_what_a_living_run_has_is_left_alone(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", KILLED, "wait"], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE

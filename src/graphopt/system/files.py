@@ -275,13 +275,15 @@ def scratch(beside: Path | None = None) -> Iterator[Path]:
     Args:
         beside: where to make it; where the system keeps such folders when None.
     """
+    import shutil  # before the block: one that is left when Python ends can import nothing any more
+
     parent = _usual_folder() if beside is None else beside
     clear(parent)
     path, handle = _create(parent, folder=True)
     try:
         yield path
     finally:
-        _remove_tree(path)
+        shutil.rmtree(path, ignore_errors=True)
         os.close(handle)
 
 
