@@ -20,13 +20,17 @@ _DEEPEST = 28
 
 _CALL = "call "
 
+_RUNTIME = "com.microsoft"
+"""What the domains of operators start with of which other versions of the runtime have others."""
+
 
 class InlineFunctions(GraphPass):
     """Replace calls of model-local functions by the bodies of the functions.
 
     Attributes get the values of the call or their defaults, inputs and outputs may be left out, and functions that the
     body calls are inlined too. A call is kept where the function is written for another version of an operator than
-    the model imports, and where functions call each other so often that the model would explode.
+    the model imports, where functions call each other so often that the model would explode, and where the runtime has
+    an operator of that name, or may have one: it takes its own.
     """
 
     default = False
@@ -55,6 +59,8 @@ class InlineFunctions(GraphPass):
 
     def _inline(self, node: Node, function: Graph, rw: Rewriter) -> None:
         graph = node.graph
+        if _may_be_known(node):
+            raise Decline("{} may stand for an operator that the runtime has", function.name.removeprefix("::"))
         _check_versions(function, graph)
         check_effects(node, function)
         _check_depth(function, graph)
@@ -69,6 +75,12 @@ class InlineFunctions(GraphPass):
                 if not inner.op.startswith(_CALL) and not graph.opset(inner.domain) and function.opset(inner.domain):
                     rw.import_domain(inner.domain, function.opset(inner.domain))
         replace_by(rw, node, results)
+
+
+def _may_be_known(node: Node) -> bool:
+    """Whether a runtime may have an operator of the name of a function, which it prefers then."""
+    domain = node.domain
+    return domain.startswith(_RUNTIME) or op_schema(node.op_type, domain, node.graph.opset(domain)) is not None
 
 
 def _check_depth(function: Graph, graph: Graph) -> None:
@@ -109,11 +121,11 @@ def _check_versions(function: Graph, graph: Graph) -> None:
     """See that operators of the body mean the same in a graph."""
     for inside in (function, *inner_graphs(function)):
         for node in inside:
-            if called_function(node):
-                continue
             there, here = function.opset(node.domain), graph.opset(node.domain)
             if there == here or not here:
                 continue
             before, after = (op_schema(node.op_type, node.domain, version) for version in (there, here))
+            if called_function(node) and before is after is None:
+                continue
             if before is None or after is None or before.since_version != after.since_version:
                 raise Decline("{} has {} of opset {}, the model {}", function.name, node.op_type, there, here)
