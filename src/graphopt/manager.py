@@ -84,7 +84,8 @@ class PassManager:
         limit: stop after that many rewrites.
         shapes: fixed shapes for inputs, by name; outputs and symbols follow.
         dims: fixed sizes for symbolic dimensions, by name.
-        inline_functions: replace calls of model-local functions by their bodies, before anything else.
+        inline_functions: replace calls of model-local functions by their bodies, before anything else; levels above
+            `basic` do so anyway.
         opset: bring the model to this version of the standard's operators first; see `graphopt.convert`.
         opaque_weights: leave weights in files beside the model unread, and refer to them as before: `missing` those
             whose file is not there, `all` any. Passes that need their bytes decline.

@@ -73,6 +73,12 @@ def test_a_small_model_imports_little(tmp_path: Path) -> None:
     assert 0 < len(small) < len(everything) / 3
 
 
+def test_passes_for_functions_stay_out_of_a_model_without(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(RELU), tmp_path / "m.onnx")
+    script = f"import graphopt; graphopt.optimize({str(tmp_path / 'm.onnx')!r}, 'extended')"
+    assert "graphopt_passes.folding.functions" not in imported(script)
+
+
 RELU = '<ir_version: 9, opset_import: ["" : 17]> g (float[2] x) => (float[2] z) { y = Relu (x) z = Relu (y) }'
 
 

@@ -17,8 +17,17 @@ MODEL = parser.parse_model(
 )
 
 
-def test_functions_stay_unless_asked() -> None:
+def test_functions_stay_at_basic_unless_asked() -> None:
     assert [n.op_type for n in optimize(MODEL).graph.node] == ["f", "f"]
+
+
+@pytest.mark.parametrize("level", ["extended", "layout", "all"])
+def test_levels_above_basic_inline(level: str) -> None:
+    result = optimize(MODEL, level, target="avx2", strict=True)
+    assert [n.op_type for n in result.graph.node] == ["Neg", "Exp", "Neg", "Exp"]
+    assert not result.functions
+    kept = optimize(MODEL, level, target="avx2", strict=True, skip=["inline_functions"])
+    assert [n.op_type for n in kept.graph.node] == ["f", "f"]
 
 
 @pytest.mark.parametrize("settings", [{"inline_functions": True}, {"options": Options(inline_functions=True)}])

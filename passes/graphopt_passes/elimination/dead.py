@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphopt.analysis.calls import called_function
 from graphopt.analysis.purity import is_removable
 from graphopt.rewrite import Decline, Graph, GraphPass, Model, Node, Rewriter
+from graphopt.rewrite.waiting import FUNCTIONS
 
 
 class EliminateDeadend(GraphPass):
@@ -58,6 +59,7 @@ class EliminateUnusedFunction(GraphPass):
     A model whose graph is empty is there for its functions, which stay.
     """
 
+    needs = ((FUNCTIONS,),)
     peers = {"onnxscript": "RemoveUnusedFunctionsPass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:

@@ -9,8 +9,9 @@ import onnx
 from graphopt.analysis.calls import ENDLESS, CallSizes, called_function
 from graphopt.ir.attributes import decode_attribute
 from graphopt.ir.schema import op_schema
-from graphopt.rewrite import Decline, Event, Graph, GraphPass, Model, Node, Rewriter, Value
+from graphopt.rewrite import Decline, Event, Graph, GraphPass, Level, Model, Node, Rewriter, Value
 from graphopt.rewrite.inline import adopt, check_effects, inner_graphs, replace_by
+from graphopt.rewrite.waiting import FUNCTIONS
 
 _GROWTH = 100
 """A model may become so many times larger, in nodes: functions that call functions multiply."""
@@ -33,7 +34,8 @@ class InlineFunctions(GraphPass):
     an operator of that name, or may have one: it takes its own.
     """
 
-    default = False
+    level = Level.EXTENDED
+    needs = ((FUNCTIONS,),)
     peers = {"onnxscript": "InlinePass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:

@@ -28,7 +28,7 @@ def optimize(
     sizes: Sizes,
     opaque_weights: Opaque = None,
     inline_functions: Annotated[
-        bool, Option("--inline-functions", help="Replace calls of model-local functions by their bodies.")
+        bool, Option("--inline-functions", help="Replace calls of functions by their bodies at level basic, too.")
     ] = False,
     strict: Annotated[bool, Option("--strict", help="End when a pass fails, instead of undoing it.")] = False,
     verify: Verify = False,

@@ -17,7 +17,7 @@ from graphopt.rewrite.events import Failure, Log, NodeNote, RuleStats
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.rewriter import Rewriter
 from graphopt.rewrite.rule import Fired, GraphPass, OpRule, Outcome, PatternRule, Rule
-from graphopt.rewrite.waiting import Waiting
+from graphopt.rewrite.waiting import FUNCTIONS, Waiting
 
 _FAILURES_ALLOWED = 3
 """A rule is not asked again where it raised, and nowhere once it raised at this many nodes."""
@@ -180,6 +180,8 @@ class Driver:
         if self._looked_at != self._state():
             for graph in self.model.graphs():
                 self._present.update([node.op for node in graph.listed()])
+            if self.model.functions:
+                self._present.add(FUNCTIONS)
             self._looked_at = self._state()
 
     def _table(self, rules: tuple[RuleOrWaiting, ...], opset: int) -> dict[str, Attempts]:

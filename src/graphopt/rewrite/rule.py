@@ -97,6 +97,7 @@ class Rule(ABC):
         opsets: standard opsets it knows, like `13-` or `7-12`; all when empty.
         default: whether the levels include it; otherwise it runs only when named.
         needs: groups of operators besides those it is asked at: without one of each in the model it finds nothing.
+            `FUNCTIONS` among them stands for functions of the model.
         peers: other optimizers' passes that do the same, one or several, by the optimizer's name; onnxsim has all that
             onnxoptimizer has, which need not be named twice.
     """

@@ -9,6 +9,9 @@ from typing import Any
 from graphopt.records import dataclass
 from graphopt.rewrite.rule import GraphPass, Level, Numerics, OpRule, PatternRule, Rule
 
+FUNCTIONS = "functions"
+"""What a pass needs that finds nothing in a model without functions of its own; it stands among the operators."""
+
 
 @dataclass(frozen=True, slots=True)
 class Card:
