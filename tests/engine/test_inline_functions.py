@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
-from onnx import parser
+from onnx import helper, numpy_helper, parser
 
 from graphopt.manager import PassManager, optimize
 from graphopt.rewrite import Options
@@ -142,3 +143,32 @@ def test_devices_of_nodes_come_along() -> None:
     assert said(product) == [("x", [0]), ("b", [1]), (product.output[0], [2])]
     assert not last.device_configurations
     onnx.checker.check_model(optimize(model, inline_functions=True), full_check=True)
+
+
+def test_weights_in_a_function_are_stored_once() -> None:
+    """Also those of bodies inside of it, wherever it is called: no call makes the model larger by them."""
+    weight = numpy_helper.from_array(np.arange(1000, dtype=np.float32))
+    head = '<ir_version: 10, opset_import: ["" : 18, "local" : 1]> '
+    model = parser.parse_model(
+        head + "g (float[1000] x, bool c) => (float[1000] y) { a = local.f (x, c)  b = local.f (a, c)"
+        " y = If (c) <then_branch = t () => (float[1000] o) { o = local.f (b, c) },"
+        " else_branch = e () => (float[1000] p) { q = local.f (b, c)  p = local.f (q, c) }> }"
+        '<domain: "local", opset_import: ["" : 18]> f (a, c) => (r) { w = Constant <value_int = 0> ()  s = Mul (a, w)'
+        " r = If (c) <then_branch = t () => (o) { v = Constant <value_int = 0> ()  o = Add (s, v) },"
+        " else_branch = e () => (p) { p = Neg (s) }> }"
+    )
+    for holder in (model.functions[0].node[0], model.functions[0].node[2].attribute[0].g.node[0]):
+        holder.attribute[0].CopyFrom(helper.make_attribute("value", weight))
+    for passes in ("inline_functions,eliminate_unused_function", None):
+        result = PassManager("extended", passes=passes, strict=True, check=True).run(model).model
+        onnx.checker.check_model(result, full_check=True)
+        assert result.ByteSize() < model.ByteSize() + 4000
+        assert_equivalent(model, result)
+
+
+def test_calls_are_counted_one_by_one() -> None:
+    """So that a bisection finds which of them it was."""
+    for limit in (1, 2):
+        result = PassManager("extended", limit=limit).run(MODEL)
+        assert [n.op_type for n in result.model.graph.node] == (["Neg", "Exp", "f"], ["Neg", "Exp"] * 2)[limit - 1]
+        assert len(result.events) == limit

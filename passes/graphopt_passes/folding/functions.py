@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import onnx
@@ -11,6 +12,7 @@ from graphopt.ir.attributes import decode_attribute
 from graphopt.ir.schema import op_schema
 from graphopt.rewrite import Decline, Event, Graph, GraphPass, Level, Model, Node, Rewriter, Value
 from graphopt.rewrite.inline import adopt, check_effects, inner_graphs, replace_by
+from graphopt.rewrite.legality import gone
 from graphopt.rewrite.waiting import FUNCTIONS
 
 _GROWTH = 100
@@ -18,6 +20,9 @@ _GROWTH = 100
 
 _DEEPEST = 28
 """Each graph inside of another takes three of the hundred levels that protobuf reads."""
+
+_SHARED = 64
+"""The bytes of a constant that is stored once for all copies of a body; fewer cost as much to name."""
 
 _CALL = "call "
 
@@ -41,8 +46,8 @@ class InlineFunctions(GraphPass):
     def run_model(self, model: Model, rw: Rewriter) -> None:
         sizes = CallSizes(model)
         left = _GROWTH * (sum(1 for _ in model.nodes()) + 1)
-        calls = _calls(model.graph)
-        while calls:
+        calls, weights = _calls(model.graph), Weights()
+        while calls and not rw.log.full:
             node = calls.pop()
             function = sizes.functions.get(called_function(node))
             if function is None:
@@ -55,11 +60,11 @@ class InlineFunctions(GraphPass):
                     raise Decline("{} calls itself", function.name)
                 if size > left:
                     raise Decline("inlining {} would make {} nodes", function.name, size)
-                self._inline(node, function, rw)
+                self._inline(node, function, rw, weights)
                 left -= sum(len(inside) for inside in (function, *inner_graphs(function)))
                 calls.extend(_copies(node.graph, rw.log.events[-1]))
 
-    def _inline(self, node: Node, function: Graph, rw: Rewriter) -> None:
+    def _inline(self, node: Node, function: Graph, rw: Rewriter, weights: Weights) -> None:
         graph = node.graph
         if _may_be_known(node):
             raise Decline("{} may stand for an operator that the runtime has", function.name.removeprefix("::"))
@@ -71,12 +76,42 @@ class InlineFunctions(GraphPass):
         if len(node.inputs) > len(function.inputs) or len(node.outputs) > len(function.outputs):
             raise Decline("the call does not fit the function {}", function.name)
         given: dict[Value, Value | None] = {value: node.input(i) for i, value in enumerate(function.inputs)}
-        results = adopt(rw, function, given, _attributes(node, function))
+        shared = weights.of(function, rw)
+        results = adopt(rw, function, {**given, **shared}, _attributes(node, function))
         for inside in (function, *inner_graphs(function)):
             for inner in inside:
                 if not inner.op.startswith(_CALL) and not graph.opset(inner.domain) and function.opset(inner.domain):
                     rw.import_domain(inner.domain, function.opset(inner.domain))
         replace_by(rw, node, results)
+        weights.remember(shared)
+
+
+class Weights:
+    """Constants of functions that all copies of a body read: a call in a branch has none of its own then."""
+
+    def __init__(self) -> None:
+        self._known: dict[Value, Value] = {}
+
+    def of(self, function: Graph, rw: Rewriter) -> dict[Value, Value]:
+        """An initializer of the main graph for each constant of a function that is worth sharing."""
+        found: dict[Value, Value] = {}
+        for value in _constants(function):
+            tensor, known = value.constant_tensor, self._known.get(value)
+            if tensor is not None and tensor.nbytes >= _SHARED:
+                kept = known is not None and not gone(known)
+                found[value] = known if known and kept else rw.constant(tensor, like=value, graph=rw.model.graph)
+        return found
+
+    def remember(self, shared: dict[Value, Value]) -> None:
+        """Note what came into the model."""
+        self._known.update({inner: value for inner, value in shared.items() if value.name})
+
+
+def _constants(function: Graph) -> Iterator[Value]:
+    """The constants of a function and of all graphs inside."""
+    for graph in (function, *inner_graphs(function)):
+        yield from (value for value in graph.initializers if not value.is_input)
+        yield from (value for node in graph if node.op == "Constant" for value in node.outputs if value is not None)
 
 
 def _may_be_known(node: Node) -> bool:

@@ -126,15 +126,18 @@ class Building:
         """Take a node that was built elsewhere (see `graphopt.rewrite.inline`) among the pending ones."""
         self._pending_nodes.append(node)
 
-    def constant(self, array: np.ndarray | Tensor, like: Value | str | None = None) -> Value:
+    def constant(
+        self, array: np.ndarray | Tensor, like: Value | str | None = None, graph: Graph | None = None
+    ) -> Value:  # fmt: skip
         """A new constant, pending. It always gets a fresh name.
 
         Args:
             array: its contents; a `Tensor` for element types that NumPy lacks.
             like: a value or a text that the name is made from.
+            graph: a graph around the one at hand that is to hold it, the main graph for one.
         """
         tensor = array if isinstance(array, Tensor) else Tensor.from_array(array)
-        value = Value("", self.graph)
+        value = Value("", graph or self.graph)
         value.tensor = tensor
         hint = like.name if isinstance(like, Value) else like
         self._pending_constants[value] = hint or ""

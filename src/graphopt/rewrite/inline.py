@@ -311,7 +311,7 @@ class Copier:
         kept = (self.values[value] for index, value in enumerate(graph.inputs) if index not in trim.inputs)
         copy.inputs = [twin for twin in kept if twin is not None]
         for node in graph:
-            if node not in trim.nodes:
+            if node not in trim.nodes and not self._is_given(node):
                 self._append(copy, self.node(node, copy, named=True))
         for index, value in enumerate(graph.outputs):
             if index not in trim.outputs:
@@ -319,6 +319,10 @@ class Copier:
         if restated:
             _declare(graph, copy, trim)
         return copy
+
+    def _is_given(self, node: Node) -> bool:
+        """Whether something stands for a constant of an inner graph already."""
+        return node.op == "Constant" and node.result in self.values
 
     def _put_out(self, before: Value, copy: Graph) -> None:
         after = self.values.get(before) or before
