@@ -58,6 +58,30 @@ def test_another_version_of_an_operator_is_kept() -> None:
     assert why_kept(model) == "local::f has ReduceMax of opset 17, the model 18"
 
 
+def test_a_newer_version_that_only_allows_more_is_taken() -> None:
+    """The checker refuses such models, the runtime takes them."""
+    text = 'g (float[2,2] x) => (float[2,2] y) { y = local.f (x) } <domain: "local", opset_import: ["" : 13]> '
+    body = "f <axis: int = 0> (a) => (r) { b = Softmax <axis: int = @axis> (a)  c = Add (b, a)  r = Relu (c) }"
+    model = parser.parse_model(HEAD + text + body)
+    result = PassManager(passes="inline_functions", strict=True, check=True).run(model).model
+    assert [n.op_type for n in result.graph.node] == ["Softmax", "Add", "Relu"]
+    assert_equivalent(model, result)
+
+
+@pytest.mark.parametrize(
+    ("operator", "own", "model_has"),
+    [("Softmax", 12, 13), ("Relu", 18, 13), ("Upsample <mode = 'nearest'>", 9, 18), ("Relu", 6, 14)],
+)
+def test_versions_that_differ_are_kept(operator: str, own: int, model_has: int) -> None:
+    """The default of Softmax, a version that may lack a type, an operator that is gone, and one too old to be known."""
+    head = HEAD.replace("18", str(model_has))
+    text = f'g (float[2,2] x) => (y) {{ y = local.f (x) }} <domain: "local", opset_import: ["" : {own}]> '
+    op_type, _, attributes = operator.partition(" ")
+    node = f"{op_type} {attributes} (a, a)" if op_type == "Upsample" else f"{op_type} (a)"
+    model = parser.parse_model(head + text + f"f (a) => (r) {{ r = {node} }}".replace("'", '"'))
+    assert why_kept(model) == f"local::f has {op_type} of opset {own}, the model {model_has}"
+
+
 def test_recursion_is_kept() -> None:
     text = 'g (float[2] x) => (y) { y = local.f (x) } <domain: "local", opset_import: ["" : 18, "local" : 1]> '
     model = parser.parse_model(HEAD + text + "f (a) => (r) { b = Neg (a)  r = local.f (b) }")

@@ -35,8 +35,8 @@ class InlineFunctions(GraphPass):
 
     Attributes get the values of the call or their defaults, inputs and outputs may be left out, and functions that the
     body calls are inlined too. A call is kept where the function is written for another version of an operator than
-    the model imports, where functions call each other so often that the model would explode, and where the runtime has
-    an operator of that name, or may have one: it takes its own.
+    the model imports, unless that is newer and only allows more; where functions call each other so often that the
+    model would explode; and where the runtime has an operator of that name, or may have one: it takes its own.
     """
 
     level = Level.EXTENDED
@@ -164,5 +164,13 @@ def _check_versions(function: Graph, graph: Graph) -> None:
             before, after = (op_schema(node.op_type, node.domain, version) for version in (there, here))
             if called_function(node) and before is after is None:
                 continue
-            if before is None or after is None or before.since_version != after.since_version:
+            same = before is not None and after is not None and before.since_version == after.since_version
+            if not (same or _stays(node, here)):
                 raise Decline("{} has {} of opset {}, the model {}", function.name, node.op_type, there, here)
+
+
+def _stays(node: Node, version: int) -> bool:
+    """Whether a newer version of an operator only says more than the one that a function is written for."""
+    from graphopt.opsets.meanings import stays  # all steps of the conversion, which few models need here
+
+    return stays(node, version)

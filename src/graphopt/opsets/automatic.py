@@ -8,7 +8,7 @@ what a newer version calls a choice, and which choices are newer than their attr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from onnx import defs
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.errors import Decline
-from graphopt.ir import Node, Tensor
+from graphopt.ir import Node, Tensor, Value
 from graphopt.ir.forms import MOVED, Moved
 from graphopt.opsets.changes import Change, defaults, formal, is_required
 from graphopt.opsets.types import carry, lacking
@@ -85,6 +85,32 @@ def up(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
             raise Decline("{} has to be stated from opset {} on", name, change.version)
     yield
     _write(node, operands, attrs, rw)
+
+
+def stays(node: Node, change: Change) -> bool:
+    """Whether a node, as it stands, is at the next version of its operator what it was, as far as the schemas tell."""
+    old, new, key = change.before, change.after, (node.op_type, change.version)
+    if old is None or new is None or key in MEANT or key in RENAMED:
+        return False
+    types = {name: attribute.type for name, attribute in new.attributes.items()}
+    if any(types.get(name) != attribute.type for name, attribute in old.attributes.items()):
+        return False
+    if any(attribute.required and name not in node.attrs for name, attribute in new.attributes.items()):
+        return False
+    if _kept_defaults(node, old, new, {}) or any(True for _ in lacking(node, new)):
+        return False
+    if any(is_required(each) and node.input(index) is None for index, each in enumerate(new.inputs)):
+        return False
+    return _are_wider(old.inputs, new.inputs, node.inputs) and _are_wider(old.outputs, new.outputs, node.outputs)
+
+
+def _are_wider(before: Any, after: Any, values: Sequence[Value | None]) -> bool:
+    """Whether operands or results may be of all types that they could have, and none is too many."""
+    for index, value in enumerate(values):
+        here, there = formal(before, index), formal(after, index)
+        if value is not None and (here is None or there is None or not here.types <= there.types):
+            return False
+    return True
 
 
 def down(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:

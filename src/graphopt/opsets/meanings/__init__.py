@@ -9,7 +9,7 @@ from functools import lru_cache
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.opsets import automatic
-from graphopt.opsets.changes import Change
+from graphopt.opsets.changes import DOMAINS, Change, changes, newest
 from graphopt.opsets.meanings.registry import AT_LAST, DOWN, UP, Meaning
 from graphopt.rewrite import Rewriter
 
@@ -18,6 +18,9 @@ _GROUPS = (
     "lists", "loops", "matrices", "movement", "optional", "pooling", "positions", "products", "quantizing", "reshaping",
     "resizing", "resizing_computed", "sampling", "signals", "suppression",
 )  # fmt: skip
+
+_KNOWN = 7
+"""Before this version operators of the standard meant other things under the same names."""
 
 
 @lru_cache(maxsize=1)
@@ -42,6 +45,22 @@ def of(node: Node, change: Change, step: int, *, at_last: bool = False) -> Seque
         return (_refers,)  # a reference is none of the values that a meaning asks for
     own = own or ((automatic.up if step > 0 else automatic.down),)
     return (*own, *AT_LAST.get(key, ())) if at_last and step < 0 else own
+
+
+def stays(node: Node, version: int) -> bool:
+    """Whether a node means at a later version of its domain what it means in its graph, without being changed.
+
+    Args:
+        node: a node of an operator of the standard.
+        version: the version.
+    """
+    own = node.graph.opset(node.domain)
+    if node.domain not in DOMAINS or not _KNOWN <= own < version <= newest(node.domain):
+        return False
+    steps = [changes(node.domain, step).get(node.op_type) for step in range(own + 1, version + 1)]
+    return all(
+        automatic.stays(node, step) and of(node, step, 1) == (automatic.up,) for step in steps if step is not None
+    )
 
 
 def _refers(node: Node, change: Change, rw: Rewriter) -> None:
