@@ -27,6 +27,8 @@ def test_levels_above_basic_inline(level: str) -> None:
     result = optimize(MODEL, level, target="avx2", strict=True)
     assert [n.op_type for n in result.graph.node] == ["Neg", "Exp", "Neg", "Exp"]
     assert not result.functions
+    log = PassManager(level, target="avx2").run(MODEL)
+    assert [event.rule for event in log.events] == ["inline_functions"] * 2 + ["eliminate_unused_function"]
     kept = optimize(MODEL, level, target="avx2", strict=True, skip=["inline_functions"])
     assert [n.op_type for n in kept.graph.node] == ["f", "f"]
 
