@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from zlib import crc32
@@ -269,20 +269,31 @@ def frozen(value: Any) -> str:
 
 def _compare_constants(old: Model, new: Model, found: Diff) -> None:
     before, after = _constants(old), _constants(new)
+    first, second = _sparse(old), _sparse(new)
+    shown = _labels({**before, **after, **first, **second})
     for key, value in before.items():
         if key not in after:
-            found.constants_removed[value.name] = _type(value)
+            found.constants_removed[shown[key]] = _type(value)
         elif _differ(value, after[key]):
-            found.constants_changed[value.name] = f"{_type(value)} -> {_type(after[key])}"
-    found.constants_added = {value.name: _type(value) for key, value in after.items() if key not in before}
+            found.constants_changed[shown[key]] = f"{_type(value)} -> {_type(after[key])}"
+    found.constants_added = {shown[key]: _type(value) for key, value in after.items() if key not in before}
     found.bytes = (_total(before), _total(after))
-    first, second = _sparse(old), _sparse(new)
     for key, tensor in first.items():
         if key not in second:
-            found.constants_removed[key[1]] = _sparse_type(tensor)
+            found.constants_removed[shown[key]] = _sparse_type(tensor)
         elif tensor.SerializeToString(deterministic=True) != second[key].SerializeToString(deterministic=True):
-            found.constants_changed[key[1]] = f"{_sparse_type(tensor)} -> {_sparse_type(second[key])}"
-    found.constants_added |= {key[1]: _sparse_type(tensor) for key, tensor in second.items() if key not in first}
+            found.constants_changed[shown[key]] = f"{_sparse_type(tensor)} -> {_sparse_type(second[key])}"
+    found.constants_added |= {shown[key]: _sparse_type(tensor) for key, tensor in second.items() if key not in first}
+
+
+def _labels(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """How constants are called: by name, those that have it in several graphs with the place of the inner ones."""
+    keys = list(keys)
+    often = Counter(name for _, name in keys)
+    return {
+        (place, name): f"{name} in {place.removeprefix('/')}" if place and often[name] > 1 else name
+        for place, name in keys
+    }  # fmt: skip
 
 
 def _sparse(model: Model) -> dict[tuple[str, str], onnx.SparseTensorProto]:
