@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.audit.bisection import Oracle, bisect, first_bad, reproduce
 from graphopt.audit.blame import blame
+from graphopt.audit.difference import diff
 from graphopt.audit.explaining import explain
 from graphopt.audit.settings import Settings
 from graphopt.errors import Decline, UsageError
@@ -220,3 +221,32 @@ def test_a_story_ends_where_the_next_block_begins() -> None:
 def test_an_event_that_only_changes_a_node_says_so() -> None:
     event = Event(0, "some_pass", "g", changed=(NodeNote("Relu", "", ("y",)),), detail="a is b")
     assert str(event) == "some_pass: changed Relu(y) (a is b)"
+
+
+def test_what_was_said_in_another_function_is_no_part_of_a_story() -> None:
+    """Values of one name in the main graph and two functions: each place is told, and each node its own."""
+    head = '<domain: "local", opset_import: ["" : 18]> '
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18, "local" : 1]>'
+        "g (float[2,2] x, int64[2] s) => (float[2,2] y) { a = Reshape (x, s)  b = local.f (a)  y = local.h (b) }"
+        + head + "f (x) => (y) { s = Shape (x)  a = Reshape (x, s)  y = Exp (a) }"
+        + head + "h (x) => (y) { s = Shape (x)  a = Reshape (x, s)  y = Tanh (a) }"
+    )  # fmt: skip
+    found = explain(model, PassManager("basic"))
+    places = [miss.function for miss in found.near_misses if miss.rule == "eliminate_nop_reshape"]
+    assert sorted(places) == ["", "local::f", "local::h"]
+    assert {miss.function for miss in found.story("a").near_misses} == {""}
+    assert [miss.function for miss in found.story("s").near_misses] == ["local::f"]
+    assert "Reshape(a) in local::h" in str(found)
+
+
+def test_constants_of_one_name_in_several_graphs_are_told_apart() -> None:
+    def model(one: float, other: float) -> onnx.ModelProto:
+        return onnx.parser.parse_model(
+            '<ir_version: 10, opset_import: ["" : 18]> g (float x, bool c) => (float y) <float w = {1}> { v = Mul (x, w)'
+            f" y = If (c) <then_branch = t () => (float o) <float k = {{{one}}}> {{ o = Mul (v, k) }},"
+            f" else_branch = e () => (float p) <float k = {{{other}}}> {{ p = Add (v, k) }}> }}"
+        )
+
+    found = diff(model(1, 2), model(3, 4))
+    assert sorted(found.constants_changed) == ["k in y.else_branch", "k in y.then_branch"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from graphopt.analysis.types import infer_types
@@ -195,7 +195,7 @@ def _explain(source: Source, manager: Manager | Settings | None) -> tuple[Explan
     standing = {key: miss for key, miss in again.near_misses.items() if not _of_layout(miss, plan)}
     standing |= _decided(log, plan, after)
     declined = list(standing.values())
-    moot = [m for key, m in log.near_misses.items() if key not in standing and not _fired_later(m, log.events)]
+    moot = [m for key, m in log.near_misses.items() if key not in standing and not _fired_later(m, log.events, scopes)]
     looked: dict[str, list[str]] = {}
     for name in plan.names():
         rule = plan.rule(name)
@@ -254,14 +254,16 @@ def _decided(log: Log, plan: Plan, after: list[NodeNote]) -> dict[tuple[str, str
         notes = [left[name] for name in names if name in left]
         note = next((n for n in notes if n.op in (miss.node.op, f"com.microsoft::Fused{miss.node.op}")), None)
         if note is not None:
-            found[key] = NearMiss(miss.rule, note, miss.reason)
+            found[key] = replace(miss, node=note)
     return found
 
 
-def _fired_later(miss: NearMiss, events: Iterable[Event]) -> bool:
+def _fired_later(miss: NearMiss, events: Iterable[Event], scopes: Scopes) -> bool:
     outputs = set(miss.node.outputs)
     return any(
-        event.rule == miss.rule and outputs & {name for note in event.removed for name in note.outputs}
+        event.rule == miss.rule
+        and outputs & {name for note in event.removed for name in note.outputs}
+        and miss.function in scopes.of(event)
         for event in events
     )
 
@@ -307,7 +309,8 @@ def _follow(explanation: Explanation, name: str, *, hand_on: Callable[[NodeNote]
     places = zip(explanation.places[1], explanation.after, strict=True)
     left = [note for place, note in places if scope is None or place in (scope, "")]
     end = [note for note in left if _about(note, watched, names)]
-    misses = [m for m in (*explanation.near_misses, *explanation.moot) if _about(m.node, watched, names)]
+    said = (m for m in (*explanation.near_misses, *explanation.moot) if scope is None or m.function == scope)
+    misses = [miss for miss in said if _about(miss.node, watched, names)]
     spoke = {miss.rule for miss in misses} | {event.rule for event in events}
     silent = {note.op: [r for r in explanation.looked.get(note.op, ()) if r not in spoke] for note in end}
     return Story(name, start, events, end, misses, silent)

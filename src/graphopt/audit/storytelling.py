@@ -105,10 +105,14 @@ def _misses(misses: list[NearMiss]) -> Iterator[Text]:
     order = Counter({key: len(places) for key, places in grouped.items()})
     for (rule, _), count in order.most_common():
         places = grouped[rule, _]
-        where = ", ".join(str(miss.node) for miss in places[:_PLACES])
+        where = ", ".join(map(_place, places[:_PLACES]))
         more = f" and {count - _PLACES} more" if count > _PLACES else ""
         yield Text(f"  {rule}: {places[0].reason}")
         yield Text(f"      at {where}{more}{', each with names of its own' if count > 1 else ''}", style="dim")
+
+
+def _place(miss: NearMiss) -> str:
+    return f"{miss.node} in {miss.function}" if miss.function else str(miss.node)
 
 
 def _without_names(miss: NearMiss) -> str:

@@ -81,12 +81,14 @@ class NearMiss:
         node: the node it looked at.
         reason: why not.
         form: the reason without what it names, by which equal ones are counted.
+        function: the function of the model that the node is in; "" for the main graph and all bodies in it.
     """
 
     rule: str
     node: NodeNote
     reason: str
     form: str = ""
+    function: str = ""
 
 
 @dataclass(slots=True)
@@ -125,7 +127,7 @@ class Log:
 
     Attributes:
         events: the rewrites in order.
-        near_misses: declined places by (rule, node); only collected when `listen` is set.
+        near_misses: declined places by rule and place; only collected when `listen` is set.
         failures: passes that raised.
         stats: per pass.
         findings: what passes have to show besides, as rows of a table by pass; only collected when `listen` is set.

@@ -479,8 +479,12 @@ class Rewriter(Building):
     def note(self, rule: str, node: Node, declined: Decline) -> None:
         """Remember why a rule declined at a node."""
         note = NodeNote.of(node)
-        key = note.outputs[0] if note.outputs else note.name
-        self._log.near_misses[rule, key] = NearMiss(rule, note, str(declined), str(*declined.args[:1]))
+        top = node.graph
+        while top.parent is not None:
+            top = top.parent
+        function = top.name if top.is_function else ""
+        key = f"{function}/{node.graph.name}/{note.outputs[0] if note.outputs else note.name}"
+        self._log.near_misses[rule, key] = NearMiss(rule, note, str(declined), str(*declined.args[:1]), function)
 
     def _emit(
         self, removed: list[NodeNote], added: list[NodeNote], size: int, detail: str, changed: Sequence[Node] = ()
