@@ -132,6 +132,19 @@ def test_domains_that_only_the_function_imports_are_imported() -> None:
     assert [n.op_type for n in result.graph.node] == ["QuickGelu"]
 
 
+def test_a_domain_of_calls_is_imported_as_the_function_has_it() -> None:
+    """Otherwise the model got version 1 of it, and a function with its operators stayed for that."""
+    model = parser.parse_model(
+        HEAD + "g (float[2] x) => (y) { a = local.f (x)  y = local.k (a) }"
+        '<domain: "local", opset_import: ["" : 18, "other" : 2]> f (a) => (r) { r = other.h (a) }'
+        '<domain: "local", opset_import: ["" : 18, "other" : 2]> k (a) => (r) { r = other.Scale (a) }'
+        '<domain: "other", opset_import: ["" : 18]> h (a) => (r) { r = Neg (a) }'
+    )
+    result = optimize(model, passes="inline_functions", strict=True)
+    assert {o.domain: o.version for o in result.opset_import}["other"] == 2
+    assert [n.op_type for n in result.graph.node] == ["Neg", "Scale"]
+
+
 def test_graphs_do_not_get_too_deep_for_a_file() -> None:
     """Each function has a branch that calls the one before: inlined, they are branches in branches."""
     head = '<domain: "local", opset_import: ["" : 18, "local" : 1]> '

@@ -80,7 +80,7 @@ class InlineFunctions(GraphPass):
         results = adopt(rw, function, {**given, **shared}, _attributes(node, function))
         for inside in (function, *inner_graphs(function)):
             for inner in inside:
-                if not inner.op.startswith(_CALL) and not graph.opset(inner.domain) and function.opset(inner.domain):
+                if not graph.opset(inner.domain) and function.opset(inner.domain):
                     rw.import_domain(inner.domain, function.opset(inner.domain))
         replace_by(rw, node, results)
         weights.remember(shared)
