@@ -221,3 +221,45 @@ def test_a_link_to_a_model_with_its_weights_in_a_file(tmp_path: Path, hub: bool)
     source = Source(links / "m.onnx", "m")
     assert OrtRunner(source).run({"x": np.zeros(2, np.float32)})[0].tolist() == [1, 2]
     open_session(source.path())
+
+
+def _weights_in_a_file(path: Path) -> Path:
+    model = graph("(float[2] x) => (float[2] y)", "y = Add(x, w)")
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1, 2], np.float32), "w"))
+    onnx.save(model, path, save_as_external_data=True, location="w.data", size_threshold=0)
+    return path
+
+
+@pytest.mark.parametrize("how", ["link", "second name"])
+def test_others_are_given_a_copy_where_the_weights_have_other_names(tmp_path: Path, how: str) -> None:
+    path = _weights_in_a_file(tmp_path / "m.onnx")
+    assert Source(path, "m").plain_path() == path
+    (tmp_path / "w.data").rename(tmp_path / "blob")
+    (Path.symlink_to if how == "link" else Path.hardlink_to)(tmp_path / "w.data", tmp_path / "blob")
+    source = Source(path, "m")
+    assert source.path() == path
+    onnx.checker.check_model(source.plain_path())
+    assert numpy_helper.to_array(source.full_proto().graph.initializer[0]).tolist() == [1, 2]
+    source.close()
+
+
+def test_a_link_out_of_the_folder_is_not_copied(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    path = _weights_in_a_file(tmp_path / "sub" / "m.onnx")
+    (tmp_path / "sub" / "w.data").rename(tmp_path / "blob")
+    (tmp_path / "sub" / "w.data").symlink_to(tmp_path / "blob")
+    assert Source(path, "m").plain_path() == path
+
+
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    folder.mkdir()
+    path = _weights_in_a_file(tmp_path / "m.onnx").rename(folder / os.fsdecode(b"m\xfe.onnx"))
+    (tmp_path / "w.data").rename(folder / "w.data")
+    assert verify.compare(path, path).ok
+    assert verify.compare(path, path, isolate=True).ok
+
+
+def test_weights_in_a_file_count(tmp_path: Path) -> None:
+    path = _weights_in_a_file(tmp_path / "m.onnx")
+    assert Source(path, "m").weight_bytes() == path.stat().st_size + (tmp_path / "w.data").stat().st_size

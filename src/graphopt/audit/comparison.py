@@ -144,7 +144,7 @@ def audit(
         folder = Path(keep).absolute() if keep is not None else temporary
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            run = _Run(given.path(), given.label, wanted, conditions, folder=folder, progress=progress)
+            run = _Run(given.plain_path(), given.label, wanted, conditions, folder=folder, progress=progress)
             run.choose_inputs(dict(shapes or {}), dict(dims or {}), Metric.of(data, metric))
             return run.all()
         finally:

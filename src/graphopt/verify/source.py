@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from google.protobuf.message import EncodeError
 
 from graphopt.errors import ModelError
 from graphopt.ir.contents import check_model
-from graphopt.ir.external import locations
+from graphopt.ir.external import Folders, folders_of, locations
 from graphopt.ir.files import parse, read_bytes
 from graphopt.ir.foreign import as_ir_model, to_proto
 from graphopt.ir.messages import copy_fields
@@ -33,12 +34,13 @@ class Source:
         label: How messages call it.
     """
 
-    __slots__ = ("_folder", "_given", "_temporary", "label", "proto")
+    __slots__ = ("_beside", "_folder", "_given", "_temporary", "label", "proto")
 
     def __init__(self, model: ModelLike, label: str) -> None:
         self.label = label
         self._temporary = ExitStack()
         self._folder: Path | None = None
+        self._beside: set[str] = set()
         self._given: onnx.ModelProto | bytes | Path
         foreign = as_ir_model(model)
         if foreign is not None:
@@ -52,7 +54,8 @@ class Source:
         elif isinstance(model, (str, os.PathLike)):
             given = Path(os.fsdecode(model))
             self.proto = parse(read_bytes(given), str(model))
-            self._given = _with_its_data(given, self.proto)
+            self._beside = locations(self.proto)
+            self._given = _with_its_data(given, self._beside)
         else:
             raise ModelError(f"{label}: expected a ModelProto, bytes or a path, found {type(model).__name__}")
         check_model(self.proto)
@@ -62,7 +65,7 @@ class Source:
     def loadable(self) -> str | bytes:
         """What onnxruntime loads: the path where there is one, else the serialized model."""
         if isinstance(self._given, Path):
-            return str(self._given)
+            return str(self.path())
         if isinstance(self._given, bytes):
             return self._given
         try:
@@ -73,7 +76,7 @@ class Source:
     def full_proto(self) -> onnx.ModelProto:
         """The model with all its weights, for the reference evaluator."""
         if isinstance(self._given, Path):
-            return onnx.load(self._given)
+            return onnx.load(self.plain_path())
         return self.proto
 
     def weight_bytes(self) -> int:
@@ -84,19 +87,32 @@ class Source:
             given = len(self._given)
         else:
             given = sum(len(t.raw_data) + 8 * len(t.float_data) for t in self._given.graph.initializer)
-        elsewhere = [e.value for t in self.proto.graph.initializer for e in t.external_data if e.key == "length"]
-        return given + sum(int(length) for length in elsewhere)
+        return given + sum(file.stat().st_size for file in self._data_files() if file.is_file())
 
     def path(self) -> Path:
-        """A file that holds the model; written to a temporary directory when it was given in memory."""
+        """A file that holds the model, for the runtime; a temporary one when it was given in memory."""
         if isinstance(self._given, Path):
-            return self._given
+            return self._given if _is_utf8(self._given) else self._copied(self._given)
         loadable = self.loadable()
         if isinstance(loadable, str):
             return Path(loadable)
         target = self._directory() / "model.onnx"
         target.write_bytes(loadable)
         return target
+
+    def plain_path(self) -> Path:
+        """A file that holds the model, for whoever else.
+
+        ONNX's own reader refuses data that a link leads to, or that has a second name, as it is in caches.
+        """
+        path = self.path()
+        files = [file for file in self._data_files() if file.is_file()]
+        linked = any(file.is_symlink() or file.stat().st_nlink > 1 for file in files)
+        return self._copied(path) if linked and path == self._given else path
+
+    def _data_files(self) -> list[Path]:
+        """Where the model's external data is to be: beside the path that was given."""
+        return [self._given.parent / name for name in self._beside] if isinstance(self._given, Path) else []
 
     def close(self) -> None:
         """Delete the temporary files."""
@@ -107,6 +123,24 @@ class Source:
         if self._folder is None:
             self._folder = self._temporary.enter_context(scratch())
         return self._folder
+
+    def _copied(self, path: Path) -> Path:
+        """A copy of a model and its data in files of their own; the path itself where that cannot be."""
+        folder = self._directory()
+        target = folder / path.name.encode(errors="replace").decode()
+        if target.exists():
+            return target
+        files = self._data_files()
+        needed = sum(file.stat().st_size for file in (path, *files) if file.is_file())
+        may_be_read = all(map(_is_below, self._beside)) and all(_is_inside(file, folders_of(path)) for file in files)
+        if not may_be_read or shutil.disk_usage(folder).free < 2 * needed:
+            return path
+        for name, file in zip(self._beside, files, strict=True):
+            if file.is_file():  # whoever reads the copy says what is missing
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, folder / name)
+        shutil.copyfile(path, target)
+        return target
 
     def _spill(self, model: onnx.ModelProto) -> Path:
         """Write a model above 2 GiB with its weights beside it, leaving the caller's proto as it is."""
@@ -130,16 +164,35 @@ class Source:
         return target
 
 
-def _with_its_data(path: Path, model: onnx.ModelProto) -> Path:
+def _with_its_data(path: Path, beside: set[str]) -> Path:
     """The path by which a runtime finds a model's external data: it looks beside the name that it is given.
 
     That may be a link, as in a model hub's cache, with links to the data beside it; or the data is beside what the link
     leads to.
     """
     link, real = path.absolute(), path.resolve()
-    if path.is_symlink() and not all((link.parent / name).exists() for name in locations(model)):
+    if path.is_symlink() and not all((link.parent / name).exists() for name in beside):
         return real
     return link
+
+
+def _is_utf8(path: Path) -> bool:
+    """Whether the runtime can be told a path: it takes text only."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_below(name: str) -> bool:
+    """Whether a location stays in its folder; the runtime refuses others."""
+    return not Path(name).is_absolute() and ".." not in Path(name).parts and "\0" not in name
+
+
+def _is_inside(file: Path, folders: Folders) -> bool:
+    """Whether a file is in one of the folders at the end of all links; the runtime refuses others."""
+    return not file.is_file() or any(file.resolve().is_relative_to(folder.resolve()) for folder in folders)
 
 
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -90,7 +90,7 @@ def audit_passes(
         with scratch() as folder:
             for name in conditions.peers:
                 with PassServer(by_name(name)) as server:
-                    _Run(given.path(), server, folder, conditions, found).all(progress)
+                    _Run(given.plain_path(), server, folder, conditions, found).all(progress)
     finally:
         given.close()
     if conditions.only and not found.rows and not found.failures:

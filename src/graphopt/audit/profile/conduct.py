@@ -69,7 +69,7 @@ def profile(
         raise UsageError(f"unknown part {unknown[0]!r}; expected some of {', '.join(PARTS)}")
     given = Source(source, str(source) if isinstance(source, (str, Path)) else "model")
     try:
-        path = given.path()
+        path = given.plain_path()
         proto = light_proto(path)
         fixed = {**sizes_from_shapes(proto, dict(shapes or {})), **dict(dims or {})}
         feed = taken(proto, data) if data is not None else feeds.timing_feed(path, proto, fixed, seed)
