@@ -16,7 +16,7 @@ import pytest
 
 import graphopt
 from graphopt import Level, Numerics, PassManager, api, demo
-from graphopt.errors import UsageError
+from graphopt.errors import ModelError, UsageError
 from graphopt.manager import RunSettings
 from graphopt.pipeline import run as running
 from graphopt.verify import assert_equivalent
@@ -86,6 +86,28 @@ def test_models_of_onnx_ir_share_their_weights() -> None:
     assert model.graph.initializers["w"].const_value is weight  # and the given model is as it was
     assert len(model.graph) == 3
     assert api.verify(model, found).status == "equal"
+
+
+@pytest.mark.parametrize("how", ["missing", "behind a link"])
+def test_weights_that_onnx_ir_does_not_read_are_told(tmp_path: Path, how: str) -> None:
+    (tmp_path / "sub").mkdir()
+    path = tmp_path / "sub" / "m.onnx"
+    onnx.save(large(), path, save_as_external_data=True, location="w.data", size_threshold=0)
+    model = onnx_ir.load(path)
+    (tmp_path / "sub" / "w.data").rename(tmp_path / "blob")
+    if how != "missing":
+        (tmp_path / "sub" / "w.data").symlink_to(tmp_path / "blob")
+    with pytest.raises(ModelError, match="tensor 'w': onnx-ir cannot read its data"):
+        graphopt.optimize(model)
+    with pytest.raises(ModelError, match="tensor 'w': onnx-ir cannot read its data"):
+        api.verify(model, model)
+
+
+def test_weights_of_onnx_ir_in_a_file_are_run(tmp_path: Path) -> None:
+    onnx.save(large(), tmp_path / "m.onnx", save_as_external_data=True, location="w.data", size_threshold=0)
+    model = onnx_ir.load(tmp_path / "m.onnx")
+    assert api.verify(model, large()).ok
+    assert api.profile(model, parts=("levels",), rounds=2, budget=0.05, graphopt=False).levels
 
 
 def test_what_weights_of_onnx_ir_state_beside_their_data_stays() -> None:

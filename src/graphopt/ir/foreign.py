@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import onnx
 
+from graphopt.errors import ModelError
 from graphopt.ir.external import Opaque
 from graphopt.ir.flush import stored, without_initializers
 from graphopt.ir.load import build
@@ -45,8 +46,19 @@ def as_ir_model(source: object) -> IrModel | None:
 
 
 def to_proto(source: IrModel) -> onnx.ModelProto:
-    """The model as a proto, weights included."""
-    return require("onnx_ir").to_proto(source)  # type: ignore[no-any-return]  # an extra
+    """The model as a proto, weights included: references would be to a folder that the proto does not know.
+
+    Raises:
+        ModelError: a file of weights cannot be read.
+    """
+    proto: onnx.ModelProto = require("onnx_ir").to_proto(source)
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            with _told(tensor.name):
+                tensor.raw_data = source.graph.initializers[tensor.name].const_value.tobytes()
+    return proto
 
 
 def read(source: IrModel, opaque: Opaque | None = None) -> Model:
@@ -55,6 +67,9 @@ def read(source: IrModel, opaque: Opaque | None = None) -> Model:
     Args:
         source: the model.
         opaque: which weights that are in files stay references, unread.
+
+    Raises:
+        ModelError: it is no model, or the file of weights cannot be read.
     """
     held = {
         name: value.const_value
@@ -70,9 +85,7 @@ def read(source: IrModel, opaque: Opaque | None = None) -> Model:
         if tensor.name in held:
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
-            array = held[tensor.name].numpy().view()
-            array.flags.writeable = False
-            contents[number] = array
+            contents[number] = _array(held[tensor.name])
     view = build(proto, (), contents, opaque)
     view.graph.changed = bool(contents)  # the proto is not the whole model
     return view
@@ -121,6 +134,23 @@ def write(view: Model, like: object) -> Any:
 def _beside(tensor: Any) -> dict[str, Any]:
     """What a tensor states beside its data, as makers of tensors take it."""
     return {"doc_string": tensor.doc_string, "metadata_props": dict(tensor.metadata_props)}
+
+
+def _array(tensor: Any) -> np.ndarray[Any, Any]:
+    """A view of what a tensor holds."""
+    with _told(tensor.name):
+        array: np.ndarray[Any, Any] = tensor.numpy().view()
+    array.flags.writeable = False
+    return array
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Say which tensor it was: onnx-ir opens files only now, and none to which a link leads out of their folder."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ModelError(f"tensor {name!r}: onnx-ir cannot read its data: {error}") from error
 
 
 def _is_file(tensor: Any) -> bool:
