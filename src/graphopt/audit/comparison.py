@@ -22,7 +22,7 @@ from graphopt.errors import ModelError, UsageError
 from graphopt.rewrite import Level, Numerics, Target
 from graphopt.system.extras import require
 from graphopt.system.files import scratch
-from graphopt.system.given import check_numbers, several
+from graphopt.system.given import check_numbers, check_threads, several
 from graphopt.system.processes import Limits
 from graphopt.verify import SETS, ModelLike, compare
 from graphopt.verify.interface import Shapes, sizes_from_shapes
@@ -68,8 +68,7 @@ class Conditions:
         check_numbers(budget=self.budget)
         check_numbers(whole=True, seed=self.seed, starts=self.starts)
         check_numbers(1, whole=True, rounds=self.rounds)
-        if not self.threads or min(self.threads) < 1:
-            raise UsageError(f"threads: one or more counts of at least 1 expected, found {self.threads}")
+        check_threads(*self.threads)
 
 
 class AuditSettings(TypedDict, total=False):

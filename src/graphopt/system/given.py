@@ -10,6 +10,9 @@ from graphopt.errors import UsageError
 
 Name = TypeVar("Name", bound=str | int)
 
+MOST_THREADS = 1024
+"""More than any machine runs at once; a session of the runtime makes as many as it is told to."""
+
 
 def several(what: str, given: Name | Iterable[Name]) -> tuple[Name, ...]:
     """A text or a number by itself is a list of one.
@@ -45,3 +48,20 @@ def check_numbers(least: float = 0, *, whole: bool = False, **given: object) -> 
         if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not float(value) >= least):
             expected = "a whole number" if whole else "a number"
             raise UsageError(f"{name}: expected {expected} of at least {least:g}, found {value!r}")
+
+
+def check_threads(*counts: object) -> None:
+    """Refuse numbers of threads that no session can have.
+
+    Args:
+        *counts: the numbers.
+
+    Raises:
+        UsageError: there are none, or one of them is not.
+    """
+    if not counts:
+        raise UsageError("threads: one or more counts expected, found none")
+    for threads in counts:
+        check_numbers(1, whole=True, threads=threads)
+        if isinstance(threads, Integral) and int(threads) > MOST_THREADS:
+            raise UsageError(f"threads: at most {MOST_THREADS} expected, found {threads}")

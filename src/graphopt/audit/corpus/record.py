@@ -11,6 +11,7 @@ from typing import Any, Literal
 from graphopt.audit.comparison import LEVELS
 from graphopt.audit.contestants import contestants
 from graphopt.audit.settings import Settings
+from graphopt.system.given import check_threads
 
 Status = Literal[
     "done", "failed", "crashed", "timeout", "memory", "too large", "unreachable", "changed", "disk", "lost"
@@ -84,8 +85,9 @@ class CorpusSettings:
         """Refuse what is wrong for all models.
 
         Raises:
-            UsageError: a level, a peer, a target or numerics that nobody knows.
+            UsageError: a level, a peer, a target or numerics that nobody knows, or impossible numbers of threads.
         """
+        check_threads(*self.threads)
         contestants(None, self.levels, self.against, Settings.at(self.numerics, self.target or None))
 
 

@@ -22,7 +22,7 @@ from graphopt.audit.timing import Progress
 from graphopt.errors import UsageError
 from graphopt.rewrite import Level
 from graphopt.system.files import scratch
-from graphopt.system.given import check_numbers, several
+from graphopt.system.given import check_numbers, check_threads, several
 from graphopt.system.processes import call
 from graphopt.verify import ModelLike
 from graphopt.verify.interface import Shapes, sizes_from_shapes, taken
@@ -60,7 +60,7 @@ def profile(
         UsageError: an argument is wrong.
     """
     parts = several("parts", parts)
-    check_numbers(1, whole=True, threads=threads)
+    check_threads(threads, *several("threads", thread_counts or ()))
     check_numbers(2, whole=True, rounds=rounds)
     check_numbers(whole=True, top=top, seed=seed)
     check_numbers(budget=budget)
