@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt.audit.passes import PassConditions, audit_passes
+from graphopt.audit.passes import PassConditions, audit_many, audit_passes
 from graphopt.audit.passes.conduct import judge
 from graphopt.audit.passes.isomorphism import isomorphic, live_nodes
 from graphopt.audit.passes.record import PassRow, Side
@@ -74,6 +74,14 @@ def test_a_wrong_peer_is_found_out(wrong_peer: str) -> None:
 def test_unknown_pass() -> None:
     with pytest.raises(UsageError, match="no pass 'fuse_everything'"):
         audit_passes(identities(), PassConditions(peers=("onnxoptimizer",), only=("fuse_everything",)))
+
+
+def test_an_unknown_pass_beside_a_known_one() -> None:
+    conditions = PassConditions(peers=("onnxoptimizer",), only=("eliminate_identity", "fuse_everything"))
+    with pytest.raises(UsageError, match="no pass 'fuse_everything'"):
+        audit_passes(identities(), conditions)
+    with pytest.raises(UsageError, match="no pass 'fuse_everything'"):
+        audit_many(["a.onnx", "b.onnx"], conditions)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from graphopt.audit.verdicts import oracle_status
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.ir import Model
 from graphopt.peers import NOTHING, PeerResult, by_name
+from graphopt.peers.base import Peer
 from graphopt.peers.serving import PassServer
 from graphopt.rewrite import Level, Log
 from graphopt.system.files import scratch
@@ -81,9 +82,7 @@ def audit_passes(
     """
     began = time.perf_counter()
     conditions = conditions or PassConditions()
-    for peer in map(by_name, conditions.peers):
-        if peer.available():
-            peer.check_passes(())
+    _check(conditions)
     given = Source(source, str(source) if isinstance(source, (str, Path)) else "model")
     found = PassAudit([Path(given.label).name])
     try:
@@ -93,12 +92,20 @@ def audit_passes(
                     _Run(given.plain_path(), server, folder, conditions, found).all(progress)
     finally:
         given.close()
-    if conditions.only and not found.rows and not found.failures:
-        raise UsageError(
-            f"no pass {conditions.only[0]!r} among those of {', '.join(conditions.peers)} and their counterparts"
-        )
     found.seconds = time.perf_counter() - began
     return found
+
+
+def _check(conditions: PassConditions) -> None:
+    """Refuse names of passes that no peer and no counterpart has; those of a peer that is not here are not known."""
+    known: set[str] = set()
+    peers = [by_name(name) for name in conditions.peers]
+    for peer in filter(Peer.available, peers):
+        peer.check_passes(())
+        known.update(peer.passes(), *(equivalent_passes().get((peer.distribution, name), ()) for name in peer.passes()))
+    unknown = [name for name in conditions.only if name not in known]
+    if unknown and all(map(Peer.available, peers)):
+        raise UsageError(f"no pass {unknown[0]!r} among those of {', '.join(conditions.peers)} and their counterparts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +326,7 @@ def audit_many(
 ) -> PassAudit:  # fmt: skip
     """Compare pass by pass on several models; one that cannot be read costs its own rows."""
     began = time.perf_counter()
+    _check(conditions or PassConditions())
     found = PassAudit([])
     for number, source in enumerate(sources):
         part = number / len(sources)
