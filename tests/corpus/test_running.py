@@ -24,6 +24,7 @@ from graphopt.audit.corpus.report import campaign_of, report_of
 from graphopt.audit.corpus.running import CorpusOutcome
 from graphopt.audit.corpus.sources import named
 from graphopt.errors import ModelError, UsageError
+from tests.cli.conftest import Run
 from tests.corpus.models import COUNTING, chain, quick, write
 
 ROOT = Path(__file__).parents[2]
@@ -335,3 +336,12 @@ def test_wrong_settings_are_told_before_the_work(tmp_path: Path) -> None:
         run_corpus([], tmp_path / "store", COUNTING, jobs=0)
     with pytest.raises(UsageError, match="unknown level"):
         run_corpus([], tmp_path / "store", CorpusSettings(levels=("none",)))
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_run_that_leaves_models_says_so(run: Run, tmp_path: Path) -> None:
+    models, store = write(tmp_path / "models", 1), tmp_path / "store"
+    left = run("corpus", "run", models, tmp_path / "nosuch.onnx", "--store", store, "--no-latency", "--against", "none")
+    assert left.exit_code == 3, left.output
+    assert "1 unreachable" in left.stdout
+    assert run("corpus", "run", models, "--store", store, "--no-latency", "--against", "none").exit_code == 0

@@ -85,7 +85,7 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Audit every model that is not in the store yet with these settings and versions."""
+    """Audit every model that is not in the store yet with these settings and versions. Exit code 3: some are left."""
     from graphopt.audit.corpus import CorpusSettings, run_corpus
     from graphopt.audit.rivals import installed
 
@@ -107,6 +107,8 @@ def run(
         sys.stdout.write(f"{found}\n")
     if found.stopped:
         raise Exit(130)
+    if found.unsettled:
+        raise Exit(3)
 
 
 def show_report(

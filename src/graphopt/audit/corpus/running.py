@@ -18,7 +18,7 @@ from typing import Any
 
 from graphopt.audit.columns import duration
 from graphopt.audit.corpus.pool import Answer, Engine, WorkerPool
-from graphopt.audit.corpus.record import CorpusSettings, Record, Reference, digest_of
+from graphopt.audit.corpus.record import OF_THE_MODEL, CorpusSettings, Record, Reference, digest_of
 from graphopt.audit.corpus.sources import is_remote, named
 from graphopt.audit.corpus.store import Campaign, Store
 from graphopt.audit.corpus.task import audit_one, locate_all, locate_one
@@ -89,6 +89,11 @@ class CorpusOutcome:
     def new(self) -> int:
         """Records that this run made."""
         return self.statuses.total()
+
+    @property
+    def unsettled(self) -> int:
+        """Models of which nothing is known, by where they are or what they ran on; the next run tries them again."""
+        return sum(number for status, number in self.statuses.items() if status not in OF_THE_MODEL)
 
     def __str__(self) -> str:
         statuses = ", ".join(f"{number:,} {status}" for status, number in self.statuses.most_common()) or "none"
