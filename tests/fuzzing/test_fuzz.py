@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 
 import graphopt
 from graphopt.errors import UsageError
+from graphopt.fuzzing import session
 from graphopt.fuzzing.building import Builder, Sample
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.embedding import is_open
@@ -27,6 +28,7 @@ from graphopt.fuzzing.templates import TEMPLATES, Writer
 from graphopt.fuzzing.variants import KINDS
 from graphopt.fuzzing.verdicts import Judge, NotUsableError
 from graphopt.fuzzing.working import FuzzSettings, Worker
+from graphopt.system.processes import ChildError
 from graphopt.testing import models
 from graphopt.verify.runners import open_runner
 from graphopt.verify.source import Source
@@ -88,6 +90,21 @@ def test_a_session_goes_on_where_it_was(tmp_path: Path) -> None:
     assert both.ops.total() > first.ops.total()
     with pytest.raises(UsageError, match="another seed"):
         graphopt.fuzz(models=1, levels=("basic",), seed="other", corpus=tmp_path)
+
+
+def test_a_process_that_starts_late_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_START_SECONDS", (0.0, 120.0))
+    found = graphopt.fuzz(levels=("basic",), models=1)
+    assert found.models + sum(found.discarded.values()) == 1
+
+
+def test_a_session_of_which_no_process_starts_keeps_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_START_SECONDS", (0.0, 0.0))
+    with pytest.raises(ChildError, match="stopped after 0 s"):
+        graphopt.fuzz(levels=("basic",), models=1, corpus=tmp_path)
+    assert (tmp_path / "session.json").is_file()
 
 
 def test_equal_seeds_give_equal_models() -> None:

@@ -6,7 +6,8 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,7 +28,8 @@ from graphopt.system.processes import Child, Limits
 
 _SECONDS = 300.0
 """For one model with all optimizers, reducing included; beyond, something hangs."""
-_START_SECONDS = 120.0
+_START_SECONDS = (120.0, 300.0, 600.0)
+"""For a process to start, and again where that was too short: on a busy machine it may be."""
 _RENEWED = 1000
 """Models after which a process is replaced: sessions of the runtime leave up to a megabyte behind for each."""
 _STATE = "session.json"
@@ -161,9 +163,9 @@ class _Session:
             self._stop()
             for thread in threads:
                 thread.join(5.0)
-        if self.failure is not None:
-            raise self.failure
         self._save()
+        if self.failure is not None and not self.report.interrupted:  # a process that was stopped is no failure
+            raise self.failure
         return self.report
 
     def _stop(self) -> None:
@@ -187,25 +189,39 @@ class _Session:
             index = self.left.take()
         if index is None:
             return False
-        with Child(serve, self.settings, limits=Limits(_START_SECONDS)) as child:
-            self.children.add(child)
-            try:
-                if child.hear() is None:
-                    child.result()  # what it raised, as here
-                skip: tuple[str, ...] = ()
-                for count in range(_RENEWED):
-                    if count:
-                        with self.lock:
-                            index = self.left.take()
-                    if index is None:
-                        return False
-                    stage = self._one(child, index, skip)
-                    if stage is not None:
-                        self._ended(index, child, *stage)
-                        return True
-                return True
-            finally:
-                self.children.discard(child)
+        with self._child() as child:
+            skip: tuple[str, ...] = ()
+            for count in range(_RENEWED):
+                if count:
+                    with self.lock:
+                        index = self.left.take()
+                if index is None:
+                    return False
+                stage = self._one(child, index, skip)
+                if stage is not None:
+                    self._ended(index, child, *stage)
+                    return True
+            return True
+
+    @contextmanager
+    def _child(self) -> Iterator[Child]:
+        """A process that is ready for numbers.
+
+        Raises:
+            GraphoptError: what it raised, or none was ready in time.
+        """
+        for seconds in _START_SECONDS:
+            with Child(serve, self.settings, limits=Limits(seconds)) as child:
+                self.children.add(child)
+                try:
+                    if child.hear() is not None:
+                        yield child
+                        return
+                    slow = child.ending is not None and child.ending.cause == "timeout"
+                    if not slow or seconds == _START_SECONDS[-1]:
+                        child.result()  # what it raised, as here
+                finally:
+                    self.children.discard(child)
 
     def _one(self, child: Child, index: int, skip: tuple[str, ...]) -> tuple[str, str] | None:
         """Have one number worked on; where it was when the process ended, None when it did not."""
