@@ -60,6 +60,7 @@ def test_missing_external_file(run: Run, tmp_path: Path, existing: Path) -> None
     onnx.save(small_model(external=True), path)
     (tmp_path / "small.data").unlink()
     assert_one_line(run("optimize", path, existing), 3, "small.data")
+    assert_one_line(run("verify", path, path), 3, "small.data")
     assert existing.read_bytes() == PRECIOUS
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 
@@ -69,6 +70,7 @@ def test_truncated_external_file(run: Run, tmp_path: Path, existing: Path) -> No
     onnx.save(small_model(external=True), path)
     (tmp_path / "small.data").write_bytes(b"short")
     assert_one_line(run("optimize", path, existing), 3, "small.data")
+    assert_one_line(run("verify", path, path), 3, "small.data")
     assert existing.read_bytes() == PRECIOUS
 
 

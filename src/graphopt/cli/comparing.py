@@ -30,18 +30,38 @@ def verify(
     """Run two models on inputs that expose errors, all optimizations of the runtime off. Exit code 1: they differ."""
     from graphopt.verify import SETS, compare
 
-    given = feed(data)
+    given, first = feed(data), read_source(original)
     with progress(f"comparing {original} and {result}"):
         report = compare(
-            read_source(original), result, numerics=numerics, seed=seed, shapes=sizes.shapes, dims=sizes.dims,
+            first, result, numerics=numerics, seed=seed, shapes=sizes.shapes, dims=sizes.dims,
             timeout=timeout, inputs=given, sets=None if given is None else SETS,
         )  # fmt: skip
+    if not report.ok:
+        _check_data(first, result)
     if as_json:
         show_json(report.to_dict())
     else:
         show(*report.parts())
     if not report.ok:
         raise Exit(1)
+
+
+def _check_data(*models: str | bytes) -> None:
+    """Refuse models whose external data is missing or too short: nothing was compared then.
+
+    Raises:
+        ModelError: naming the tensor and the file.
+    """
+    from pathlib import Path
+
+    from graphopt.ir.external import check_places, folders_of
+    from graphopt.ir.files import parse, read_bytes
+
+    for model in models:
+        if isinstance(model, bytes):
+            check_places(parse(model, "standard input"), ())
+        else:
+            check_places(parse(read_bytes(Path(model)), model), folders_of(Path(model)))
 
 
 def diff(before: First, after: Second, as_json: Json = False) -> None:

@@ -119,6 +119,17 @@ def external_tensors(model: onnx.ModelProto) -> list[TensorProto]:
     return [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
 
 
+def check_places(model: onnx.ModelProto, folders: Folders) -> None:
+    """Refuse external data that is not where it is to be, or too short.
+
+    Raises:
+        ModelError: naming the tensor and the file.
+    """
+    for tensor in external_tensors(model):
+        check_dims(tuple(tensor.dims), f"tensor {tensor.name!r}")
+        tensor_from_proto(tensor, folders)
+
+
 def _beside_initializers(model: onnx.ModelProto) -> Iterator[TensorProto]:
     """Every tensor of a model but the initializers of the main graph."""
     yield from _in_sparse(model.graph.sparse_initializer)
