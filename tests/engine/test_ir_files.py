@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -337,3 +338,16 @@ def test_the_given_proto_is_changed_only_inplace() -> None:
     touch(inplace)
     assert inplace.flush() is source
     assert source.SerializeToString() == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights are of POSIX")
+@pytest.mark.parametrize("mode", [0o644, 0o640])
+def test_who_may_read_a_model_may_read_its_data(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "m.onnx"
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add (x, w) }'
+    )
+    path.write_bytes(proto.SerializeToString())
+    path.chmod(mode)
+    Model.load(path).save(path, ExternalData(threshold=0))
+    assert [stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()] == [mode, mode]

@@ -127,7 +127,8 @@ class Draft:
     def publish(self, target: Path | None = None, *, durable: bool | None = None) -> None:
         """Give the file its name: the target's, or another one in its folder.
 
-        What has the name now is replaced in one step; who owned it and who may read it stays.
+        What has the name now is replaced in one step; who owned it and who may read it stays. Under another name that
+        is new, these are as of the target: who may read a model may read its data.
 
         Args:
             target: another name.
@@ -138,13 +139,15 @@ class Draft:
         if is_special(target):
             self._pour(target)
             return
-        found = target.stat() if target.exists() else None
+        replaces = target.exists()
+        like = target if replaces else self.target
+        found = like.stat() if like.exists() else None
         if found is not None and hasattr(os, "fchown"):
             if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
                 with suppress(OSError):
                     os.fchown(self.file.fileno(), found.st_uid, found.st_gid)
             os.fchmod(self.file.fileno(), stat.S_IMODE(found.st_mode))
-        durable = found is not None if durable is None else durable
+        durable = replaces if durable is None else durable
         if durable:
             os.fsync(self.file.fileno())
         if os.name == "nt":
