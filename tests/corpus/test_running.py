@@ -345,3 +345,13 @@ def test_a_run_that_leaves_models_says_so(run: Run, tmp_path: Path) -> None:
     assert left.exit_code == 3, left.output
     assert "1 unreachable" in left.stdout
     assert run("corpus", "run", models, "--store", store, "--no-latency", "--against", "none").exit_code == 0
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize("source", ["m\udcff.onnx", "list.txt"])
+def test_a_name_that_is_no_text_is_told(tmp_path: Path, source: str) -> None:
+    (tmp_path / "list.txt").write_bytes(b"m\xff.onnx\n")
+    with pytest.raises(UsageError, match="a name in UTF-8 expected"):
+        run_corpus([str(tmp_path / source)], tmp_path / "store", COUNTING)
+    with pytest.raises(UsageError, match="release .*a name in UTF-8 expected"):
+        run_corpus([str(write(tmp_path / "models", 1))], tmp_path / "store", COUNTING, release="\udcff")

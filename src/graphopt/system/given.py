@@ -65,3 +65,19 @@ def check_threads(*counts: object) -> None:
         check_numbers(1, whole=True, threads=threads)
         if isinstance(threads, Integral) and int(threads) > MOST_THREADS:
             raise UsageError(f"threads: at most {MOST_THREADS} expected, found {threads}")
+
+
+def check_text(what: str, given: str) -> None:
+    """Refuse a name that is not UTF-8, where it is kept as text.
+
+    Args:
+        what: what it is.
+        given: the name, as Python decodes those of files and of the command line.
+
+    Raises:
+        UsageError: it is not.
+    """
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} {given!r}: a name in UTF-8 expected, as it is kept as text") from None

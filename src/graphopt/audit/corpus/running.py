@@ -24,6 +24,7 @@ from graphopt.audit.corpus.store import Campaign, Store
 from graphopt.audit.corpus.task import audit_one, locate_all, locate_one
 from graphopt.audit.corpus.versions import versions
 from graphopt.errors import ModelError, UsageError
+from graphopt.system.given import check_text
 
 Progress = Callable[[str, float], None]
 Shard = tuple[int, int]
@@ -132,6 +133,7 @@ def run_corpus(
         raise UsageError(f"jobs: at least 1 expected, found {jobs}")
     if not 1 <= shard[0] <= shard[1]:
         raise UsageError(f"shard {shard[0]}/{shard[1]}: expected i/n with i from 1 to n")
+    check_text("release", release)
     settings.check()  # what is wrong for all is said once
     told = versions(settings.against)
     with Store(store, write=True) as open_store:

@@ -17,6 +17,7 @@ from graphopt.errors import GraphoptError, ModelError, UsageError
 from graphopt.ir.external import KEY, folders_of, locations
 from graphopt.ir.files import parse, read_bytes
 from graphopt.system.extras import require
+from graphopt.system.given import check_text
 
 _CHUNK = 1 << 20
 _CHANGED = "its contents changed since it was read"
@@ -41,18 +42,20 @@ def named(sources: Iterable[str]) -> Iterator[str]:
 
     Raises:
         ModelError: a source holds no model.
+        UsageError: the name of one is not UTF-8.
     """
     for source in sources:
         found = False
         for name in _in_list(source) if source.endswith(_LISTS) else _in_source(source):
             found = True
+            check_text("model", name)
             yield name
         if not found:
             raise ModelError(f"{source}: no .onnx file there")
 
 
 def _in_list(path: str) -> Iterator[str]:
-    for line in read_bytes(Path(path)).decode().splitlines():
+    for line in read_bytes(Path(path)).decode(errors="surrogateescape").splitlines():
         if line.strip() and not line.startswith("#"):
             yield from _in_source(line.strip())
 
