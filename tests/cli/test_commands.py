@@ -61,10 +61,15 @@ def test_a_result_that_differs_is_not_written(run: Run, model_file: Path, existi
     monkeypatch.setattr(
         graphopt.verify, "compare", lambda *args, **options: graphopt.verify.Report("mismatch", "exact", 0)
     )
-    done = run("optimize", model_file, existing, "--verify")
-    assert done.exit_code == 1
-    assert "is not written" in done.stderr
-    assert existing.read_bytes() == b"precious"
+    for words in ("optimize", model_file, existing), ("convert", model_file, existing, "--opset", "21"):
+        done = run(*words, "--verify")
+        assert done.exit_code == 1
+        assert "mismatch" in done.output
+        assert "is not written" in done.stderr
+        quiet = run(*words, "--verify", "--quiet")
+        assert quiet.exit_code == 1
+        assert "mismatch" not in quiet.output
+        assert existing.read_bytes() == b"precious"
 
 
 def test_external_data(run: Run, model_file: Path, tmp_path: Path) -> None:

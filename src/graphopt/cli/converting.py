@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 from graphopt.cli.arguments import Exit, Option
@@ -59,7 +58,7 @@ def convert(
             reports.append(_as_dict(conversion, report))
         if report is not None and not report.ok:
             failed = True
-            sys.stderr.write(f"{report.summary()}\n")
+            show(*report.parts(), stderr=True)
             say_unwritten(target, report)
         elif not as_json:
             show(_line(conversion, source if len(pairs) > 1 else None), stderr=target == "-")
