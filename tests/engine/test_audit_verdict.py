@@ -27,23 +27,23 @@ def audit(*rows: Row) -> Audit:
     [
         (
             [row("graphopt basic", 1.1, 90), row("graphopt all", 1.5, 55), row("onnxslim", 1.2, 100), row("raw", 1.0, 200)],
-            "graphopt all runs 1.25 times as fast as the best of the others, onnxslim, with 55 nodes against 100.",
+            "graphopt all runs 1.25 times as fast as the best of the others (onnxslim), with 55 nodes against 100.",
         ),
         (
             [row("graphopt basic", 1.02, 90), row("raw", 1.0, 200)],
-            "graphopt basic is as fast as the best of the others, raw, with 90 nodes against 200.",
+            "graphopt basic is as fast as the best of the others (raw), with 90 nodes against 200.",
         ),
         (
             [row("graphopt basic", 1.3, 90, width=0.4), row("onnxsim", 1.0, 100)],
-            "graphopt basic is as fast as the best of the others, onnxsim, with 90 nodes against 100.",
+            "graphopt basic is as fast as the best of the others (onnxsim), with 90 nodes against 100.",
         ),
         (
             [row("graphopt basic", 1.0, 90), row("onnxsim", 2.0, 80)],
-            "onnxsim runs 2.00 times as fast as graphopt's best, graphopt basic, with 90 nodes against 80.",
+            "onnxsim runs 2.00 times as fast as graphopt's best (graphopt basic), with 80 nodes against 90.",
         ),
         (
             [row("graphopt all", 3.0, 9, verification="mismatch"), row("graphopt basic", 1.5, 90), row("raw", 1.0, 200)],
-            "graphopt basic runs 1.50 times as fast as the best of the others, raw, with 90 nodes against 200.",
+            "graphopt basic runs 1.50 times as fast as the best of the others (raw), with 90 nodes against 200.",
         ),
         ([row("graphopt basic", 1.0, 90)], ""),
     ],

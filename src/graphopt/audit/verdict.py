@@ -18,14 +18,14 @@ def sentence(audit: Audit) -> str:
         return ""
     mine, theirs = own.speedup[threads], other.speedup[threads]
     ratio = mine.median / theirs.median
-    nodes = _nodes(own, other)
+    best = f"the best of the others ({other.name}){_nodes(own, other)}"
     if min(mine.rounds, theirs.rounds) < 2:
-        return f"One round does not tell whether {own.name} is faster than the best of the others, {other.name}{nodes}."
+        return f"One round does not tell whether {own.name} is faster than {best}."
     if abs(ratio - 1) <= TIE or (mine.low <= theirs.high and theirs.low <= mine.high):
-        return f"{own.name} is as fast as the best of the others, {other.name}{nodes}."
+        return f"{own.name} is as fast as {best}."
     if ratio > 1:
-        return f"{own.name} runs {ratio:.2f} times as fast as the best of the others, {other.name}{nodes}."
-    return f"{other.name} runs {1 / ratio:.2f} times as fast as graphopt's best, {own.name}{nodes}."
+        return f"{own.name} runs {ratio:.2f} times as fast as {best}."
+    return f"{other.name} runs {1 / ratio:.2f} times as fast as graphopt's best ({own.name}){_nodes(other, own)}."
 
 
 def _best(audit: Audit, threads: int, *, own: bool) -> Row | None:
@@ -33,7 +33,7 @@ def _best(audit: Audit, threads: int, *, own: bool) -> Row | None:
     return max(rows, key=lambda row: row.speedup[threads].median, default=None)
 
 
-def _nodes(own: Row, other: Row) -> str:
-    if own.contents is None or other.contents is None:
+def _nodes(one: Row, other: Row) -> str:
+    if one.contents is None or other.contents is None:
         return ""
-    return f", with {own.contents.nodes:,} nodes against {other.contents.nodes:,}"
+    return f", with {one.contents.nodes:,} nodes against {other.contents.nodes:,}"
