@@ -133,13 +133,23 @@ def test_verify_with_data(run: Run, model_file: Path, tmp_path: Path) -> None:
     assert "given" in done.stdout
 
 
-def test_layout_says_why_nothing_is_blocked(run: Run, tmp_path: Path) -> None:
-    """It said that there were no convolutions."""
-    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17, "my" : 1]>
-        g (float[1, 8, 9, 9] x, float[8, 8, 3, 3] w) => (float[1, 8, 7, 7] y) { y = my.F(x, w) }
-        <domain: "my", opset_import: ["" : 17]> F (x, w) => (y) { y = Conv(x, w) }""")
+@pytest.mark.parametrize(
+    ("opset", "said"),
+    [
+        (17, "0 of 1 nodes in blocks"),  # level `all`, whose plan this is, inlines functions
+        (10, "all convolutions and pools are in functions that cannot be inlined"),  # `Conv` of another version
+    ],
+)
+def test_layout_looks_into_functions(run: Run, tmp_path: Path, opset: int, said: str) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17, "my" : 1]>
+        g (float[1, 64, 56, 56] x) => (float[1, 64, 54, 54] y) {{ y = my.F(x) }}
+        <domain: "my", opset_import: ["" : {opset}]> F (x) => (y) {{
+            n = Constant <value = int64[4] {{64, 64, 3, 3}}> ()
+            w = ConstantOfShape <value = float[1] {{0.5}}> (n)
+            y = Conv(x, w)
+        }}""")
     onnx.save(model, tmp_path / "m.onnx")
-    assert "all convolutions and pools are in functions" in run("layout", tmp_path / "m.onnx").stdout
+    assert said in run("layout", tmp_path / "m.onnx", "--target", "avx512").stdout
 
 
 def test_diff_of_equals(run: Run, model_file: Path) -> None:

@@ -30,7 +30,9 @@ def layout(
     from graphopt.ir import Model
     from graphopt.manager import PassManager
 
-    first = PassManager("basic", strict=True, opset=opset, shapes=sizes.shapes, dims=sizes.dims)
+    first = PassManager(
+        "basic", strict=True, opset=opset, shapes=sizes.shapes, dims=sizes.dims, inline_functions=True
+    )  # as level `all` does, whose plan this is
     clean = first.run(read_source(model)).model
     result = PassManager(passes=f"convert_gemm_to_conv,{_PASS}", target=target, explain=True).run(clean)
     plan = result.log.findings.get(_PASS, [])
@@ -54,5 +56,5 @@ def _nothing(model: Model) -> str:
     if not found:
         return "no convolutions or pools"
     if all(node.graph.in_function for node in found):
-        return "all convolutions and pools are in functions, whose types are not known; inline these first"
+        return "all convolutions and pools are in functions that cannot be inlined, and types are not known there"
     return "no convolution or pool is known to be of float32 over images"
