@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from rich.console import Console
 
 from graphopt import demo
 from graphopt.audit.machine import Machine
@@ -17,9 +19,11 @@ from graphopt.audit.profile.findings import findings
 from graphopt.audit.profile.forms import other_form
 from graphopt.audit.profile.peak import Peak
 from graphopt.audit.profile.provenance import Provenance, blocks
-from graphopt.audit.profile.record import Lone, Profile
+from graphopt.audit.profile.record import Denormals, Lone, Profile
 from graphopt.audit.profile.values import denormals
+from graphopt.audit.profile.view import render_profile
 from graphopt.audit.settings import Settings
+from graphopt.audit.statistics import Spread
 from graphopt.errors import UsageError
 from graphopt.ir import Model, Node
 from graphopt.peers import by_name
@@ -130,6 +134,26 @@ def test_a_profile_of_a_model_with_its_weights_in_a_file(tmp_path: Path) -> None
     assert [level.failure for level in found.levels] == [""] * 5
     assert found.denormals is not None
     assert found.denormals.weights == {"w": 16 * 16 * 9}
+
+
+def test_a_gain_without_denormals_is_not_told_as_one_of_flushing() -> None:
+    measured = Denormals({}, {}, {}, (1, 1, 1), speedup={"all": Spread(5.0, 4.0, 6.0, 9), "none": Spread(1.0, 1, 1, 9)})
+    found = Profile("m", {}, Machine("", 1, 0, "", "", {}, None), 1, denormals=measured)
+    of_all, of_none = (text for text in findings(found) if "denormal_as_zero" in text)
+    assert "noise" in of_all
+    assert "makes no difference" in of_none
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_shapes_and_other_forms_are_shown_at_every_width(width: int) -> None:
+    lone = Lone("all", "conv", "Conv", "[1, 3] x [3, 4] -> [1, 4]", 1.0, form="near the machine's limit")
+    found = Profile("m", {}, Machine("", 1, 0, "", "", {}, None), 1, lone=[lone])
+    console = Console(file=StringIO(), width=width)
+    for part in render_profile(found, width):
+        console.print(part)
+    shown = " ".join(console.file.getvalue().split())
+    assert lone.shapes in shown
+    assert lone.form in shown
 
 
 def test_unknown_part() -> None:

@@ -74,7 +74,11 @@ def _denormals(found: Profile) -> list[str]:
             + ("it shows what they cost" if shows else "it would not show what they cost on others")
         )
     for level, speedup in denormals.speedup.items():
-        texts.append(f"{SWITCH} {_effect(speedup)} at level {level} here; the first session of a process has to set it")
+        text = f"{SWITCH} {_effect(speedup)} at level {level} here"
+        if any(counts) or speedup.verdict() == "tie":
+            texts.append(f"{text}; the first session of a process has to set it")
+        else:
+            texts.append(f"{text}, where none were found: noise of a busy machine, or numbers inside of kernels")
     texts += [
         f"graphopt's basic output {_effect(speedup)} at level {level}" for level, speedup in denormals.cure.items()
     ]

@@ -14,6 +14,9 @@ from graphopt.rewrite import Level, Numerics
 FAMILIES = ("algorithm", "layout", "fusion")
 """Those of passes that know other forms of operators, in the order in which their reasons are told."""
 
+_ALONE = "two interface values"
+"""In the reason for which a single operator between input and output stays, which says nothing of it elsewhere."""
+
 
 def other_form(proto: onnx.ModelProto) -> str:
     """What the passes make of a model of one operator.
@@ -31,7 +34,8 @@ def other_form(proto: onnx.ModelProto) -> str:
         fired = dict.fromkeys(event.rule for event in log.events if _family(event.rule) in FAMILIES)
         if fired:
             return ", ".join(fired)
-        misses += [(_family(miss.rule), miss.reason) for miss in log.near_misses.values()]
+        told = (miss for miss in log.near_misses.values() if _ALONE not in miss.reason)
+        misses += [(_family(miss.rule), miss.reason) for miss in told]
     for family in FAMILIES:
         reasons = Counter(reason for of, reason in misses if of == family)
         if reasons:

@@ -14,6 +14,7 @@ from graphopt.audit.profile.record import Block, Lone, Profile
 
 _BLOCKS = 30
 _NAME = 40
+_WIDE = 140
 
 
 def render_profile(found: Profile, width: int) -> Iterator[Any]:
@@ -26,7 +27,7 @@ def render_profile(found: Profile, width: int) -> Iterator[Any]:
     if found.blocks:
         yield _blocks(found, width)
     if found.lone:
-        yield _lone(found)
+        yield from _lone(found, width)
     if found.denormals is not None:
         yield _denormals(found)
     if found.contention:
@@ -89,24 +90,34 @@ def _short(block: Block) -> str:
     return name if len(name) <= _NAME else "…" + name[1 - _NAME :]
 
 
-def _lone(found: Profile) -> Table:
+def _lone(found: Profile, width: int) -> Iterator[Any]:
+    """The table; where it is narrow, shapes and other forms follow in lines of their own."""
     peak = found.peak
     limits = f" (of {peak.gflops:.0f} Gflop/s and {peak.gbytes:.0f} GB/s)" if peak is not None else ""
     table = _table(f"The slowest operators: inside the model, alone, and of the machine's limits{limits}")
-    for title in ("operator", "shapes", "inside", "warm", "cold", "flop/s", "bytes/s", "times below", "other form"):
-        left = title in ("operator", "shapes", "other form")
-        table.add_column(title, justify="left" if left else "right", overflow="fold")
+    wide = width >= _WIDE
+    words = ("operator", "shapes", "other form") if wide else ("operator",)
+    numbers = ("inside", "warm", "cold", "flop/s", "bytes/s", "times below")
+    for title in (*words[:2], *numbers, *words[2:]):
+        table.add_column(title, justify="left" if title in words else "right", overflow="fold")
     for lone in found.lone:
         name = f"{lone.op.rpartition('::')[2]} {lone.name if len(lone.name) <= _NAME else '…' + lone.name[1 - _NAME :]}"
-        table.add_row(name, lone.shapes, milliseconds(lone.inside), *_alone_cells(lone))
-    return table
+        cells = [milliseconds(lone.inside), *_alone_cells(lone)]
+        table.add_row(name, *([lone.shapes, *cells, lone.form or ABSENT] if wide else cells))
+    yield table
+    if not wide:
+        yield Text("Their shapes, and the other form", style="bold")
+        yield from (
+            Text(f"  {lone.op.rpartition('::')[2]} {lone.name}: {lone.shapes}; {lone.form or ABSENT}")
+            for lone in found.lone
+        )
 
 
 def _alone_cells(lone: Lone) -> list[str]:
     times = [milliseconds(t) if t is not None else ABSENT for t in (lone.warm, lone.cold)]
     shares = [f"{100 * share:.0f}%" if share is not None else ABSENT for share in (lone.compute, lone.memory)]
     below = f"{lone.below:.1f}" if lone.below is not None else ABSENT
-    return [*times, *shares, below, lone.form or ABSENT]
+    return [*times, *shares, below]
 
 
 def _denormals(found: Profile) -> Table:
