@@ -69,8 +69,8 @@ class PassManager:
     """A choice of passes, ready to run over models.
 
     Args:
-        level: `basic` (standard operators at the model's opset), `extended` (adds `com.microsoft`), `layout` or `all`
-            (adds the blocked NCHWc layout for one target).
+        level: `basic` (standard operators at the model's opset), `extended` (adds `com.microsoft`, inlines functions),
+            `layout` or `all` (adds the blocked NCHWc layout for one target).
         passes: a pipeline as text, or pass names in order; it takes the place of the level's.
         skip: names of passes to leave out.
         numerics: `exact`, `rounding` (the default) or `fast`: the ceiling for passes that are not named one by one.
@@ -84,8 +84,8 @@ class PassManager:
         limit: stop after that many rewrites.
         shapes: fixed shapes for inputs, by name; outputs and symbols follow.
         dims: fixed sizes for symbolic dimensions, by name.
-        inline_functions: replace calls of model-local functions by their bodies, before anything else; levels above
-            `basic` do so anyway.
+        inline_functions: replace calls of model-local functions by their bodies, before anything else. Levels above
+            `basic` always do, unless `skip` has the pass of that name.
         opset: bring the model to this version of the standard's operators first; see `graphopt.convert`.
         opaque_weights: leave weights in files beside the model unread, and refer to them as before: `missing` those
             whose file is not there, `all` any. Passes that need their bytes decline.

@@ -28,7 +28,11 @@ def optimize(
     sizes: Sizes,
     opaque_weights: Opaque = None,
     inline_functions: Annotated[
-        bool, Option("--inline-functions", help="Replace calls of functions by their bodies at level basic, too.")
+        bool,
+        Option(
+            "--inline-functions",
+            help="Replace calls of model-local functions by their bodies, as the levels above basic always do.",
+        ),
     ] = False,
     strict: Annotated[bool, Option("--strict", help="End when a pass fails, instead of undoing it.")] = False,
     verify: Verify = False,

@@ -22,7 +22,8 @@ class Options:
         max_weight_growth: how many times its original size the sum of weights may take when an algorithm trades
             memory for time.
         fold_qdq: fold quantize/dequantize pairs of constants too.
-        inline_functions: replace calls of model-local functions by their bodies at level `basic`, too.
+        inline_functions: replace calls of model-local functions by their bodies at level `basic`, too; those above
+            always do.
         unroll_limit: the most nodes that unrolling one Loop may make.
         unroll_runs: in how many runs of a session it has to repay what the session takes longer to start.
         extra: settings of third-party passes, by pass name.
