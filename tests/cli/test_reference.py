@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from graphopt.audit.equivalents import PEERS, equivalents
+from graphopt.cli.app import COMMANDS, overview
 from graphopt.cli.reference import WIDTH, Page, write_pages
 from graphopt.peers import by_name
 from graphopt.pipeline import registry
+from graphopt.testing import Case
 from tests.cli.conftest import Run
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -60,3 +62,22 @@ def test_page_has_an_example_and_fits_the_terminal(name: str) -> None:
     models = {line.strip() for part in (page.example.before, page.example.after or "") for line in part.splitlines()}
     wide = [line for line in text.splitlines() if len(line) > WIDTH and line.strip() not in models]
     assert not [line for line in wide if " " in line.strip()[:WIDTH]]
+
+
+def test_a_page_shows_no_case_before_it_is_blessed(tmp_path: Path, monkeypatch) -> None:
+    """It showed a result without a line, and `no match` as a reason that nobody gave."""
+    bare = tmp_path / "fires_plain.onnxtxt"
+    bare.write_text(
+        '# RUN: eliminate_identity\n<ir_version: 9, opset_import: ["" : 18]>\n'
+        "g (float[2] x) => (float[2] y)\n{\n  a = Identity (x)\n  y = Neg (a)\n}\n"
+    )
+    monkeypatch.setattr("graphopt.cli.reference.cases_of", lambda rule: [Case.read(bare)])
+    page = Page.of(registry().rule_class("eliminate_identity"), "graphopt")
+    assert page.example is None
+    assert not page.keeps
+
+
+def test_the_list_of_commands_has_a_line_for_each() -> None:
+    lines = overview().splitlines()
+    start = lines.index("Commands:") + 1
+    assert [line.split("  ")[1] for line in lines[start:-2]] == list(COMMANDS)

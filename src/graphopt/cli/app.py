@@ -178,7 +178,9 @@ def overview(names: Sequence[str] = tuple(_PLACES)) -> str:
         "Commands:",
     ]
     width = max(map(len, names)) + 2
-    lines += [f"  {name:<{width}}{COMMANDS[name].text.partition('. ')[0].rstrip('.')}" for name in names]
+    for name in names:
+        sentence = COMMANDS[name].text.partition("\n\n")[0].partition(". ")[0]
+        lines.append(f"  {name:<{width}}{sentence.rstrip('.')}")
     lines += ["", "graphopt COMMAND --help shows the options of one; graphopt --version the version."]
     return "\n".join(lines) + "\n"
 

@@ -117,7 +117,7 @@ class Outside(OptionGroup):
     """How weights are laid out in a file of their own."""
 
     external_data: Annotated[
-        str | None, Option(help="Put weights into this file beside OUT (`auto` names it OUT.data).")
+        str | None, Option(help="Put weights into this file beside OUT (`auto` names it after OUT and the data).")
     ] = None
     external_threshold: Annotated[
         int | None, Option(help="With --external-data: only tensors of at least this many bytes; default 16384.")

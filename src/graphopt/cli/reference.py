@@ -47,7 +47,7 @@ class Page:
     @classmethod
     def of(cls, rule: type[Rule], owner: str) -> Page:
         """The page of a pass."""
-        found = list(cases_of(rule))
+        found = [case for case in cases_of(rule) if "KEEPS" in case.head or "FIRES" in case.head]  # blessed ones
         fires = [case for case in found if case.path.stem.startswith("fires")]
         short = sorted(fires, key=lambda case: (case.before.count("\n") > _MOST_LINES, "DOC" not in case.head))
         keeps: dict[str, list[str]] = {}
