@@ -250,3 +250,13 @@ def test_constants_of_one_name_in_several_graphs_are_told_apart() -> None:
 
     found = diff(model(1, 2), model(3, 4))
     assert sorted(found.constants_changed) == ["k in y.else_branch", "k in y.then_branch"]
+
+
+def test_what_is_saved_across_the_border_of_a_function_is_known() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17, "my" : 1]>
+        g (float[1, 8, 9, 9] x, float[8, 8, 3, 3] w) => (float[1, 8, 7, 7] y) { y = my.F(x, w) }
+        <domain: "my", opset_import: ["" : 17]> F (x, w) => (y) { c = Conv(x, w)  y = Relu(c) }""")
+    found = explain(model, Settings(Level.EXTENDED))
+    traffic = {gain.rule: gain.traffic for gain in found.gains}
+    assert traffic["inline_functions"] == 0
+    assert traffic["fuse_activation_into_conv"] == 8 * 7 * 7 * 4

@@ -12,14 +12,13 @@ from graphopt.audit.scopes import Scope, Scopes, scope_of
 from graphopt.audit.settings import Manager, Settings
 from graphopt.errors import UsageError
 from graphopt.ir import Model, Source, TensorType
+from graphopt.pipeline import INLINE, Pipeline, Plan
 from graphopt.rewrite import Event, Failure, Level, Log, NearMiss, OpRule, PatternRule
 from graphopt.rewrite.events import NodeNote
 from graphopt.showing import Shown
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
-
-    from graphopt.pipeline.run import Plan
 
 _REORDERS = frozenset({"com.microsoft.nchwc::ReorderInput", "com.microsoft.nchwc::ReorderOutput"})
 
@@ -182,7 +181,7 @@ def _explain(source: Source, manager: Manager | Settings | None) -> tuple[Explan
     plan = settings.plan()
     model = Model.load(source, opaque=settings.opaque)
     infer_types(model)
-    sizes, scopes = _sizes(model), Scopes(model)
+    sizes, scopes = _inside_calls(model, settings, plan) | _sizes(model), Scopes(model)
     before, places = _notes(model)
     model, log = settings.run(model, explain=True, plan=plan)
     infer_types(model)
@@ -223,7 +222,19 @@ def _sizes(model: Model) -> dict[tuple[Scope, str], int]:
     }
 
 
+def _inside_calls(model: Model, settings: Settings, plan: Plan) -> dict[tuple[Scope, str], int]:
+    """Sizes of what functions compute where they are to be inlined: within them no types are known."""
+    if not model.functions or INLINE not in plan.names():
+        return {}
+    copy = Model.load(model.flush(), opaque=model.opaque)
+    inlined, _ = settings.run(copy, plan=Plan(Pipeline.parse(INLINE)))
+    infer_types(inlined)
+    return _sizes(inlined)
+
+
 def _traffic(event: Event, sizes: dict[tuple[Scope, str], int], scopes: Scopes) -> int | None:
+    if event.rule == INLINE:
+        return 0  # a function wrote the same
     removed = [name for note in event.removed if note.op != "Constant" for name in note.outputs if name]
     added = [name for note in event.added if note.op != "Constant" for name in note.outputs if name]
     for scope in scopes.of(event):
