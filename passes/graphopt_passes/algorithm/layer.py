@@ -120,8 +120,10 @@ def read_plain(node: Node) -> PlainLayer:
 
 
 def checked(layer: L) -> L:
-    """A layer; declines where its bias is not constant, or its result is empty."""
-    _ = layer.bias
+    """A layer; declines where its bias is not one constant for each channel, or its result is empty."""
+    bias = layer.bias
+    if bias is not None and bias.shape != (layer.outputs,):
+        raise Decline("a bias of shape {} is none of {} channels", bias.shape, layer.outputs)
     if min(layer.size) < 1:
         raise Decline("its result is empty")
     return layer
