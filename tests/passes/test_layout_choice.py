@@ -11,6 +11,7 @@ import pytest
 from benchmarks.architectures.net import Net
 from graphopt import Options, PassManager
 from graphopt.demo.skeletons import refill
+from graphopt.errors import PassError
 from graphopt.system.machine import host
 from graphopt_passes.layout import timing
 from tests.passes import layout_models as models
@@ -98,3 +99,11 @@ def test_what_the_runtime_leaves_has_to_gain_more_than_the_error(error: float, i
     for _ in range(6):
         x = n.conv(x, 31)
     assert bool(blocked(convert(n, x, dataclasses.replace(SURE, error=error)))) is in_blocks
+
+
+def test_rates_by_name_are_an_error() -> None:
+    n = Net(act="")
+    model = refill(n.model(n.conv(n.input(1, 16, 8, 8), 16, 3)))
+    manager = PassManager(passes=models.PASS, options=Options(extra={models.PASS: {"rates": "zen4"}}), strict=True)
+    with pytest.raises(PassError, match="rates are 'zen4': expected LayoutRates"):
+        manager.run(model)

@@ -204,6 +204,13 @@ def test_unknown_rates_are_an_error() -> None:
         convert(chain(2, 1, 4), rates="vax")
 
 
+@pytest.mark.parametrize(("name", "settings"), [(PASS, "zen4"), ("convert_layout_nchwc", None)])
+def test_settings_that_have_no_names_are_an_error(name: str, settings: object) -> None:
+    manager = PassManager(passes=name, options=Options(extra={name: settings}), strict=True)
+    with pytest.raises(PassError, match=f"settings of {name} are {settings!r}: expected a mapping"):
+        manager.run(chain(2, 1, 4))
+
+
 def test_growth_stays_within_the_budget_over_all_runs() -> None:
     model = chain(64, 3, 56)
     before = sum(len(numpy_helper.to_array(tensor).tobytes()) for tensor in model.graph.initializer)

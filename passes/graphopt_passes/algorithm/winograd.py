@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from graphopt.errors import Decline, UsageError
@@ -59,7 +59,7 @@ class ConvertConvToWinograd(GraphPass):
     tuner: ClassVar[str] = "graphopt_passes.algorithm.tuning:WinogradTuner"
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        settings = rw.options.extra.get(self.name, {})
+        settings = rw.options.stated(self.name)
         layers = self._layers(model, rw)
         force = _forced(settings, model)
         if force == 0:
@@ -147,7 +147,7 @@ def _worth(choice: Choice) -> float:
     return choice.saved / max(choice.growth + choice.tables, 1)
 
 
-def _forced(settings: dict[str, Any], model: Model) -> int | None:
+def _forced(settings: Mapping[str, Any], model: Model) -> int | None:
     """The tile size asked for; 0 for none at all; None when the cost model is to choose."""
     asked = settings.get("force", model.metadata.get(METADATA_KEY))
     if asked is None:
@@ -165,7 +165,7 @@ def _block(model: Model) -> int:
     return Target.parse(stated).block if stated is not None else 0
 
 
-def _offers(settings: dict[str, Any], rw: Rewriter) -> Ask:
+def _offers(settings: Mapping[str, Any], rw: Rewriter) -> Ask:
     """What to ask for the algorithms that pay for a layer."""
     machines = _machines(settings)
     target = rw.options.target or host()
@@ -182,7 +182,7 @@ def _offers(settings: dict[str, Any], rw: Rewriter) -> Ask:
     return ask
 
 
-def _machines(settings: dict[str, Any]) -> list[PlainRates]:
+def _machines(settings: Mapping[str, Any]) -> list[PlainRates]:
     """The machines on which a layer must gain: all that were measured unless `rates` names one or gives its own."""
     asked = settings.get("rates")
     if isinstance(asked, PlainRates):

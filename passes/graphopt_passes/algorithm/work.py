@@ -230,7 +230,7 @@ class Weighed(Rule):
 
     def _prices(self, rw: Rewriter, now: Work, then: Work) -> tuple[float, float]:
         """Microseconds of both; no time for the second one where it is asked for whatever it takes."""
-        if rw.options.extra.get(self.name, {}).get("force"):
+        if rw.options.stated(self.name).get("force"):
             return 0.0, 0.0
         rates = rates_of(rw.options.target or host())
         return price(now, rates), price(then, rates)

@@ -44,7 +44,7 @@ class ConvertFeedForwardToConv(OpRule):
         x = first[0].x
         if any(product.x is not x for product in first):
             raise Decline("the products in front of {} are of different rows", last.x.name)
-        rows = _check(node, [*first, last], rw, force=bool(rw.options.extra.get(self.name, {}).get("force")))
+        rows = _check(node, [*first, last], rw, force=bool(rw.options.stated(self.name).get("force")))
         image = rw.op("Transpose", rw.op("Reshape", x, shape=(1, 1, rows, first[0].inputs)), perm=FIRST)
         made = between.over({value: product.over(image, rw) for value, product in between.first.items()}, rw)
         result = rw.op("Transpose", last.over(made[last.x], rw), perm=LAST)

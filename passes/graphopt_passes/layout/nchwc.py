@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from graphopt.errors import UsageError
 from graphopt.rewrite import Graph, GraphPass, Level, Numerics, Rewriter, Value
 from graphopt.system.machine import BLOCKS, METADATA_KEY, Target, host
 from graphopt_passes.layout.emitter import DOMAIN, Blocked, Emitter
 from graphopt_passes.layout.form import Group
 from graphopt_passes.layout.plan import LayoutPlan, Setting, blocks_something, make_plan
-from graphopt_passes.layout.timing import rates_of
+from graphopt_passes.layout.timing import LayoutRates, rates_of
 
 
 class ConvertLayoutNchwc(GraphPass):
@@ -100,5 +101,8 @@ def would_block(graph: Graph, rw: Rewriter) -> bool:
 
 def _setting(rw: Rewriter) -> Setting:
     target = rw.options.target or host()
-    stated = rw.options.extra.get(ConvertLayoutNchwc.name, {})
-    return Setting(target.block, bool(stated.get("force")), stated.get("rates") or rates_of(target))
+    stated = rw.options.stated(ConvertLayoutNchwc.name)
+    rates = stated.get("rates")
+    if rates is not None and not isinstance(rates, LayoutRates):
+        raise UsageError(f"rates are {rates!r}: expected LayoutRates")
+    return Setting(target.block, bool(stated.get("force")), rates or rates_of(target))

@@ -31,7 +31,7 @@ class ConvertPixelProductToConv(OpRule):
     opsets = "7-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        force = bool(rw.options.extra.get(self.name, {}).get("force"))
+        force = bool(rw.options.stated(self.name).get("force"))
         if node.op == "Transpose":
             return _into_image(node, rw, force=force)
         return _out_of_image(node, rw, force=force)

@@ -48,7 +48,7 @@ class ConvertConv1dTo2d(GraphPass):
         if not convs or graph.in_function or target.block not in BLOCKS:
             return
         gain = sum(_gain(node, target) for node in convs)
-        if gain <= 0 and not rw.options.extra.get(self.name, {}).get("force"):
+        if gain <= 0 and not rw.options.stated(self.name).get("force"):
             rw.decline("blocks gain {:.1f} us over all convolutions along one axis", gain, node=convs[0])
             return
         rows = _Rows(rw)

@@ -61,7 +61,7 @@ class ConvertConv3dTo2d(OpRule):
 
     def _weigh(self, node: Node, window: Window, column: bool, rw: Rewriter) -> None:
         """Decline unless the other form is faster by more than the model's error."""
-        if rw.options.extra.get(self.name, {}).get("force"):
+        if rw.options.stated(self.name).get("force"):
             return
         target, group = rw.options.target or host(), int(node.attr("group", 1))
         x, result = node.operand(0), node.result

@@ -7,6 +7,7 @@ from dataclasses import field, fields
 from types import MappingProxyType
 from typing import Any
 
+from graphopt.errors import UsageError
 from graphopt.records import dataclass
 from graphopt.system.machine import Target
 
@@ -41,6 +42,17 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
+
+    def stated(self, name: str) -> Mapping[str, Any]:
+        """What `extra` states for a pass that has its settings by name; none where it is not there.
+
+        Raises:
+            UsageError: it is no mapping.
+        """
+        settings = self.extra.get(name, {})
+        if not isinstance(settings, Mapping):
+            raise UsageError(f"settings of {name} are {settings!r}: expected a mapping of their names to values")
+        return settings
 
     def __reduce__(self) -> tuple[type[Options], tuple[Any, ...]]:
         """For child processes; a mapping that nobody can change cannot be pickled."""
