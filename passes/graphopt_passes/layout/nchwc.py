@@ -9,6 +9,7 @@ from graphopt.rewrite import Graph, GraphPass, Level, Numerics, Rewriter, Value
 from graphopt.system.machine import BLOCKS, METADATA_KEY, Target, host
 from graphopt_passes.layout.emitter import DOMAIN, Blocked, Emitter
 from graphopt_passes.layout.form import Group
+from graphopt_passes.layout.forms.pools import is_planned_otherwise
 from graphopt_passes.layout.plan import LayoutPlan, Setting, blocks_something, make_plan
 from graphopt_passes.layout.timing import LayoutRates, rates_of
 
@@ -45,6 +46,10 @@ class ConvertLayoutNchwc(GraphPass):
             return
         if any(node.domain == DOMAIN for node in graph):
             rw.decline("{} is in blocked layout already", graph.name, node=first)
+            return
+        wrong = next((node for node in graph if is_planned_otherwise(node)), None)
+        if wrong is not None:
+            rw.decline("the runtime plans memory for another size of {}, which may fail", wrong.result.name, node=wrong)
             return
         self._convert(graph, rw, target)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.analysis.pool_sizes import pool_may_differ, pool_steps, spatial
+from graphopt.analysis.pool_sizes import axes_that_differ, pool_may_differ, spatial
 from graphopt.analysis.propagation import WRONG_SLICE, is_of_shape
 from graphopt.errors import Decline
 from graphopt.ir import Node
@@ -87,11 +87,7 @@ class Disagreement:
 
 def _pool(facts: Facts) -> Doubts:
     x = facts.shape(0)
-    if x is None or not pool_may_differ(facts.node):
-        return []
-    node, count = facts.node, len(x) - 2
-    known = [axis for axis in range(count) if type(x[axis + 2]) is int]
-    return facts.everywhere([axis + 2 for axis in known if len(set(pool_steps(node, x[axis + 2], axis, count))) > 1])
+    return facts.everywhere([axis + 2 for axis in axes_that_differ(facts.node, x[2:])]) if x is not None else []
 
 
 def _conv_transpose(facts: Facts) -> Doubts:

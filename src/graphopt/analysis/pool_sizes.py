@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphopt.ir import Node
 from graphopt.records import dataclass
 
@@ -101,3 +103,16 @@ def pool_may_differ(node: Node) -> bool:
     """Whether there are sizes of which the two make different ones."""
     same = node.attr("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
     return bool(node.attr("ceil_mode", 0)) or (same and any(d != 1 for d in node.attr("dilations") or ()))
+
+
+def axes_that_differ(node: Node, sizes: Sequence[object]) -> list[int]:
+    """The spatial axes along which the two make different sizes.
+
+    Args:
+        node: the pool.
+        sizes: the spatial sizes of what it reads, integers where they are known.
+    """
+    if not pool_may_differ(node):
+        return []
+    known = [(axis, size) for axis, size in enumerate(sizes) if type(size) is int]
+    return [axis for axis, size in known if len(set(pool_steps(node, size, axis, len(sizes)))) > 1]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import prod
 
+from graphopt.analysis.pool_sizes import axes_that_differ
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Pool
@@ -46,6 +48,19 @@ def pooled(node: Node, known: Known) -> Written:
         name="pool", cost=by_element(*_CELL[pool.op], count=prod(pool.kernel)),
         make=lambda emit: emit.on_blocks(x, lambda source: emit.op(pool.op, source, **attrs)),
     )  # fmt: skip
+
+
+def is_planned_otherwise(node: Node) -> bool:
+    """Whether the runtime takes the result of a pool for larger than it is when it plans which values share memory.
+
+    Such a model runs by luck, which other values between may change: it fails where a larger one is to follow.
+    """
+    if node.op not in ("AveragePool", "LpPool", "MaxPool"):
+        return False
+    with suppress(Decline):
+        Pool.of(node)  # what is malformed has no size
+        return bool(axes_that_differ(node, node.operand(0).dims()[2:]))
+    return False
 
 
 def _sees_data(pool: Pool, sizes: Sizes, made: Sizes) -> bool:
