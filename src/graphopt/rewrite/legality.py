@@ -26,9 +26,10 @@ _NUMBERS = frozenset({int})
 
 _DIVIDING = frozenset({"Div", "Mod"})
 _SCALING = frozenset({"Resize", "Upsample"})
-_LOOKED_INTO = {"ConstantOfShape": 0, "Div": 1, "Mod": 1, "Resize": 2, "Slice": 4, "Upsample": 1}
+_LOOKED_INTO = {"ConstantOfShape": 0, "Div": 1, "Mod": 1, "Range": 2, "Resize": 2, "Slice": 4, "Upsample": 1}
 """Operators of which a runtime looks into a constant operand as it loads them: integers are not divided by zero,
-nothing is scaled by it or cut in steps of it, and no size is negative."""
+nothing is scaled by it or cut in steps of it, and no size is negative. Of `Range` the checker does, to which there is
+nothing in steps of 0."""
 _ROI_SINCE = 11
 """From this opset on `Resize` has another operand before its scales."""
 
@@ -211,6 +212,8 @@ def check_loads(node: Node, inputs: Sequence[Value | None]) -> None:
         return
     array = tensor.array()
     wrong = array <= 0 if node.op in _SCALING else array < 0 if node.op == "ConstantOfShape" else array == 0
+    if bool(wrong.any()) and node.op == "Range":
+        raise Decline("a Range in steps of 0 has no size")
     if bool(wrong.any()):
         raise Decline("the runtime does not load a {} with such a constant", node.op)
 
@@ -305,15 +308,30 @@ def _check_outcome(node: Node, trial: Node) -> None:
             check_types(old, new)
 
 
-def _check_reader(node: Node, inputs: Sequence[Value | None]) -> None:
-    """See that a node loads, and its model passes the checker, where an operand becomes a constant.
+def _check_dependents(old: Value, new: Value) -> None:
+    """See that what reads a value loads, and its model passes the checker, where the value becomes a constant.
+
+    So does what reads that, as far as the constant tells more of its sizes.
+    """
+    seen, waiting = {old}, [(old, new)]
+    while waiting:
+        old, new = waiting.pop()
+        for user in old.users:
+            told = _check_reader(user, [new if value is old else value for value in user.inputs])
+            waiting += [pair for pair in told if pair[0] not in seen]
+            seen.update(before for before, _ in told)
+
+
+def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Value, Value]]:
+    """See that a node with other operands loads, and its model passes the checker; its results of which more is known.
 
     Of one that always runs this changes nothing, for it would fail then. A body may be there for other sizes than those
     that are known, and never run.
     """
     check_loads(node, inputs)
     if node.graph.owner is None or not _is_typed(node):
-        return
+        return []
+    told = []
     trial = _trial(node, inputs, node.attrs)
     _check_outcome(node, trial)
     for old, new in zip(node.outputs, trial.outputs, strict=True):
@@ -321,6 +339,9 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> None:
             if old.shape is not None and new.shape is None:  # a constant tells more, unless inference fails
                 raise Decline("{} does not take such a constant", node.op)
             _check_agree(old.name, old.declared if old.output_count else None, new.type)
+            if new.shape != old.shape:
+                told.append((old, new))
+    return told
 
 
 def check_readers(old: Value, new: Value, replaced: list[Node], at: Node) -> None:
@@ -336,8 +357,7 @@ def check_readers(old: Value, new: Value, replaced: list[Node], at: Node) -> Non
         Decline: it cannot.
     """
     if new.constant_tensor is not None and old.constant_tensor is None:
-        for user in old.users:
-            _check_reader(user, [new if value is old else value for value in user.inputs])
+        _check_dependents(old, new)
     near = old.producer is at or old.graph is not at.graph  # whatever reads an output of the anchor comes after it
     if near and not new.name:
         return
@@ -363,6 +383,8 @@ def check_output(old: Value, new: Value, *, taken: bool, constant: bool) -> None
     """
     if constant:
         raise Decline("{} is an output, it cannot become an initializer", old.name)
+    if old.graph.owner is not None and new.constant_tensor is not None:
+        _check_agree(old.name, old.declared, new.type)
     if not new.name and not taken:
         return
     if new.is_input or new.tensor is not None or new.is_sparse or new.output_count or taken or new.producer is None:
