@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 import onnx
 
+from graphopt.verify.exactness import MOVING, is_simple, unrounded
 from graphopt.verify.inputs import Feed
 from graphopt.verify.roles import ROLES
 from graphopt.verify.source import skeleton
 from graphopt.verify.values import Array, is_float, limits, numpy_dtype
 
-_FLOATS = frozenset(
-    {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
-)
 _Body = onnx.GraphProto | onnx.FunctionProto
 _ULPS = 2.0
 _SUFFIX = ".graphopt_unscaled"
@@ -28,10 +26,6 @@ _SHAPING = frozenset({("Resize", 1), ("Resize", 2), ("Upsample", 1)})
 """Floats that decide a shape: moved in its last bit, a scale of 1 makes an operator that no kernel computes."""
 _EXPONENT = ("Pow", 1)
 """Moved in its last bit, an exponent of 2 makes NaN of negative numbers, and what is NaN then is granted anything."""
-_MOVING = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators that only move numbers, through which an exponent may come from where it is stated."""
-_WHOLE = float(1 << 24)
-"""Up to here, single whole numbers are what they are meant to be: `(1 - mask) * lowest` is 0 where the mask is 1."""
 _COARSE = {"Sigmoid": 2.0**-24}
 """By how much the runtime's kernel for float32 is off, wherever the result is: next to zero that is all there is."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -52,7 +46,7 @@ def compares(model: onnx.ModelProto) -> bool:
 
 
 def jittered(feed: Feed, number: int, *, apart: bool = False) -> Feed | None:
-    """Move every float by a few ulps up or down; None when the feed holds no float.
+    """Move every float by a few ulps up or down but those that are exact; None when the feed holds no float.
 
     Equal values stay equal, so that ties stay ties: a result that breaks them in another way is wrong.
 
@@ -112,7 +106,7 @@ def _exponents(body: _Body, functions: Iterable[onnx.FunctionProto]) -> Iterator
             function = called.get((node.domain, node.op_type))
             if (node.op_type, slot) == _EXPONENT or (function is not None and _is_exponent(function, slot)):
                 yield name
-                while (producer := producers.get(name)) is not None and producer.op_type in _MOVING:
+                while (producer := producers.get(name)) is not None and producer.op_type in MOVING:
                     yield (name := producer.input[0])
 
 
@@ -142,25 +136,20 @@ def _scale_intermediates(model: onnx.ModelProto, number: int, fixed: set[str]) -
     One factor for a whole tensor, so that equal elements stay equal.
     """
     types = _float_types(model)
-    exact = fixed | {
-        n.input[slot] for n in model.graph.node for slot in range(len(n.input)) if (n.op_type, slot) in ROLES
-    }
-    floats = {*types, *(v.name for v in model.graph.input if v.type.tensor_type.elem_type in _FLOATS)}
+    used = {n.input[slot] for n in model.graph.node for slot in range(len(n.input)) if (n.op_type, slot) in ROLES}
+    exact, largest = unrounded(model.graph, fixed | used, types)
     rng = np.random.default_rng(number)
     nodes: list[onnx.NodeProto] = []
     for node in model.graph.node:
         nodes.append(node)
         if node.op_type == "Constant":
             continue
-        if node.op_type in _MOVING and (
-            node.input[0] in exact or (node.op_type == "Cast" and node.input[0] not in floats)
-        ):
-            exact.update(node.output)  # integers that became floats, which nothing rounds
         for i, name in enumerate(node.output):
             if name not in types or name in exact:
                 continue
             dtype = types[name]
-            factor = 1.0 + limits(dtype).eps * (1.0 if rng.random() < 0.5 else -1.0)
+            up = 0.0 if name in largest else 1.0  # the lowest number of a mask must not become an infinity
+            factor = 1.0 + limits(dtype).eps * (up if rng.random() < 0.5 else -1.0)
             scale = onnx.numpy_helper.from_array(np.array(factor, np.float64).astype(dtype), f"{name}{_SUFFIX}.scale")
             model.graph.initializer.append(scale)
             node.output[i] = f"{name}{_SUFFIX}"
@@ -205,7 +194,7 @@ def _move_constants(nodes: Iterable[onnx.NodeProto], number: int) -> None:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.TENSOR:
                 _move_tensor(attribute.t, number)
-            elif attribute.type == onnx.AttributeProto.FLOAT and not _is_whole(np.array(attribute.f, np.float32)):
+            elif attribute.type == onnx.AttributeProto.FLOAT:
                 attribute.f = float(_move(np.array(attribute.f, np.float32), number))
             elif attribute.type == onnx.AttributeProto.FLOATS:
                 attribute.floats[:] = _move(np.array(attribute.floats, np.float32), number).tolist()
@@ -218,16 +207,9 @@ def _move_tensor(tensor: onnx.TensorProto, number: int) -> None:
         array = onnx.numpy_helper.to_array(tensor)
     except (TypeError, ValueError):  # a type without an array form holds no float that could be moved
         return
-    if array.size == 1 and is_float(array.dtype) and _is_whole(array):
-        return
     moved = _change(array, number)
     if moved is not array:
         tensor.CopyFrom(onnx.numpy_helper.from_array(moved, tensor.name))
-
-
-def _is_whole(array: Array) -> bool:
-    value = float(array.astype(np.float64).reshape(()))
-    return abs(value) <= _WHOLE and value == int(value)
 
 
 def _change(value: Any, number: int, *, apart: bool = False) -> Any:
@@ -249,5 +231,6 @@ def _move(array: Array, number: int, *, apart: bool = False) -> Array:
         sign = np.where((mixed >> np.uint64(40)) & np.uint64(1), 1.0, -1.0).reshape(array.shape)
         step = _ULPS * limits(array.dtype).eps * sign
         top = limits(array.dtype).top  # the lowest number of a mask, moved, must not become an infinity
-        moved = np.where(np.isfinite(wide), np.clip(wide * (1.0 + step), -top, top), wide)
+        kept = ~np.isfinite(wide) | is_simple(wide, array.dtype)
+        moved = np.where(kept, wide, np.clip(wide * (1.0 + step), -top, top))
         return np.asarray(moved.astype(array.dtype))
