@@ -250,6 +250,24 @@ def test_a_more_precise_output_shape_is_noted_but_not_wrong():
     assert not difference.breaking
 
 
+@pytest.mark.parametrize("declared", ["7,3", "2,3", "A,4", "6"])
+def test_sizes_that_an_output_does_not_have_are_wrong(declared: str) -> None:
+    original, wrong = (graph(f"(float[N,3] x) => (float[{d}] y)", "y = Relu(x)") for d in ("N,3", declared))
+    report = verify.compare(original, wrong)
+    assert report.status == "mismatch"
+    assert verify.compare(wrong, wrong).ok, "as wrong as it was"
+    assert "output 'y': " in report.summary()
+
+
+def test_what_is_random_in_the_result_alone_is_wrong() -> None:
+    def dropping(trains: str) -> onnx.ModelProto:
+        flags = f"r = Constant<value_float=0.5>() f = Constant<value=bool {{{trains}}}>()"
+        return graph("(float[64] x) => (float[64] y, float[64] z)", flags, "y = Dropout(x, r, f) z = Relu(x)")
+
+    assert verify.compare(dropping("0"), dropping("1")).status == "mismatch"
+    assert "non-deterministic" in verify.compare(dropping("1"), dropping("0")).outputs[0].detail
+
+
 @pytest.mark.parametrize("timeout", [None, 60.0])
 def test_own_inputs_are_those_that_the_original_takes(timeout: float | None) -> None:
     model = graph("(float[2] x) => (float[2] y)", "y = Neg(x)")

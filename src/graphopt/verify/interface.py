@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -111,6 +111,25 @@ def _compare(role: str, before: Sequence[Spec], after: Sequence[Spec], found: li
         )
 
 
+def undeclared(
+    before: Sequence[Spec], expected: Sequence[Any], after: Sequence[Spec], actual: Sequence[Any]
+) -> Iterator[str]:
+    """What outputs of the result have other sizes than it declares, though the original declares none that is wrong."""
+    declared = {spec.name: (spec, value) for spec, value in zip(before, expected, strict=False)}
+    for spec, value in zip(after, actual, strict=False):
+        old = declared.get(spec.name)
+        if old is not None and _fits(*old) and not _fits(spec, value):
+            yield f"output {spec.name!r}: declared {spec}, found shape {list(value.shape)}"
+
+
+def _fits(spec: Spec, value: Any) -> bool:
+    """Whether a tensor has the rank and the fixed sizes that are declared; of other values it is not asked."""
+    if spec.shape is None or not isinstance(value, np.ndarray):
+        return True
+    sizes = zip(spec.shape, value.shape, strict=False)
+    return len(spec.shape) == value.ndim and all(dim == size for dim, size in sizes if isinstance(dim, int))
+
+
 def _breaks(old: Spec, new: Spec, *, narrowing_breaks: bool) -> bool:
     if old.element is not None and new.element is not None and old.kind == new.kind:
         return _breaks(old.element, new.element, narrowing_breaks=narrowing_breaks)
@@ -177,10 +196,7 @@ def _suits(array: np.ndarray[Any, Any], spec: Spec) -> bool:
         return True
     stated = numpy_type(spec.dtype) if spec.dtype else array.dtype
     alike = stated == array.dtype or (array.dtype.kind in "OUS" and spec.dtype == onnx.TensorProto.STRING)
-    if not alike or spec.shape is None:
-        return alike
-    fixed = [dim if isinstance(dim, int) else size for dim, size in zip(spec.shape, array.shape, strict=False)]
-    return len(spec.shape) == array.ndim and tuple(fixed) == array.shape
+    return alike and _fits(spec, array)
 
 
 def sizes_from_shapes(model: onnx.ModelProto, shapes: Shapes) -> dict[str, int]:

@@ -14,7 +14,7 @@ from graphopt.ir import BOUNDED_KEY, REMOVED_KEY, ZEROED_KEY
 from graphopt.verify import numerics as levels
 from graphopt.verify.determinism import random_outputs
 from graphopt.verify.inputs import FLAGS, SETS, CannotGenerateError, Feed, Generator, InputPlan
-from graphopt.verify.interface import Shapes, differences, interface_of, sizes_from_shapes, taken
+from graphopt.verify.interface import Shapes, differences, interface_of, sizes_from_shapes, taken, undeclared
 from graphopt.verify.jitter import compares, jittered, jittered_model
 from graphopt.verify.report import CaseReport, OutputReport, Report, Status, worst
 from graphopt.verify.runners import CannotLoadError, RunError, Runner, open_runner
@@ -98,7 +98,7 @@ class _Comparison:
         stated = {entry.key for entry in after.proto.metadata_props}
         self.zeroed = ZEROED_KEY in stated
         self.infinite = not stated & {ZEROED_KEY, REMOVED_KEY, BOUNDED_KEY}
-        self.random = {**random_outputs(after.proto), **random_outputs(before.proto)}
+        self.random = random_outputs(before.proto)  # what is random in the result alone is as wrong as it looks
         self.report = Report("inconclusive", request.numerics, request.seed, interface=differences(self.old, self.new))
 
     def run(self) -> Report:
@@ -248,7 +248,8 @@ class _Comparison:
         outputs = self._compare_outputs(case.outputs, actual, None)
         if not same_backend:
             outputs = [_across_backends(o) for o in outputs]
-        return replace(base, outputs=tuple(outputs), status=_of(outputs))
+        told = "; ".join(undeclared(self.old.outputs, case.outputs, self.new.outputs, actual))
+        return replace(base, outputs=tuple(outputs), status="mismatch" if told else _of(outputs), detail=told)
 
     def _compare_outputs(
         self, expected: Sequence[Any], actual: Sequence[Any], noise: Mapping[str, Any] | None
@@ -277,7 +278,7 @@ class _Comparison:
 
     def _with_noise(self, cases: Sequence[_Case], reports: list[CaseReport], backend: str) -> list[CaseReport]:
         """Judge mismatches again, with the tolerance widened by what one-ulp input changes do to the original."""
-        doubtful = [i for i, r in enumerate(reports) if r.outputs and r.status == "mismatch"]
+        doubtful = [i for i, r in enumerate(reports) if _of(r.outputs) == "mismatch"]
         if self.request.numerics == "exact" or not doubtful:
             return reports
         self.progress("measuring the original's sensitivity")
@@ -303,7 +304,8 @@ class _Comparison:
             except RunError:  # it ran before: then it is as wrong as it was
                 continue
             outputs = self._compare_outputs(cases[i].outputs or (), actual, self._noise(cases[i], runs))
-            reports[i] = replace(reports[i], outputs=tuple(outputs), status=_of(outputs))
+            status = "mismatch" if reports[i].detail else _of(outputs)
+            reports[i] = replace(reports[i], outputs=tuple(outputs), status=status)
 
     def _noisy_runs(self, cases: Sequence[_Case], backend: str, numbers: Iterable[int]) -> list[_Runs]:
         """Per case, the outputs of the original with its inputs and constants moved in their last bits."""
