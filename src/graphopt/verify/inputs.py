@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from graphopt.verify import roles, values
 from graphopt.verify.inference import Shapes, infer, shapes_of
 from graphopt.verify.interface import Spec, interface_of
 from graphopt.verify.source import has_values
+from graphopt.verify.telling import Told, told
 from graphopt.verify.values import Array, Flavour
 
 Feed = dict[str, Any]
@@ -27,7 +29,10 @@ SETS = ("ordinary", "extreme", "special", "overrides")
 POLICIES = ("derived", "bits", "ones", "zeros")
 """What integer inputs hold: what their uses suggest first; then ever more harmless values."""
 FLAGS = "flags"
-"""As their uses suggest, and 0 and 1 where these suggest nothing: one of them may be a mask that is computed with."""
+"""As their uses suggest, and 0 and 1 where these suggest nothing: one of them may be a mask that is computed with.
+Floats are positive: one of them may have a root or a logarithm."""
+BOLD = "bold"
+"""As their uses suggest, and not always the most harmless: starts of 1, and two of what is counted."""
 
 _FLAVOURS: dict[str, tuple[Flavour, ...]] = {
     "ordinary": ("ordinary",),
@@ -35,6 +40,9 @@ _FLAVOURS: dict[str, tuple[Flavour, ...]] = {
     "special": ("infinite", "nan"),
     "overrides": ("ordinary",),
 }
+_TURNS: dict[Flavour, int] = {"ordinary": 0, "infinite": 1, "nan": 2, "extreme": 3}
+"""Which of the flags are turned over: so that two of them are seen in all of their four combinations."""
+_FEW_FLAGS = 8
 _MAX_ELEMENTS = 1 << 26
 _UNKNOWN_RANK_SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (2, 3, 4, 5), (3,), (2, 3, 4), ())
 _EQUAL_SIZES = (4, 16, 32, 64, 128, 224, 12, 256)
@@ -73,6 +81,7 @@ class Generator:
     overridable: tuple[Spec, ...] = field(init=False)
     _roles: dict[str, tuple[roles.Use, ...]] = field(init=False)
     _constants: dict[str, Array] = field(init=False)
+    _told: Told = field(init=False)
     _inferred: Shapes | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -81,8 +90,9 @@ class Generator:
         self.specs, self.overridable = interface.inputs, interface.overridable
         for spec in self.specs:
             _check(spec)
-        self._roles = roles.roles_of(self.model)
-        self._constants = _small_constants(self.model)
+        self._constants = roles.small_constants(self.model)
+        self._roles = roles.roles_of(self.model, self._constants)
+        self._told = told(self.model)
 
     def check_names(self, dims: Iterable[str]) -> None:
         """See that there are the symbolic dimensions to which somebody gives sizes.
@@ -100,7 +110,7 @@ class Generator:
         dtypes = [values.numpy_dtype(_innermost(s).dtype) for s in self.specs]
         special = any(d is not None and values.has_special(d) for d in dtypes)
         names = ["ordinary"]
-        if any(d is not None and d.kind not in "bOSU" for d in dtypes):
+        if any(d is not None and d.kind not in "OSU" for d in dtypes):
             names.append("extreme")
         if special:
             names.append("special")
@@ -138,15 +148,32 @@ class Generator:
 
     def feeds(self, set_name: str, plan: InputPlan, *, vary_integers: bool = True) -> Iterator[Feed]:
         """The feeds of one input set; the special set has two, one with infinities and one with NaN."""
-        for number, flavour in enumerate(_FLAVOURS[set_name]):
+        flavours = [(flavour, _TURNS[flavour]) for flavour in _FLAVOURS[set_name]]
+        if set_name == "extreme" and len(self._flags()) > 1 and "special" not in self.sets():
+            flavours += [("extreme", 1), ("extreme", 2)]
+        for number, (flavour, turn) in enumerate(flavours):
             if flavour == "infinite" and not self.infinite:
                 continue
             rng = np.random.default_rng([self.seed, SETS.index(set_name), number])
             feed = {spec.name: self._value(rng, spec, spec.name, plan, flavour) for spec in self.specs}
+            feed.update(self._turned(plan, turn))
             if set_name == "overrides":
                 for name, default in self._varied().items():
                     feed[name] = values.vary(rng, default, integers=vary_integers)
             yield feed
+
+    def _flags(self) -> tuple[Spec, ...]:
+        return tuple(s for s in self.specs if s.kind == "tensor" and s.dtype == onnx.TensorProto.BOOL)
+
+    def _turned(self, plan: InputPlan, turn: int) -> Feed:
+        """The flags that are so few that chance might never show one of their values."""
+        found: Feed = {}
+        for number, spec in enumerate(self._flags()):
+            shape = self._shape(spec, spec.name, plan)
+            if math.prod(shape) <= _FEW_FLAGS:
+                rng = np.random.default_rng([self.seed, number])
+                found[spec.name] = np.asarray(rng.integers(0, 2, shape) ^ (turn >> number % 2 & 1)).astype(np.bool_)
+        return found
 
     def _value(self, rng: np.random.Generator, spec: Spec, name: str, plan: InputPlan, flavour: Flavour) -> Any:
         if spec.kind == "optional" and spec.element is not None:
@@ -158,15 +185,18 @@ class Generator:
             raise CannotGenerateError(f"input {name!r}: {spec}")
         shape = self._shape(spec, name, plan)
         uses = self._roles.get(name, ())
-        suited = roles.limited(
-            rng, uses, dtype, shape, roles.Surroundings(lambda v: self._shape_of(v, plan), self._constants)
-        )
-        harmless = plan.policy not in ("derived", FLAGS)
+        scene = roles.Surroundings(lambda v: self._shape_of(v, plan), self._constants, plan.policy == BOLD)
+        suited = roles.limited(rng, uses, dtype, shape, scene)
+        harmless = plan.policy in POLICIES[1:]
         if dtype.kind in "iu" and (harmless or (plan.policy == FLAGS and suited is None)):
             return _harmless(rng, plan.policy, dtype, shape)
         if dtype.kind in "OSU" and harmless:
             return values.numerals(rng, shape)
-        return suited if suited is not None else values.draw(rng, dtype, shape, flavour)
+        if suited is not None:
+            indices = {use.role for use in uses} == {"index"} and suited.size
+            return self._told.among(rng, suited, 0, int(suited.max())) if indices else suited
+        drawn = self._told.among(rng, values.draw(rng, dtype, shape, flavour))
+        return np.abs(drawn) if plan.policy == FLAGS and values.is_float(dtype) else drawn
 
     def _shape(self, spec: Spec, name: str, plan: InputPlan) -> tuple[int, ...]:
         if spec.shape is None:
@@ -263,14 +293,6 @@ def _harmless(rng: np.random.Generator, policy: str, dtype: np.dtype[Any], shape
     if policy in ("bits", FLAGS):
         return np.asarray(np.asarray(rng.integers(0, 2, shape)).astype(dtype))
     return np.full(shape, 1 if policy == "ones" else 0, dtype=dtype)
-
-
-def _small_constants(model: onnx.ModelProto) -> dict[str, Array]:
-    tensors = {t.name: t for t in model.graph.initializer if has_values(t)}
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.output and node.attribute and node.attribute[0].name == "value":
-            tensors[node.output[0]] = node.attribute[0].t
-    return {n: onnx.numpy_helper.to_array(t) for n, t in tensors.items() if sum(t.dims) <= 1}
 
 
 _OPERATORS: dict[type[ast.operator], Any] = {

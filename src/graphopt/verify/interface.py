@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -111,15 +111,13 @@ def _compare(role: str, before: Sequence[Spec], after: Sequence[Spec], found: li
         )
 
 
-def undeclared(
-    before: Sequence[Spec], expected: Sequence[Any], after: Sequence[Spec], actual: Sequence[Any]
-) -> Iterator[str]:
-    """What outputs of the result have other sizes than it declares, though the original declares none that is wrong."""
-    declared = {spec.name: (spec, value) for spec, value in zip(before, expected, strict=False)}
-    for spec, value in zip(after, actual, strict=False):
-        old = declared.get(spec.name)
-        if old is not None and _fits(*old) and not _fits(spec, value):
-            yield f"output {spec.name!r}: declared {spec}, found shape {list(value.shape)}"
+def undeclared(outputs: Sequence[Spec], values: Sequence[Any]) -> dict[str, str]:
+    """The outputs that have another rank or other sizes than is declared, with what was found."""
+    return {
+        spec.name: f"output {spec.name!r}: declared {spec}, found shape {list(value.shape)}"
+        for spec, value in zip(outputs, values, strict=False)
+        if not _fits(spec, value)
+    }
 
 
 def _fits(spec: Spec, value: Any) -> bool:

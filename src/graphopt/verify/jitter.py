@@ -15,7 +15,7 @@ import onnx
 
 from graphopt.verify.exactness import MOVING, is_simple, unrounded
 from graphopt.verify.inputs import Feed
-from graphopt.verify.roles import ROLES
+from graphopt.verify.roles import ROLES, masks_of
 from graphopt.verify.source import skeleton
 from graphopt.verify.values import Array, is_float, limits, numpy_dtype
 
@@ -137,7 +137,7 @@ def _scale_intermediates(model: onnx.ModelProto, number: int, fixed: set[str]) -
     """
     types = _float_types(model)
     used = {n.input[slot] for n in model.graph.node for slot in range(len(n.input)) if (n.op_type, slot) in ROLES}
-    exact, largest = unrounded(model.graph, fixed | used, types)
+    exact, largest = unrounded(model.graph, fixed | used | masks_of(model), types)
     rng = np.random.default_rng(number)
     nodes: list[onnx.NodeProto] = []
     for node in model.graph.node:

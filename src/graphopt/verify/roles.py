@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from graphopt.verify.source import has_values
 from graphopt.verify.values import Array, is_float
 
 ShapeOf = Callable[[str], tuple[int | None, ...] | None]
@@ -51,6 +52,7 @@ ROLES: Mapping[tuple[str, int], str] = {
 }  # fmt: skip
 _AXES_OF_REDUCTION = 1
 _FIRST_SPATIAL = 2
+_OUTWEIGHING = 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +63,34 @@ class Use:
     node: onnx.NodeProto
 
 
-def roles_of(model: onnx.ModelProto) -> dict[str, tuple[Use, ...]]:
-    """The limiting uses of each graph input that has any."""
+def roles_of(model: onnx.ModelProto, constants: Mapping[str, Array]) -> dict[str, tuple[Use, ...]]:
+    """The limiting uses of each graph input that has any, in a model with such small constants."""
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     functions = {(f.domain, f.name): f for f in model.functions}
     for node in _all_nodes(model.graph.node):
         for slot, name in enumerate(node.input):
             if name:
                 readers.setdefault(name, []).append((node, slot))
-    found = {i.name: tuple(_follow(i.name, readers, functions, 0)) for i in model.graph.input}
+    found = {
+        i.name: (*_follow(i.name, readers, functions, 0), *_masks(i.name, readers, constants, 0))
+        for i in model.graph.input
+    }
     return {name: uses for name, uses in found.items() if uses}
+
+
+def small_constants(model: onnx.ModelProto) -> dict[str, Array]:
+    """The constants of the main graph that have one number, or few."""
+    tensors = {t.name: t for t in model.graph.initializer if has_values(t)}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.output and node.attribute and node.attribute[0].name == "value":
+            tensors[node.output[0]] = node.attribute[0].t
+    return {n: onnx.numpy_helper.to_array(t) for n, t in tensors.items() if sum(t.dims) <= 1}
+
+
+def masks_of(model: onnx.ModelProto) -> set[str]:
+    """The inputs that are masks of 0 and 1 that a model computes with."""
+    found = roles_of(model, small_constants(model)).items()
+    return {name for name, uses in found if any((u.role, u.node.op_type) == ("bits", "Sub") for u in uses)}
 
 
 def _all_nodes(nodes: Any) -> Iterator[onnx.NodeProto]:
@@ -111,6 +131,33 @@ def _follow(
             yield from _follow(inside, readers, functions, depth + 1)
 
 
+def _masks(
+    name: str, readers: Mapping[str, list[tuple[onnx.NodeProto, int]]], constants: Mapping[str, Array], depth: int
+) -> Iterator[Use]:
+    """Uses as a mask that is computed with, as in `(1 - mask) * -10000`: another number than 0 and 1 outweighs all."""
+    for node, slot in readers.get(name, ()) if depth <= _MAX_DEPTH else ():
+        if node.op_type in _MOVING_ALL or (node.op_type in _MOVING_DATA and slot == 0):
+            for output in node.output:
+                yield from _masks(output, readers, constants, depth + 1)
+        elif (node.op_type, slot) == ("Sub", 1) and _single(constants.get(node.input[0])) == 1.0:
+            yield from [Use("bits", node)] if _is_outweighing(node.output[0], readers, constants, depth) else []
+
+
+def _is_outweighing(
+    name: str, readers: Mapping[str, list[tuple[onnx.NodeProto, int]]], constants: Mapping[str, Array], depth: int
+) -> bool:
+    for node, slot in readers.get(name, ()) if depth <= _MAX_DEPTH else ():
+        if node.op_type == "Mul" and abs(_single(constants.get(node.input[1 - slot])) or 0.0) >= _OUTWEIGHING:
+            return True
+        if node.op_type in _MOVING_ALL and _is_outweighing(node.output[0], readers, constants, depth + 1):
+            return True
+    return False
+
+
+def _single(array: Array | None) -> float | None:
+    return float(array.reshape(())) if array is not None and array.size == 1 and array.dtype.kind == "f" else None
+
+
 def _body_input(node: onnx.NodeProto, slot: int) -> str | None:
     """The name by which a Loop's or Scan's body knows one of the node's inputs."""
     if node.op_type not in {"Loop", "Scan"}:
@@ -128,10 +175,12 @@ class Surroundings:
     Attributes:
         shape_of: Gives shapes.
         constants: Small constants by name.
+        bold: Whether other values than the most harmless are to be tried.
     """
 
     shape_of: ShapeOf
     constants: Mapping[str, Array]
+    bold: bool = False
 
 
 def limited(
@@ -157,6 +206,7 @@ _RANGES = {  # role -> lowest and highest value
     "zero": (0, 0), "one": (1, 1), "ones": (1, 1), "bits": (0, 1), "first": (0, 0), "scale": (1, 2), "count": (1, 3),
     "trips": (1, 3), "shift": (0, 7), "nonzero": (1, 10),
 }
+_BOLD_RANGES = {"zero": (0, 1), "one": (1, 2), "first": (0, 1), "count": (2, 4), "trips": (0, 3)}
 _FLOAT_RANGES = {"zero": (0.0, 0.0), "one": (1.0, 1.0), "positive": (0.1, 2.0), "unit": (0.1, 0.9)}
 # fmt: on
 
@@ -164,15 +214,15 @@ _FLOAT_RANGES = {"zero": (0.0, 0.0), "one": (1.0, 1.0), "positive": (0.1, 2.0), 
 def _draw_floats(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Surroundings) -> Array | None:
     if use.role in _FLOAT_RANGES:
         return np.asarray(rng.uniform(*_FLOAT_RANGES[use.role], shape))
-    return _draw_integers(rng, use, shape, scene) if use.role in {"count", "scale"} else None
+    return _draw_integers(rng, use, shape, scene) if use.role in {"bits", "count", "scale"} else None
 
 
 def _draw_integers(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Surroundings) -> Array | None:
     if use.role in _RANGES:
+        if scene.bold:
+            return _bold(rng, use, shape, scene)
         drawn = np.asarray(rng.integers(*_RANGES[use.role], shape, endpoint=True))
-        if use.role == "scale" and shape and shape[0] > _FIRST_SPATIAL:
-            drawn[:_FIRST_SPATIAL] = 1  # no runtime resizes batch and channels
-        return drawn
+        return _as_scales(drawn) if use.role == "scale" else drawn
     data = scene.shape_of(use.node.input[0]) if use.node.input else None
     length = shape[0] if shape else 1
     if use.role == "axes":
@@ -191,6 +241,23 @@ def _draw_integers(rng: np.random.Generator, use: Use, shape: tuple[int, ...], s
     if use.role.startswith(("index", "class")):
         return np.asarray(rng.integers(0, max(1, _index_limit(use, data, shape, scene)), shape))
     return None
+
+
+def _bold(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Surroundings) -> Array:
+    """Values of which the first is not the most harmless one, and sizes that something is expanded to."""
+    low, high = _BOLD_RANGES.get(use.role, _RANGES[use.role])
+    drawn = np.asarray(rng.integers(low, high, shape, endpoint=True))
+    drawn.reshape(-1)[:1] = high
+    data = scene.shape_of(use.node.input[0]) if use.role == "ones" else None
+    if data and len(data) == drawn.size:
+        drawn = np.where(np.array([dim == 1 for dim in data]), 2, 1).reshape(shape)
+    return _as_scales(drawn) if use.role == "scale" else drawn
+
+
+def _as_scales(drawn: Array) -> Array:
+    if drawn.size > _FIRST_SPATIAL:
+        drawn[:_FIRST_SPATIAL] = 1  # no runtime resizes batch and channels
+    return drawn
 
 
 def _index_limit(use: Use, data: tuple[int | None, ...] | None, shape: tuple[int, ...], scene: Surroundings) -> int:

@@ -18,6 +18,8 @@ _ORDINARY_INT = 10
 _EXTREME_INT = 100_000
 _ROOM_FOR_TIES = 4
 _FEW = 8  # integers as few as this may be sizes in disguise: 100 000 of something is too many
+_QUIET = 1e-4
+_ROOM_FOR_QUIET = 4  # were it a larger share, the output's range would be that of what is small
 _EDGE_BITS = 16  # integers up to this width use their whole range in the extreme set
 
 
@@ -83,7 +85,7 @@ def vary(rng: np.random.Generator, default: Array, *, integers: bool) -> Array:
     """Another value that a caller might give in place of a default: same type, shape and signs.
 
     Keeping the signs and the order of magnitude keeps variances positive and scales sane; small integers
-    (shapes, axes) are permuted, so that what is legal mostly stays so.
+    (shapes, axes) are permuted, so that what is legal mostly stays so; a single one becomes the next.
     """
     if is_float(default.dtype):
         values = default.astype(np.float64)
@@ -91,11 +93,14 @@ def vary(rng: np.random.Generator, default: Array, *, integers: bool) -> Array:
         if not np.any(values):
             scaled = scaled + rng.uniform(0.0, 0.5, default.shape)
         return np.asarray(scaled.astype(default.dtype))
+    if default.dtype.kind in "OSU":
+        return np.asarray([f"{text}." for text in default.reshape(-1)], dtype=object).reshape(default.shape)
     if not integers or default.dtype.kind not in "iub":
         return default
     if default.dtype.kind == "b":
         return np.asarray(np.logical_not(default))
-    return np.asarray(rng.permutation(default.reshape(-1)).reshape(default.shape), dtype=default.dtype)
+    permuted = np.asarray(rng.permutation(default.reshape(-1)).reshape(default.shape), dtype=default.dtype)
+    return permuted if default.size != 1 else np.asarray(permuted + permuted.dtype.type(1))
 
 
 def _plain(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -111,10 +116,12 @@ def _plain(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, 
 
 def _floats(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...], flavour: Flavour) -> Array:
     top, tiny = limits(dtype).top, limits(dtype).tiny
-    values = _plain(rng, shape)
+    values = calm = _plain(rng, shape)
     if flavour == "extreme":
         values = _spread(rng, values, min(1e4, top**0.5), tiny)
     _tie(rng, values)
+    if flavour == "extreme":  # not so quiet that the squares could not be told from 0
+        _quiet(rng, values, calm * max(_QUIET, 2.0 * tiny**0.5))
     # Types without infinity turn what is too large into NaN, which belongs to the special sets only.
     with np.errstate(all="ignore"):
         array = np.asarray(np.clip(values, -top, top).astype(dtype))
@@ -137,6 +144,18 @@ def _spread(
     values = np.where((lot >= 0.30) & (lot < 0.35), sign * tiny * rng.random(values.shape), values)
     values = np.where((lot >= 0.35) & (lot < 0.45), sign * 0.0, values)
     return np.asarray(values)
+
+
+def _quiet(
+    rng: np.random.Generator,
+    values: np.ndarray[Any, np.dtype[np.float64]],
+    small: np.ndarray[Any, np.dtype[np.float64]],
+) -> None:
+    """Let one of some images, rows or channels hold small numbers only: there the epsilon of a normalization shows."""
+    axis = next((axis for axis, size in enumerate(values.shape[:-1]) if size >= _ROOM_FOR_QUIET), None)
+    if axis is not None:
+        place = (slice(None),) * axis + (int(rng.integers(values.shape[axis])),)
+        values[place] = small[place]
 
 
 def _tie(rng: np.random.Generator, values: np.ndarray[Any, np.dtype[np.float64]]) -> None:

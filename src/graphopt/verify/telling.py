@@ -1,0 +1,71 @@
+"""Values by which a model tells its inputs apart: what it looks for, it rarely meets among random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from graphopt.verify.source import has_values
+from graphopt.verify.values import Array
+
+_COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+_KEYS = frozenset({"cats_int64s", "classlabels_int64s", "int64_vocabulary", "keys_int64s", "pool_int64s"})
+_LONG = 1 << 10
+_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a model looks for: texts and whole numbers."""
+
+    texts: tuple[str, ...]
+    numbers: tuple[int, ...]
+
+    def among(self, rng: np.random.Generator, array: Array, low: int | None = None, high: int | None = None) -> Array:
+        """Random values, some of which became values that the model looks for, as far as they are in a range."""
+        if array.dtype.kind in "OSU":
+            found = np.array(self.texts, dtype=object)
+        elif array.dtype.kind in "iu" and array.dtype.itemsize > 1:
+            kind = np.iinfo(array.dtype)
+            low, high = kind.min if low is None else low, kind.max if high is None else high
+            found = np.array([n for n in self.numbers if low <= n <= high], dtype=array.dtype)
+        else:
+            return array
+        if not found.size:
+            return array
+        chosen = np.asarray(rng.random(array.shape)) < _SHARE
+        return np.asarray(np.where(chosen, rng.choice(found, array.shape), array), dtype=array.dtype)
+
+
+def told(model: onnx.ModelProto) -> Told:
+    """What a model and its functions compare with, and the keys of their tables."""
+    bodies = [model.graph.node, *(function.node for function in model.functions)]
+    nodes = [node for body in bodies for node in _all_nodes(body)]
+    constants = {t.name: t for t in model.graph.initializer if has_values(t)}
+    for node in nodes:
+        for attribute in node.attribute if node.op_type == "Constant" else ():
+            if attribute.type == onnx.AttributeProto.TENSOR and node.output:
+                constants[node.output[0]] = attribute.t
+    compared = [constants[i] for n in nodes if n.op_type in _COMPARING for i in n.input if i in constants]
+    texts = {t for n in nodes for a in n.attribute for t in a.strings} | {t for c in compared for t in c.string_data}
+    numbers = {i for n in nodes for a in n.attribute if a.name in _KEYS for i in a.ints}
+    numbers.update(number for tensor in compared for number in _numbers(tensor))
+    readable = sorted(text.decode(errors="replace") for text in texts)
+    return Told(tuple(readable[:_LONG]), tuple(sorted(numbers)[:_LONG]))
+
+
+def _numbers(tensor: onnx.TensorProto) -> Iterator[int]:
+    array = onnx.numpy_helper.to_array(tensor)
+    if array.dtype.kind in "iu":
+        yield from (int(number) for number in array.reshape(-1)[:_LONG])
+
+
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _all_nodes(attribute.g.node)
