@@ -178,7 +178,8 @@ def _largest_distance(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float
     wide = np.dtype(np.uint64 if a.dtype == np.uint64 else np.int64)
     one, other = a.astype(wide), b.astype(wide)
     # Unsigned differences go round, and come out right.
-    apart = np.maximum(one, other).astype(np.uint64) - np.minimum(one, other).astype(np.uint64)
+    with np.errstate(over="ignore"):  # of single numbers NumPy warns
+        apart = np.maximum(one, other).astype(np.uint64) - np.minimum(one, other).astype(np.uint64)
     return float(apart.max())
 
 
