@@ -61,7 +61,7 @@ FAULTS = {
 }  # fmt: skip
 STATED = (
     "float one = {1}, float half = {0.5}, float big = {-10000}, float lowest = {-3.4028234e38}, float small = {0.001}, "
-    "int64[1] first = {1}, int64[1] none = {0}, int64[1] five = {5}, int64[1] many = {30000}, int64 seven = {7}, "
+    "int64[1] first = {1}, int64[1] none = {0}, int64[1] five = {5}, int64[1] many = {30000}, int64 seven = {7}, int64[2] square = {16, 16}, "
     'string text = {"a"}'
 )
 
@@ -106,3 +106,15 @@ def test_few_flags_take_all_combinations() -> None:
     plan = next(generator.plans())
     feeds = [feed for name in ("ordinary", "extreme", "special") for feed in generator.feeds(name, plan)]
     assert len({(bool(feed["c"]), bool(feed["d"])) for feed in feeds}) == 4
+
+
+def test_results_without_a_number_are_the_last_resort() -> None:
+    """The first axis drawn does not suit the sum, and a slice from 0 to 0 tells nothing of what comes behind it."""
+    text = "(float[1,16,64] x, int64[1] b, int64[1] e, int64[1] t) => (float[A,B,C] y)"
+    one, other = (
+        built(text, f"w = ConstantOfShape <value = float[1] {{{w}}}> (square) s = Slice (x, b, e, t) y = MatMul (w, s)")
+        for w in ("1.0", "2.0")
+    )
+    found = compare(one, other)
+    assert found.status == "mismatch"
+    assert all(output.elements for case in found.cases for output in case.outputs)

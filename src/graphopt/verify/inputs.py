@@ -26,8 +26,9 @@ Feed = dict[str, Any]
 """Input name -> array, list of arrays (a sequence) or None (an empty optional)."""
 
 SETS = ("ordinary", "extreme", "special", "overrides")
-POLICIES = ("derived", "bits", "ones", "zeros")
-"""What integer inputs hold: what their uses suggest first; then ever more harmless values."""
+AGAIN = "again"
+POLICIES = ("derived", AGAIN, "bits", "ones", "zeros")
+"""What integer inputs hold: what their uses suggest first, drawn twice; then ever more harmless values."""
 FLAGS = "flags"
 """As their uses suggest, and 0 and 1 where these suggest nothing: one of them may be a mask that is computed with.
 Floats are positive: one of them may have a root or a logarithm."""
@@ -154,7 +155,7 @@ class Generator:
         for number, (flavour, turn) in enumerate(flavours):
             if flavour == "infinite" and not self.infinite:
                 continue
-            rng = np.random.default_rng([self.seed, SETS.index(set_name), number])
+            rng = np.random.default_rng([self.seed, SETS.index(set_name), number] + [1] * (plan.policy == AGAIN))
             feed = {spec.name: self._value(rng, spec, spec.name, plan, flavour) for spec in self.specs}
             feed.update(self._turned(plan, turn))
             if set_name == "overrides":
@@ -187,7 +188,7 @@ class Generator:
         uses = self._roles.get(name, ())
         scene = roles.Surroundings(lambda v: self._shape_of(v, plan), self._constants, plan.policy == BOLD)
         suited = roles.limited(rng, uses, dtype, shape, scene)
-        harmless = plan.policy in POLICIES[1:]
+        harmless = plan.policy in POLICIES[2:]
         if dtype.kind in "iu" and (harmless or (plan.policy == FLAGS and suited is None)):
             return _harmless(rng, plan.policy, dtype, shape)
         if dtype.kind in "OSU" and harmless:

@@ -173,13 +173,14 @@ class _Comparison:
                 yield from self._other_set(runner, generator, set_name, [plan for plan, _ in accepted])
 
     def _find_plans(self, runner: Runner, generator: Generator) -> tuple[list[tuple[InputPlan, _Case]], _Case | None]:
-        """Plans on which the original runs, with the runs; and the first failure."""
+        """Plans on which the original runs, with the runs, those first that tell something; and the first failure."""
         accepted: list[tuple[InputPlan, _Case]] = []
         failure: _Case | None = None
         for number, plan in enumerate(generator.plans()):
             limit = _ATTEMPTS_ONCE_RUNNING if accepted else _MAX_ATTEMPTS
-            done = accepted and (plan.policy != "derived" or accepted[0][1].seconds > _SLOW_SECONDS)
-            if len(accepted) >= _SIZE_PLANS or number >= limit or done:
+            telling = [case for _, case in accepted if not _is_empty(case)]
+            done = telling and (plan.policy != "derived" or accepted[0][1].seconds > _SLOW_SECONDS)
+            if len(telling) >= _SIZE_PLANS or number >= limit or done:
                 break
             for feed in generator.feeds("ordinary", plan):
                 case = self._attempt(runner, "ordinary", plan.sizes, feed)
@@ -187,7 +188,7 @@ class _Comparison:
                     accepted.append(self._telling(runner, generator, plan, case))
                 elif failure is None:
                     failure = case
-        return accepted, failure
+        return sorted(accepted, key=lambda found: _is_empty(found[1]))[: _SIZE_PLANS + 1], failure
 
     def _telling(self, runner: Runner, generator: Generator, plan: InputPlan, case: _Case) -> tuple[InputPlan, _Case]:
         """A plan, or the same with flags where nothing but NaN came of it, to which any NaN would be equal."""
@@ -213,13 +214,16 @@ class _Comparison:
         for plan, vary_integers in attempts:
             feeds = generator.feeds(set_name, plan, vary_integers=vary_integers)
             cases = [self._attempt(runner, set_name, plan.sizes, feed) for feed in feeds]
-            ran = [case.outputs for case in cases if case.outputs is not None]
-            # Bold inputs may not be meant for a model that gives other sizes than it declares.
-            if ran and (plan.policy != BOLD or not any(undeclared(self.old.outputs, outputs) for outputs in ran)):
+            ran = [case for case in cases if case.outputs is not None]
+            if ran and (plan.policy != BOLD or not any(_is_empty(case) or self._is_undeclared(case) for case in ran)):
                 yield from cases
                 return
             failure = failure or cases
         yield from failure
+
+    def _is_undeclared(self, case: _Case) -> bool:
+        """Whether an output has other sizes than the original declares: then it is not meant for such inputs."""
+        return bool(undeclared(self.old.outputs, case.outputs or ()))
 
     def _attempt(self, runner: Runner, set_name: str, sizes: dict[str, int], feed: Feed) -> _Case:
         self.progress(f"running the original on {set_name} inputs")
@@ -340,6 +344,11 @@ class _Comparison:
                 for k, (_, leaf) in enumerate(base)
             ]
         return noise
+
+
+def _is_empty(case: _Case) -> bool:
+    """Whether there is not a number in what the original gave."""
+    return not any(np.asarray(leaf).size for output in case.outputs or () for _, leaf in leaves(output))
 
 
 def _all_nan(outputs: Sequence[Any]) -> bool:
