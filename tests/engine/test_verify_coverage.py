@@ -29,6 +29,12 @@ FAULTS = {
     ),
     "scores of integers masked": (MASKED.format("int64"), ATTENDING.format("big", "half"), ATTENDING.format("big", "one")),
     "scores of floats masked": (MASKED.format("float"), ATTENDING.format("lowest", "half"), ATTENDING.format("lowest", "one")),
+    "a mask less one": (
+        MASKED.format("float"), ATTENDING.format("big", "half").replace("(one, u)", "(u, one)").replace("big", "large"),
+        ATTENDING.format("big", "one").replace("(one, u)", "(u, one)").replace("big", "large"),
+    ),
+    "a number looked for": ("(float[4] x) => (bool[4] y)", "y = Equal (x, small)", "y = Less (x, x)"),
+    "a bound": ("(float[4] x) => (bool[4] y)", "y = Greater (x, small)", "y = GreaterOrEqual (x, small)"),
     "one branch": ("(bool c, float[2] x) => (float[2] y)", BRANCHES.format("Relu", "Neg"), BRANCHES.format("Abs", "Neg")),
     "the other branch": ("(bool c, float[2] x) => (float[2] y)", BRANCHES.format("Neg", "Relu"), BRANCHES.format("Neg", "Abs")),
     "one flag of two": ("(bool c, bool d) => (bool y)", "y = And (c, d)", "y = Equal (c, d)"),
@@ -60,7 +66,7 @@ FAULTS = {
     ),
 }  # fmt: skip
 STATED = (
-    "float one = {1}, float half = {0.5}, float big = {-10000}, float lowest = {-3.4028234e38}, float small = {0.001}, "
+    "float one = {1}, float half = {0.5}, float big = {-10000}, float large = {10000}, float lowest = {-3.4028234e38}, float small = {0.001}, "
     "int64[1] first = {1}, int64[1] none = {0}, int64[1] five = {5}, int64[1] many = {30000}, int64 seven = {7}, int64[2] square = {16, 16}, "
     'string text = {"a"}'
 )

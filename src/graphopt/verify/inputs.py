@@ -196,7 +196,9 @@ class Generator:
         if suited is not None:
             indices = {use.role for use in uses} == {"index"} and suited.size
             return self._told.among(rng, suited, 0, int(suited.max())) if indices else suited
-        drawn = self._told.among(rng, values.draw(rng, dtype, shape, flavour))
+        drawn = values.draw(rng, dtype, shape, flavour)
+        if flavour in ("ordinary", "extreme"):  # the others have their own few that must not be lost
+            drawn = self._told.among(rng, drawn)
         return np.abs(drawn) if plan.policy == FLAGS and values.is_float(dtype) else drawn
 
     def _shape(self, spec: Spec, name: str, plan: InputPlan) -> tuple[int, ...]:

@@ -134,12 +134,12 @@ def _follow(
 def _masks(
     name: str, readers: Mapping[str, list[tuple[onnx.NodeProto, int]]], constants: Mapping[str, Array], depth: int
 ) -> Iterator[Use]:
-    """Uses as a mask that is computed with, as in `(1 - mask) * -10000`: another number than 0 and 1 outweighs all."""
+    """Uses as a mask that is computed with, as in `(1 - mask) * -10000`: any number but 0 and 1 would outweigh all."""
     for node, slot in readers.get(name, ()) if depth <= _MAX_DEPTH else ():
         if node.op_type in _MOVING_ALL or (node.op_type in _MOVING_DATA and slot == 0):
             for output in node.output:
                 yield from _masks(output, readers, constants, depth + 1)
-        elif (node.op_type, slot) == ("Sub", 1) and _single(constants.get(node.input[0])) == 1.0:
+        elif node.op_type == "Sub" and _single(constants.get(node.input[1 - slot])) == 1.0:
             yield from [Use("bits", node)] if _is_outweighing(node.output[0], readers, constants, depth) else []
 
 
@@ -155,7 +155,7 @@ def _is_outweighing(
 
 
 def _single(array: Array | None) -> float | None:
-    return float(array.reshape(())) if array is not None and array.size == 1 and array.dtype.kind == "f" else None
+    return float(array.reshape(())) if array is not None and array.size == 1 and array.dtype.kind in "fi" else None
 
 
 def _body_input(node: onnx.NodeProto, slot: int) -> str | None:
