@@ -48,6 +48,7 @@ PASSES = passes_of(
     ("activations", "FuseHardSwish"),
     ("normalization", "FuseLayerNormalization", "FuseMeanIntoSub", "FuseRmsNormalization", "MoveScaleBehindDeviation"),
     ("softmax", "FuseSoftmax"),
+    ("rectifiers", "FuseMaxIntoRelu", "FuseLeakyRelu", "FusePrelu"),
     ("activations", "ReplacePreluWithLeakyRelu"),
     ("einsum", "ReplaceEinsumWithMatmul"),
 ) | CONTRIB  # fmt: skip

@@ -11,6 +11,7 @@ from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Product, Va
 from graphopt.match.factors import close, factors_of, number
 from graphopt.operators.linear import narrowed
 from graphopt.rewrite import Decline, Node, Numerics, PatternRule, Rewriter, Value
+from graphopt_passes.fusion.rectifiers import check_slope
 
 
 class FuseHardSwish(PatternRule):
@@ -40,15 +41,11 @@ class ReplacePreluWithLeakyRelu(PatternRule):
         return op.PRelu(Var("x", dtype=TensorProto.FLOAT), Const("slope"))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """One number for all elements, which leaves the shape as it is: the runtime refuses others, or enlarges it."""
-        slope = m.slope.array()
-        numbers = slope.reshape(-1)
+        """One number for all elements, which leaves the shape as it is."""
+        numbers = m.slope.array().reshape(-1)
         if not len(numbers) or not np.isfinite(numbers[0]) or (numbers != numbers[0]).any():
             raise Decline("{} is not one finite number", m.slope.name)
-        dims = m.x.dims()
-        fits = all(size in (1, dim) for size, dim in zip(slope.shape[::-1], dims[::-1], strict=False))
-        if slope.ndim > len(dims) or not fits:
-            raise Decline("{} is not known to have the shape {} broadcasts to", m.x.name, m.slope.name)
+        check_slope(m.x, m.slope)
         return rw.op("LeakyRelu", m.x, alpha=float(numbers[0]))
 
 

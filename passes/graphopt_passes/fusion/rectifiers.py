@@ -1,0 +1,81 @@
+"""`Relu`, `LeakyRelu` and `PRelu` that are written out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Product, Var
+from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
+
+
+def check_slope(x: Value, slope: Value) -> None:
+    """Decline unless a constant slope leaves the shape as it is: the runtime refuses others, or enlarges it."""
+    sizes, dims = slope.sizes(), x.dims()
+    fits = all(size in (1, dim) for size, dim in zip(sizes[::-1], dims[::-1], strict=False))
+    if len(sizes) > len(dims) or not fits:
+        raise Decline("{} is not known to have the shape {} broadcasts to", x.name, slope.name)
+
+
+class FuseMaxIntoRelu(PatternRule):
+    """Recognize `Max(x, 0)` as `Relu`, which JAX writes like that, for float32.
+
+    A convolution can compute it then. The larger one of a zero and a negative zero may be either.
+    """
+
+    opsets = "8-"
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        return op.Max(Var("x", dtype=TensorProto.FLOAT), 0.0)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        return rw.op("Relu", m.x)
+
+
+class FuseLeakyRelu(PatternRule):
+    """Recognize `LeakyRelu`: `Max(x, slope * x)`, or a `Where` that chooses between the two, for float32."""
+
+    opsets = "8-"
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """What is compared with zero decides, zero itself being the same in both."""
+        x = Var("x", dtype=TensorProto.FLOAT)
+        below = Product(x, scale="slope")
+        return Either(
+            op.Max(x, below, _bind="larger"),
+            op.Where(op.AnyOf("Greater", "GreaterOrEqual")(x, 0.0), x, below),
+            op.Where(op.AnyOf("Less", "LessOrEqual")(x, 0.0), below, x),
+        )
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """Below zero the product is the larger one for a slope between 0 and 1 only; 0 times infinity is no number."""
+        if not math.isfinite(np.float32(m.slope)) or (m.larger is not None and not 0 < m.slope < 1):
+            raise Decline("a slope of {} is another function", m.slope)
+        return rw.op("LeakyRelu", m.x, alpha=m.slope)
+
+
+class FusePrelu(PatternRule):
+    """Recognize `Relu(x) - slope * Relu(-x)` as `PRelu`, which Keras writes like that, for float32."""
+
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """The slope may be negated, and the product added."""
+        x = Var("x", dtype=TensorProto.FLOAT)
+        below = op.Relu(op.Neg(x))
+        return Either(
+            op.Add(op.Relu(x), op.Mul(below, Const("negated", silent=True))),
+            op.Sub(op.Relu(x), op.Mul(below, Const("slope", silent=True))),
+        )
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        given = m.slope or m.negated
+        if not np.isfinite(given.array()).all():
+            raise Decline("{} is not finite", given.name)
+        check_slope(m.x, given)
+        return rw.op("PRelu", m.x, m.slope or rw.constant(-given.array(), like=given))
