@@ -101,9 +101,10 @@ class FuseMeanIntoSub(PatternRule):
 
 
 class MoveScaleBehindDeviation(PatternRule):
-    """Scale what is divided already: `v * (s / d)` is `v / d * s` where `d` is the deviation of `v`.
+    """Scale what is divided already: `v * (s / d)` and `v * s / d` are `v / d * s` where `d` is the deviation of `v`.
 
-    JAX writes normalizations like that. As many operators are left, which other passes know as a normalization.
+    JAX writes normalizations like that, and who writes `weight * x / rms`. As many operators are left, which other
+    passes know as a normalization.
     """
 
     numerics = Numerics.ROUNDING
@@ -111,7 +112,8 @@ class MoveScaleBehindDeviation(PatternRule):
     def pattern(self, op: OpBuilder) -> Pattern:
         """The deviation is a root that divides, as `fuse_div_mul` leaves it."""
         x = Var("x", dtype=TensorProto.FLOAT)
-        return op.Mul(x, op.Div(Const("scale"), op.Sqrt(mean_of_squares(op, x), _bind="deviation")))
+        scale, root = Const("scale"), op.Sqrt(mean_of_squares(op, x), _bind="deviation")
+        return Either(op.Mul(x, op.Div(scale, root)), op.Div(op.Mul(x, scale), root))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         checked_axes(m)

@@ -1,4 +1,4 @@
-"""Softmax that is written out."""
+"""`Softmax` and `LogSoftmax` that are written out."""
 
 from __future__ import annotations
 
@@ -28,16 +28,40 @@ class FuseSoftmax(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """`softmax(x)`."""
-        if m.x.dtype not in (TensorProto.FLOAT, TensorProto.DOUBLE):
-            raise Decline("the element type of {} is not one of floats", m.x.name)
-        if not m.axes or not m.sum_axes:
-            raise Decline("an empty list of axes stands for all of them, or for none")
-        dims = m.x.dims()
-        axes, summed = (from_front(each, len(dims), m.x.name) for each in (m.axes, m.sum_axes))
-        if axes != summed:
-            raise Decline("maximum and sum are taken along other axes")
-        if axes[-1] != len(dims) - 1:
-            raise Decline("axes {} are not the last ones, for which runtimes have slow kernels", list(axes))
-        if 0 in [dims[axis] for axis in axes]:
-            raise Decline("the normalized axes are empty")
-        return Softmax("Softmax", m.x, axes).write(rw)
+        return Softmax("Softmax", m.x, _last_axes(m)).write(rw)
+
+
+class FuseLogSoftmax(PatternRule):
+    """Recognize `LogSoftmax`: the differences to the maximum, minus the logarithm of the sum of their exponents.
+
+    JAX writes it like that. Along the last axis, before opset 13 the last ones, for float and double.
+    """
+
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """`d - log(sum(exp(d)))` of `d = x - max(x)`; the maximum may have other readers."""
+        shifted = op.Sub(x, op.ReduceMax(x, axes=Attr("axes"), keepdims=1, _shared=True))
+        return op.Sub(shifted, op.Log(op.ReduceSum(op.Exp(shifted), axes=Attr("sum_axes"), keepdims=1)))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """`log(softmax(x))`."""
+        return Softmax("LogSoftmax", m.x, _last_axes(m)).write(rw)
+
+
+def _last_axes(m: Match) -> tuple[int, ...]:
+    """The axes of the maximum and the sum, which must be the last ones, with numbers along them."""
+    if m.x.dtype not in (TensorProto.FLOAT, TensorProto.DOUBLE):
+        raise Decline("the element type of {} is not one of floats", m.x.name)
+    if not m.axes or not m.sum_axes:
+        raise Decline("an empty list of axes stands for all of them, or for none")
+    dims = m.x.dims()
+    axes, summed = (from_front(each, len(dims), m.x.name) for each in (m.axes, m.sum_axes))
+    if axes != summed:
+        raise Decline("maximum and sum are taken along other axes")
+    if axes[-1] != len(dims) - 1:
+        raise Decline("axes {} are not the last ones, for which runtimes have slow kernels", list(axes))
+    if 0 in [dims[axis] for axis in axes]:
+        raise Decline("the normalized axes are empty")
+    return axes

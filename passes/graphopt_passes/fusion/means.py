@@ -1,0 +1,34 @@
+"""Means that are written out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.match import Match, OpBuilder, Pattern, Product, Var
+from graphopt.operators import Reduction
+from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
+
+
+class FuseReduceMean(PatternRule):
+    """Recognize `ReduceMean`: a `ReduceSum` divided by the number of elements, as JAX writes it, for float32.
+
+    Pools, normalizations and layouts are made of means.
+    """
+
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """Divided by that number, or multiplied by its reciprocal."""
+        return Product(op.ReduceSum(Var("x", dtype=TensorProto.FLOAT), ..., _bind="sum"), scale="scale")
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        summed = Reduction.of(m.sum)
+        sizes = [summed.x.dims()[axis] for axis in summed.axes]
+        count = prod(size if isinstance(size, int) else 0 for size in sizes)
+        if not count or np.float32(m.scale) != np.float32(1 / count):
+            raise Decline("the sum of sizes {} is not divided by their product", sizes)
+        return replace(summed, op="ReduceMean").write(rw)
