@@ -12,6 +12,7 @@ PASSES = passes_of(
     ("weights", "ConvertQuantizedWeights"),
     ("constants", "FoldDequantizedParameters"),
     ("quantized", "FuseQdqIntoOp"),
+    ("float_products", "FuseDequantizeIntoMatmul"),
     ("requantize", "FuseRequantization"),
     ("requantize", "EliminateNopRequantization"),
     ("requantize", "FuseScaleIntoDequantize"),

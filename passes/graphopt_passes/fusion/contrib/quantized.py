@@ -81,7 +81,7 @@ def _operands(op: Node) -> list[Quantized]:
     return operands
 
 
-def _taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -> Quantized:
+def taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -> Quantized:
     """A weight as kernels take it: bytes that vary along one axis at most, around one zero point, added up exactly."""
     if x.axis is not None:
         raise Decline("{} is not quantized as a whole", x.value.name)
@@ -156,9 +156,9 @@ def _product(
 ) -> tuple[Quantized, Value | None]:
     """The weight of a sum of products of integers, and its bias, None where it has none."""
     x = operands[0]
-    weight = _taken(op, x, operands[1], axes.scales, rw)
+    weight = taken(op, x, operands[1], axes.scales, rw)
     bias = _bias(op, x, weight, output, rw)
-    _check_range(x, weight, bias, axes.added)
+    check_range(x, weight, bias, axes.added)
     own, left = weight.value.shape, x.value.shape
     sizes = [[own[axis] if own is not None else None] for axis in axes.added] or [[None]]
     if axes.inner is not None:
@@ -168,7 +168,7 @@ def _product(
     return weight, bias
 
 
-def _check_range(x: Quantized, weight: Quantized, bias: Value | None, added: tuple[int, ...]) -> None:
+def check_range(x: Quantized, weight: Quantized, bias: Value | None, added: tuple[int, ...]) -> None:
     """Decline unless sums of products along some axes of the weight, and a bias, fit into 32 bits."""
     start = np.int64(0) if bias is None else np.abs(np.asarray(bias.const(), np.int64))
     most = int(_farthest(x)) * int(_farthest(weight))
