@@ -13,6 +13,7 @@ PASSES = passes_of(
     ("constants", "FoldDequantizedParameters"),
     ("quantized", "FuseQdqIntoOp"),
     ("float_products", "FuseDequantizeIntoMatmul"),
+    ("int4", "FuseInt4IntoMatmul"),
     ("requantize", "FuseRequantization"),
     ("requantize", "EliminateNopRequantization"),
     ("requantize", "FuseScaleIntoDequantize"),

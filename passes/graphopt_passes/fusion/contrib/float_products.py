@@ -42,7 +42,7 @@ class FuseDequantizeIntoMatmul(OnIntegers):
         if turned:
             weight = _turned(weight, rw)
         (a, a_scale, a_zero), (b, b_scale, b_zero) = x.read(rw), weight.read(rw)
-        inputs = (a, b, a_scale, b_scale, a_zero, b_zero, _bias(node, weight.value.sizes()[1], rw))
+        inputs = (a, b, a_scale, b_scale, a_zero, b_zero, row_added(node, weight.value.sizes()[1], rw))
         return rw.replace(node, [rw.op("MatMulIntegerToFloat", *inputs, domain=DOMAIN)])
 
 
@@ -52,7 +52,7 @@ def _turned(weight: Quantized, rw: Rewriter) -> Quantized:
     return replace(weight, value=value, axis=None if weight.axis is None else 1 - weight.axis)
 
 
-def _bias(node: Node, columns: int, rw: Rewriter) -> Value | None:
+def row_added(node: Node, columns: int, rw: Rewriter) -> Value | None:
     """What a `Gemm` adds, which must be one number for each column; None where there is nothing."""
     if node.op != "Gemm":
         return None
