@@ -49,6 +49,7 @@ PASSES = passes_of(
     ("normalization", "FuseLayerNormalization", "FuseMeanIntoSub", "FuseRmsNormalization", "MoveScaleBehindDeviation"),
     ("softmax", "FuseLogSoftmax", "FuseSoftmax"),
     ("means", "FuseReduceMean"),
+    ("squeezed", "MoveSqueezeBehindActivation"),
     ("rectifiers", "FuseMaxIntoRelu", "FuseLeakyRelu", "FusePrelu"),
     ("activations", "ReplacePreluWithLeakyRelu"),
     ("einsum", "ReplaceEinsumWithMatmul"),
