@@ -34,7 +34,7 @@ class MoveSqueezeBehindActivation(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         view, node = Squeeze.of(m.squeeze), m.root
-        others = node.inputs[1:]
+        others = tuple(node.inputs[1:])
         if m.constant is not None:
             others = (_widened(m.constant, view, rw),)
         made = rw.op(node.op_type, view.x, *others, domain=node.domain, **node.attrs)
