@@ -50,7 +50,7 @@ PASSES = passes_of(
     ("softmax", "FuseLogSoftmax", "FuseSoftmax"),
     ("means", "FuseReduceMean"),
     ("squeezed", "MoveSqueezeBehindActivation"),
-    ("rectifiers", "FuseMaxIntoRelu", "FuseLeakyRelu", "FusePrelu"),
+    ("rectifiers", "FuseMaxIntoRelu", "FuseLeakyRelu", "FusePrelu", "FuseHardSigmoid"),
     ("activations", "ReplacePreluWithLeakyRelu"),
     ("einsum", "ReplaceEinsumWithMatmul"),
 ) | CONTRIB  # fmt: skip

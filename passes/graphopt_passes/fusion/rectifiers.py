@@ -1,4 +1,4 @@
-"""`Relu`, `LeakyRelu` and `PRelu` that are written out."""
+"""`Relu`, `LeakyRelu`, `PRelu` and `HardSigmoid` that are written out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import math
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Product, Var
+from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Product, Scalar, Var
+from graphopt.match.factors import close
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
 
@@ -79,3 +80,27 @@ class FusePrelu(PatternRule):
             raise Decline("{} is not finite", given.name)
         check_slope(m.x, given)
         return rw.op("PRelu", m.x, m.slope or rw.constant(-given.array(), like=given))
+
+
+class FuseHardSigmoid(PatternRule):
+    """Recognize `HardSigmoid`: `clip(slope * x + shift, 0, 1)` or `clip(x + 3, 0, 6) / 6`, for float32.
+
+    Keras writes the first, and gates of channels are the second, which a convolution can compute as one operator.
+    """
+
+    opsets = "11-"
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        x = Var("x", dtype=TensorProto.FLOAT)
+        line = op.Add(Product(x, scale="slope"), Scalar("shift", silent=True))
+        return Either(op.Clip(line, 0.0, 1.0), Product(op.Clip(op.Add(x, 3.0), 0.0, 6.0), scale="sixth"))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        if m.slope is None:
+            if not close(m.sixth, 1 / 6):
+                raise Decline("what is clipped is multiplied by {}", m.sixth)
+            return rw.op("HardSigmoid", m.x, alpha=1 / 6, beta=0.5)
+        if not np.isfinite(np.array([m.slope, m.shift], np.float32)).all():
+            raise Decline("{} and {} are no slope and shift", m.slope, m.shift)
+        return rw.op("HardSigmoid", m.x, alpha=m.slope, beta=m.shift)
