@@ -83,9 +83,10 @@ class FusePrelu(PatternRule):
 
 
 class FuseHardSigmoid(PatternRule):
-    """Recognize `HardSigmoid`: `clip(slope * x + shift, 0, 1)` or `clip(x + 3, 0, 6) / 6`, for float32.
+    """Recognize `HardSigmoid`: `clip(slope * x + shift, 0, 1)`, `clip(x + 3, 0, 6) / 6` or `clip(x, 0, 6) / 6`.
 
-    Keras writes the first, and gates of channels are the second, which a convolution can compute as one operator.
+    Keras writes the first; gates of channels are the second, or the third where a convolution added 3 already, which
+    can compute it then. For float32.
     """
 
     opsets = "11-"
@@ -94,13 +95,14 @@ class FuseHardSigmoid(PatternRule):
     def pattern(self, op: OpBuilder) -> Pattern:
         x = Var("x", dtype=TensorProto.FLOAT)
         line = op.Add(Product(x, scale="slope"), Scalar("shift", silent=True))
-        return Either(op.Clip(line, 0.0, 1.0), Product(op.Clip(op.Add(x, 3.0), 0.0, 6.0), scale="sixth"))
+        sixths = (Product(op.Clip(of, 0.0, 6.0), scale="sixth") for of in (op.Add(x, 3.0, _bind="shifted"), x))
+        return Either(op.Clip(line, 0.0, 1.0), *sixths)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         if m.slope is None:
             if not close(m.sixth, 1 / 6):
                 raise Decline("what is clipped is multiplied by {}", m.sixth)
-            return rw.op("HardSigmoid", m.x, alpha=1 / 6, beta=0.5)
+            return rw.op("HardSigmoid", m.x, alpha=1 / 6, beta=0.5 if m.shifted else 0.0)
         if not np.isfinite(np.array([m.slope, m.shift], np.float32)).all():
             raise Decline("{} and {} are no slope and shift", m.slope, m.shift)
         return rw.op("HardSigmoid", m.x, alpha=m.slope, beta=m.shift)
