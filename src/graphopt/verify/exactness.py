@@ -27,6 +27,13 @@ _KEEPING = frozenset({"Abs", "Add", "Clip", "CumSum", "Mul", "Neg", "Range", "Re
 """Operators that make whole numbers of whole numbers."""
 _ROUNDING = frozenset({"Ceil", "Floor", "OneHot", "Round", "Sign"})
 """Operators that make whole numbers of any."""
+_JUMPING = frozenset(
+    {"ArgMax", "ArgMin", "Bernoulli", "Ceil", "DynamicQuantizeLinear", "Equal", "Floor", "Greater", "GreaterOrEqual",
+     "GridSample", "Hardmax", "Less", "LessOrEqual", "MaxPool", "MaxRoiPool", "Mod", "Multinomial",
+     "NonMaxSuppression", "NonZero", "OneHot", "QuantizeLinear", "Range", "Resize", "RoiAlign", "Round", "Shrink",
+     "Sign", "ThresholdedRelu", "TopK", "Unique", "Upsample"}
+)  # fmt: skip
+"""Operators of which a result may be another one altogether when an operand is moved in its last bit."""
 _MASKING = frozenset({"Add", "Mul", "Sub"})
 """Operators that bring the lowest number to where a mask is."""
 _NEAR_TOP = 0.9
@@ -65,6 +72,51 @@ def unrounded(graph: onnx.GraphProto, exact: Iterable[str], floats: Iterable[str
         if node.op_type in MOVING | _CHOOSING | _MASKING and not largest.isdisjoint(node.input):
             largest.update(node.output)
     return found, largest
+
+
+def read_exactly(graph: onnx.GraphProto, floats: Iterable[str]) -> set[str]:
+    """The inputs whose whole numbers something decides by that nothing has rounded on the way; and all of a body's.
+
+    Whole numbers of the others are as good as any: what is computed with them is rounded, and granted that.
+
+    Args:
+        graph: the main graph of a model.
+        floats: the floats that its nodes compute.
+    """
+    given = {value.name for value in graph.input}
+    exact, _ = unrounded(graph, given, floats)
+    producers = {name: node for node in graph.node for name in node.output}
+    waiting = [name for node in graph.node if _may_jump(node) for name in read_by(node)]
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in found and name in exact:
+            found.add(name)
+            waiting += producers[name].input if name in producers else ()
+    return found & given
+
+
+def _may_jump(node: onnx.NodeProto) -> bool:
+    """Whether a node may decide something by its operands; a call or a body may, whatever it does."""
+    if node.domain not in ("", "ai.onnx") or any(each.HasField("g") for each in node.attribute):
+        return True
+    to = next((each.i for each in node.attribute if each.name == "to"), onnx.TensorProto.FLOAT)
+    return node.op_type in _JUMPING or (node.op_type in ("Cast", "CastLike") and to not in _FLOATS)
+
+
+def read_by(node: onnx.NodeProto) -> Iterator[str]:
+    """What a node reads, and what its bodies do."""
+    yield from node.input
+    for inner in inner_nodes(node):
+        yield from inner.input
+
+
+def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of the bodies of a node, and of theirs."""
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield inner
+            yield from inner_nodes(inner)
 
 
 def _stays_exact(node: onnx.NodeProto, rounded: set[str]) -> bool:

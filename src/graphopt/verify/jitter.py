@@ -7,13 +7,13 @@ runs instead of many.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import onnx
 
-from graphopt.verify.exactness import MOVING, is_simple, unrounded
+from graphopt.verify.exactness import MOVING, inner_nodes, is_simple, read_by, read_exactly, unrounded
 from graphopt.verify.inputs import Feed
 from graphopt.verify.roles import ROLES, masks_of
 from graphopt.verify.source import skeleton
@@ -38,14 +38,29 @@ _COMPARING = frozenset(
 
 
 def compares(model: onnx.ModelProto) -> bool:
-    """Whether a model may ask which of two values is larger, or whether they are equal."""
-    nodes = [node for graph in _graphs(model) for node in graph.node]
-    return bool(model.functions) or any(
-        node.op_type in _COMPARING or node.domain not in ("", "com.microsoft") for node in nodes
-    )
+    """Whether a model may ask of two inputs, or what is computed with them, which is larger, or whether they are equal.
+
+    Of integers and of sizes it may: no float decides them.
+    """
+    whole = {name for name, dtype in _types(model).items() if dtype.kind in "biu"}
+    computed = {value.name for value in model.graph.input}
+    for node in model.graph.node:
+        floats = computed.intersection(read_by(node)) - whole
+        if floats and (node.domain not in ("", "ai.onnx", "com.microsoft") or node.op_type in _COMPARING):
+            return True
+        if floats and any(inner.op_type in _COMPARING or inner.domain for inner in inner_nodes(node)):
+            return True
+        if node.op_type not in ("Shape", "Size") and computed.intersection(read_by(node)):
+            computed.update(node.output)
+    return bool(model.functions)
 
 
-def jittered(feed: Feed, number: int, *, apart: bool = False) -> Feed | None:
+def decided_by(model: onnx.ModelProto) -> set[str]:
+    """The inputs whose whole numbers have to stay what they are, see `read_exactly`; masks of 0 and 1, too."""
+    return read_exactly(model.graph, _float_types(model)) | masks_of(model)
+
+
+def jittered(feed: Feed, number: int, *, apart: bool = False, exact: Collection[str] | None = None) -> Feed | None:
     """Move every float by a few ulps up or down but those that are exact; None when the feed holds no float.
 
     Equal values stay equal, so that ties stay ties: a result that breaks them in another way is wrong.
@@ -53,10 +68,14 @@ def jittered(feed: Feed, number: int, *, apart: bool = False) -> Feed | None:
     Args:
         feed: the inputs.
         number: which of many ways to move them.
+        exact: the inputs whose whole numbers stay; those of all when None.
         apart: move equal values differently, for models that do not compare them: else the rounding of sums in which
             equal values cancel would go unseen.
     """
-    changed = {name: _change(value, number, apart=apart) for name, value in feed.items()}
+    changed = {
+        name: _change(value, number, apart=apart, whole=exact is not None and name not in exact)
+        for name, value in feed.items()
+    }
     return changed if any(changed[n] is not feed[n] for n in feed) else None
 
 
@@ -166,17 +185,24 @@ def _scale_intermediates(model: onnx.ModelProto, number: int, fixed: set[str]) -
 
 def _float_types(model: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
     """The values of the main graph that are float tensors, as far as inference can tell."""
+    given = {value.name for value in model.graph.input} | {tensor.name for tensor in model.graph.initializer}
+    types = _types(model).items()
+    return {name: dtype for name, dtype in types if name not in given and is_float(dtype) and dtype.itemsize > 1}
+
+
+def _types(model: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
+    """The element types of tensors of the main graph, as far as inference can tell."""
     light = skeleton(model)
     try:
         light = onnx.shape_inference.infer_shapes(light)
     except Exception:  # inference is a help, not a need: its failures on odd models are theirs
         return {}
-    found = {}
-    for value in (*light.graph.value_info, *light.graph.output):
-        dtype = numpy_dtype(value.type.tensor_type.elem_type) if value.type.HasField("tensor_type") else None
-        if dtype is not None and is_float(dtype) and dtype.itemsize > 1:
-            found[value.name] = dtype
-    return found
+    graph = light.graph
+    kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        if value.type.HasField("tensor_type"):
+            kinds[value.name] = value.type.tensor_type.elem_type
+    return {name: dtype for name, kind in kinds.items() if (dtype := numpy_dtype(kind)) is not None}
 
 
 def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
@@ -212,16 +238,17 @@ def _move_tensor(tensor: onnx.TensorProto, number: int) -> None:
         tensor.CopyFrom(onnx.numpy_helper.from_array(moved, tensor.name))
 
 
-def _change(value: Any, number: int, *, apart: bool = False) -> Any:
+def _change(value: Any, number: int, *, apart: bool = False, whole: bool = False) -> Any:
     if isinstance(value, list):
-        moved = [_change(item, number, apart=apart) for item in value]
+        moved = [_change(item, number, apart=apart, whole=whole) for item in value]
         return moved if any(a is not b for a, b in zip(moved, value, strict=True)) else value
     if not isinstance(value, np.ndarray) or not is_float(value.dtype) or value.dtype.itemsize < 2:
         return value
-    return _move(value, number, apart=apart)
+    return _move(value, number, apart=apart, whole=whole)
 
 
-def _move(array: Array, number: int, *, apart: bool = False) -> Array:
+def _move(array: Array, number: int, *, apart: bool = False, whole: bool = False) -> Array:
+    """Move numbers by a few ulps, those that are simple only where `whole` says so."""
     wide = array.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         mixed = np.ascontiguousarray(wide).reshape(-1).view(np.uint64) * _MIX
@@ -229,8 +256,10 @@ def _move(array: Array, number: int, *, apart: bool = False) -> Array:
             mixed += np.arange(1, mixed.size + 1, dtype=np.uint64) * (_MIX << np.uint64(1))
         mixed = (mixed ^ (mixed >> np.uint64(29))) * (_MIX + np.uint64(2 * number + 2))
         sign = np.where((mixed >> np.uint64(40)) & np.uint64(1), 1.0, -1.0).reshape(array.shape)
-        step = _ULPS * limits(array.dtype).eps * sign
+        # Of two equal values one has to move further: else rounding of sums in which they cancel goes unseen by chance.
+        share = np.where((mixed >> np.uint64(41)) & np.uint64(1), 1.0, 0.5).reshape(array.shape) if apart else 1.0
+        step = _ULPS * limits(array.dtype).eps * sign * share
         top = limits(array.dtype).top  # the lowest number of a mask, moved, must not become an infinity
-        kept = ~np.isfinite(wide) | is_simple(wide, array.dtype)
+        kept = ~np.isfinite(wide) | (is_simple(wide, array.dtype) & (not whole))
         moved = np.where(kept, wide, np.clip(wide * (1.0 + step), -top, top))
         return np.asarray(moved.astype(array.dtype))

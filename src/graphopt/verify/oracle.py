@@ -15,7 +15,7 @@ from graphopt.verify import numerics as levels
 from graphopt.verify.determinism import random_outputs
 from graphopt.verify.inputs import BOLD, FLAGS, SETS, CannotGenerateError, Feed, Generator, InputPlan
 from graphopt.verify.interface import Shapes, differences, interface_of, sizes_from_shapes, taken, undeclared
-from graphopt.verify.jitter import compares, jittered, jittered_model
+from graphopt.verify.jitter import compares, decided_by, jittered, jittered_model
 from graphopt.verify.report import CaseReport, OutputReport, Report, Status, worst
 from graphopt.verify.runners import CannotLoadError, RunError, Runner, open_runner
 from graphopt.verify.source import ModelLike, Source
@@ -25,8 +25,8 @@ _SIZE_PLANS = 3
 _MAX_ATTEMPTS = 48
 _ATTEMPTS_ONCE_RUNNING = 12
 _SLOW_SECONDS = 10.0
-_JITTERS = 3
-_MORE_JITTERS = 13
+_JITTERS = 4
+_MORE_JITTERS = 12
 _FEW = 0.01
 _FEWEST = 2
 """Where no more than this share of an output differs, or so many, more runs tell whether that is by chance."""
@@ -320,14 +320,15 @@ class _Comparison:
         """Per case, the outputs of the original with its inputs and constants moved in their last bits."""
         light = self.before.weight_bytes() <= _MAX_JITTERED_BYTES
         full = self.before.full_proto() if light else None
+        exact, free = decided_by(self.before.proto), not compares(self.before.proto)
         gathered: list[_Runs] = [[] for _ in cases]
         for number in numbers:
             source = Source(jittered_model(full, number), "original") if full is not None else self.before
             try:
                 runner = open_runner(source, (backend,))
                 for case, runs in zip(cases, gathered, strict=True):
-                    apart = number % 2 == 1 and not compares(self.before.proto)
-                    runs.append(runner.run(jittered(case.feed, number, apart=apart) or case.feed))
+                    moved = jittered(case.feed, number, apart=free and number % _JITTERS > 0, exact=exact)
+                    runs.append(runner.run(moved or case.feed))
             except (RunError, CannotLoadError):
                 continue
         return gathered
