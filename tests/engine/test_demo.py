@@ -218,5 +218,5 @@ def test_the_readme_states_what_is_left(row: str, settings: dict[str, Any] | Non
 
 
 def test_the_readme_states_what_is_left_with_avx2() -> None:
-    (stated,) = re.findall(r"by the runtime, (\d+) by graphopt", README)
+    (stated,) = re.findall(r"the runtime leaves \d+ nodes, graphopt (\d+)", README)
     assert int(stated) == len(graphopt.optimize(demo.mobilenet_v3(), level="all", target="avx2").graph.node)

@@ -29,7 +29,7 @@ FIRES = {
     "mixture of experts, 64 tokens": set(),
     "vocoder": {"convert_conv_1d_to_2d"},
     "decoder of a codec, Snake": {"convert_conv_1d_to_2d", "convert_pow_to_products"},
-    "speech separator": {"convert_conv_1d_to_2d", "convert_pow_to_products"},
+    "speech separator": {"convert_conv_1d_to_2d", "fuse_layer_normalization"},
 }
 """Which forms each network is to get, where they are written whatever they cost."""
 
