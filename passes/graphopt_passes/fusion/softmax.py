@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from graphopt.match import Attr, Match, OpBuilder, Pattern
+from graphopt.match import Attr, Match, OpBuilder, Pattern, Var
 from graphopt.operators.axes import from_front
 from graphopt.operators.softmax import Softmax
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
@@ -34,14 +34,16 @@ class FuseSoftmax(PatternRule):
 class FuseLogSoftmax(PatternRule):
     """Recognize `LogSoftmax`: the differences to the maximum, minus the logarithm of the sum of their exponents.
 
-    JAX writes it like that. Along the last axis, before opset 13 the last ones, for float and double.
+    JAX writes it like that. Along the last axis, before opset 13 the last ones, for float32. The kernel for double
+    gives numbers beside a NaN, and beside an infinity.
     """
 
     opsets = "7-"
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+    def pattern(self, op: OpBuilder) -> Pattern:
         """`d - log(sum(exp(d)))` of `d = x - max(x)`; the maximum may have other readers."""
+        x = Var("x", dtype=TensorProto.FLOAT)
         shifted = op.Sub(x, op.ReduceMax(x, axes=Attr("axes"), keepdims=1, _shared=True))
         return op.Sub(shifted, op.Log(op.ReduceSum(op.Exp(shifted), axes=Attr("sum_axes"), keepdims=1)))
 
