@@ -64,7 +64,13 @@ def row_added(node: Node, columns: int, rw: Rewriter) -> Value | None:
     if node.attr("beta", 1.0) != 1.0:
         raise Decline("{} is scaled", bias.name)
     stored = dequantized(bias) if bias.made_by("DequantizeLinear") else None
-    array = bias.array() if stored is None else (stored.value.array() - stored.zero) * stored.scale
+    array = bias.array() if stored is None else _numbers(stored)
     if array.shape not in ((columns,), (1, columns)):
         raise Decline("{} has not one number for each column", bias.name)
     return rw.constant(array.reshape(-1).astype(np.float32), like=bias)
+
+
+def _numbers(stored: Quantized) -> np.ndarray:
+    """What constant integers stand for; the difference of two may not fit into their type."""
+    distances = stored.value.array().astype(np.int64) - stored.zero.astype(np.int64)
+    return np.asarray(distances * stored.scale)
