@@ -11,6 +11,9 @@ from graphopt.operators import Squeeze
 from graphopt.rewrite import Decline, PatternRule, Rewriter, Value
 from graphopt_passes.elementwise import UNARY
 
+_ACTIVATIONS = tuple(name for name in UNARY if name != "Cast")
+"""`Cast` is none, and gives types that the runtime squeezes no tensor of, like integers of 4 bits."""
+
 
 class MoveSqueezeBehindActivation(PatternRule):
     """Add a bias to the result of a convolution, and activate it, before a `Squeeze` and not behind it.
@@ -27,7 +30,7 @@ class MoveSqueezeBehindActivation(PatternRule):
         squeezed = op.Squeeze(Either(convolved, op.Transpose(convolved, ...)), ..., _bind="squeeze")
         constant = Const("constant", silent=True)
         return Either(
-            op.AnyOf(*UNARY)(squeezed, ...),
+            op.AnyOf(*_ACTIVATIONS)(squeezed, ...),
             op.AnyOf("Add", "Mul")(squeezed, constant),
             op.AnyOf("Sub", "Div", "PRelu")(squeezed, constant),
         )
