@@ -47,6 +47,28 @@ def infer_by_rules(node: Node) -> list[ValueType | None]:
     return _own(node) or [None] * len(node.outputs)
 
 
+def is_refused(node: Node) -> bool:
+    """Whether the standard's inference raises an error, as runtimes do that infer sizes as they load a model.
+
+    Rules of our own know no such errors: a `Squeeze` removes an axis whatever its size is.
+
+    Args:
+        node: a node whose inputs have their types set as far as they are known; values without names get some for
+            as long as that takes.
+    """
+    unnamed = [value for value in (*node.inputs, *node.outputs) if value is not None and not value.name]
+    for value in unnamed:
+        value.name = f"pending {id(value)}"
+    try:
+        _ask(node)
+    except Exception:  # of many kinds
+        return True
+    finally:
+        for value in unnamed:
+            value.name = ""
+    return False
+
+
 def _own(node: Node) -> list[ValueType | None] | None:
     dtype_rule = _DTYPES.get(node.op)
     if dtype_rule is None:
@@ -75,33 +97,39 @@ def _own(node: Node) -> list[ValueType | None] | None:
 
 
 def _standard(node: Node) -> list[ValueType | None]:
-    unknown: list[ValueType | None] = [None] * len(node.outputs)
+    try:
+        inferred = _ask(node)
+    except Exception:
+        # Inference raises many kinds of errors on inputs that it finds wrong: then nothing is known.
+        inferred = None
+    if inferred is None:
+        return [None] * len(node.outputs)
+    return _without_doubts(node, inferred) if node.op in ENTRIES else inferred
+
+
+def _ask(node: Node) -> list[ValueType | None] | None:
+    """What the standard's inference says, whose errors are raised; None where it cannot be asked."""
     opset = node.graph.opset(node.domain)
     info = node.schema
     if node.op.startswith("malformed "):  # nothing is known of it anywhere: a second run would else know more
-        return unknown
+        return None
     if info is None or node.subgraphs or may_end_the_process(node) or not is_safe(node, info):
-        return unknown
+        return None
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
     for value in node.inputs:
         if value is None:
             continue
         if value.type is None:
-            return unknown
+            return None
         types[value.name] = encode_type(value.type)
         _show_contents(value, data)
-    try:
-        if node.op == "Slice" and opset == WRONG_SLICE:
-            opset += 1
-        schema = defs.get_schema(node.op_type, opset, node.domain)
-        imports = [onnx.helper.make_opsetid(d, v) for d, v in node.graph.opsets.items()]
-        found = shape_inference.infer_node_outputs(schema, emit(node), types, data, None, imports)
-    except Exception:
-        # Inference raises many kinds of errors on inputs that it finds wrong: then nothing is known.
-        return unknown
-    inferred = [decode_type(found[v.name]) if v is not None and v.name in found else None for v in node.outputs]
-    return _without_doubts(node, inferred) if node.op in ENTRIES else inferred
+    if node.op == "Slice" and opset == WRONG_SLICE:
+        opset += 1
+    schema = defs.get_schema(node.op_type, opset, node.domain)
+    imports = [onnx.helper.make_opsetid(d, v) for d, v in node.graph.opsets.items()]
+    found = shape_inference.infer_node_outputs(schema, emit(node), types, data, None, imports)
+    return [decode_type(found[v.name]) if v is not None and v.name in found else None for v in node.outputs]
 
 
 def _without_doubts(node: Node, types: list[ValueType | None]) -> list[ValueType | None]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 from onnx import TensorProto
 
-from graphopt.analysis.nodes import infer_node
+from graphopt.analysis.nodes import infer_node, is_refused
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value, ValueType, captured_values
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
@@ -211,11 +212,29 @@ def check_loads(node: Node, inputs: Sequence[Value | None]) -> None:
     if tensor is None or (node.op in _DIVIDING and tensor.dtype in FLOAT_TYPES):
         return
     array = tensor.array()
-    wrong = array <= 0 if node.op in _SCALING else array < 0 if node.op == "ConstantOfShape" else array == 0
-    if bool(wrong.any()) and node.op == "Range":
+    if node.op in _SCALING:
+        wrong = not _scales(node, array)
+    else:
+        wrong = bool((array < 0 if node.op == "ConstantOfShape" else array == 0).any())
+    if wrong and node.op == "Range":
         raise Decline("a Range in steps of 0 has no size")
-    if bool(wrong.any()):
+    if wrong:
         raise Decline("the runtime does not load a {} with such a constant", node.op)
+
+
+def _scales(node: Node, scales: np.ndarray) -> bool:
+    """Whether the runtime scales by such numbers: all of them positive, and of few axes where it interpolates."""
+    enough = scales >= 1 if node.op == "Upsample" else scales > 0
+    if not np.all(enough & np.isfinite(scales)):
+        return False
+    mode = node.attr("mode", "nearest")
+    if mode == "nearest" or not scales.size:
+        return True
+    ones = [at for at, scale in enumerate(scales) if scale == 1]
+    linear, count = mode == "linear", scales.size
+    if count in (4, 5) and {0, 1} <= {*ones}:
+        return linear or count == 4
+    return count == 2 or (linear and count == 3) or (count == 4 and {0, 3} <= {*ones} and (linear or scales.min() >= 1))
 
 
 def _check_form(node: Node) -> None:
@@ -333,6 +352,8 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
         return []
     told = []
     trial = _trial(node, inputs, node.attrs)
+    if is_refused(trial):
+        raise Decline("{} does not take such a constant", node.op)
     _check_outcome(node, trial)
     for old, new in zip(node.outputs, trial.outputs, strict=True):
         if old is not None and new is not None:
