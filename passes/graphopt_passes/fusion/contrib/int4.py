@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 import numpy as np
 from onnx import TensorProto
 
@@ -10,8 +12,9 @@ from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.float_products import row_added
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, OnIntegers, check_float, in_runtime
 
-_BLOCK, _SMALLEST = 32, 16
-"""The block written where each column has one scale, and the smallest that the kernel takes."""
+_LARGEST, _SMALLEST = 256, 16
+"""The largest block that is written where each column has one scale, and the smallest that the kernel takes. From 32 on
+all took the same time, and the scales of blocks of 32 would be a quarter of the weights."""
 
 
 class FuseInt4IntoMatmul(OnIntegers):
@@ -63,7 +66,7 @@ def _blocks(node: Node, shape: tuple[int, ...], turned: bool) -> tuple[int, np.n
     """How many numbers of a column have one scale, and the scales and zero points of each column."""
     outputs, inner = shape
     axis, size = int(node.attr("axis", 1)) % 2, int(node.attr("block_size", 0))
-    block, zero = size or _BLOCK, node.input(2)
+    block, zero = size or gcd(inner, _LARGEST), node.input(2)
     if block < _SMALLEST or block & (block - 1) or inner % block:
         raise Decline("{} numbers of a column are no blocks of {} that the kernel takes", inner, block)
     scales = node.operand(1).array()
