@@ -26,11 +26,12 @@ _FASTER = f"repeat({{algorithm/*@extended}},{{{_FUSED}}},{{{_CLEAN}}})"
 
 _WHOLE = (
     "fusion/fuse_erf_gelu@extended,fusion/fuse_fast_gelu@extended,fusion/fuse_quick_gelu@extended,"
-    "fusion/move_conv_before_resize@extended"
+    "fusion/move_conv_before_resize@extended,fusion/fuse_prelu@layout"
 )
 """Fusions of several elementwise operators to one come before the layout, whose plan would price each of them.
 
-So do convolutions that leave for the other side of a `Resize`.
+`PRelu` is one for the layout alone: outside, its kernel is slower than the operators that it stands for. Convolutions
+that leave for the other side of a `Resize` go before as well.
 """
 
 INLINE = "inline_functions"
