@@ -12,6 +12,9 @@ from graphopt.match import Attr, Const, Either, Match, OpBuilder, Pattern, Scala
 from graphopt.operators.axes import from_front
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
+_LAYER, _ROOT_MEAN_SQUARE = 17, 23
+"""The opsets that have `LayerNormalization` and `RMSNormalization`."""
+
 
 def mean_of_squares(op: OpBuilder, v: Pattern) -> Pattern:
     """`mean(v * v) + epsilon`."""
@@ -104,7 +107,8 @@ class MoveScaleBehindDeviation(PatternRule):
     """Scale what is divided already: `v * (s / d)` and `v * s / d` are `v / d * s` where `d` is the deviation of `v`.
 
     JAX writes normalizations like that, and who writes `weight * x / rms`. As many operators are left, which other
-    passes know as a normalization.
+    passes know as a normalization. One number over the deviation stays where there is no operator for what is left:
+    the quotient has a number for each row only.
     """
 
     numerics = Numerics.ROUNDING
@@ -113,10 +117,14 @@ class MoveScaleBehindDeviation(PatternRule):
         """The deviation is a root that divides, as `fuse_div_mul` leaves it."""
         x = Var("x", dtype=TensorProto.FLOAT)
         scale, root = Const("scale"), op.Sqrt(mean_of_squares(op, x), _bind="deviation")
-        return Either(op.Mul(x, op.Div(scale, root)), op.Div(op.Mul(x, scale), root))
+        return Either(op.Mul(x, op.Div(scale, root, _bind="factor")), op.Div(op.Mul(x, scale), root))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         checked_axes(m)
+        if m.factor is not None and m.scale.array().size == 1:
+            last_sizes(m)
+            if m.root.graph.opset() < (_LAYER if m.x.made_by("Sub") else _ROOT_MEAN_SQUARE):
+                raise Decline("one number over the deviation is less work than a scale behind the division")
         if not np.isfinite(m.scale.array()).all():
             raise Decline("the scale is not finite")
         return rw.op("Mul", rw.op("Div", m.x, m.deviation.result), m.scale)

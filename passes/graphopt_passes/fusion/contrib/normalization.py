@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from onnx import TensorProto
 
-from graphopt.match import Const, Either, Match, OpBuilder, Opt, Pattern, Var
+from graphopt.match import Const, Either, Match, OpBuilder, Opt, Pattern, Scalar, Var
 from graphopt.rewrite import Decline, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float, in_runtime
-from graphopt_passes.fusion.normalization import last_sizes, over_root_mean_square, spread
+from graphopt_passes.fusion.normalization import last_sizes, mean_of_squares, over_root_mean_square, spread
 
 
 class FuseBranchwiseRmsNorm(ForRuntime):
@@ -22,10 +23,11 @@ class FuseBranchwiseRmsNorm(ForRuntime):
     peers = {"onnxruntime": "SimplifiedLayerNormFusion"}
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """Written out, or the operator without a scale before one."""
+        """Written out, with one number over the root or without, or the operator without a scale before one."""
         norm = op.domain(DOMAIN).BranchwiseRMSNorm(Var("y"), _bind="norm", _other_attrs=True)
-        written = over_root_mean_square(op, Var("x", dtype=TensorProto.FLOAT))
-        return Either(written, op.Mul(norm, Const("scale", silent=True)))
+        x = Var("x", dtype=TensorProto.FLOAT)
+        number = op.Mul(x, op.Div(Scalar("factor", silent=True), op.Sqrt(mean_of_squares(op, x))))
+        return Either(over_root_mean_square(op, x), number, op.Mul(norm, Const("scale", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         if m.norm is not None:
@@ -36,7 +38,12 @@ class FuseBranchwiseRmsNorm(ForRuntime):
             return rw.op("BranchwiseRMSNorm", m.y, row, domain=DOMAIN, **m.norm.attrs)
         if len(last_sizes(m)) != 1:
             raise Decline("axes {} are not the last one alone", m.axes)
-        return _branchwise(rw, m.x, epsilon=m.epsilon)
+        if m.factor is None:
+            return _branchwise(rw, m.x, epsilon=m.epsilon)
+        if not np.isfinite(m.factor):
+            raise Decline("the scale is not finite")
+        factors = rw.constant(np.full(last_sizes(m), m.factor, np.float32), like=f"{m.x.name}_scale")
+        return _branchwise(rw, m.x, factors, epsilon=m.epsilon)
 
 
 def _branchwise(rw: Rewriter, *operands: Value, epsilon: float) -> Value:
