@@ -28,6 +28,8 @@ _EXPONENT = ("Pow", 1)
 """Moved in its last bit, an exponent of 2 makes NaN of negative numbers, and what is NaN then is granted anything."""
 _COARSE = {"Sigmoid": 2.0**-24}
 """By how much the runtime's kernel for float32 is off, wherever the result is: next to zero that is all there is."""
+_QUANTIZING = ("DynamicQuantize", "QAttention", "QGemm", "QLinear", "QuantizeLinear")
+"""How names of operators begin whose results are rounded to steps."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -58,6 +60,12 @@ def compares(model: onnx.ModelProto) -> bool:
 def decided_by(model: onnx.ModelProto) -> set[str]:
     """The inputs whose whole numbers have to stay what they are, see `read_exactly`; masks of 0 and 1, too."""
     return read_exactly(model.graph, _float_types(model)) | masks_of(model)
+
+
+def rounds_to_steps(model: onnx.ModelProto) -> bool:
+    """Whether a model quantizes what it computes: then a last bit may decide between two numbers that are far apart."""
+    bodies: tuple[_Body, ...] = (*_graphs(model), *model.functions)
+    return any(node.op_type.startswith(_QUANTIZING) for body in bodies for node in body.node)
 
 
 def jittered(feed: Feed, number: int, *, apart: bool = False, exact: Collection[str] | None = None) -> Feed | None:

@@ -25,6 +25,8 @@ _ULPS = {"rounding": 16.0, "fast": 64.0}
 _SMALL_FLOAT_TOLERANCE, _SMALL_FLOAT_ULPS = {"rounding": 0.13, "fast": 0.26}, {"rounding": 1.0, "fast": 2.0}
 _RANGE_OVER_MEDIAN = 30.0
 _NOISE_FACTOR = 4.0
+_SAME_STEP = 1.001
+"""The same step of a quantized number has other last bits elsewhere."""
 _EDGE = 0.9
 """From this share of the largest number of a type on, an infinity may stand for a number."""
 
@@ -45,20 +47,41 @@ class Noise:
         amplitude: Per element, the largest change seen; infinite where the element is unstable (it moved between
             a number, an infinity and NaN, or a discrete value changed).
         typical: Median of the finite amplitudes: with few runs, an element may keep still by chance.
+        steps: For a model that rounds to steps, the finite changes of a run from the largest on; of several runs,
+            the largest at each place of this order. There each run moves a few elements by a step, and always others:
+            which ones a right result moves no number of runs tells, but how many and how far.
     """
 
     amplitude: np.ndarray[Any, np.dtype[np.float64]]
     typical: float
+    steps: np.ndarray[Any, np.dtype[np.float64]] | None = None
+
+    def has_as_many(self, errors: np.ndarray[Any, np.dtype[np.float64]]) -> bool:
+        """Whether a run of the original moves as many elements as far as these errors are large."""
+        if self.steps is None or not np.isfinite(errors).all():
+            return False
+        return bool((_descending(errors) <= _SAME_STEP * self.steps[: errors.size]).all())
 
 
-def measure_noise(base: np.ndarray[Any, Any], others: list[np.ndarray[Any, Any]]) -> Noise | None:
-    """Compare runs on jittered inputs with the run on the true ones; None when shapes changed."""
+def measure_noise(
+    base: np.ndarray[Any, Any], others: list[np.ndarray[Any, Any]], *, stepwise: bool = False
+) -> Noise | None:
+    """Compare runs on jittered inputs with the run on the true ones; None when shapes changed.
+
+    Args:
+        base: the run on the true inputs.
+        others: the others.
+        stepwise: whether the model rounds to steps.
+    """
     if not others or any(o.shape != base.shape for o in others):
         return None
     if base.dtype.kind == "c":
         base, others = _as_pairs(base), [_as_pairs(other) for other in others]
     amplitude = np.zeros(base.shape, np.float64)
+    steps = np.zeros(base.size, np.float64) if stepwise and (is_float(base.dtype) or _is_narrow(base.dtype)) else None
     for other in others:
+        if steps is not None:
+            np.maximum(steps, _descending(_distances(base, other)), out=steps)
         if not is_float(base.dtype):
             amplitude[other != base] = np.inf
             continue
@@ -71,7 +94,23 @@ def measure_noise(base: np.ndarray[Any, Any], others: list[np.ndarray[Any, Any]]
         np.maximum(amplitude, step, out=amplitude)
     finite = amplitude[np.isfinite(amplitude) & ~_is_edge(base)]
     with np.errstate(over="ignore"):
-        return Noise(amplitude, float(np.median(finite)) if finite.size else 0.0)
+        return Noise(amplitude, float(np.median(finite)) if finite.size else 0.0, steps)
+
+
+def _is_narrow(dtype: np.dtype[Any]) -> bool:
+    """Whether a type is that of quantized numbers; wider integers may be indices, whose distance means nothing."""
+    return dtype.kind in "iu" and dtype.itemsize <= np.dtype(np.int16).itemsize
+
+
+def _distances(base: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """How far numbers are apart, and 0 where that is no number."""
+    with np.errstate(all="ignore"):
+        apart = np.abs(base.astype(np.float64) - other.astype(np.float64))
+    return np.where(np.isfinite(apart), apart, 0.0)
+
+
+def _descending(numbers: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.sort(numbers, axis=None)[::-1]
 
 
 def _is_edge(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -145,6 +184,7 @@ def _compare_floats(
         bad = (finite & (error > allowed)) | (~finite & ~_same_special(a, b, expected.dtype))
         if noise is not None:
             bad &= np.isfinite(noise.amplitude.reshape(a.shape))
+            bad &= not noise.has_as_many(np.where(finite, error, np.inf)[bad])
     if (bad & ~finite).any():  # a number where there was none is no small error
         max_abs = float("inf")
     report = replace(
@@ -170,6 +210,7 @@ def _compare_discrete(
         report = replace(report, max_abs=error, max_rel=_relative(error, scale))
     if noise is not None:
         bad &= np.isfinite(noise.amplitude)
+        bad &= not noise.has_as_many(_distances(expected, actual)[bad] if noise.steps is not None else np.zeros(0))
     return _verdict(report, bad, expected, actual)
 
 

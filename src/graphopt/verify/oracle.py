@@ -15,7 +15,7 @@ from graphopt.verify import numerics as levels
 from graphopt.verify.determinism import random_outputs
 from graphopt.verify.inputs import BOLD, FLAGS, SETS, CannotGenerateError, Feed, Generator, InputPlan
 from graphopt.verify.interface import Shapes, differences, interface_of, sizes_from_shapes, taken, undeclared
-from graphopt.verify.jitter import compares, decided_by, jittered, jittered_model
+from graphopt.verify.jitter import compares, decided_by, jittered, jittered_model, rounds_to_steps
 from graphopt.verify.report import CaseReport, OutputReport, Report, Status, worst
 from graphopt.verify.runners import CannotLoadError, RunError, Runner, open_runner
 from graphopt.verify.source import ModelLike, Source
@@ -335,13 +335,14 @@ class _Comparison:
 
     def _noise(self, case: _Case, runs: Sequence[Sequence[Any]]) -> dict[str, list[levels.Noise | None]]:
         noise: dict[str, list[levels.Noise | None]] = {}
+        stepwise = rounds_to_steps(self.before.proto)
         for i, spec in enumerate(self.old.outputs):
             base = leaves((case.outputs or [])[i])
             others = [leaves(run[i]) for run in runs]
             if any([path for path, _ in o] != [path for path, _ in base] for o in others):
                 continue
             noise[spec.name] = [
-                levels.measure_noise(np.asarray(leaf), [np.asarray(o[k][1]) for o in others])
+                levels.measure_noise(np.asarray(leaf), [np.asarray(o[k][1]) for o in others], stepwise=stepwise)
                 for k, (_, leaf) in enumerate(base)
             ]
         return noise
