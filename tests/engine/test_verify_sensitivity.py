@@ -176,3 +176,35 @@ def test_a_jump_that_nothing_rounds_excuses_nothing(jump: str) -> None:
     one, other = (onnx.parser.parse_model(f"{text} {signature} {STATED} {{ {body} }}") for body in (right, wrong))
     assert compare(one, other).status == "mismatch"
     assert compare(one, one).ok
+
+
+QUANTIZED = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,2,4,4] x) => (float[1,2,2,2] y)
+<float s = {0.1}, uint8 z = {100}, float t = {0.12}, uint8 u = {120}, int8[2,1,2,2] ones = {1,1,1,1,1,1,1,1},
+ float quarter = {0.25}, int8 zero = {0}, float[1,2,2,2] steps = {LAST}>
+{
+  a = QuantizeLinear (x, s, z)
+  b = DequantizeLinear (a, s, z)
+  c = QuantizeLinear (b, t, u)
+  BODY
+}
+"""
+AVERAGED = (
+    "d = DequantizeLinear (c, t, u) e = AveragePool <kernel_shape = [2, 2], strides = [2, 2]> (d) "
+    "f = QuantizeLinear (e, t, u) y = DequantizeLinear (f, t, u)"
+)
+CONVOLVED = (
+    "f = QLinearConv <group = 2, strides = [2, 2]> (c, t, u, ones, quarter, zero, t, u) "
+    "g = DequantizeLinear (f, t, u) y = Add (g, steps)"
+)
+
+
+@pytest.mark.parametrize(
+    ("steps", "ok"),
+    [("0, 0, 0, 0, 0, 0, 0, 0", True), ("0.24, 0, 0, 0, 0, 0, 0, 0", False), ("0.12, " * 7 + "0", False)],
+)
+def test_as_many_steps_as_the_original_moves_by_itself(steps: str, ok: bool) -> None:
+    """Here the first of two numbers between steps moves in nearly every run, and hides what the second may become."""
+    texts = (QUANTIZED.replace("BODY", body).replace("LAST", steps) for body in (AVERAGED, CONVOLVED))
+    assert compare(*map(onnx.parser.parse_model, texts), seed=4, sets=["ordinary"]).ok == ok
