@@ -139,13 +139,16 @@ class Report(Shown):
 
     @property
     def max_abs(self) -> float:
-        """Largest absolute error of any output in any run."""
-        return max((o.max_abs for c in self.cases for o in c.outputs), default=0.0)
+        """Largest absolute error of any output in any run, of those that could be judged."""
+        return max((o.max_abs for o in self._judged()), default=0.0)
 
     @property
     def max_rel(self) -> float:
-        """Largest error relative to an output's range, of any output in any run."""
-        return max((o.max_rel for c in self.cases for o in c.outputs), default=0.0)
+        """Largest error relative to an output's range, of any output in any run, of those that could be judged."""
+        return max((o.max_rel for o in self._judged()), default=0.0)
+
+    def _judged(self) -> Iterator[OutputReport]:
+        return (o for case in self.cases for o in case.outputs if o.status != "inconclusive")
 
     def status_of(self, set_name: str) -> Status | None:
         """The worst status of one input set; None when that set was not run."""
