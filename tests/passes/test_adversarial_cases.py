@@ -119,3 +119,16 @@ def test_verifying_bears_that_a_weight_becomes_a_constant() -> None:
     assert ops(result.model) == ["MatMul", "Relu"]
     assert result.verification is not None
     assert result.verification.ok
+
+
+def test_verifying_bears_infinities_that_no_longer_cancel() -> None:
+    """As the pass says: infinities of both branches gave NaN, and one weight gives an infinity."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,1,64] x) => (float[1,1,64] y)
+    <float[1,1,1] k = {-0.5}> { a = Conv (x, k)  y = Add (a, x) }"""
+    manager = PassManager(verify=True)
+    result = manager.run(parse(text))
+    assert ops(result.model) == ["Conv"]
+    assert manager.plan.rule("fuse_parallel_convs").finite
+    assert compare(parse(text), result.model).status_of("special") == "mismatch"
+    text = text.replace("-0.5", "0.5")
+    assert compare(parse(text), result.model).status_of("ordinary") == "mismatch"

@@ -136,6 +136,7 @@ class FuseClipIntoHardSigmoid(Weighed, PatternRule):
 
     opsets = "11-"
     numerics = Numerics.ROUNDING
+    finite = True
 
     def pattern(self, op: OpBuilder) -> Pattern:
         x = Var("x", dtype=TensorProto.FLOAT)

@@ -38,6 +38,7 @@ class ConvertMaskedSoftmaxToBounded(Weighed, OpRule):
     ops = ("Softmax",)
     opsets = "8-"
     numerics = Numerics.ROUNDING
+    finite = True
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         view = Softmax.of(node)

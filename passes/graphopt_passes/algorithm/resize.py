@@ -187,6 +187,7 @@ class ConvertConstantResizeToProducts(Weighed, OpRule):
     ops = ("Resize",)
     opsets = "11-"
     numerics = Numerics.ROUNDING
+    finite = True
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x = node.operand(0)

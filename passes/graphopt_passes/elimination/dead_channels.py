@@ -39,6 +39,7 @@ class EliminateDeadChannels(GraphPass):
 
     ops = LAYERS
     numerics = Numerics.ROUNDING
+    finite = True
     late = True
 
     def run(self, graph: Graph, rw: Rewriter) -> None:

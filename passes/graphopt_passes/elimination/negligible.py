@@ -63,6 +63,7 @@ class EliminateNegligibleWeights(GraphPass):
 
     ops = tuple(WEIGHED)
     numerics = Numerics.ROUNDING
+    finite = True
     late = True
 
     def run(self, graph: Graph, rw: Rewriter) -> None:

@@ -45,6 +45,7 @@ class FusePrecedingMulIntoConv(AbsorbBefore):
     """
 
     affine = ("Mul", "Div")
+    finite = True
     peers = {"onnxsim": "fuse_preceding_mul_into_conv", "onnxscript": "AffineConvFusion"}
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:

@@ -113,6 +113,7 @@ class FuseDivMul(PatternRule):
 
     opsets = "7-"
     numerics = Numerics.ROUNDING
+    finite = True
     peers = {"onnxruntime": "DivMulFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:

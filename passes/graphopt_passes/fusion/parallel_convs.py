@@ -30,6 +30,7 @@ class FuseParallelConvs(OpRule):
     needs = (("Conv",),)
     opsets = "7-"
     numerics = Numerics.ROUNDING
+    finite = True
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look for a summand on each side that reads the same value."""

@@ -90,14 +90,6 @@ class Subject(ABC):
         """End what it holds."""
 
 
-FINITE = frozenset({
-    "convert_constant_resize_to_products", "convert_masked_softmax_to_bounded", "eliminate_dead_channels",
-    "eliminate_negligible_weights", "fuse_clip_into_hard_sigmoid", "fuse_div_mul", "fuse_parallel_convs",
-    "fuse_preceding_mul_into_conv", "fuse_scale_into_matmul",
-})  # fmt: skip
-"""Passes after which NaN and infinities may be elsewhere: what met an infinity may have been a weight of zero, a
-quotient may be a number where the reciprocal is none, and a product where a part of it overflowed."""
-
 _LARGEST = 1e24
 """With more than that, weights of up to 1e-31 make more than rounding changes: bounds are for values of magnitude 1."""
 
@@ -118,8 +110,8 @@ STEPWISE = frozenset({"fuse_qdq_into_op", "convert_quantized_weights", "fuse_qdq
 
 def kin(rule: type[Rule]) -> tuple[Any, ...]:
     """What the results of a pass are judged by; passes of which it is equal do not weaken each other's judgement."""
-    special = tuple(rule.name in names for names in (FINITE, TIES, STEPWISE))
-    return rule.numerics, rule.level >= Level.LAYOUT, *special
+    special = tuple(rule.name in names for names in (TIES, STEPWISE))
+    return rule.numerics, rule.level >= Level.LAYOUT, rule.finite, *special
 
 
 class OwnSubject(Subject):
@@ -156,7 +148,7 @@ class OwnSubject(Subject):
         numerics = max((rule.numerics for rule in rules), default=Numerics.EXACT)
         blocked = any(rule.level >= Level.LAYOUT for rule in rules)
         outcome = Optimized(optimized, numerics=str(numerics), hits=result.hits)
-        outcome.finite = blocked or bool(FINITE & set(result.hits))
+        outcome.finite = blocked or any(rule.finite for rule in rules)
         outcome.largest = _LARGEST if any(event.bound for event in result.events) else math.inf
         outcome.ties = bool(TIES & set(result.hits))
         outcome.stepwise = bool(STEPWISE & set(result.hits))

@@ -94,6 +94,8 @@ class Rule(ABC):
         family: one of `FAMILIES`: the folder that its module is in, or what is given (any name) where that is none's.
         level: the lowest level that includes it.
         numerics: how exact it is.
+        finite: whether it is so for finite numbers only: NaN and infinities may be elsewhere after it, as what met an
+            infinity may have been a weight of zero, and a product may be a number where a part of it overflowed.
         opsets: standard opsets it knows, like `13-` or `7-12`; all when empty.
         default: whether the levels include it; otherwise it runs only when named.
         needs: groups of operators besides those it is asked at: without one of each in the model it finds nothing.
@@ -106,6 +108,7 @@ class Rule(ABC):
     family: ClassVar[str] = ""
     level: ClassVar[Level] = Level.BASIC
     numerics: ClassVar[Numerics] = Numerics.EXACT
+    finite: ClassVar[bool] = False
     opsets: ClassVar[str] = ""
     default: ClassVar[bool] = True
     needs: ClassVar[tuple[tuple[str, ...], ...]] = ()

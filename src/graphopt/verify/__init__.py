@@ -13,7 +13,7 @@ from typing import TypedDict, Unpack
 
 from graphopt.errors import ModelError, VerificationError
 from graphopt.system.given import check_numbers, several
-from graphopt.verify.inputs import SETS, CannotGenerateError, Feed, Generator
+from graphopt.verify.inputs import FINITE_SETS, SETS, CannotGenerateError, Feed, Generator
 from graphopt.verify.interface import Shapes
 from graphopt.verify.isolation import run_isolated
 from graphopt.verify.numerics import LEVELS, level_name
@@ -23,6 +23,7 @@ from graphopt.verify.runners import CannotLoadError, RunError, open_runner
 from graphopt.verify.source import ModelLike, Source
 
 __all__ = [
+    "FINITE_SETS",
     "LEVELS",
     "SETS",
     "CaseReport",

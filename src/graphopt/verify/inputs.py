@@ -26,6 +26,8 @@ Feed = dict[str, Any]
 """Input name -> array, list of arrays (a sequence) or None (an empty optional)."""
 
 SETS = ("ordinary", "extreme", "special", "overrides")
+FINITE_SETS = ("ordinary", "extreme", "overrides")
+"""Those without NaN and infinities."""
 AGAIN = "again"
 POLICIES = ("derived", AGAIN, "bits", "ones", "zeros")
 """What integer inputs hold: what their uses suggest first, drawn twice; then ever more harmless values."""

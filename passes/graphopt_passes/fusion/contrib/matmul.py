@@ -61,6 +61,7 @@ class FuseTransposeIntoMatmul(ForRuntime):
 class FuseScaleIntoMatmul(ForRuntime):
     """Let `FusedMatMul` multiply with a constant that an operand or the product is multiplied with or divided by."""
 
+    finite = True
     peers = {"onnxruntime": "MatMulScaleFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern, other: Pattern) -> Pattern:
