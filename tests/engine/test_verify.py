@@ -344,3 +344,10 @@ def test_the_largest_number_of_a_mask_buys_no_tolerance() -> None:
     actual = expected.copy()
     actual[0] = 2.0
     assert compare_arrays("y", expected, actual, "rounding").mismatches == 1
+
+
+def test_texts_are_quoted_so_that_blanks_are_seen() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (string[1] x) => (string[1] y) <string[1] c = {"a"}>'
+    one, other = (onnx.parser.parse_model(f"{text} {{ y = Identity ({name}) }}") for name in "xc")
+    detail = verify.compare(one, other, inputs={"x": np.array([" "], dtype=object)}).outputs[0].detail
+    assert detail == "1 of 1 elements differ, first at [0]: expected ' ', found 'a'"

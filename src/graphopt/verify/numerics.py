@@ -240,8 +240,12 @@ def _verdict(
         mismatches=count,
         first_index=index,
         detail=f"{count} of {report.elements} elements differ, {_extent(report, expected.dtype)}"
-        f"first at {list(index)}: expected {expected[index]!s}, found {actual[index]!s}",
+        f"first at {list(index)}: expected {_shown(expected[index])}, found {_shown(actual[index])}",
     )
+
+
+def _shown(element: Any) -> str:
+    return repr(str(element)) if isinstance(element, (str, bytes)) else str(element)  # of a blank nothing is seen else
 
 
 def _extent(report: OutputReport, dtype: np.dtype[Any]) -> str:
