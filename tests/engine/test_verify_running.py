@@ -285,3 +285,10 @@ def test_what_the_original_gives_otherwise_each_time_is_not_judged(monkeypatch: 
         assert report.max_abs == 0.0
         assert "when it runs again" in report.outputs[0].detail
         assert verify.compare(one, other, numerics=numerics).status == "mismatch"
+
+
+def test_a_model_without_outputs_is_inconclusive_and_says_why() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => () { }'
+    report = verify.compare(*[onnx.parser.parse_model(text)] * 2)
+    assert report.status == "inconclusive"
+    assert report.detail == "the original has no outputs that could be compared"

@@ -145,6 +145,8 @@ class _Comparison:
     def _detail(self, reports: Sequence[CaseReport]) -> str:
         if any(r.status != "inconclusive" for r in reports):
             return ""
+        if not self.old.outputs:
+            return "the original has no outputs that could be compared"
         return next((r.detail for r in reports if r.detail), "") or "; ".join(
             dict.fromkeys(o.detail for r in reports for o in r.outputs if o.status == "inconclusive")
         )

@@ -145,6 +145,7 @@ def open_runner(source: Source, backends: Sequence[str] = ("onnxruntime", "refer
 def one_line(error: BaseException) -> str:
     """An exception as one readable line: onnxruntime's prefixes, source paths and stack traces removed."""
     text = " ".join(str(error).split()) or type(error).__name__
+    text = f"there is no {text}" if isinstance(error, KeyError) else text  # its text is the key alone
     text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"(/\S+/)?onnxruntime(_src)?/\S+:\d+ \S[^)]*\)( const)? ", "", text)
     text = re.sub(r"Load model from .*? failed: ?", "", text)
