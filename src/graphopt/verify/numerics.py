@@ -25,8 +25,9 @@ _ULPS = {"rounding": 16.0, "fast": 64.0}
 _SMALL_FLOAT_TOLERANCE, _SMALL_FLOAT_ULPS = {"rounding": 0.13, "fast": 0.26}, {"rounding": 1.0, "fast": 2.0}
 _RANGE_OVER_MEDIAN = 30.0
 _NOISE_FACTOR = 4.0
-_SAME_STEP = 1.001
-"""The same step of a quantized number has other last bits elsewhere."""
+_ONE_STEP = 1.9
+"""So many times as far as in the original an element may move: floats that are made of steps more than these do, but
+no element by two steps where the original moves by one."""
 _EDGE = 0.9
 """From this share of the largest number of a type on, an infinity may stand for a number."""
 
@@ -57,10 +58,10 @@ class Noise:
     steps: np.ndarray[Any, np.dtype[np.float64]] | None = None
 
     def has_as_many(self, errors: np.ndarray[Any, np.dtype[np.float64]]) -> bool:
-        """Whether a run of the original moves as many elements as far as these errors are large."""
+        """Whether a run of the original moves as many elements about as far as these errors are large."""
         if self.steps is None or not np.isfinite(errors).all():
             return False
-        return bool((_descending(errors) <= _SAME_STEP * self.steps[: errors.size]).all())
+        return bool((_descending(errors) <= _ONE_STEP * self.steps[: errors.size]).all())
 
 
 def measure_noise(
