@@ -11,7 +11,8 @@ from graphopt.rewrite.waiting import FUNCTIONS
 class EliminateDeadend(GraphPass):
     """Remove nodes whose outputs nothing reads, with all that only they read.
 
-    A node that may do more than compute its outputs stays: an unknown operator, or a body that has one.
+    A node that may do more than compute its outputs stays: an unknown operator, or a body that has one. So do those of
+    a graph without outputs, which no runtime loads when it is empty.
     """
 
     peers = {
@@ -36,6 +37,8 @@ class EliminateDeadend(GraphPass):
         with rw.attempt(node):
             if not is_removable(node):
                 raise Decline("{} may do more than compute its outputs", node.op)
+            if not node.graph.outputs:
+                raise Decline("the graph has no outputs to tell what it is for")
             rw.erase(node)
 
 
