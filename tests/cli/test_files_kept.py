@@ -189,6 +189,15 @@ def test_long_file_names(tmp_path: Path, length: int) -> None:
     assert path.is_file()
 
 
+@pytest.mark.parametrize("name", ["out\udcff", "a" + "ü" * 105], ids=["no text", "cut inside of a letter"])
+def test_names_that_no_model_can_state(tmp_path: Path, name: str) -> None:
+    whole = saved(tmp_path / "m.onnx")
+    optimize_file(tmp_path / "m.onnx", tmp_path / f"{name}.onnx")
+    assert_same(whole, tmp_path / f"{name}.onnx")
+    with pytest.raises(ModelError, match="a model can only name files in UTF-8"):
+        optimize_file(tmp_path / "m.onnx", tmp_path / "n.onnx", external_data=ExternalData("w\udcff.bin"))
+
+
 @pytest.mark.parametrize("source", [None, 5, [], model().graph, open], ids=lambda s: type(s).__name__)
 def test_what_is_no_model(source: object) -> None:
     with pytest.raises(UsageError, match="expected a path, .* or an ONNXProgram, found"):

@@ -173,6 +173,8 @@ def _outside(model: Model, external: ExternalData) -> dict[str, Tensor]:
 
 def _place_of(model: Model, target: Path, location: str) -> Path:
     """The file that the caller wants external data in."""
+    if not _is_text(location):
+        raise ModelError(f"external data {location!r}: a model can only name files in UTF-8; choose another name")
     path = target.parent / location
     if Path(location).is_absolute() or not path.resolve().is_relative_to(target.parent):
         raise ModelError(f"external data {location!r} must be inside the model's folder {target.parent}")
@@ -276,13 +278,22 @@ def _own_data(target: Path, data: Draft) -> Path:
 
 
 def _stem(name: str) -> str:
-    """A model's name as far as the name of its data has room for it."""
+    """A model's name as far as the name of its data has room for it, and as a model can state it, which is UTF-8."""
     whole = os.fsencode(name)
-    if len(whole) <= _LONGEST_STEM:
+    if len(whole) <= _LONGEST_STEM and _is_text(name):
         return name
     import hashlib  # brings OpenSSL: only for the few names that need it
 
-    return f"{os.fsdecode(whole[: _LONGEST_STEM - 20])}-{hashlib.sha256(whole).hexdigest()[:16]}"
+    return f"{whole[: _LONGEST_STEM - 20].decode(errors='ignore')}-{hashlib.sha256(whole).hexdigest()[:16]}"
+
+
+def _is_text(name: str) -> bool:
+    """Whether the name of a file, which may be any bytes, is one that a model can state."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _outdated(target: Path, kept: Collection[Path]) -> list[Path]:
