@@ -220,5 +220,5 @@ def _file(name: str, location: str, folders: Folders) -> Path:
         raise ModelError(f"tensor {name!r}: external data {location!r} is outside the model's folder")
     raise ModelError(
         f"tensor {name!r}: external data file {location!r} not found in {folders[0]}; "
-        "opaque weights (--opaque-weights missing) do without it"
+        "graphopt optimize, convert and explain do without it where --opaque-weights missing is given"
     )
