@@ -27,20 +27,19 @@ def layout(
     """Show what would be computed in blocked layout, what not and why, with the estimated times of both forms."""
     from rich.text import Text
 
-    from graphopt.ir import Model
     from graphopt.manager import PassManager
 
     first = PassManager(
         "basic", strict=True, opset=opset, shapes=sizes.shapes, dims=sizes.dims, inline_functions=True
     )  # as level `all` does, whose plan this is
-    clean = first.run(read_source(model)).model
+    clean = first.run(read_source(model)).view  # a view: weights that nothing needs are not read
     result = PassManager(passes=f"convert_gemm_to_conv,{_PASS}", target=target, explain=True).run(clean)
     plan = result.log.findings.get(_PASS, [])
     if as_json:
         show_json([dict(zip(_TITLES, row, strict=True)) for row in plan])
         return
     if not plan:
-        show(f"nothing here has a blocked form: {_nothing(Model.load(clean))}")
+        show(f"nothing here has a blocked form: {_nothing(clean)}")
         return
     show(Text("  NCHW us  blocked us", style="bold"))
     for node, operator, becomes, plain, blocks in plan:
