@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt.audit.bench import largest_error
+from graphopt.audit.bench import Bench, Job, largest_error
 from graphopt.audit.columns import count, spread
 from graphopt.audit.feeds import timing_sizes
 from graphopt.audit.inspection import check, losses
@@ -126,3 +126,9 @@ def test_contents(tmp_path: Path) -> None:
     found = contents(path)
     assert (found.nodes, found.parameters, found.ops) == (2, 6, {"Identity": 1, "Relu": 1})
     assert found.file_bytes == path.stat().st_size
+
+
+def test_a_run_that_is_interrupted_does_not_shorten_the_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([40.0, 0.4, 0.2, 9.0, 0.3])
+    monkeypatch.setattr(Bench, "_time", lambda self, session, runs: next(times))
+    assert Bench(Job([], "", {}))._burst(None) == 40
