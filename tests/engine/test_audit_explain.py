@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt.audit.bisection import Oracle, bisect, first_bad, reproduce
+from graphopt.audit.bisection import Oracle, bisect, first_bad, nodes_of, reproduce
 from graphopt.audit.blame import blame
 from graphopt.audit.difference import diff
 from graphopt.audit.explaining import explain
@@ -79,6 +79,15 @@ def test_bisect_names_the_planted_fault(broken_identity) -> None:
     again = bisect(fault.reproduction)
     assert again is not None
     assert again.step == "eliminate_identity"
+
+
+def test_nodes_of_a_reproduction_are_those_of_all_graphs() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18, "my" : 1]>
+        g (bool c, float[2] x) => (float[2] y) {
+            y = If (c) <then_branch = a () => (o) { n = Neg (x) o = my.F (n) }, else_branch = b () => (e) { e = Relu (x) }>
+        }
+        <domain: "my", opset_import: ["" : 18]> F (x) => (y) { y = Exp (x) }""")
+    assert nodes_of(model) == 5
 
 
 def test_reproduce_without_a_difference() -> None:

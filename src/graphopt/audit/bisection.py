@@ -41,7 +41,7 @@ class Fault(Shown):
         report: the oracle on the model before and after that step alone.
         reproduction: the smallest model found that shows it, None when even the whole one does not (the step is
             only wrong together with others).
-        nodes: number of nodes of the reproduction.
+        nodes: number of nodes of the reproduction, in all graphs and functions.
         tests: how many comparisons it took.
         broken: whether the step gave no result at all; `report` is then on the model before it alone.
     """
@@ -174,9 +174,14 @@ def bisect(
     found = reproduce(before, names, lambda model: alone.run(model)[0].flush(), oracle)
     if found is not None:
         fault.reproduction, fault.report = found
-        fault.nodes = len(fault.reproduction.graph.node)
+        fault.nodes = nodes_of(fault.reproduction)
     fault.tests = oracle.tests
     return fault
+
+
+def nodes_of(model: onnx.ModelProto) -> int:
+    """How many nodes a model has, in all graphs and functions."""
+    return sum(1 for _ in Model.load(model).nodes())
 
 
 def compared(report: Report) -> Report:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx
 
-from graphopt.audit.bisection import Fault, Oracle, Progress, compared, first_bad, reproduce
+from graphopt.audit.bisection import Fault, Oracle, Progress, compared, first_bad, nodes_of, reproduce
 from graphopt.audit.difference import Diff, diff
 from graphopt.audit.passes.conduct import OTHER_PURPOSE, changed
 from graphopt.errors import ModelError
@@ -123,14 +123,14 @@ def _fault(chain: _Chain, steps: list[tuple[str, Path]], number: int, oracle: Or
     if chain.broken and number == len(steps):
         event, report = f"{name}: {chain.broken}", oracle(first, first)
         return Fault(
-            chain.peer.name, name, number, len(steps), event, report, first, len(first.graph.node), broken=True
+            chain.peer.name, name, number, len(steps), event, report, first, nodes_of(first), oracle.tests, broken=True
         )
     found = diff(before, after)
     fault = Fault(chain.peer.name, name, number, len(steps), f"{name}: {_words(found)}", oracle(first, _load(after)))
     reproduction = reproduce(first, _places(found), lambda model: chain.step(name, model), oracle)
     if reproduction is not None:
         fault.reproduction, fault.report = reproduction
-        fault.nodes = len(fault.reproduction.graph.node)
+        fault.nodes = nodes_of(fault.reproduction)
     fault.tests = oracle.tests
     return fault
 

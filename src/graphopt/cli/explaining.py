@@ -119,4 +119,5 @@ def _write(fault: Fault, output: str) -> None:
 def _show(fault: Fault, output: str) -> None:
     show(*fault.parts())
     if fault.reproduction is not None:
-        show(f"{output}: {fault.nodes} nodes that show it; found with {fault.tests} comparisons")
+        size = "1 node that shows it" if fault.nodes == 1 else f"{fault.nodes} nodes that show it"
+        show(f"{output}: {size}; found with {fault.tests} comparisons")
