@@ -83,6 +83,8 @@ def test_standings_have_the_models_behind_them(tmp_path: Path) -> None:
     assert found.troubles == {"/zoo/e.onnx": ("timeout", "stopped after 3 s", "graphopt all: checking")}
     (fuse,) = found.firings
     assert (fuse.times, fuse.removed, fuse.models) == (3, 4, {"/zoo/a.onnx": 2, "/zoo/b.onnx": 1})
+    (relu,) = found.operators
+    assert (relu.models, relu.before, relu.after["graphopt all"]) == (4, 40, 5 + 5 + 10 + 10)
     assert not found.ok
     text = found.to_markdown()
     assert "/zoo/e.onnx: graphopt all: checking: timeout" in text
@@ -186,6 +188,8 @@ def test_releases_have_names(tmp_path: Path) -> None:
         assert campaign_of(store, but=campaign_of(store)).release == "1"
         with pytest.raises(UsageError, match="no release '3'; found 1, 2"):
             campaign_of(store, "3")
+        with pytest.raises(UsageError, match="release '2' is the one to be compared; found 1, 2"):
+            campaign_of(store, "2", but=campaign_of(store))
 
 
 def test_the_gate_makes_no_store(tmp_path: Path, run: Run) -> None:

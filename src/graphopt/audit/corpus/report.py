@@ -115,7 +115,7 @@ class Operator:
     Attributes:
         name: the operator.
         before: how often it occurs in the models as they come.
-        after: how often it occurs in each contestant's results.
+        after: how often it occurs in each contestant's results; where that is not right, in the model as it comes.
         models: in how many models it occurs.
     """
 
@@ -228,6 +228,8 @@ def campaign_of(store: Store, release: str | None = None, but: Campaign | None =
         known = ", ".join(sorted({each.release for each in store.campaigns()})) or "none"
         if release is None:
             raise UsageError(f"{store.path}: no {'other ' if but is not None else ''}release; found {known}")
+        if but is not None and release == but.release:
+            raise UsageError(f"{store.path}: release {release!r} is the one to be compared; found {known}")
         raise UsageError(f"{store.path}: no release {release!r}; found {known}")
     return found[-1]
 
@@ -298,9 +300,12 @@ class _Adding:
             if again:
                 continue
             self._count(standing, record.name, row, raw)
-            if right and row["contents"] is not None and row["name"] != BASELINE:
+            if row["name"] == BASELINE:
+                continue
+            counts = right and row["contents"] is not None
+            if counts:
                 self._fire(record.name, row)
-                self._operate(row)
+            self._operate(row["name"], row["contents"] if counts else raw)
 
     @staticmethod
     def _count(standing: Standing, model: str, row: dict[str, Any], raw: dict[str, Any] | None) -> None:
@@ -336,14 +341,14 @@ class _Adding:
             firing.removed += row["removed"].get(name, 0)
             firing.models[model] = times
 
-    def _operate(self, row: dict[str, Any]) -> None:
-        for name, number in row["contents"]["ops"].items():
+    def _operate(self, contestant: str, contents: dict[str, Any] | None) -> None:
+        for name, number in contents["ops"].items() if contents else ():
             operator = self.operators.setdefault(name, Operator(name))
-            if row["name"] == UNOPTIMIZED:
+            if contestant == UNOPTIMIZED:
                 operator.before += number
                 operator.models += 1
             else:
-                operator.after[row["name"]] += number
+                operator.after[contestant] += number
 
 
 def _is_right(row: dict[str, Any]) -> bool:
