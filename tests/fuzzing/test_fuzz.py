@@ -88,6 +88,7 @@ def test_a_session_goes_on_where_it_was(tmp_path: Path) -> None:
     both = graphopt.fuzz(models=2, **chosen)
     assert both.models + sum(both.discarded.values()) == 4
     assert both.ops.total() > first.ops.total()
+    assert both.distinct == both.models
     with pytest.raises(UsageError, match="another seed"):
         graphopt.fuzz(models=1, levels=("basic",), seed="other", corpus=tmp_path)
 

@@ -312,8 +312,7 @@ class _Session:
             done += 1
         state = {"settings": asdict(self.settings), "next": done, "report": self.report.to_dict()}
         write_text(self.corpus / _STATE, json.dumps(state, indent=1) + "\n")
-        if self.targets is not None:
-            self.distinct.write(self.corpus)
+        self.distinct.write(self.corpus)
 
     def _resume(self, path: Path) -> int:
         if not path.is_file():
