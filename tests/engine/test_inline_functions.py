@@ -211,3 +211,18 @@ def test_calls_are_counted_one_by_one() -> None:
         result = PassManager("extended", limit=limit).run(MODEL)
         assert [n.op_type for n in result.model.graph.node] == (["Neg", "Exp", "f"], ["Neg", "Exp"] * 2)[limit - 1]
         assert len(result.events) == limit
+
+
+def test_what_a_call_tells_goes_to_the_nodes_that_take_its_place() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+        g (float[2] x) => (float[2] y) { y = my.F (x) }
+        <domain: "my", opset_import: ["" : 18]> F (x) => (y) { a = Neg (x) y = Relu (a) }""")
+    call, inner = model.graph.node[0], model.functions[0].node[0]
+    call.doc_string = "line 5"
+    for key in ("namespace", "trace"):
+        call.metadata_props.add(key=key, value="of the call")
+    inner.metadata_props.add(key="trace", value="its own")
+    negation, relu = optimize(model, "extended").graph.node
+    assert {p.key: p.value for p in negation.metadata_props} == {"namespace": "of the call", "trace": "its own"}
+    assert {p.key: p.value for p in relu.metadata_props} == {"namespace": "of the call", "trace": "of the call"}
+    assert [negation.doc_string, relu.doc_string] == ["line 5", "line 5"]

@@ -36,8 +36,9 @@ def adopt(
 ) -> list[Operand]:  # fmt: skip
     """Copy the nodes of a branch, body or function into the graph at hand, pending; its initializers become constants.
 
-    Nodes and values get fresh names. Subgraphs are copied with them; what they captured from `source` they capture
-    from the copies. Values from outside of `source` are read as before, and must be visible here.
+    Nodes and values get fresh names, and what is told of the node at hand where they tell nothing themselves. Subgraphs
+    are copied with them; what they captured from `source` they capture from the copies. Values from outside of `source`
+    are read as before, and must be visible here.
 
     Args:
         rw: the gate, begun at a node of the graph to copy into.
@@ -61,8 +62,25 @@ def adopt(
             copier.values[value] = rw.constant(value.tensor, like=value)
     for node in source:
         if not node.outputs or any(v is not None and v not in copier.values for v in node.outputs):
-            rw.add_pending(copier.node(node, rw.graph, named=False))
+            copy = copier.node(node, rw.graph, named=False)
+            copy._origin = _told(copy._origin, rw._origin)
+            rw.add_pending(copy)
     return [copier.values.get(value, value) for value in source.outputs]
+
+
+def _told(inner: onnx.NodeProto | None, owner: Node | None) -> onnx.NodeProto | None:
+    """What is told of a node of an inner graph: what it says itself, else what the node says that it came out of."""
+    outer = None if owner is None else owner._proto if owner._proto is not None else owner._origin
+    if outer is None or not (outer.metadata_props or outer.HasField("doc_string")):
+        return inner
+    told = onnx.NodeProto()
+    for each in (outer, inner):
+        if each is not None:
+            copy_text(each, told, "doc_string")
+    own = [] if inner is None else list(inner.metadata_props)
+    known = {entry.key for entry in own}
+    told.metadata_props.extend([*(entry for entry in outer.metadata_props if entry.key not in known), *own])
+    return told
 
 
 def constants_of(rw: Rewriter, source: Graph) -> dict[Value, Operand]:
