@@ -402,9 +402,14 @@ def draw_sample(seed: object, ops: Sequence[str] = (), steps: int = 10) -> Sampl
 
     Returns:
         The sample; None where nothing came of this seed.
+
+    Raises:
+        UsageError: no model can be drawn from one of the operators.
     """
     from graphopt.fuzzing.models import Wishes, sample
+    from graphopt.fuzzing.operators import check_ops
 
+    check_ops(ops)
     return sample(seed, Wishes(tuple(ops), steps=steps))
 
 
@@ -418,11 +423,14 @@ def models(ops: Sequence[str] = (), steps: int = 10) -> SearchStrategy[Sample]:
         steps: the most nodes that are drawn.
 
     Raises:
-        UsageError: hypothesis is not installed.
+        UsageError: hypothesis is not installed, or no model can be drawn from one of the operators.
     """
     try:
         from hypothesis import strategies
     except ImportError:
         raise UsageError("hypothesis is not installed (pip install hypothesis)") from None
+    from graphopt.fuzzing.operators import check_ops
+
+    check_ops(ops)
     drawn = strategies.integers(0, 1 << 32).map(lambda seed: draw_sample(seed, ops, steps))
     return drawn.filter(lambda found: found is not None)  # type: ignore[return-value]  # None is filtered out

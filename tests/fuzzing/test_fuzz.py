@@ -29,7 +29,7 @@ from graphopt.fuzzing.variants import KINDS
 from graphopt.fuzzing.verdicts import Judge, NotUsableError
 from graphopt.fuzzing.working import FuzzSettings, Worker
 from graphopt.system.processes import ChildError
-from graphopt.testing import models
+from graphopt.testing import draw_sample, models
 from graphopt.verify.runners import open_runner
 from graphopt.verify.source import Source
 from tests.versions import sound_inference
@@ -297,3 +297,13 @@ def test_the_last_nodes_go_into_branches() -> None:
     found = fragment(case.rule, model, Draw("branch"))
     assert found is not None
     assert Judge(Sample(found.model, [found.feed])).expected
+
+
+def test_operators_that_no_model_can_have_are_refused_wherever_they_are_given() -> None:
+    for call in (
+        lambda: draw_sample(1, ["Nope"]),
+        lambda: models(["Relu", "Nope"]),
+        lambda: graphopt.fuzz(ops=["Nope"]),
+    ):
+        with pytest.raises(UsageError, match="expected operators of the standard, found 'Nope'"):
+            call()

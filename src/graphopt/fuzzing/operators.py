@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, defs
 
+from graphopt.errors import UsageError
 from graphopt.fuzzing.building import FRAGILE, Builder, element_type, stored
 from graphopt.fuzzing.makers import MAKERS, RANKS, Maker, Scene, like
 from graphopt.fuzzing.rarities import FIRST, RARE
@@ -65,6 +66,17 @@ def operators(opset: int) -> tuple[str, ...]:
         if schema.domain == "" and schema.since_version <= opset and schema.name not in APART:
             found[schema.name] = schema
     return tuple(sorted(name for name in found if _current(name, opset) is not None and not _opaque(name, opset)))
+
+
+def check_ops(ops: Iterable[str]) -> None:
+    """See that models can be drawn from some operators.
+
+    Raises:
+        UsageError: one is not of the standard, or no single node can show it.
+    """
+    for op in ops:
+        if not any(op in operators(opset) for opset in OPSETS):
+            raise UsageError(f"ops: expected operators of the standard, found {op!r}")
 
 
 @lru_cache(maxsize=4096)

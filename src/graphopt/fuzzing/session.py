@@ -14,7 +14,7 @@ from pathlib import Path
 from graphopt.errors import UsageError
 from graphopt.fuzzing.findings import Finding, SessionReport
 from graphopt.fuzzing.learning import Distinct, Lessons
-from graphopt.fuzzing.operators import OPSETS, operators
+from graphopt.fuzzing.operators import check_ops
 from graphopt.fuzzing.seedlings import golden
 from graphopt.fuzzing.stock import FragmentName
 from graphopt.fuzzing.subjects import DEFAULT
@@ -81,9 +81,7 @@ def fuzz(
     check_numbers(whole=True, first=first, until=until)
     check_numbers(minutes=minutes)
     levels, ops, alone = several("levels", levels), several("ops", ops), several("passes", passes)
-    for op in ops:
-        if not any(op in operators(opset) for opset in OPSETS):
-            raise UsageError(f"ops: expected operators of the standard, found {op!r}")
+    check_ops(ops)
     subjects = [f"graphopt {','.join(alone)}"] if alone else [f"graphopt {level}" for level in levels]
     peers = several("peers", peers)
     for name in peers:
