@@ -217,3 +217,8 @@ def test_other_forms_of_an_operator_are_named(text: str, expected: str) -> None:
 def test_below_is_what_the_better_used_limit_leaves() -> None:
     assert Lone("all", "conv", "Conv", "", 1.0, compute=0.25, memory=0.1).below == 4
     assert Lone("all", "conv", "Conv", "", 1.0).below is None
+
+
+def test_an_operator_without_a_name_is_called_by_what_it_is() -> None:
+    assert Lone("all", "", "com.microsoft::FusedConv", "", 1.0).called() == "FusedConv"
+    assert Lone("all", "/layer/conv", "Conv", "", 1.0).called(5) == "Conv …conv"

@@ -49,7 +49,7 @@ def _cache(found: Profile) -> list[str]:
         else:
             continue
         texts.append(
-            f"{lone.op} {lone.name} takes {milliseconds(lone.warm)} alone with a warm cache, "
+            f"{lone.called()} takes {milliseconds(lone.warm)} alone with a warm cache, "
             f"{milliseconds(lone.cold)} with a cold one, and {milliseconds(lone.inside)} inside the model: {why}"
         )
     return texts[:3]

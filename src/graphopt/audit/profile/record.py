@@ -112,6 +112,12 @@ class Lone:
     form: str = ""
     failure: str = ""
 
+    def called(self, longest: int | None = None) -> str:
+        """The operator, and the name of the node where it has one; of a longer name the end."""
+        whole = longest is None or len(self.name) <= longest
+        name = self.name if whole else f"…{self.name[1 - (longest or 0) :]}"
+        return f"{self.op.rpartition('::')[2]} {name}".rstrip()
+
     @property
     def below(self) -> float | None:
         """How many times longer it takes than the machine needs to multiply, or to copy, as much."""

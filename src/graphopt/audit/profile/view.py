@@ -101,16 +101,12 @@ def _lone(found: Profile, width: int) -> Iterator[Any]:
     for title in (*words[:2], *numbers, *words[2:]):
         table.add_column(title, justify="left" if title in words else "right", overflow="fold")
     for lone in found.lone:
-        name = f"{lone.op.rpartition('::')[2]} {lone.name if len(lone.name) <= _NAME else '…' + lone.name[1 - _NAME :]}"
         cells = [milliseconds(lone.inside), *_alone_cells(lone)]
-        table.add_row(name, *([lone.shapes, *cells, lone.form or ABSENT] if wide else cells))
+        table.add_row(lone.called(_NAME), *([lone.shapes, *cells, lone.form or ABSENT] if wide else cells))
     yield table
     if not wide:
         yield Text("Their shapes, and the other form", style="bold")
-        yield from (
-            Text(f"  {lone.op.rpartition('::')[2]} {lone.name}: {lone.shapes}; {lone.form or ABSENT}")
-            for lone in found.lone
-        )
+        yield from (Text(f"  {lone.called()}: {lone.shapes}; {lone.form or ABSENT}") for lone in found.lone)
 
 
 def _alone_cells(lone: Lone) -> list[str]:
