@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from graphopt.verify.source import has_values
 from graphopt.verify.values import limits
 
 _Wide = np.ndarray[Any, np.dtype[np.float64]]
@@ -138,7 +139,6 @@ def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, _Wide, np.dtype[An
             elif attribute.type in {onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS}:
                 yield node.output[0], np.array(attribute.floats or [attribute.f], np.float64), np.dtype(np.float32)
     for name, tensor in stated:
-        external = tensor.data_location == onnx.TensorProto.EXTERNAL
-        if tensor.data_type in _FLOATS and not external and math.prod(tensor.dims) < _LONG:
+        if tensor.data_type in _FLOATS and has_values(tensor) and math.prod(tensor.dims) < _LONG:
             array = onnx.numpy_helper.to_array(tensor)
             yield name, array.astype(np.float64), array.dtype
