@@ -49,6 +49,19 @@ def test_a_model_is_held_against_what_it_was(run: Run, model_file: Path, tmp_pat
     assert "| ❌ |" in run("check", model_file, "--baseline", baseline, "--fail-on", "nodes", "--markdown").stdout
 
 
+def test_of_several_models_one_that_cannot_be_read_fails_alone(run: Run, model_file: Path, tmp_path: Path) -> None:
+    folder, junit = tmp_path / "models", tmp_path / "junit.xml"
+    folder.mkdir()
+    (folder / "a.onnx").write_bytes(b"no model")
+    (folder / "b.onnx").write_bytes(model_file.read_bytes())
+    done = run("check", folder, "--junit", junit, "--json")
+    assert done.exit_code == 1, done.stderr
+    found = {Path(each["model"]).name: each["ok"] for each in json.loads(done.stdout)["findings"]}
+    assert found == {"a.onnx": False, "b.onnx": True}
+    assert ElementTree.parse(junit).getroot().get("failures") == "1"
+    assert run("check", folder / "a.onnx").exit_code == 3
+
+
 def test_a_baseline_without_times_says_nothing_of_speed(run: Run, model_file: Path, tmp_path: Path) -> None:
     baseline = tmp_path / "baseline.json"
     assert run("check", model_file, "--save", baseline).exit_code == 0

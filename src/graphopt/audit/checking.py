@@ -177,7 +177,7 @@ def check(
         progress: told how far things are.
 
     Raises:
-        ModelError: a model cannot be read, or the runtime cannot run it.
+        ModelError: the only model cannot be read, or the runtime cannot run it; of several that one counts as failed.
         UsageError: the baseline is of another level, or has no times on that many threads.
     """
     found = Check([], {}, [])
@@ -188,11 +188,19 @@ def check(
     for number, path in enumerate(models):
         progress(f"checking {path}", number / len(models))
         name = _name(path)
-        report = audit(
-            manager.prepared(path), {str(manager.level): manager}, against=[], threads=threads if timed else (1,),
-            budget=budget if timed else 0.01, rounds=rounds if timed else 1, verify=True, shapes=shapes, dims=dims,
-            data=data, seed=seed, limits=Limits(timeout),
-        )  # fmt: skip
+        try:
+            report = audit(
+                manager.prepared(path), {str(manager.level): manager}, against=[], threads=threads if timed else (1,),
+                budget=budget if timed else 0.01, rounds=rounds if timed else 1, verify=True, shapes=shapes, dims=dims,
+                data=data, seed=seed, limits=Limits(timeout),
+            )  # fmt: skip
+        except ModelError as error:
+            if len(models) == 1:
+                raise
+            found.findings.append(
+                CheckedItem(name, "numerics", False, str(error))
+            )  # the others are judged all the same
+            continue
         found.audits[name] = report.to_dict()
         if not timed:
             _forget_times(found.audits[name])
