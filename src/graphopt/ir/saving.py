@@ -24,6 +24,7 @@ from graphopt.ir.slices import FileSlice
 from graphopt.ir.tensor import Tensor
 from graphopt.ir.types import element_bits
 from graphopt.system.files import Draft, alone, destination, is_special, is_temporary, naming
+from graphopt.system.given import is_text
 
 _PROTO_LIMIT = (1 << 31) - (1 << 20)
 """What fits into one protobuf message, with some room."""
@@ -173,7 +174,7 @@ def _outside(model: Model, external: ExternalData) -> dict[str, Tensor]:
 
 def _place_of(model: Model, target: Path, location: str) -> Path:
     """The file that the caller wants external data in."""
-    if not _is_text(location):
+    if not is_text(location):
         raise ModelError(f"external data {location!r}: a model can only name files in UTF-8; choose another name")
     path = target.parent / location
     if Path(location).is_absolute() or not path.resolve().is_relative_to(target.parent):
@@ -280,20 +281,11 @@ def _own_data(target: Path, data: Draft) -> Path:
 def _stem(name: str) -> str:
     """A model's name as far as the name of its data has room for it, and as a model can state it, which is UTF-8."""
     whole = os.fsencode(name)
-    if len(whole) <= _LONGEST_STEM and _is_text(name):
+    if len(whole) <= _LONGEST_STEM and is_text(name):
         return name
     import hashlib  # brings OpenSSL: only for the few names that need it
 
     return f"{whole[: _LONGEST_STEM - 20].decode(errors='ignore')}-{hashlib.sha256(whole).hexdigest()[:16]}"
-
-
-def _is_text(name: str) -> bool:
-    """Whether the name of a file, which may be any bytes, is one that a model can state."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _outdated(target: Path, kept: Collection[Path]) -> list[Path]:

@@ -77,7 +77,14 @@ def check_text(what: str, given: str) -> None:
     Raises:
         UsageError: it is not.
     """
+    if not is_text(given):
+        raise UsageError(f"{what} {given!r}: a name in UTF-8 expected, as it is kept as text")
+
+
+def is_text(name: str) -> bool:
+    """Whether a name is UTF-8: as Python decodes those of files, it may hold any bytes."""
     try:
-        given.encode()
+        name.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{what} {given!r}: a name in UTF-8 expected, as it is kept as text") from None
+        return False
+    return True

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphopt.verify.source import has_values
+from graphopt.verify.source import all_nodes, constant_tensors
 from graphopt.verify.values import limits
 
 _Wide = np.ndarray[Any, np.dtype[np.float64]]
@@ -107,17 +107,8 @@ def _may_jump(node: onnx.NodeProto) -> bool:
 
 def read_by(node: onnx.NodeProto) -> Iterator[str]:
     """What a node reads, and what its bodies do."""
-    yield from node.input
-    for inner in inner_nodes(node):
+    for inner in all_nodes([node]):
         yield from inner.input
-
-
-def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of the bodies of a node, and of theirs."""
-    for attribute in node.attribute:
-        for inner in attribute.g.node:
-            yield inner
-            yield from inner_nodes(inner)
 
 
 def _stays_exact(node: onnx.NodeProto, rounded: set[str]) -> bool:
@@ -131,14 +122,11 @@ def _stays_exact(node: onnx.NodeProto, rounded: set[str]) -> bool:
 
 def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, _Wide, np.dtype[Any]]]:
     """The float constants that are no weights, as doubles, and of which type they are."""
-    stated = [(tensor.name, tensor) for tensor in graph.initializer]
     for node in graph.node:
         for attribute in node.attribute if node.op_type == "Constant" else ():
-            if attribute.type == onnx.AttributeProto.TENSOR:
-                stated.append((node.output[0], attribute.t))
-            elif attribute.type in {onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS}:
+            if attribute.type in {onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS}:
                 yield node.output[0], np.array(attribute.floats or [attribute.f], np.float64), np.dtype(np.float32)
-    for name, tensor in stated:
-        if tensor.data_type in _FLOATS and has_values(tensor) and math.prod(tensor.dims) < _LONG:
+    for name, tensor in constant_tensors(graph, graph.node).items():
+        if tensor.data_type in _FLOATS and math.prod(tensor.dims) < _LONG:
             array = onnx.numpy_helper.to_array(tensor)
             yield name, array.astype(np.float64), array.dtype

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphopt.verify.exactness import MOVING, inner_nodes, is_simple, read_by, read_exactly, unrounded
+from graphopt.verify.exactness import MOVING, is_simple, read_by, read_exactly, unrounded
 from graphopt.verify.inputs import Feed
 from graphopt.verify.roles import ROLES, masks_of
-from graphopt.verify.source import skeleton
+from graphopt.verify.source import all_nodes, skeleton
 from graphopt.verify.values import Array, is_float, limits, numpy_dtype
 
 _Body = onnx.GraphProto | onnx.FunctionProto
@@ -47,14 +47,20 @@ def compares(model: onnx.ModelProto) -> bool:
     whole = {name for name, dtype in _types(model).items() if dtype.kind in "biu"}
     computed = {value.name for value in model.graph.input}
     for node in model.graph.node:
-        floats = computed.intersection(read_by(node)) - whole
-        if floats and (node.domain not in ("", "ai.onnx", "com.microsoft") or node.op_type in _COMPARING):
+        read = computed.intersection(read_by(node))
+        if read - whole and _may_compare(node):
             return True
-        if floats and any(inner.op_type in _COMPARING or inner.domain for inner in inner_nodes(node)):
-            return True
-        if node.op_type not in ("Shape", "Size") and computed.intersection(read_by(node)):
+        if read and node.op_type not in ("Shape", "Size"):
             computed.update(node.output)
     return bool(model.functions)
+
+
+def _may_compare(node: onnx.NodeProto) -> bool:
+    """Whether a node, or one in its bodies, may compare what it reads."""
+    if node.domain not in ("", "ai.onnx", "com.microsoft") or node.op_type in _COMPARING:
+        return True
+    inner = (each for attribute in node.attribute for each in all_nodes(attribute.g.node))
+    return any(each.op_type in _COMPARING or each.domain for each in inner)
 
 
 def decided_by(model: onnx.ModelProto) -> set[str]:

@@ -207,7 +207,7 @@ def _compare_discrete(
     bad = np.asarray(expected != actual, dtype=bool)
     if expected.dtype.kind in "iubV" and expected.size:
         scale = float(np.abs(expected.astype(np.float64)).max())
-        error = _largest_distance(expected, actual)
+        error = largest_distance(expected, actual)
         report = replace(report, max_abs=error, max_rel=_relative(error, scale))
     if noise is not None:
         bad &= np.isfinite(noise.amplitude)
@@ -215,7 +215,7 @@ def _compare_discrete(
     return _verdict(report, bad, expected, actual)
 
 
-def _largest_distance(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
+def largest_distance(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
     """Between integers, exactly: doubles do not tell neighbours above 2 ** 53 apart."""
     wide = np.dtype(np.uint64 if a.dtype == np.uint64 else np.int64)
     one, other = a.astype(wide), b.astype(wide)

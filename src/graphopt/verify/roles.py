@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphopt.verify.source import has_values
+from graphopt.verify.source import all_nodes, constant_tensors
 from graphopt.verify.values import Array, is_float
 
 ShapeOf = Callable[[str], tuple[int | None, ...] | None]
@@ -67,7 +67,7 @@ def roles_of(model: onnx.ModelProto, constants: Mapping[str, Array]) -> dict[str
     """The limiting uses of each graph input that has any, in a model with such small constants."""
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     functions = {(f.domain, f.name): f for f in model.functions}
-    for node in _all_nodes(model.graph.node):
+    for node in all_nodes(model.graph.node):
         for slot, name in enumerate(node.input):
             if name:
                 readers.setdefault(name, []).append((node, slot))
@@ -80,10 +80,7 @@ def roles_of(model: onnx.ModelProto, constants: Mapping[str, Array]) -> dict[str
 
 def small_constants(model: onnx.ModelProto) -> dict[str, Array]:
     """The constants of the main graph that have one number, or few."""
-    tensors = {t.name: t for t in model.graph.initializer if has_values(t)}
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.output and node.attribute and node.attribute[0].name == "value":
-            tensors[node.output[0]] = node.attribute[0].t
+    tensors = constant_tensors(model.graph, model.graph.node)
     return {n: onnx.numpy_helper.to_array(t) for n, t in tensors.items() if sum(t.dims) <= 1}
 
 
@@ -91,14 +88,6 @@ def masks_of(model: onnx.ModelProto) -> set[str]:
     """The inputs that are masks of 0 and 1 that a model computes with."""
     found = roles_of(model, small_constants(model)).items()
     return {name for name, uses in found if any((u.role, u.node.op_type) == ("bits", "Sub") for u in uses)}
-
-
-def _all_nodes(nodes: Any) -> Iterator[onnx.NodeProto]:
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _all_nodes(attribute.g.node)
 
 
 def _follow(
@@ -113,7 +102,7 @@ def _follow(
         if function := functions.get((node.domain, node.op_type)):
             if slot < len(function.input):
                 inner: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
-                for body in _all_nodes(function.node):
+                for body in all_nodes(function.node):
                     for i, value in enumerate(body.input):
                         inner.setdefault(value, []).append((body, i))
                 yield from _follow(function.input[slot], inner, functions, depth + 1)

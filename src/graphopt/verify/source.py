@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from graphopt.ir.foreign import as_ir_model, to_proto
 from graphopt.ir.messages import copy_fields
 from graphopt.ir.model import Source as AnySource
 from graphopt.system.files import scratch
+from graphopt.system.given import is_text
 
 ModelLike = AnySource
 """What `compare` accepts for a model."""
@@ -90,9 +92,12 @@ class Source:
         return given + sum(file.stat().st_size for file in self._data_files() if file.is_file())
 
     def path(self) -> Path:
-        """A file that holds the model, for the runtime; a temporary one when it was given in memory."""
+        """A file that holds the model, for the runtime, which is told its name as text.
+
+        It is a temporary one when the model was given in memory, or its name is none.
+        """
         if isinstance(self._given, Path):
-            return self._given if _is_utf8(self._given) else self._copied(self._given)
+            return self._given if is_text(str(self._given)) else self._copied(self._given)
         loadable = self.loadable()
         if isinstance(loadable, str):
             return Path(loadable)
@@ -176,15 +181,6 @@ def _with_its_data(path: Path, beside: set[str]) -> Path:
     return link
 
 
-def _is_utf8(path: Path) -> bool:
-    """Whether the runtime can be told a path: it takes text only."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _is_below(name: str) -> bool:
     """Whether a location stays in its folder; the runtime refuses others."""
     return not Path(name).is_absolute() and ".." not in Path(name).parts and "\0" not in name
@@ -225,6 +221,25 @@ def has_values(tensor: onnx.TensorProto) -> bool:
     return count == 0 or any(
         field.name.endswith("_data") and field.name != "external_data" for field, _ in tensor.ListFields()
     )
+
+
+def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes, and those of the bodies of each, and of theirs."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from all_nodes(attribute.g.node)
+
+
+def constant_tensors(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> dict[str, onnx.TensorProto]:
+    """The tensors of a graph's initializers and of the `Constant` nodes among some, where they have contents."""
+    found = {tensor.name: tensor for tensor in graph.initializer if has_values(tensor)}
+    for node in nodes:
+        for attribute in node.attribute if node.op_type == "Constant" and node.output else ():
+            if attribute.type == onnx.AttributeProto.TENSOR and has_values(attribute.t):
+                found[node.output[0]] = attribute.t
+    return found
 
 
 def _describe(tensor: onnx.TensorProto, stub: onnx.TensorProto) -> None:

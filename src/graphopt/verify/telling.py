@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
-from graphopt.verify.source import has_values
+from graphopt.verify.source import all_nodes, constant_tensors
 from graphopt.verify.values import Array
 
 _COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
@@ -47,12 +46,8 @@ class Told:
 def told(model: onnx.ModelProto) -> Told:
     """What a model and its functions compare with, and the keys of their tables."""
     bodies = [model.graph.node, *(function.node for function in model.functions)]
-    nodes = [node for body in bodies for node in _all_nodes(body)]
-    constants = {t.name: t for t in model.graph.initializer if has_values(t)}
-    for node in nodes:
-        for attribute in node.attribute if node.op_type == "Constant" else ():
-            if attribute.type == onnx.AttributeProto.TENSOR and node.output:
-                constants[node.output[0]] = attribute.t
+    nodes = [node for body in bodies for node in all_nodes(body)]
+    constants = constant_tensors(model.graph, nodes)
     compared = [constants[i] for n in nodes if n.op_type in _COMPARING for i in n.input if i in constants]
     texts = {t for n in nodes for a in n.attribute for t in a.strings} | {t for c in compared for t in c.string_data}
     numbers = {i for n in nodes for a in n.attribute if a.name in _KEYS for i in a.ints}
@@ -65,11 +60,3 @@ def told(model: onnx.ModelProto) -> Told:
 def _numbers(tensor: onnx.TensorProto, kinds: str) -> Array:
     array = onnx.numpy_helper.to_array(tensor)
     return array.reshape(-1)[:_LONG] if array.dtype.kind in kinds else np.zeros(0)
-
-
-def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _all_nodes(attribute.g.node)
