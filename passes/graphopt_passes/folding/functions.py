@@ -98,8 +98,9 @@ class Weights:
         for value in _constants(function):
             tensor, known = value.constant_tensor, self._known.get(value)
             if tensor is not None and tensor.nbytes >= _SHARED:
-                kept = known is not None and not gone(known)
-                found[value] = known if known and kept else rw.constant(tensor, like=value, graph=rw.model.graph)
+                if known is None or gone(known):
+                    known = rw.constant(tensor, like=value, graph=rw.model.graph)
+                found[value] = known
         return found
 
     def remember(self, shared: dict[Value, Value]) -> None:

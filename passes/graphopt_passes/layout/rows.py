@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.analysis.pool_sizes import is_dilated_beyond_padding
 from graphopt.operators import Pad, Reduction
 from graphopt.rewrite import Decline, Graph, GraphPass, Level, Node, Numerics, Rewriter, Value
 from graphopt.system.machine import BLOCKS, host
@@ -170,7 +171,7 @@ def _operand(rows: _Rows, value: Value) -> Value:
 
 
 def _again(rows: _Rows, node: Node) -> Value:
-    if str(node.attr("auto_pad", "")).startswith("SAME") and set(node.attr("dilations") or (1,)) != {1}:
+    if is_dilated_beyond_padding(node):
         raise Decline("the runtime lays out memory for another size of {}", node.result.name)
     return rows.again(node, rows.image(node), *node.inputs[1:], **_widened(node))
 

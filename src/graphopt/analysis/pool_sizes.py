@@ -101,8 +101,13 @@ def _towards_zero(a: int, b: int) -> int:
 
 def pool_may_differ(node: Node) -> bool:
     """Whether there are sizes of which the two make different ones."""
+    return bool(node.attr("ceil_mode", 0)) or is_dilated_beyond_padding(node)
+
+
+def is_dilated_beyond_padding(node: Node) -> bool:
+    """Whether a pool has dilations, and padding that is worked out: the runtime works it out without them."""
     same = node.attr("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
-    return bool(node.attr("ceil_mode", 0)) or (same and any(d != 1 for d in node.attr("dilations") or ()))
+    return same and any(d != 1 for d in node.attr("dilations") or ())
 
 
 def axes_that_differ(node: Node, sizes: Sequence[object]) -> list[int]:

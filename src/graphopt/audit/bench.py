@@ -204,8 +204,9 @@ def _error(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> tuple[float, flo
         return infinite, infinite
     apart = float(np.abs(wide_a[finite] - wide_b[finite]).max(initial=0.0))
     if not apart and a.dtype.kind in "iu":  # of large integers neighbours are one number in floats
-        unequal = a != b
-        apart = float(max((abs(int(p) - int(q)) for p, q in zip(a[unequal], b[unequal], strict=True)), default=0))
+        from graphopt.verify.numerics import largest_distance
+
+        apart = largest_distance(a, b) if a.size else 0.0
     scale = float(np.abs(wide_a[finite]).max(initial=0.0))
     return apart, apart / max(scale, _SMALLEST) if apart else 0.0
 

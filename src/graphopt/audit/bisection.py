@@ -10,6 +10,7 @@ import onnx
 
 from graphopt.audit.extraction import around, extract, typed, upstream
 from graphopt.audit.feeds import symbols
+from graphopt.audit.inspection import nodes
 from graphopt.audit.settings import Manager, Settings
 from graphopt.errors import GraphoptError, ModelError
 from graphopt.ir import Model, Node, Source
@@ -181,7 +182,7 @@ def bisect(
 
 def nodes_of(model: onnx.ModelProto) -> int:
     """How many nodes a model has, in all graphs and functions."""
-    return sum(1 for _ in Model.load(model).nodes())
+    return sum(1 for _ in nodes(model))
 
 
 def compared(report: Report) -> Report:
@@ -227,13 +228,13 @@ def _cuts(model: onnx.ModelProto, names: set[str]) -> Iterator[onnx.ModelProto]:
     view = typed(Model.load(model))
     seeds = _nodes_of(view, names)
     seen: set[frozenset[Node]] = set()
-    for nodes in _selections(view, seeds):
-        key = frozenset(nodes)
-        if not nodes or key in seen or len(nodes) == len(view.graph):
+    for selected in _selections(view, seeds):
+        key = frozenset(selected)
+        if not selected or key in seen or len(selected) == len(view.graph):
             continue
         seen.add(key)
         try:
-            yield extract(view, nodes)
+            yield extract(view, selected)
         except ModelError:
             continue
     yield model

@@ -197,9 +197,8 @@ def check(
         except ModelError as error:
             if len(models) == 1:
                 raise
-            found.findings.append(
-                CheckedItem(name, "numerics", False, str(error))
-            )  # the others are judged all the same
+            # The others are judged all the same.
+            found.findings.append(CheckedItem(name, "numerics", False, str(error)))
             continue
         found.audits[name] = report.to_dict()
         if not timed:

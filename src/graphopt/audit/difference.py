@@ -127,7 +127,8 @@ def _change(node: Node, other: Node) -> tuple[str, str]:
         name for name in sorted({*first, *second})
         if (name in first) != (name in second) or frozen(first[name]) != frozen(second[name])
     ]  # fmt: skip
-    return tuple(f"{before} <{', '.join(_attribute(name, each) for name in names)}>" for each in (first, second))  # type: ignore[return-value]
+    one, two = (f"{before} <{', '.join(_attribute(name, each) for name in names)}>" for each in (first, second))
+    return one, two
 
 
 def _attribute(name: str, attributes: dict[str, Any]) -> str:

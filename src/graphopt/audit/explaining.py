@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from graphopt.analysis.types import infer_types
-from graphopt.audit.scopes import Scope, Scopes, scope_of
+from graphopt.audit.scopes import Scope, Scopes
 from graphopt.audit.settings import Manager, Settings
 from graphopt.errors import UsageError
 from graphopt.ir import Model, Source, TensorType
@@ -209,13 +209,13 @@ def _explain(source: Source, manager: Manager | Settings | None) -> tuple[Explan
 
 def _notes(model: Model) -> tuple[list[NodeNote], list[Scope]]:
     nodes = list(model.nodes())
-    return [NodeNote.of(node) for node in nodes], [scope_of(node.graph) for node in nodes]
+    return [NodeNote.of(node) for node in nodes], [node.graph.scope for node in nodes]
 
 
 def _sizes(model: Model) -> dict[tuple[Scope, str], int]:
     """Bytes of computed values by scope and name, with dimensions that are not fixed taken as 1."""
     return {
-        (scope_of(graph), value.name): size
+        (graph.scope, value.name): size
         for graph in model.graphs()
         for value in graph.values.values()
         if value.tensor is None and isinstance(value.type, TensorType) and (size := value.type.least_nbytes) is not None

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from graphopt.ir import Graph, Model
+from graphopt.ir import Model
 from graphopt.rewrite import Event
 
 Scope = str
 """The name of a function, or "" for the main graph; each with all bodies in it."""
-
-
-def scope_of(graph: Graph) -> Scope:
-    """The scope that a graph belongs to."""
-    while graph.parent is not None:
-        graph = graph.parent
-    return graph.name if graph.is_function else ""
 
 
 class Scopes:
@@ -27,7 +20,7 @@ class Scopes:
         self._known: dict[str, dict[Scope, None]] = {}
         for model in models:
             for graph in model.graphs():
-                self._known.setdefault(graph.name, {})[scope_of(graph)] = None
+                self._known.setdefault(graph.name, {})[graph.scope] = None
 
     def of(self, event: Event) -> tuple[Scope, ...]:
         """Where it may have been, the main graph first."""

@@ -332,12 +332,23 @@ class Graph:
         return (value for value in self.values.values() if value.tensor is not None)
 
     @property
-    def in_function(self) -> bool:
-        """Whether it is a model-local function, or inside of one."""
+    def outermost(self) -> Graph:
+        """The main graph or the function that it is, or is inside of."""
         graph = self
         while graph.parent is not None:
             graph = graph.parent
-        return graph.is_function
+        return graph
+
+    @property
+    def in_function(self) -> bool:
+        """Whether it is a model-local function, or inside of one."""
+        return self.outermost.is_function
+
+    @property
+    def scope(self) -> str:
+        """The name of the function that it is in, "" in the main graph: values of one name in two are two."""
+        outermost = self.outermost
+        return outermost.name if outermost.is_function else ""
 
     def opset(self, domain: str = "") -> int:
         """The imported version of an operator domain, 0 when it is not imported."""

@@ -32,7 +32,7 @@ from graphopt.opsets.refusals import ConversionError, Refusal, failing_alike, in
 from graphopt.opsets.runtimes import runtime
 from graphopt.opsets.untyped import check_unknown, types_met
 from graphopt.opsets.validity import FlawedError, check, is_valid
-from graphopt.pipeline import Pipeline, Plan, execute
+from graphopt.pipeline import INLINED, Pipeline, Plan, execute
 from graphopt.rewrite import Driver, Log, Options, Rewriter
 from graphopt.rewrite.inline import inner_graphs
 
@@ -451,7 +451,7 @@ def convert_loaded(model: Model, opset: int | None = None, *, ml_opset: int | No
         inside = {graph.name for function in model.functions for graph in (function, *inner_graphs(function))}
         if not any(refusal.graph in inside for refusal in error.refusals):
             raise
-    plan = Plan(Pipeline.parse("inline_functions,eliminate_unused_function"))
+    plan = Plan(Pipeline.parse(INLINED))
     with failing_alike(opset or ml_opset or 0):
         execute(plan, model, Log(), strict=True, check=False, options=Options())
     return convert_view(model, opset, ml_opset=ml_opset)

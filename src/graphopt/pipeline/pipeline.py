@@ -41,14 +41,14 @@ From `extended` on they always are: the runtime inlines them when it loads, so t
 has fused operators for spans their borders.
 """
 
-_INLINED = f"{INLINE},eliminate_unused_function"
+INLINED = f"{INLINE},eliminate_unused_function"
 """Bodies that nothing calls any more go at once, before passes work on them."""
 
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
-    Level.EXTENDED: f"{_INLINED},repeat({{{_CLEAN}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
+    Level.EXTENDED: f"{INLINED},repeat({{{_CLEAN}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
     Level.ALL: (
-        f"{_INLINED},repeat({{{_CLEAN}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),layout/*@layout,custom/*@layout,"
+        f"{INLINED},repeat({{{_CLEAN}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),layout/*@layout,custom/*@layout,"
         f"algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
         f"layout/*@all,custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}"
     ),

@@ -479,10 +479,7 @@ class Rewriter(Building):
     def note(self, rule: str, node: Node, declined: Decline) -> None:
         """Remember why a rule declined at a node."""
         note = NodeNote.of(node)
-        top = node.graph
-        while top.parent is not None:
-            top = top.parent
-        function = top.name if top.is_function else ""
+        function = node.graph.scope
         key = f"{function}/{node.graph.name}/{note.outputs[0] if note.outputs else note.name}"
         self._log.near_misses[rule, key] = NearMiss(rule, note, str(declined), str(*declined.args[:1]), function)
 

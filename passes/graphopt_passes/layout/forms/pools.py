@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from math import prod
 
-from graphopt.analysis.pool_sizes import axes_that_differ
+from graphopt.analysis.pool_sizes import axes_that_differ, is_dilated_beyond_padding
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Pool
@@ -29,7 +29,7 @@ def pooled(node: Node, known: Known) -> Written:
     if len(pool.kernel) != 2:
         raise Decline
     counted = pool.op == "AveragePool" and pool.ceil and pool.counts_padding
-    if counted or (pool.same and set(pool.dilations) != {1}):
+    if counted or is_dilated_beyond_padding(node):
         raise Decline("windows of {} may end behind its padding, where kernels differ", node.result.name)
     sizes, made = known.sizes(x), known.sizes(node.result)
     padded = [before + after for before, after in zip(pool.before, pool.after, strict=True)]

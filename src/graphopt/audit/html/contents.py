@@ -12,7 +12,7 @@ import onnx
 from graphopt.audit.columns import size
 from graphopt.audit.difference import place_of
 from graphopt.audit.html.layout import positions
-from graphopt.audit.scopes import Scope, scope_of
+from graphopt.audit.scopes import Scope
 from graphopt.ir import Graph, Model, Node, Tensor, TensorType, Value, captured_values
 from graphopt.ir.types import type_name
 
@@ -71,11 +71,11 @@ class ModelContents:
         for node, number in self.numbers.items():
             for value in node.outputs:
                 if value is not None:
-                    found.setdefault((scope_of(node.graph), value.name), number)
+                    found.setdefault((node.graph.scope, value.name), number)
         for node, number in self.numbers.items():
             for value in node.inputs:
                 if value is not None:
-                    found.setdefault((scope_of(node.graph), value.name), number)
+                    found.setdefault((node.graph.scope, value.name), number)
         return found
 
     def ends(self) -> dict[tuple[str, int, str], int]:

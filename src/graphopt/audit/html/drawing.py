@@ -9,7 +9,7 @@ from graphopt.analysis.types import infer_types
 from graphopt.audit.columns import size
 from graphopt.audit.html.contents import ModelContents
 from graphopt.audit.profile.provenance import Provenance
-from graphopt.audit.scopes import Scope, Scopes, scope_of
+from graphopt.audit.scopes import Scope, Scopes
 from graphopt.ir import Model, Source
 from graphopt.pipeline import registry
 from graphopt.rewrite.events import NodeNote
@@ -87,7 +87,7 @@ def _origins(left: ModelContents, right: ModelContents, provenance: Provenance) 
             if provenance.hidden(node):
                 hidden.append(number)
         else:  # inside of bodies and functions names are followed
-            names = [(scope_of(node.graph), value.name) for value in node.outputs if value is not None]
+            names = [(node.graph.scope, value.name) for value in node.outputs if value is not None]
             origins[number] = sorted({computed[name] for name in names if name in computed})
     return origins, hidden
 
