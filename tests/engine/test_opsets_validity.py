@@ -27,6 +27,12 @@ SCALARS = {
 }
 """The runtime looks for no axis there, nor did inference until opset 10."""
 
+BESIDE = {
+    "an operator of the runtime": "z = com.microsoft.Gelu (v) r = Relu (z)",
+    "one that nobody knows": "z = my.Own (v) r = Relu (z)",
+}
+"""Beside any of these onnx's check finds nothing in the whole model."""
+
 
 @pytest.mark.parametrize("target", [10, 7])
 def test_branches_whose_shapes_are_in_doubt(target: int) -> None:
@@ -44,6 +50,21 @@ def test_axes_that_a_scalar_does_not_have(name: str) -> None:
     onnx.checker.check_model(model, full_check=True)
     with pytest.raises(ConversionError, match="no valid model"):
         convert(model, opset=11)
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_beside_operators_that_onnx_does_not_know(beside: str) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 10, "com.microsoft" : 1, "my" : 1]>
+        g (float x, float[2] v, bool c) => (float y, float[2] z, float[2] r) {{
+          y = ReduceL1 <axes = [1]> (x) {BESIDE[beside]}
+        }}
+    """)
+    onnx.checker.check_model(model, full_check=True)
+    with pytest.raises(ConversionError, match="no valid model: .*ReduceL1"):
+        convert(model, opset=11)
+    model.graph.node[0].ClearField("attribute")
+    assert convert(model, opset=11).graph.node[0].op_type == "ReduceL1"
 
 
 def test_what_was_not_valid_is_converted_all_the_same() -> None:

@@ -84,6 +84,7 @@ class Conversion:
             try:
                 self._run_in_some_file(targets)
             except FlawedError as found:
+                self.driver.infer()  # as much is known then as was of the result
                 if is_valid(self.model):
                     raise ConversionError(target, [], f"the result would be no valid model: {found}") from None
                 self.checked = False  # nor was the model as it came

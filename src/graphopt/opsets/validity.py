@@ -8,8 +8,11 @@ import onnx
 from onnx import helper
 
 from graphopt.analysis.skeleton import may_be_inferred
-from graphopt.ir import Model
+from graphopt.ir import Model, Node, Value
 from graphopt.ir.flush import stored, without_initializers
+from graphopt.ir.schema import op_schema
+from graphopt.ir.types import TensorType, encode_type
+from graphopt.rewrite.legality import reads
 
 _READ_BYTES = 1024
 """What the check reads of initializers, which are lists of axes and of sizes, is never larger."""
@@ -44,7 +47,7 @@ def check(model: Model) -> None:
     if not may_be_inferred(model):
         return
     try:
-        onnx.checker.check_model(_without_weights(model), full_check=True)
+        onnx.checker.check_model(_without_foreign(model, _without_weights(model)), full_check=True)
     except Exception as error:  # the checker raises several unrelated types
         text = " ".join(str(error).split()).removeprefix(_PREFIX)
         raise FlawedError(textwrap.shorten(text, _SHOWN)) from error
@@ -62,3 +65,39 @@ def _without_weights(model: Model) -> onnx.ModelProto:
         if name not in known:
             proto.graph.input.append(helper.make_tensor_value_info(name, tensor.dtype, tensor.dims))
     return proto
+
+
+def _without_foreign(model: Model, proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Have inputs in place of what operators make that onnx does not know: beside one of these the check finds nothing.
+
+    What reads a value whose rank nobody knows goes with them: it could not be an input.
+    """
+    types: dict[str, onnx.TypeProto] = {}
+    vague: set[Value] = set()
+    for node in model.graph:
+        if not _is_known(node) or not vague.isdisjoint(reads(node)):
+            for value in node.outputs:
+                if value is not None:
+                    known = value.type
+                    if known is None or (isinstance(known, TensorType) and known.shape is None):
+                        vague.add(value)
+                    else:
+                        types[value.name] = encode_type(known)
+    gone = {*types, *(value.name for value in vague)}
+    if gone:
+        kept = [node for node in proto.graph.node if gone.isdisjoint(node.output)]
+        del proto.graph.node[:]
+        proto.graph.node.extend(kept)
+        proto.graph.input.extend(onnx.ValueInfoProto(name=name, type=known) for name, known in types.items())
+        results = [info for info in proto.graph.output if info.name not in gone or info.name in types]
+        del proto.graph.output[:]
+        proto.graph.output.extend(results)
+    return proto
+
+
+def _is_known(node: Node) -> bool:
+    """Whether onnx knows an operator, or has the body of a function, and so inside of it."""
+    known = node.op.startswith("call ") or op_schema(node.op_type, node.domain, node.graph.opset(node.domain))
+    if not known:
+        return False
+    return all(_is_known(inner) for graph in node.subgraphs.values() for inner in graph)
