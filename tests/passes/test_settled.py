@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 import onnx
 import pytest
@@ -11,6 +12,7 @@ from graphopt.manager import PassManager
 from graphopt.pipeline import registry
 from graphopt.rewrite import Level, Numerics
 from graphopt.testing import Case, cases
+from graphopt_passes.layout import nhwc
 from tests.models.settle import SAME, verdict
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -62,3 +64,37 @@ def test_what_a_slow_kernel_is_replaced_with_is_fused() -> None:
     result = manager.run(leading_mean())
     assert {"convert_leading_reduction_to_matmul", "fuse_scale_into_matmul"} <= result.hits.keys()
     assert not manager.run(result.model).events
+
+
+def pool_behind_gather() -> onnx.ModelProto:
+    """A pool that gains from channels last once the `Transpose` behind a convolution has moved to it."""
+    return onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]>
+        g (uint8[2,2,50,50] x) => (uint8[2,3,5,5] y)
+        <float s = {0.05}, uint8 n = {1}, int8[3,2,1,1] w = {1, -2, 3, 4, -5, 6}, float[1] ws = {0.1},
+         int8[1] wn = {0}, int64[6] picked = {3, 9, 4, 20, 31, 8}>
+        {
+            c = QLinearConv (x, s, n, w, ws, wn, s, n)
+            rows = Gather <axis = 2> (c, picked)
+            image = Gather <axis = 3> (rows, picked)
+            y = com.microsoft.QLinearAveragePool <kernel_shape = [2, 2]> (image, s, n, s, n)
+        }
+    """)
+
+
+def test_orders_of_images_are_chosen_again_where_others_freed_some() -> None:
+    manager = PassManager("all", strict=True)
+    result = manager.run(pool_behind_gather())
+    assert result.hits == {"convert_layout_nhwc": 2, "move_transposes": 2}
+    assert not manager.run(result.model).events
+
+
+def test_orders_of_images_are_chosen_once_where_others_freed_none() -> None:
+    """A look at a model in which no kernel gains any more is no second plan."""
+    model = pool_behind_gather()
+    model.graph.node.pop()
+    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("image", onnx.TensorProto.UINT8, (2, 3, 6, 6)))
+    with patch.object(nhwc, "choose", wraps=nhwc.choose) as chosen:
+        result = PassManager("all", strict=True).run(model)
+    assert result.hits["convert_layout_nhwc"] == 1
+    assert chosen.call_count == 1

@@ -9,6 +9,7 @@ from graphopt.ir import Graph, Node, TensorType, Value
 from graphopt.rewrite import Decline, GraphPass, Level, Numerics, Rewriter
 from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import rates_of
+from graphopt_passes.fusion.transposes.region import is_absorbed
 from graphopt_passes.layout.images import FIRST, LAST, LastForm, Rates, gains, last_form, reorder
 from graphopt_passes.layout.mincut import INFINITE, MinimumCut, Places, cheapest
 
@@ -61,11 +62,17 @@ def choose(graph: Graph, rates: Rates) -> list[LastForm]:
             cut.price(maker, leave, transposed)
             for reader in readers:
                 cut.price(leave, place[reader], INFINITE)
-            if value.output_count or len(readers) < len(value.users):
+            others = value.users.keys() - readers
+            if value.output_count or not all(_takes_either(user, value) for user in others):
                 cut.price(leave, cut.SINK, INFINITE)
 
     last, _ = cheapest(forms, prices, price)
     return _with_gains([form for node, form in forms.items() if node in last])
+
+
+def _takes_either(user: Node, value: Value) -> bool:
+    """Whether a reader permutes an image itself, so that one before it joins it and costs nothing."""
+    return user.op == "Transpose" and user.graph is value.graph and not is_absorbed(user)
 
 
 def _with_gains(chosen: list[LastForm]) -> list[LastForm]:

@@ -50,7 +50,7 @@ LEVELS: dict[Level, str] = {
     Level.ALL: (
         f"{INLINED},repeat({{{_CLEAN}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),layout/*@layout,custom/*@layout,"
         f"algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
-        f"layout/*@all,custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}"
+        f"repeat(layout/*@all,custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}})),{_FASTER}"
     ),
 }
 """The pipeline of each level; `layout` and `all` are one."""
