@@ -169,14 +169,16 @@ class ConvertSoftmaxMeanToProduct(Weighed, OpRule):
         softmax, numbers = _weighed_mean(node)
         x = softmax.operand(0)
         dims = x.dims()
-        size, sums = size_of(x), self._sums if isinstance(dims[0], int) else self._sums_of_any
+        size, fixed = size_of(x), isinstance(dims[0], int)
         now = {**_by_rows(dims, 1), "kernel": 4, "element": size, "read": size}
         self.weigh(rw, now, {"kernel": 7, "reduce": size, "element": 2 * size, "read": size})
         x, axis = _before_move(x, softmax)
         largest = rw.op("ReduceMax", x, axes=(axis,), keepdims=1)
         powers = rw.op("Exp", rw.op("Sub", x, largest))
-        above, below = sums(powers, numbers, axis, rw)
-        return rw.replace(node, [Reshape.to(rw.op("Div", above, below), node.result.dims()).write(rw)])
+        above, below = (self._sums if fixed else self._sums_of_any)(powers, numbers, axis, rw)
+        kept = None if fixed else [1 if at == axis else dim for at, dim in enumerate(x.dims())]
+        mean = Reshape.to(rw.op("Div", above, below), (dims[0], 1, *dims[2:]), before=kept)
+        return rw.replace(node, [mean.write(rw)])
 
     def _sums(self, powers: Value, numbers: np.ndarray, axis: int, rw: Rewriter) -> Sequence[Value]:
         """The sum with the numbers, and that of the powers alone."""

@@ -63,7 +63,7 @@ class ConvertDftToProduct(_Spectrum):
         self.price(rw, frames, length, bins, {"kernel": 3})
         rows = Reshape.to(x, (*dims[:-2], length)).write(rw)
         made = rw.op("MatMul", rows, _waves(length, bins, None))
-        return rw.replace(node, [Reshape.to(made, (*dims[:-2], bins, 2)).write(rw)])
+        return rw.replace(node, [Reshape.to(made, (*dims[:-2], bins, 2), before=dims[:-2]).write(rw)])
 
 
 class ConvertStftToProduct(_Spectrum):
