@@ -63,7 +63,7 @@ class Reshape:
             else:
                 target.append(0 if dim is not None and axis < len(before) and before[axis] == dim else -1)
         if 0 in shape or target.count(-1) > 1 or (-1 in target and 0 in target):
-            raise Decline("no constant shape takes {} to {}", x.name, tuple(shape))
+            raise Decline("no constant list states the shape {}", tuple(shape))
         return cls(x, tuple(target))
 
     @classmethod
