@@ -91,7 +91,7 @@ def test_other_types_and_shapes_are_refused() -> None:
     )
     driver = run(model, Wrong())
     assert reasons(driver) == [
-        "k has element type 10, its replacement 1",
+        "k has element type float16, its replacement float",
         "r has shape (3, 2), its replacement (2, 3)",
         "u has rank 3, its replacement 2",
     ]

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from graphopt.analysis.purity import is_deterministic
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value
 from graphopt.ir.numpy_types import numpy_type
-from graphopt.ir.types import NUMBER_TYPES
+from graphopt.ir.types import NUMBER_TYPES, type_name
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, GraphPass, Rewriter
 from graphopt.rewrite.inline import Operand, adopt, constants_of, inner_graphs, replace_by
@@ -185,7 +185,7 @@ def _attribute_bytes(node: Node) -> int:
 def check_stackable(value: Value, rounds: int) -> None:
     """Decline where operators cannot take a scanned value apart by rounds, or stack an output of the body."""
     if value.dtype not in _STACKED:
-        raise Decline("{} of element type {} cannot be stacked", value.name, value.dtype)
+        raise Decline("{} of element type {} cannot be stacked", value.name, type_name(value.dtype or 0))
     stated = value.declared.shape if isinstance(value.declared, TensorType) else None
     if not rounds and (stated is None or not all(isinstance(d, int) for d in stated)):
         # Without a round the runtime makes up what the body does not state: of states it infers less than we do.

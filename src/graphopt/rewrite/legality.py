@@ -12,7 +12,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value, ValueType, captured_values
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.ir.schema import has_its_operands, op_schema
-from graphopt.ir.types import FLOAT_TYPES
+from graphopt.ir.types import FLOAT_TYPES, type_name
 from graphopt.rewrite.operands import check_operand_types
 
 CONTRIB_OPSETS = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "ai.onnx.ml": 3}
@@ -100,7 +100,8 @@ def _check_agree(name: str, before: ValueType | None, after: ValueType | None) -
     if before is after or not isinstance(before, TensorType) or not isinstance(after, TensorType):
         return
     if before.dtype != after.dtype:
-        raise Decline("{} has element type {}, its replacement {}", name, before.dtype, after.dtype)
+        old, new = type_name(before.dtype), type_name(after.dtype)
+        raise Decline("{} has element type {}, its replacement {}", name, old, new)
     if before.shape is None or after.shape is None or before.shape == after.shape:
         return
     if len(before.shape) != len(after.shape):
@@ -125,7 +126,7 @@ def check_constant(graph: Graph, tensor: Tensor, *, as_node: bool = False) -> No
         return
     if graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS and not graph.in_function and not as_node:
         return
-    raise Decline("before opset 9 a Constant node holds floats only, not element type {}", tensor.dtype)
+    raise Decline("before opset 9 a Constant node holds floats only, not element type {}", type_name(tensor.dtype))
 
 
 def gone(value: Value) -> bool:

@@ -13,6 +13,7 @@ from graphopt.analysis.nodes import dtype_of_output
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.ir.numpy_types import element_type, numpy_type
+from graphopt.ir.types import type_name
 
 Operand = Value | np.ndarray | None
 
@@ -117,7 +118,8 @@ def check_operand_types(node: Node, operands: Sequence[Operand]) -> None:
             continue
         if dtype not in at.allowed or (at.shared and types.setdefault(at.name, dtype) != dtype):
             name = operand.name if isinstance(operand, Value) else ""
-            raise Decline("{} does not take {} of element type {} there", node.op_type, name or "an operand", dtype)
+            kind = type_name(dtype)
+            raise Decline("{} does not take {} of element type {} there", node.op_type, name or "an operand", kind)
 
 
 def _element_type(operand: Operand) -> int | None:
