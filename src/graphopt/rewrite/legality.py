@@ -407,10 +407,12 @@ def check_output(old: Value, new: Value, *, taken: bool, constant: bool) -> None
         raise Decline("{} is an output, it cannot become an initializer", old.name)
     if old.graph.owner is not None and new.constant_tensor is not None:
         _check_agree(old.name, old.declared, new.type)
-    if not new.name and not taken:
+    if taken:
+        raise Decline("{} would be the same value as another output", old.name)
+    if not new.name:
         return
-    if new.is_input or new.tensor is not None or new.is_sparse or new.output_count or taken or new.producer is None:
-        raise Decline("would merge two interface values, {} and {}", new.name or "a new value", old.name)
+    if new.is_input or new.tensor is not None or new.is_sparse or new.output_count or new.producer is None:
+        raise Decline("would merge two interface values, {} and {}", new.name, old.name)
     if new.graph is not old.graph:
         raise Decline("would put out captured value {} as {}", new.name, old.name)
     if any(user.graph is not new.graph and _hides(user.graph, new.graph, old.name) for user in new.users):
