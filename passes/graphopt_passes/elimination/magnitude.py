@@ -109,14 +109,14 @@ def refuse_magnified_after(node: Node, lost: float, *, summed: bool, factor: flo
 def _through(way: _Way, user: Node, lost: float, *, summed: bool) -> list[_Way]:
     """Where a change goes on to from a reader of a value: nowhere when it vanishes there."""
     value = way.value
+    if user.graph is not value.graph:
+        raise Decline("{} is read in an inner graph, where nothing is followed", value.name)
     try:
-        if user.graph is not value.graph:
-            raise Decline
         factor = _factor(user, value)
     except Decline:
         vanishes = (summed or way.joined) and not _is_steep(user, value)
         jumps = user.op in _JUMPING or user.domain == _DECIDING
-        if not vanishes or jumps or user.subgraphs or user.graph is not value.graph:
+        if not vanishes or jumps or user.subgraphs:
             raise Decline("{} may magnify {}", user.op, value.name) from None
         return [_Way(output, way.gain, joined=True) for output in user.results]
     linear = user.op in WEIGHED and user.op != "BatchNormalization"
