@@ -130,7 +130,7 @@ def shuffled(value: Value, reader: Node) -> Gather:
     channels, groups, members = shape[1], parts[1], parts[2]
     images = (shape, (parts[0], channels, *parts[3:]), value.dims())
     if any(image[1:] != shape[1:] for image in images) or not _one_batch(images):
-        raise Decline("{} does not regroup channels alone", grouped.name)
+        raise Decline("{} is not known to regroup channels alone", grouped.name)
     if not (isinstance(channels, int) and isinstance(groups, int) and isinstance(members, int)):
         raise Decline("the channels of {} are not known", x.name)
     check_count(channels)
