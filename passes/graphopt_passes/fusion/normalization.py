@@ -44,7 +44,7 @@ def checked_axes(m: Match) -> tuple[int, ...]:
     if not 0 < m.epsilon < math.inf:
         raise Decline("{} is added to the mean of squares", m.epsilon)
     if not m.axes:
-        raise Decline("an empty list of axes stands for all of them, or for none")
+        raise Decline("no axes are stated, which means all of them, or none")
     axes = from_front(m.axes, len(m.x.dims()), m.x.name)
     if "mean_axes" in m.bound and from_front(m.mean_axes or (), m.x.rank, m.x.name) != axes:
         raise Decline("mean and variance have other axes")

@@ -57,7 +57,7 @@ def _last_axes(m: Match) -> tuple[int, ...]:
     if m.x.dtype not in (TensorProto.FLOAT, TensorProto.DOUBLE):
         raise Decline("the element type of {} is not one of floats", m.x.name)
     if not m.axes or not m.sum_axes:
-        raise Decline("an empty list of axes stands for all of them, or for none")
+        raise Decline("no axes are stated, which means all of them, or none")
     dims = m.x.dims()
     axes, summed = (from_front(each, len(dims), m.x.name) for each in (m.axes, m.sum_axes))
     if axes != summed:
