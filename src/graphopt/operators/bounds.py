@@ -68,7 +68,7 @@ class Bounds:
         if node.op not in ("Max", "Min") or not node.graph.broadcasts(node.op):
             raise Decline
         if len(node.inputs) != 2:
-            raise Decline("{} has {} operands", node.op, len(node.inputs))
+            raise Decline("{} has {} operands, expected 2", node.op, len(node.inputs))
         left, right = node.operand(0), node.operand(1)
         for x, other in ((left, right), (right, left)):
             array = other.const()
