@@ -7,7 +7,6 @@ from math import gcd
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.operators.quantizing import is_in_singles
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.float_products import row_added
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, OnIntegers, check_float, in_runtime
@@ -41,8 +40,6 @@ class FuseInt4IntoMatmul(OnIntegers):
         if (x.rank or 0) < 2 or not in_runtime("MatMulNBits"):
             raise Decline("{} is not known to be rows, or the runtime has no such kernel", x.name)
         check_float(node.result)
-        if not is_in_singles(dequantize):
-            raise Decline("{} is not computed in float32", matrix.name)
         integers = stored.array().astype(np.int16)
         if integers.ndim != 2 or not integers.size:
             raise Decline("{} is no matrix", stored.name)

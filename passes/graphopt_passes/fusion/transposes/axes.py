@@ -160,8 +160,6 @@ def resize(node: Node, perm: Perm) -> Permuted:
         before = node.operand(0).shape if array.dtype.kind == "i" else (1,) * len(perm)
         resized |= {perm[axis] for axis, to in enumerate(array) if before is None or before[axis] != to}
         operands[index] = _in_order(array, perm)
-    if not operands:
-        raise Decline("scales or sizes are not constant")
     last = len(perm) - 1
     if node.attr("mode", "nearest") != "nearest" and any(axis <= last - _IMAGE_AXES for axis in resized):
         raise Decline("it would resize other axes than the last two")
