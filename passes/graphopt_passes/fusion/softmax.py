@@ -63,7 +63,7 @@ def _last_axes(m: Match) -> tuple[int, ...]:
     if axes != summed:
         raise Decline("maximum and sum are taken along other axes")
     if axes[-1] != len(dims) - 1:
-        raise Decline("axes {} are not the last ones, for which runtimes have slow kernels", list(axes))
+        raise Decline("axes {} do not end at the last one, and kernels along others are slow", list(axes))
     if 0 in [dims[axis] for axis in axes]:
         raise Decline("the normalized axes are empty")
     return axes
