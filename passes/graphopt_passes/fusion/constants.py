@@ -100,7 +100,7 @@ class FuseConsecutiveAdd(PatternRule):
         if not (np.isfinite(a).all() and np.isfinite(b).all()):
             raise Decline("the constants hold infinities or NaN")
         if (np.sign(a) * np.sign(b) < 0).any():
-            raise Decline("the constants cancel each other")
+            raise Decline("the constants have opposite signs")
         return rw.op("Add", m.x, narrowed(a + b, one.dtype, "constants"))
 
 

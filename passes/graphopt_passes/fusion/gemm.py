@@ -50,7 +50,7 @@ def _check_bias(bias: Value, size: tuple[Dim, ...]) -> None:
     """Decline unless a bias is known to broadcast into a product of two dimensions."""
     shape = bias.dims()
     if len(shape) > 2:
-        raise Decline("{} has rank {}", bias.name, len(shape))
+        raise Decline("{} has rank {}, expected 2 at most", bias.name, len(shape))
     if any(dim != 1 and (dim is None or dim != full) for dim, full in zip(shape[::-1], size[::-1], strict=False)):
         raise Decline("{} of shape {} is not known to broadcast into {}", bias.name, shape, size)
 

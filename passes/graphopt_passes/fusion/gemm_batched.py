@@ -47,7 +47,7 @@ def _rows(x: Value, weight: Value) -> tuple[tuple[Dim, ...], int]:
     """The sizes of the axes of rows, and the number of columns, of a product of many rows and few columns."""
     shape = x.dims()
     if len(shape) < 3:
-        raise Decline("{} has rank {}", x.name, len(shape))
+        raise Decline("{} has rank {}, expected 3 at least", x.name, len(shape))
     if not weight.is_const or len(weight.dims()) != 2:
         raise Decline("{} is not a constant matrix", weight.name)
     depth, columns = weight.sizes()

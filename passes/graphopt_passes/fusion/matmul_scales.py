@@ -99,7 +99,7 @@ def _scale(factor: Value, x: Value) -> np.ndarray:
     if array.size != 1 or len(x.dims()) < max(array.ndim, 1):
         raise Decline("{} may stretch {}", factor.name, x.name)
     if x.dtype not in _WIDE:
-        raise Decline("the range of {} is narrow", x.name)
+        raise Decline("the element type of {} is narrow, or not known", x.name)
     if not _SMALLEST**0.5 <= abs(float(array.item())) <= 1:
-        raise Decline("{} is scaled by {}", x.name, float(array.item()))
+        raise Decline("{} is scaled by {:.7g}, expected {:.2g} to 1", x.name, array.item(), _SMALLEST**0.5)
     return array

@@ -30,5 +30,5 @@ class FuseReduceMean(PatternRule):
         sizes = [summed.x.dims()[axis] for axis in summed.axes]
         count = prod(size if isinstance(size, int) else 0 for size in sizes)
         if not count or np.float32(m.scale) != np.float32(1 / count):
-            raise Decline("the sum of sizes {} is not divided by their product", sizes)
+            raise Decline("a sum over sizes {} is not known to be divided by their product", sizes)
         return replace(summed, op="ReduceMean").write(rw)

@@ -42,12 +42,12 @@ def checked_axes(m: Match) -> tuple[int, ...]:
     Without one, what rounding leaves of equal numbers is all that there is: nothing by nothing, or 1.
     """
     if not 0 < m.epsilon < math.inf:
-        raise Decline("{} is added to the mean of squares", m.epsilon)
+        raise Decline("{} is added to the mean of squares, expected a positive number", m.epsilon)
     if not m.axes:
         raise Decline("no axes are stated, which means all of them, or none")
     axes = from_front(m.axes, len(m.x.dims()), m.x.name)
     if "mean_axes" in m.bound and from_front(m.mean_axes or (), m.x.rank, m.x.name) != axes:
-        raise Decline("mean and variance have other axes")
+        raise Decline("mean and variance are taken along different axes")
     return axes
 
 

@@ -37,9 +37,9 @@ class FuseQkv(OpRule):
             raise Decline
         first = _Product.of(node)
         if len(x.users) > _MOST_READERS:
-            raise Decline("{} has {} readers", x.name, len(x.users))
+            raise Decline("{} has {} readers, more than {}", x.name, len(x.users), _MOST_READERS)
         if len(x.dims()) < 2:
-            raise Decline("{} has rank {}", x.name, x.rank)
+            raise Decline("{} has rank {}, expected 2 at least", x.name, x.rank)
         group = [product for user in x.users if (product := _like(first, user, x))]
         group.sort(key=lambda product: product.node.order)
         if len(group) < 2:

@@ -118,8 +118,8 @@ class FuseHardSigmoid(PatternRule):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         if m.slope is None:
             if not close(m.sixth, 1 / 6):
-                raise Decline("what is clipped is multiplied by {}", m.sixth)
+                raise Decline("what is clipped is multiplied by {:.7g}, expected 1/6", m.sixth)
             return rw.op("HardSigmoid", m.x, alpha=1 / 6, beta=0.5 if m.shifted else 0.0)
         if not np.isfinite(np.array([m.slope, m.shift], np.float32)).all():
-            raise Decline("{} and {} are no slope and shift", m.slope, m.shift)
+            raise Decline("slope {} and shift {} are not both finite", m.slope, m.shift)
         return rw.op("HardSigmoid", m.x, alpha=m.slope, beta=m.shift)

@@ -61,7 +61,7 @@ def _last_axes(m: Match) -> tuple[int, ...]:
     dims = m.x.dims()
     axes, summed = (from_front(each, len(dims), m.x.name) for each in (m.axes, m.sum_axes))
     if axes != summed:
-        raise Decline("maximum and sum are taken along other axes")
+        raise Decline("maximum and sum are taken along different axes")
     if axes[-1] != len(dims) - 1:
         raise Decline("axes {} do not end at the last one, and kernels along others are slow", list(axes))
     if 0 in [dims[axis] for axis in axes]:

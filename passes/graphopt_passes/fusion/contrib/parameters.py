@@ -101,7 +101,7 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
         return found
     axis = int(node.attr("axis", 1))
     if value.is_const and value.size(axis) != scales.size:
-        raise Decline("{} has {} scales along axis {}", value.name, scales.size, axis)
+        raise Decline("{} has {} scales for {} positions of axis {}", value.name, scales.size, value.size(axis), axis)
     return replace(found, axis=value.axis(axis) if axis < 0 else axis)
 
 
