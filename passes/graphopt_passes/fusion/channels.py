@@ -126,7 +126,7 @@ def shuffled(value: Value, reader: Node) -> Gather:
     x, grouped = first.operand(0), first.result
     shape, parts = x.dims(), grouped.dims()
     if (len(shape), len(parts)) != (4, 5) or None in (*shape[1:], *parts[1:]):
-        raise Decline("the sizes of {} are not known", grouped.name)
+        raise Decline("{} is not known to regroup channels alone", grouped.name)
     channels, groups, members = shape[1], parts[1], parts[2]
     images = (shape, (parts[0], channels, *parts[3:]), value.dims())
     if any(image[1:] != shape[1:] for image in images) or not _one_batch(images):
