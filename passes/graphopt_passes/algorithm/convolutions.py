@@ -34,7 +34,7 @@ class ConvertWholeImageConvToSum(Weighed, OpRule):
             raise Decline
         whole = dims[2:] == kernel[2:] and node.result.dims()[2:] == (1,) * (len(dims) - 2)
         if not whole or set((window := Window.of(node, kernel[2:])).dilations) != {1}:
-            raise Decline("the kernel is not as large as {}", x.name)
+            raise Decline("the kernel is not known to be as large as {}", x.name)
         if window.same or any(window.before + window.after):
             raise Decline("{} is padded", x.name)
         size = size_of(x)
