@@ -8,7 +8,7 @@ from functools import cache
 import onnx
 from onnx import TensorProto, defs
 
-from graphopt.ir import Node, Value
+from graphopt.ir import Node, Tensor, TensorType, Value
 
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 _RESULT = "result"
@@ -125,8 +125,10 @@ def _cast(build: Builder, dtype: Callable[[Node], int | None]) -> Builder:
 def _dtype_of(number: int, otherwise: int | None = None) -> Callable[[Node], int | None]:
     def read(node: Node) -> int | None:
         value = node.input(number)
-        tensor = value.constant_tensor if value is not None else None
-        return otherwise if value is None else tensor.dtype if tensor is not None else None
+        if value is None:
+            return otherwise
+        stated = value.constant_tensor or (value.declared if value.producer is None else None)
+        return stated.dtype if isinstance(stated, Tensor | TensorType) else None
 
     return read
 
