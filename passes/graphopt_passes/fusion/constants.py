@@ -78,7 +78,8 @@ def _vanishes(factors: list[np.ndarray], product: np.ndarray) -> bool:
 class FuseConsecutiveAdd(PatternRule):
     """Join two additions or subtractions of constants into one.
 
-    The two must not cancel each other, since what they round away in between would come back.
+    The two must not cancel each other, since what they round away in between would come back. Nor may they be added to
+    a third constant, which may cancel the first: that is for folding.
     """
 
     opsets = "7-"
@@ -99,6 +100,8 @@ class FuseConsecutiveAdd(PatternRule):
         a, b = (array.astype(np.float64) * (-1 if sub else 1) for array, sub in zip((one, two), minus, strict=True))
         if not (np.isfinite(a).all() and np.isfinite(b).all()):
             raise Decline("the constants hold infinities or NaN")
+        if m.x.is_const:
+            raise Decline("{} is a constant, too", m.x.name)
         if (np.sign(a) * np.sign(b) < 0).any():
             raise Decline("the constants have opposite signs")
         return rw.op("Add", m.x, narrowed(a + b, one.dtype, "constants"))

@@ -10,6 +10,7 @@ import onnx
 
 from graphopt.fuzzing.building import Sample, as_standard, makeshift, stored
 from graphopt.fuzzing.doubles import exact_outputs
+from graphopt.fuzzing.grants import is_of_infinite_constants, without_overflow
 from graphopt.fuzzing.stepwise import after_steps
 from graphopt.fuzzing.subjects import Optimized, Subject
 from graphopt.fuzzing.usual import is_image_of_unknown_size, is_usual, values_of
@@ -208,7 +209,11 @@ class Judge:
         report = compare(self.model, result, numerics=numerics, inputs=feed)
         if report.status != "mismatch" or (
             outcome.numerics != "exact"
-            and (self._signs_of_zeros(result, feed, numerics) or self._is_nearer(feed, old, new, numerics))
+            and (
+                self._signs_of_zeros(result, feed, numerics)
+                or self._is_nearer(feed, old, new, numerics)
+                or is_of_infinite_constants(self.model, result, feed, old, new)
+            )
         ):
             return None
         return found
@@ -219,10 +224,15 @@ class Judge:
         return pair is not None and first_difference(*pair, numerics) is None
 
     def _is_nearer(self, feed: dict[str, Array], old: list[Any], new: list[Any], numerics: str) -> bool:
-        """Whether the result is what the original is in doubles, which the original itself is not."""
+        """Whether the result is what the original is in doubles, which the original itself is not.
+
+        Or it differs only where the original left the range of floats on the way, and in doubles does not.
+        """
         exact = exact_outputs(self.model, feed)
         if exact is None or len(exact) != len(old):
             return False
+        if first_difference(without_overflow(old, new, exact), new, numerics) is None:
+            return True
         return first_difference(exact, new, numerics) is None and first_difference(exact, old, numerics) is not None
 
     def _signs_of_zeros(self, result: onnx.ModelProto, feed: dict[str, Array], numerics: str) -> bool:

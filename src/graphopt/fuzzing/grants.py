@@ -1,0 +1,65 @@
+"""Infinities and NaN that a result need not share with its original; docs/adr/0001-scope-and-numerics.md says why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from graphopt.verify import compare
+from graphopt.verify.values import Array, is_float
+
+
+def without_overflow(old: Sequence[Any], new: Sequence[Any], exact: Sequence[Any]) -> list[Any]:
+    """The outputs of an original, but those of a result where the original alone is no finite number.
+
+    In doubles it is one there, so that what was computed on the way had left the range of floats.
+    """
+    return [_mended(*leaves) for leaves in zip(old, new, exact, strict=False)]
+
+
+def _mended(old: Any, new: Any, exact: Any) -> Any:
+    for leaf in (old, new, exact):
+        if not isinstance(leaf, np.ndarray) or not is_float(leaf.dtype) or leaf.shape != old.shape:
+            return old
+    return np.where(~np.isfinite(old) & np.isfinite(new) & np.isfinite(exact), new, old)
+
+
+def is_of_infinite_constants(
+    model: onnx.ModelProto, result: onnx.ModelProto, feed: dict[str, Array], old: Sequence[Any], new: Sequence[Any]
+) -> bool:
+    """Whether outputs are finite in the same places, and do not differ where each infinite constant is 1 or -1.
+
+    An infinite constant tells a number that is 0 from one that rounding left: one gives NaN, the other an infinity.
+    """
+    if not any(map(_is_infinite, model.graph.initializer)) or len(old) != len(new):
+        return False
+    if not all(map(_are_finite_alike, old, new)):
+        return False
+    return compare(_finite(model), _finite(result), numerics="rounding", inputs=feed).status in ("equal", "close")
+
+
+def _are_finite_alike(old: Any, new: Any) -> bool:
+    for leaf in (old, new):
+        if not isinstance(leaf, np.ndarray) or not is_float(leaf.dtype) or leaf.shape != old.shape:
+            return False
+    return bool((np.isfinite(old) == np.isfinite(new)).all())
+
+
+def _finite(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy with 1 in the place of infinities among its initializers, and -1 of negative ones."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for tensor in copy.graph.initializer:
+        if _is_infinite(tensor):
+            array = numpy_helper.to_array(tensor)
+            tensor.CopyFrom(numpy_helper.from_array(np.where(np.isinf(array), np.sign(array), array), tensor.name))
+    return copy
+
+
+def _is_infinite(tensor: TensorProto) -> bool:
+    wide = tensor.data_type in (TensorProto.FLOAT, TensorProto.DOUBLE)
+    return wide and bool(np.isinf(numpy_helper.to_array(tensor)).any())

@@ -1,0 +1,104 @@
+"""Infinities and NaN that the judge grants, and what stays wrong beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from graphopt.fuzzing.building import Sample
+from graphopt.fuzzing.subjects import Optimized
+from graphopt.fuzzing.verdicts import Judge
+from graphopt.manager import PassManager
+from graphopt.verify.values import Array
+
+
+def overflowing(scale: str) -> str:
+    """A normalization as TensorFlow writes it, one of whose scales is infinite over a deviation of 2e-14.
+
+    The other output is another in doubles.
+    """
+    return f"""
+        <ir_version: 9, opset_import: ["" : 17]>
+        g (float[2,3] x) => (float[2,3] y, float[2,3] z)
+        <float large = {{1e8}}, float e = {{4e-28}}, float[3] s = {{1e-14, 2e-14, {scale}}}, float[3] b = {{1, 2, 3}}>
+        {{
+            m = ReduceMean <axes = [-1]> (x)
+            d = Sub (x, m)
+            p = Mul (d, d)
+            v = ReduceMean <axes = [-1]> (p)
+            w = Add (v, e)
+            r = Sqrt (w)
+            f = Div (s, r)
+            xf = Mul (x, f)
+            mf = Mul (m, f)
+            c = Sub (b, mf)
+            y = Add (xf, c)
+            u = Add (x, large)
+            z = Sub (u, large)
+        }}
+    """
+
+
+def infinite(scale: str) -> str:
+    """A normalization along the channels of an image whose last scale is infinite."""
+    return f"""
+        <ir_version: 9, opset_import: ["" : 18]>
+        g (float[1,3,4,4] x) => (float[1,3,4,4] y)
+        <int64[1] a = {{1}}, float e = {{1e-5}}, float[3,1,1] s = {{1, 2, {scale}}}>
+        {{
+            m = ReduceMean (x, a)
+            d = Sub (x, m)
+            p = Mul (d, d)
+            v = ReduceMean (p, a)
+            w = Add (v, e)
+            r = Sqrt (w)
+            n = Div (d, r)
+            y = Mul (n, s)
+        }}
+    """
+
+
+OVERFLOW = (overflowing("7e25"), "fuse_mean_into_sub", np.array([[0, 0, 0], [0.1, 0.2, 0.4]], np.float32))
+DRAWN = np.random.default_rng(7)
+ALIKE = np.repeat(DRAWN.standard_normal((1, 1, 4, 4)).astype(np.float32), 3, 1)
+ALIKE = (ALIKE * (1 + DRAWN.integers(-1, 2, ALIKE.shape) * 2.0**-23)).astype(np.float32)
+INFINITE = (infinite("inf"), "convert_channel_normalization_to_last", ALIKE)
+
+
+def results(text: str, name: str, x: Array) -> tuple[Judge, onnx.ModelProto]:
+    """A judge of a model on an input, and what a pass makes of it."""
+    model = onnx.parser.parse_model(text)
+    feeds = [{"x": np.arange(x.size, dtype=np.float32).reshape(x.shape)}, {"x": x}]
+    result = PassManager(passes=name, strict=True).run(model)
+    assert result.hits
+    return Judge(Sample(model, feeds)), result.model
+
+
+def verdict(judge: Judge, result: onnx.ModelProto) -> str | None:
+    found = judge._once(Optimized(result, numerics="rounding"), result.SerializeToString())
+    return None if found is None else found.kind
+
+
+@pytest.mark.parametrize("case", [OVERFLOW, INFINITE], ids=["overflow", "infinite"])
+def test_infinities_and_nan_of_the_order_of_operations_are_granted(case: tuple[str, str, Array]) -> None:
+    text, name, x = case
+    judge, result = results(text, name, x)
+    assert verdict(judge, result) is None
+
+
+@pytest.mark.parametrize("case", [OVERFLOW, INFINITE], ids=["overflow", "infinite"])
+def test_what_else_differs_is_wrong(case: tuple[str, str, Array]) -> None:
+    """The first scale is another: the elements beside those that are granted tell."""
+    text, name, x = case
+    judge, result = results(text, name, x)
+    _, other = results(text.replace("1, 2,", "5, 2,").replace("1e-14, 2e-14,", "5e-14, 2e-14,"), name, x)
+    assert verdict(judge, other) == "wrong"
+    assert verdict(judge, result) is None
+
+
+def test_a_result_may_not_overflow_where_the_original_does_not() -> None:
+    text, name, x = OVERFLOW
+    judge, result = results(text, name, x)
+    turned = Judge(Sample(result, [feed for _, feed, _ in judge.expected]))
+    assert verdict(turned, judge.model) == "wrong"
