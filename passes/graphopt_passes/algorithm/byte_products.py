@@ -11,6 +11,7 @@ from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import Weighed, count, size_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, X86
+from graphopt_passes.fusion.contrib.parameters import check_not_tied
 
 _GEMM = f"{DOMAIN}::QGemm"
 _RANK = 4
@@ -37,6 +38,7 @@ class ConvertByteProductToConvolution(Weighed, OpRule):
             raise Decline("{} is no constant matrix", matrix.name)
         if x.dtype != TensorProto.UINT8:
             raise Decline("{} is not known to be unsigned bytes", x.name)
+        check_not_tied(matrix, node)
         axes = _added(x)
         gemm = node.op == _GEMM
         if gemm and (node.input(7) is None or node.attr("transA", 0) or node.attr("alpha", 1.0) != 1.0):

@@ -10,6 +10,7 @@ from onnx import TensorProto
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.float_products import row_added
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, OnIntegers, check_float, in_runtime
+from graphopt_passes.fusion.contrib.parameters import check_not_tied
 
 _LARGEST, _SMALLEST = 256, 16
 """The largest block that is written where each column has one scale, and the smallest that the kernel takes. From 32 on
@@ -43,6 +44,7 @@ class FuseInt4IntoMatmul(OnIntegers):
         integers = stored.array().astype(np.int16)
         if integers.ndim != 2 or not integers.size:
             raise Decline("{} is no matrix", stored.name)
+        check_not_tied(stored, node)
         turned = bool(node.attr("transB", 0))
         rows = integers if turned else integers.T
         block, scales, zeros = _blocks(dequantize, rows.shape, turned)

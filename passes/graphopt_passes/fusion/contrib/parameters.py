@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.analysis.budget import SMALL
 from graphopt.operators.quantizing import is_in_singles
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
@@ -123,6 +124,17 @@ def dequantized(value: Value) -> Quantized:
         raise Decline
     integers = node.operand(0)
     return quantization(node, integers, integers.dtype)
+
+
+def check_not_tied(stored: Value, node: Node) -> None:
+    """Decline where other operators read a large constant, as an embedding does: in another form it is stored twice."""
+    tensor = stored.constant_tensor
+    if tensor is None or tensor.nbytes <= SMALL:
+        return
+    read = [stored, *(user.result for user in stored.users if user.op == "DequantizeLinear")]
+    others = {user.op for value in read for user in value.users} - {"DequantizeLinear", node.op}
+    if others or any(value.output_count for value in read):
+        raise Decline("others read {}, which would be stored twice", stored.name)
 
 
 def check_per_tensor(operands: list[Quantized]) -> None:
