@@ -19,7 +19,7 @@ from graphopt.audit.profile.findings import findings
 from graphopt.audit.profile.forms import other_form
 from graphopt.audit.profile.peak import Peak
 from graphopt.audit.profile.provenance import Provenance, blocks
-from graphopt.audit.profile.record import Denormals, Lone, Profile
+from graphopt.audit.profile.record import Block, Denormals, LevelTotal, Lone, Part, Profile
 from graphopt.audit.profile.values import denormals
 from graphopt.audit.profile.view import render_profile
 from graphopt.audit.settings import Settings
@@ -154,6 +154,26 @@ def test_shapes_and_other_forms_are_shown_at_every_width(width: int) -> None:
     shown = " ".join(console.file.getvalue().split())
     assert lone.shapes in shown
     assert lone.form in shown
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_long_names_are_shortened_to_what_fits(width: int) -> None:
+    name = "/encoder/layer.0/intermediate/dense/" + 10 * "MatMul"
+    levels = [LevelTotal(level, 3, 1.0, 1.0) for level in ("basic", "extended", "all", "ort-all")]
+    block = Block(
+        ["MatMul", "Add"], [name], {level.name: Part(["FusedMatMul"], [name], [0.2], 0.2) for level in levels}
+    )
+    lone = Lone("all", name, "MatMul", "[1, 3] x [3, 4] -> [1, 4]", 1.0, 1.0, 1.0)
+    found = Profile("m", {}, Machine("", 1, 0, "", "", {}, None), 1, levels=levels, blocks=[block], lone=[lone])
+    console = Console(file=StringIO(), width=width)
+    for part in render_profile(found, width):
+        console.print(part)
+    text = console.file.getvalue()
+    for title in ("Operators, aligned", "The slowest operators"):
+        words = text[text.index(title) :].split("MatMul", 1)[1].split()
+        shown = next(word for word in words if word.startswith("…"))
+        assert name.endswith(shown[1:])
+        assert 12 <= len(shown) <= 40
 
 
 def test_unknown_part() -> None:

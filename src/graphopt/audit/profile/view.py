@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -13,7 +13,9 @@ from graphopt.audit.columns import ABSENT, milliseconds, number, spread
 from graphopt.audit.profile.record import Block, Lone, Profile
 
 _BLOCKS = 30
-_NAME = 40
+_NAME, _SHORTEST = 40, 12
+"""How many characters of a name are shown at most, and at least, however narrow the terminal."""
+_GAP = 2
 _WIDE = 140
 
 
@@ -64,11 +66,11 @@ def _blocks(found: Profile, width: int) -> Table:
         table.add_column("at all", overflow="fold")
     ranked = sorted(found.blocks, key=lambda b: -max((p.ms for p in b.parts.values()), default=0.0))
     kept = set(map(id, ranked[:_BLOCKS]))
-    for block in found.blocks:
-        if id(block) not in kept:
-            continue
-        cells = [milliseconds(block.parts[name].ms) if name in block.parts else "·" for name in levels]
-        row = [f"{summary(block.ops)} {_short(block)}".strip(), *cells]
+    shown = [block for block in found.blocks if id(block) in kept]
+    times = [[milliseconds(b.parts[name].ms) if name in b.parts else "·" for name in levels] for b in shown]
+    longest = _room(width, [levels, *times], 1 + ("all" in levels))
+    for block, cells in zip(shown, times, strict=True):
+        row = [f"{summary(block.ops)} {_short(block, longest)}".strip(), *cells]
         part = block.parts.get("all")
         if "all" in levels:
             row.append(summary([*part.ops, *part.hidden_ops]) if part is not None else "")
@@ -85,9 +87,15 @@ def summary(ops: list[str]) -> str:
     return "+".join(op if times == 1 else f"{times} {op}" for op, times in counts.items())
 
 
-def _short(block: Block) -> str:
+def _room(width: int, rows: Sequence[Sequence[str]], texts: int) -> int:
+    """Characters of a name that fit into one of so many columns of text, beside those of numbers with their titles."""
+    numbers = [max(map(len, column)) + _GAP for column in zip(*rows, strict=True)]
+    return min(max((width - sum(numbers)) // texts - _GAP, _SHORTEST), _NAME)
+
+
+def _short(block: Block, longest: int) -> str:
     name = next((n for n in block.names if n), "")
-    return name if len(name) <= _NAME else "…" + name[1 - _NAME :]
+    return name if len(name) <= longest else "…" + name[1 - longest :]
 
 
 def _lone(found: Profile, width: int) -> Iterator[Any]:
@@ -100,9 +108,10 @@ def _lone(found: Profile, width: int) -> Iterator[Any]:
     numbers = ("inside", "warm", "cold", "flop/s", "bytes/s", "times below")
     for title in (*words[:2], *numbers, *words[2:]):
         table.add_column(title, justify="left" if title in words else "right", overflow="fold")
-    for lone in found.lone:
-        cells = [milliseconds(lone.inside), *_alone_cells(lone)]
-        table.add_row(lone.called(_NAME), *([lone.shapes, *cells, lone.form or ABSENT] if wide else cells))
+    times = [[milliseconds(lone.inside), *_alone_cells(lone)] for lone in found.lone]
+    longest = _room(width, [numbers, *times], len(words))
+    for lone, cells in zip(found.lone, times, strict=True):
+        table.add_row(lone.called(longest), *([lone.shapes, *cells, lone.form or ABSENT] if wide else cells))
     yield table
     if not wide:
         yield Text("Their shapes, and the other form", style="bold")
