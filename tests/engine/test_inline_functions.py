@@ -226,3 +226,24 @@ def test_what_a_call_tells_goes_to_the_nodes_that_take_its_place() -> None:
     assert {p.key: p.value for p in negation.metadata_props} == {"namespace": "of the call", "trace": "its own"}
     assert {p.key: p.value for p in relu.metadata_props} == {"namespace": "of the call", "trace": "of the call"}
     assert [negation.doc_string, relu.doc_string] == ["line 5", "line 5"]
+
+
+@pytest.mark.parametrize("level", ["extended", "all"])
+@pytest.mark.parametrize(("size", "stored"), [(300, 1), (3, 3)])
+def test_a_large_constant_that_every_call_puts_out_is_stored_once(level: str, size: int, stored: int) -> None:
+    """Its readers read it; what puts it out is an `Identity` each, where small ones are a `Constant` each."""
+    text = f"g () => (float[{size}] a, float[{size}] b, float[{size}] c, float[{size}] d) "
+    text += "{ a = local.f ()  b = local.f ()  c = local.f ()  d = Neg (b) }"
+    text += '<domain: "local", opset_import: ["" : 18]> f () => (r) { r = Constant () }'
+    model = parser.parse_model(HEAD + text)
+    numbers = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+    value = helper.make_attribute("value", numpy_helper.from_array(numbers))
+    model.functions[0].node[0].attribute.append(value)
+    manager = PassManager(
+        level, skip=["fold_constants", "fold_large_constants"], target="avx2", strict=True, check=True
+    )
+    result = manager.run(model).model
+    constants = [n for n in result.graph.node if n.op_type == "Constant"]
+    assert len(constants) + len(result.graph.initializer) == stored
+    assert_equivalent(model, result, numerics="exact")
+    assert not manager.run(result).changed

@@ -27,6 +27,9 @@ Operand = Value | None
 _IDENTITY_OF_ANYTHING = 16
 """From this opset on `Identity` takes sequences and optionals."""
 
+_LARGE = 1 << 10
+"""From so many bytes on a constant that is put out is an initializer behind an `Identity`, which others may read."""
+
 _REFERRING = "referring "
 
 
@@ -114,7 +117,8 @@ def replace_by(rw: Rewriter, node: Node, results: Sequence[Operand], detail: str
 def stand_ins(rw: Rewriter, node: Node, results: Sequence[Operand]) -> list[Operand]:
     """What takes the place of each output of a node whose inner graph was adopted.
 
-    Where a result is no new value, and the graph puts it out, an `Identity` or `Constant` stands between the two.
+    Where a result is no new value, and the graph puts it out, an `Identity` or `Constant` stands between the two: where
+    another copy may put out the same large constant, an `Identity`.
 
     Args:
         rw: the gate, begun at the node.
@@ -134,7 +138,7 @@ def stand_ins(rw: Rewriter, node: Node, results: Sequence[Operand]) -> list[Oper
             raise Decline("{} is hidden where {} is read", new.name, old.name)
         elif not old.output_count or (not new.name and new.producer is not None and new not in values):
             values.append(new)
-        elif not new.name and new.tensor is not None:
+        elif not new.name and new.tensor is not None and new.tensor.nbytes < _LARGE:
             values.append(rw.op("Constant", value=new.tensor))
         else:
             _check_identity(new, old.type, node.graph)
