@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from sys import intern
 from typing import Any
@@ -399,6 +398,8 @@ def sort(graph: Graph) -> None:
     Raises:
         ModelError: the nodes form a cycle.
     """
+    import heapq  # few models need it: exporters write nodes in order
+
     waiting: dict[Node, int] = {}
     readers: dict[Node, list[Node]] = {}
     for node in graph:

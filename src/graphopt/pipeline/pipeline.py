@@ -10,14 +10,13 @@ its contents until nothing changes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from graphopt.errors import UsageError
 from graphopt.records import dataclass
 from graphopt.rewrite import Level
 
-_TOKEN = re.compile(r"\s*([{}(),]|[^\s{}(),]+)")
+_MARKS = "{}(),"
 
 _CLEAN = "elimination/*,folding/*,fusion/*,custom/*"
 _FUSED = "elimination/*@extended,folding/*@extended,fusion/*@extended,custom/*@extended"
@@ -66,13 +65,14 @@ class Select:
     @property
     def family(self) -> tuple[str, str, Level] | None:
         """Family, name (`*` for all) and level of a glob, None for a plain name."""
-        match = re.fullmatch(r"(\w+)/(\*|\w+)(?:@(\w+))?", self.text)
-        if match is None:
+        glob, at, stated = self.text.partition("@")
+        family, slash, name = glob.partition("/")
+        if not slash or not _is_word(family) or not (name == "*" or _is_word(name)) or (at and not _is_word(stated)):
             return None
-        level = (match[3] or "basic").upper()
+        level = (stated or "basic").upper()
         if level not in Level.__members__:
-            raise UsageError(f"unknown level {match[3]!r}; expected one of {', '.join(map(str, Level))}")
-        return match[1], match[2], Level[level]
+            raise UsageError(f"unknown level {stated!r}; expected one of {', '.join(map(str, Level))}")
+        return family, name, Level[level]
 
     def __str__(self) -> str:
         return self.text
@@ -131,10 +131,10 @@ class Pipeline:
         Raises:
             UsageError: the text is malformed; the message says where.
         """
-        tokens = _TOKEN.findall(text)
-        if "".join(tokens) != "".join(text.split()):
-            raise UsageError(f"pipeline {text!r} is malformed")
-        parser = _Parser(text, tokens)
+        spaced = text
+        for mark in _MARKS:
+            spaced = spaced.replace(mark, f" {mark} ")
+        parser = _Parser(text, spaced.split())
         pipeline = parser.pipeline(None)
         for selection in pipeline.selections():
             _ = selection.family
@@ -150,6 +150,11 @@ class Pipeline:
     def of_level(cls, level: Level) -> Pipeline:
         """The pipeline of a level."""
         return cls.parse(LEVELS[level])
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text is letters, digits and underscores: a pattern for it would be compiled in every first call."""
+    return text.replace("_", "0").isalnum()
 
 
 class _Parser:
@@ -185,7 +190,7 @@ class _Parser:
         if token == "repeat" and self.at < len(self.tokens) and self.tokens[self.at] == "(":
             self.at += 1
             return Repeat(self.pipeline(")"))
-        if token is None or token in "{}(),":
+        if token is None or token in _MARKS:
             raise self.fail("a pass name, '{' or 'repeat('", token)
         return Select(token)
 
@@ -193,7 +198,7 @@ class _Parser:
         parts: list[Select] = []
         while True:
             token = self.next()
-            if token is None or token in "{}(),":
+            if token is None or token in _MARKS:
                 raise self.fail("a pass name", token)
             parts.append(Select(token))
             token = self.next()
