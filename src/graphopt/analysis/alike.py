@@ -191,6 +191,10 @@ _EINSUM = 12
 _WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _FLOAT = int(TensorProto.FLOAT)
 _BODIES: Mapping[str, Builder] = {
+    "ai.onnx.ml::Imputer": _single("Identity", 0),
+    "ai.onnx.ml::Normalizer": _cast(_single("Identity", 0), lambda node: _FLOAT),
+    "ai.onnx.ml::Scaler": _cast(_single("Identity", 0), lambda node: _FLOAT),
+} | {
     f"com.microsoft::{name}": build
     for name, build in {
         "BiasGelu": _single("Identity", 0),

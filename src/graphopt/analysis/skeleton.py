@@ -19,7 +19,7 @@ from graphopt.analysis.propagation import KEPT_BYTES, WRONG_SLICE, is_of_shape
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.flush import emit
-from graphopt.ir.schema import has_its_operands, op_schema
+from graphopt.ir.schema import has_its_operands, only_types, op_schema
 from graphopt.ir.types import encode_type
 
 _KEPT_TYPES = frozenset({
@@ -180,7 +180,10 @@ class Skeleton:
         function.node.add(op_type="Slice", input=_SLICED, output=["result"])
 
     def _seed(self, node: Node, target: onnx.GraphProto) -> None:
-        if node.op.startswith("call ") or (node.domain == "ai.onnx.ml" and node.schema is not None):
+        if node.op.startswith("call "):
+            return
+        if node.domain == "ai.onnx.ml" and node.schema is not None:
+            _state_only_types(node, target)
             return
         for value in node.outputs:
             value_type = value.type if value is not None else None
@@ -212,6 +215,14 @@ class Skeleton:
                 self._graph(graph, attribute.g)
             elif not _is_graph_list(node.attrs[name]):
                 target.attribute.append(encode_attribute(name, node.attrs[name]))
+
+
+def _state_only_types(node: Node, target: onnx.GraphProto) -> None:
+    """State the element types that an operator's outputs always have: of many classical ones inference says nothing."""
+    types = only_types(node.op_type, node.domain, node.graph.opset(node.domain))
+    for value, dtype in zip(node.outputs, types, strict=False):
+        if value is not None and dtype is not None:
+            target.value_info.add(name=value.name, type=encode_type(TensorType(dtype, None)))
 
 
 _CAPTURED_BYTES = 1024

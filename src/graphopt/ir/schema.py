@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import onnx
-from onnx import AttributeProto, defs
+from onnx import AttributeProto, TensorProto, defs
 
 from graphopt.records import dataclass
 
@@ -140,6 +140,27 @@ def op_schema(op_type: str, domain: str, opset: int) -> OpInfo | None:
             getattr(schema, "has_function", False) or getattr(schema, "has_context_dependent_function", False)
         ),
     )
+
+
+@lru_cache(maxsize=256)
+def only_types(op_type: str, domain: str, opset: int) -> tuple[int | None, ...]:
+    """The element type of each output where the standard allows no other, whatever the inputs are; None elsewhere.
+
+    Args:
+        op_type: operator name.
+        domain: operator domain, "" for the standard one.
+        opset: version of the domain that the model imports; the operator is known there.
+    """
+    return tuple(map(_only_type, defs.get_schema(op_type, opset, domain).outputs))
+
+
+def _only_type(output: Any) -> int | None:
+    if len(output.types) != 1:
+        return None
+    stated = next(iter(output.types))
+    if not stated.startswith("tensor("):
+        return None
+    return int(TensorProto.DataType.Value(stated[len("tensor(") : -1].upper()))
 
 
 def _number(kind: Any) -> int:
