@@ -14,9 +14,9 @@ from graphopt.verify.values import Array, is_float
 
 
 def without_overflow(old: Sequence[Any], new: Sequence[Any], exact: Sequence[Any]) -> list[Any]:
-    """The outputs of an original, but those of a result where the original alone is no finite number.
+    """The outputs of an original, but those that doubles give where the original alone is no finite number.
 
-    In doubles it is one there, so that what was computed on the way had left the range of floats.
+    What was computed on the way had left the range of floats there.
     """
     return [_mended(*leaves) for leaves in zip(old, new, exact, strict=False)]
 
@@ -25,7 +25,7 @@ def _mended(old: Any, new: Any, exact: Any) -> Any:
     for leaf in (old, new, exact):
         if not isinstance(leaf, np.ndarray) or not is_float(leaf.dtype) or leaf.shape != old.shape:
             return old
-    return np.where(~np.isfinite(old) & np.isfinite(new) & np.isfinite(exact), new, old)
+    return np.where(~np.isfinite(old) & np.isfinite(new) & np.isfinite(exact), exact.astype(old.dtype), old)
 
 
 def is_of_infinite_constants(
