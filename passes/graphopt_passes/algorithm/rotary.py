@@ -53,10 +53,11 @@ class _Rotary(Weighed, PatternRule):
     def _cache(self, wave: Value, x: Value, half: int, rw: Rewriter) -> Value:
         """A number for each position and each pair of elements."""
         dims, positions = wave.dims(), x.dims()[-2]
-        if len(dims) < 2 or dims[-1] != 2 * half or any(dim != 1 for dim in dims[:-2]):
+        if any(dim != 1 for dim in dims[:-2]):
             raise Decline("{} differs between heads or batches", wave.name)
-        if positions is None or dims[-2] != positions:
-            raise Decline("{} is not known to have a row for each position of {}", wave.name, x.name)
+        if positions is None or dims[-2:] != (positions, 2 * half):
+            row = "{} is not known to have a row of {} numbers for each position of {}"
+            raise Decline(row, wave.name, 2 * half, x.name)
         rows = positions if isinstance(positions, int) else None
         return Reshape.to(self.once(wave, half, rw), (rows, half)).write(rw)
 
