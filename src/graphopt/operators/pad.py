@@ -52,7 +52,7 @@ class Pad:
                 raise Decline("it pads {} axes of {} with {} numbers", len(places), x.name, len(pads))
             fronts, backs = dict(zip(places, before, strict=True)), dict(zip(places, after, strict=True))
             before, after = (tuple(side.get(axis, 0) for axis in range(rank)) for side in (fronts, backs))
-        if rank is not None and len(before) != rank:
+        if rank is not None and not len(before) == len(after) == rank:
             raise Decline("it pads {} axes of {}", len(before), x.name)
         fill = node.stated("constant_value")
         return cls(x, before, after, node.attr("mode", "constant"), fill)

@@ -42,24 +42,29 @@ class Reduction:
     others: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, node: Node) -> Reduction:
+    def of(cls, node: Node, rank: int | None = None) -> Reduction:
         """Read a reduction.
+
+        Args:
+            node: the operator.
+            rank: the rank of what is reduced, where the reader knows it.
 
         Raises:
             Decline: it is none, or its axes are not constant or not known without the rank.
         """
         x, keepdims = node.operand(0), bool(node.attr("keepdims", 1))
+        rank = x.rank if rank is None else rank
         if node.op in POSITIONS:
             others = tuple((k, v) for k, v in node.attrs.items() if k not in ("axis", "keepdims"))
-            return cls(node.op, x, from_front((node.attr("axis", 0),), x.rank, x.name), keepdims, others)
+            return cls(node.op, x, from_front((node.attr("axis", 0),), rank, x.name), keepdims, others)
         if node.op not in REDUCTIONS:
             raise Decline
         axes = node.ints("axes")
         if axes:
-            return cls(node.op, x, from_front(axes, x.rank, x.name), keepdims)
+            return cls(node.op, x, from_front(axes, rank, x.name), keepdims)
         if node.attr("noop_with_empty_axes", 0):
             return cls(node.op, x, (), keepdims)
-        return cls(node.op, x, tuple(range(len(x.dims()))), keepdims)
+        return cls(node.op, x, tuple(range(len(x.dims()) if rank is None else rank)), keepdims)
 
     def check_holds_elements(self) -> None:
         """See that what it gives for a single element is that element.

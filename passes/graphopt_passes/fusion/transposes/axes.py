@@ -71,7 +71,7 @@ def extreme(node: Node, perm: Perm) -> Permuted:
 
 def reduction(node: Node, perm: Perm) -> Permuted:
     """Reductions along some axes, which may go."""
-    reduced = Reduction.of(node)
+    reduced = Reduction.of(node, len(perm))
     axes = from_front(reduced.axes, len(perm), reduced.x.name)
     _check_speed(axes, perm)
     settings = {"axes": sorted(perm[axis] for axis in axes)} if node.ints("axes") else {}  # otherwise all, or none
@@ -108,9 +108,7 @@ def repeated(node: Node, perm: Perm) -> Permuted:
 
 def pad(node: Node, perm: Perm) -> Permuted:
     """Pads for each axis."""
-    padded = Pad.of(node)
-    if not len(padded.before) == len(padded.after) == len(perm):
-        raise Decline("{} pads for {} axes", len(padded.before), len(perm))
+    padded = Pad.of(node, len(perm))
     before, after = _in_order(padded.before, perm), _in_order(padded.after, perm)
     return Permuted(perm, {"pads": (*before.tolist(), *after.tolist())}, {3: None})  # all axes, not those that it names
 
