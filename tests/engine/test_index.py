@@ -119,6 +119,40 @@ def test_a_pass_is_loaded_once_another_writes_what_it_needs() -> None:
     assert [node.op for node in model.graph] == ["Tanh", "Relu"]
 
 
+def test_a_pass_is_loaded_at_the_first_node_that_it_is_asked_at() -> None:
+    class ReadsSoftsign(_Waits):
+        """Has its operator in the model, and nowhere behind the one that it looks for."""
+
+        sources = ("Softsign",)
+
+    loads: list[str] = []
+
+    def load() -> type[Rule]:
+        loads.append("")
+        return ReadsSoftsign
+
+    card = Card.complete(ReadsSoftsign)
+    assert Card.from_record(card.name, card.record()) == card
+    text = '<ir_version: 9, opset_import: ["" : 17]> g (float[2] x) => (float[2] y, float[2] z) { y = Softsign (x) z = Softplus (%s) }'
+    assert Driver(Model.load(onnx.parser.parse_model(text % "x")), strict=True).run_rules([Waiting(card, load)]) == 0
+    assert not loads
+    model = Model.load(onnx.parser.parse_model(text % "y"))
+    assert Driver(model, strict=True).run_rules([Waiting(card, load)]) == 1
+    assert len(loads) == 1
+    assert [node.op for node in model.graph] == ["Softsign", "Tanh"]
+
+
+def test_a_pass_that_does_not_know_the_opset_does_nothing_when_it_is_asked() -> None:
+    class OfLater(_Waits):
+        """The same, from an opset on that the model does not have."""
+
+        opsets = "18-"
+
+    model = Model.load(onnx.parser.parse_model(RELU.replace("Relu (x)", "Softplus (x)")))
+    assert Driver(model, strict=True).run_rules([Waiting(Card.complete(OfLater), lambda: OfLater)]) == 0
+    assert [node.op for node in model.graph] == ["Softplus", "Relu"]
+
+
 class _Pattern(PatternRule):
     """A pattern with an alternative."""
 

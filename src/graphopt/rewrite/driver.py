@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
 from graphopt.analysis.types import infer_types
 from graphopt.errors import Decline, EngineError, PassError
-from graphopt.ir import Graph, Model, Node, Value
+from graphopt.ir import Graph, Model, Node
 from graphopt.ir.seal import sealed
-from graphopt.match.makers import CONSTANTS, STORED, Ways, may_fit
-from graphopt.rewrite.events import Failure, Log, NodeNote, RuleStats
+from graphopt.rewrite.attempts import Attempts, RuleAttempt, RuleOrWaiting, attempts_of
+from graphopt.rewrite.events import Failure, Log, NodeNote
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.rewriter import Rewriter
-from graphopt.rewrite.rule import Fired, GraphPass, OpRule, Outcome, PatternRule, Rule
+from graphopt.rewrite.rule import GraphPass, OpRule, PatternRule, Rule
 from graphopt.rewrite.waiting import FUNCTIONS, Waiting
 
 _FAILURES_ALLOWED = 3
@@ -31,36 +31,6 @@ _MOST_OUTPUTS = 64
 
 class RewriteLoopError(PassError):
     """Rules undo each other's work; the message shows the cycle."""
-
-
-RuleOrWaiting = OpRule | PatternRule | Waiting
-Attempt = tuple[str, Callable[[Node, Rewriter], Outcome], RuleStats, Ways]
-"""A rule's name, what it does at a node, its statistics, and what must compute the inputs there."""
-
-
-class Attempts:
-    """What is tried at the nodes of one operator, in order.
-
-    Args:
-        all: the attempts of all rules.
-    """
-
-    __slots__ = ("_by_makers", "all")
-
-    def __init__(self) -> None:
-        self.all: list[Attempt] = []
-        self._by_makers: dict[frozenset[str | None], list[Attempt]] = {}
-
-    def at(self, node: Node) -> list[Attempt]:
-        """Those that what computes the inputs of a node leaves."""
-        makers = frozenset(
-            [v.producer.op if v.producer is not None else STORED if v.tensor is not None else None
-             for v in node.inputs if v is not None]
-        )  # fmt: skip
-        found = self._by_makers.get(makers)
-        if found is None:
-            found = self._by_makers[makers] = [each for each in self.all if may_fit(each[3], makers)]
-        return found
 
 
 Table = tuple[int, tuple[RuleOrWaiting, ...], dict[str, Attempts]]
@@ -96,7 +66,7 @@ class Driver:
         """The rules that may find something among them."""
         self._looked_at: tuple[int, ...] = ()
         """The state of the model when all of its operators were last among these."""
-        self._entries: dict[tuple[RuleOrWaiting, int], list[tuple[str, Attempt]]] = {}
+        self._entries: dict[tuple[RuleOrWaiting, int], list[tuple[str, RuleAttempt]]] = {}
         self._tables: dict[tuple[tuple[RuleOrWaiting, ...], int], Table] = {}
 
     @contextmanager
@@ -208,26 +178,19 @@ class Driver:
         """Whether there is nothing for a pass in this model; who listens for near misses is told them all."""
         return isinstance(rule, Waiting) and not self.log.listen and rule.card.lacks(self._present)
 
-    def _entry(self, rule: RuleOrWaiting, opset: int) -> list[tuple[str, Attempt]]:
+    def _entry(self, rule: RuleOrWaiting, opset: int) -> list[tuple[str, RuleAttempt]]:
         """What to do for a rule, at each of its operators."""
         found = self._entries.get((rule, opset))
         if found is None:
             found = self._entries[rule, opset] = self._make_entry(rule, opset)
         return found
 
-    def _make_entry(self, waiting: RuleOrWaiting, opset: int) -> list[tuple[str, Attempt]]:
+    def _make_entry(self, rule: RuleOrWaiting, opset: int) -> list[tuple[str, RuleAttempt]]:
         try:
-            rule: Any = waiting.rule if isinstance(waiting, Waiting) else waiting
-            if not rule.knows_opset(opset):
-                return []
-            silent, is_pattern = not self.log.listen, _is_pattern(rule)
-            attempt = _pattern_attempt(rule, silent=silent) if is_pattern else rule.rewrite
-            ways = _ways(rule, silent=silent)
+            return attempts_of(rule, self.log.of(rule.name), opset, silent=not self.log.listen)
         except BaseException as error:  # a pattern that cannot be compiled, for one
-            self._isolate(waiting.name, None, error, self._journal.mark(), len(self.log.events))
+            self._isolate(rule.name, None, error, self._journal.mark(), len(self.log.events))
             return []
-        stats = self.log.of(rule.name)
-        return [(op, (rule.name, attempt, stats, needed)) for op, needed in ways]
 
     def _drain(self, graph: Graph, rules: tuple[RuleOrWaiting, ...], limit: int) -> None:
         present = self._present
@@ -255,14 +218,15 @@ class Driver:
                     queue.append(again)
             rewriter._touched.clear()
 
-    def _visit(self, node: Node, attempts: list[Attempt]) -> bool:
+    def _visit(self, node: Node, attempts: list[RuleAttempt]) -> bool:
         """Ask rules at a node in turn until one fires; why one does not is noted if somebody listens."""
         rewriter, log, changes = self.rewriter, self.log, self._journal.log
         listen, profile = log.listen, log.profile
         mark, events = len(changes), len(log.events)
         start = 0.0
         rewriter._origin, rewriter._graph = node, node.graph
-        for name, attempt, stats, _ in attempts if not self._failed else self._left(node, attempts):
+        for each in attempts if not self._failed else self._left(node, attempts):
+            name, stats = each.name, each.stats
             stats.attempts += 1
             rewriter._rule = name
             if rewriter._pending_nodes or rewriter._pending_constants:
@@ -270,7 +234,7 @@ class Driver:
             if profile:
                 start = perf_counter()
             try:
-                fired = attempt(node, rewriter) is not None
+                fired = each.run(node, rewriter) is not None
                 if fired and len(log.events) == events:
                     raise PassError("it reported a rewrite and made none")
             except Decline as declined:
@@ -327,9 +291,9 @@ class Driver:
         except BaseException as error:
             self._isolate(rule, node, error, mark, events)
 
-    def _left(self, node: Node, attempts: list[Attempt]) -> list[Attempt]:
+    def _left(self, node: Node, attempts: list[RuleAttempt]) -> list[RuleAttempt]:
         """The attempts of rules that did not raise before."""
-        return [each for each in attempts if not self._gave_up(each[0], node)]
+        return [each for each in attempts if not self._gave_up(each.name, node)]
 
     def _gave_up(self, rule: str, node: Node) -> bool:
         failed = self._failed.get(rule, ())
@@ -393,22 +357,6 @@ class Driver:
         return count + (self.run_rules(group) if group else 0)
 
 
-def _is_pattern(rule: Rule) -> bool:
-    """Whether a rule is a pattern: `isinstance` asks every subclass of an abstract class, the first time."""
-    return PatternRule in type(rule).__mro__
-
-
-def _ways(rule: Any, *, silent: bool) -> list[tuple[str, Ways]]:
-    """The operators that a rule is asked at, each with what must compute the inputs there."""
-    if _is_pattern(rule):
-        return [(op, rule.compiled.ways(op, silent=silent)) for op in rule.ops]
-    groups = [frozenset(rule.sources)] if rule.sources else []
-    if silent and rule.constant:
-        groups.append(CONSTANTS)
-    ways = (tuple(groups),) if groups else ()
-    return [(op, ways) for op in dict.fromkeys(rule.ops)]
-
-
 def _is_fixed(graph: Graph) -> bool:
     """Whether every result in a graph has a shape of numbers: then inference adds nothing. Functions have none."""
     if graph.in_function:
@@ -423,21 +371,6 @@ def _is_fixed(graph: Graph) -> bool:
                     if type(dim) is not int:
                         return False
     return True
-
-
-def _pattern_attempt(rule: PatternRule, *, silent: bool) -> Callable[[Node, Rewriter], Outcome]:
-    """Match and rewrite; where the rewrite declines, another way to fit is tried. Reasons are given unless `silent`."""
-    match_at = rule.compiled.match
-
-    def attempt(node: Node, rw: Rewriter) -> Outcome:
-        made: list[Value | Sequence[Value | None] | Fired] = []
-        match_at(node, lambda m: made.append(rule.rewrite(m, rw)), silent=silent)
-        result = made[0]
-        if isinstance(result, Fired):
-            return result
-        return rw.replace(node, [result] if isinstance(result, Value) else result)
-
-    return attempt
 
 
 def _neighbours(nodes: list[Node]) -> list[Node]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from graphopt.errors import PassError, UsageError
 from graphopt.ir import Graph, Model, Node, Value
 from graphopt.match import CompiledPattern, Match, OpBuilder, compile_pattern
+from graphopt.match.makers import CONSTANTS, Ways
 
 if TYPE_CHECKING:
     from graphopt.rewrite.rewriter import Rewriter
@@ -251,3 +252,19 @@ class GraphPass(Rule):
             if graph.owner is None or not graph.owner.removed:
                 rw.enter(graph, self.name)
                 yield graph
+
+
+def is_pattern(rule: Rule) -> bool:
+    """Whether a rule is a pattern: `isinstance` asks every subclass of an abstract class, the first time."""
+    return PatternRule in type(rule).__mro__
+
+
+def ways_of(rule: Any, *, silent: bool) -> list[tuple[str, Ways]]:
+    """The operators that a rule is asked at, each with what must compute the inputs there."""
+    if is_pattern(rule):
+        return [(op, rule.compiled.ways(op, silent=silent)) for op in rule.ops]
+    groups = [frozenset(rule.sources)] if rule.sources else []
+    if silent and rule.constant:
+        groups.append(CONSTANTS)
+    ways = (tuple(groups),) if groups else ()
+    return [(op, ways) for op in dict.fromkeys(rule.ops)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import field
 from typing import Any
 
+from graphopt.match.makers import Ways
 from graphopt.records import dataclass
-from graphopt.rewrite.rule import GraphPass, Level, Numerics, OpRule, PatternRule, Rule
+from graphopt.rewrite.rule import GraphPass, Level, Numerics, OpRule, PatternRule, Rule, ways_of
 
 FUNCTIONS = "functions"
 """What a pass needs that finds nothing in a model without functions of its own; it stands among the operators."""
@@ -26,6 +27,8 @@ class Card:
         whole: whether it is a `GraphPass`.
         late: see `GraphPass`.
         needs: groups of operators: without one of each there is nothing in a model that it could change.
+        asked: the nodes that it is asked at where nobody asks for reasons, as JSON has them: operators, and what must
+            compute their inputs; None where that is not known, and for what goes over a whole graph.
     """
 
     name: str
@@ -36,12 +39,15 @@ class Card:
     whole: bool
     late: bool
     needs: tuple[frozenset[str], ...] = ()
+    asked: Sequence[Any] | None = None
 
     @classmethod
-    def of(cls, rule: type[Rule], needs: tuple[frozenset[str], ...] = ()) -> Card:
+    def of(
+        cls, rule: type[Rule], needs: tuple[frozenset[str], ...] = (), asked: Sequence[Any] | None = None
+    ) -> Card:  # fmt: skip
         """The card of a pass whose code is at hand."""
         whole, late = issubclass(rule, GraphPass), getattr(rule, "late", False)
-        return cls(rule.name, rule.family, rule.level, rule.numerics, rule.default, whole, late, needs)
+        return cls(rule.name, rule.family, rule.level, rule.numerics, rule.default, whole, late, needs, asked)
 
     @classmethod
     def complete(cls, rule: type[Rule]) -> Card:
@@ -53,7 +59,8 @@ class Card:
             if issubclass(rule, OpRule) and rule.sources:
                 groups.add(frozenset(rule.sources))
         groups.update(map(frozenset, rule.needs))
-        return cls.of(rule, tuple(sorted(groups, key=sorted)))
+        asked = None if issubclass(rule, GraphPass) else _as_json(ways_of(rule(), silent=True))
+        return cls.of(rule, tuple(sorted(groups, key=sorted)), asked)
 
     @classmethod
     def from_record(cls, name: str, record: Mapping[str, Any]) -> Card:
@@ -65,14 +72,21 @@ class Card:
         level, numerics = Level[record["level"].upper()], Numerics[record["numerics"].upper()]
         needs = tuple([frozenset(group) for group in record["needs"]])
         flags = (record["default"], record["whole"], record["late"])
-        return cls(name, record["family"], level, numerics, *flags, needs)
+        return cls(name, record["family"], level, numerics, *flags, needs, record.get("asked"))
 
     def record(self) -> dict[str, Any]:
         """The card as JSON has it."""
+        asked = {} if self.asked is None else {"asked": self.asked}
         return {
             "family": self.family, "level": str(self.level), "numerics": str(self.numerics), "default": self.default,
             "whole": self.whole, "late": self.late, "needs": [sorted(group) for group in self.needs],
+            **asked,
         }  # fmt: skip
+
+    def ways(self) -> list[tuple[str, Ways]]:
+        """The operators that it is asked at, each with what must compute the inputs there."""
+        found = [(ops, tuple([tuple(map(frozenset, way)) for way in ways])) for ops, ways in self.asked or ()]
+        return [(op, ways) for ops, ways in found for op in ops]
 
     def lacks(self, present: Set[str]) -> bool:
         """Whether a model with these operators has nothing for it."""
@@ -80,6 +94,14 @@ class Card:
             if present.isdisjoint(group):
                 return True
         return False
+
+
+def _as_json(ways: Sequence[tuple[str, Ways]]) -> list[Any]:
+    """What `Card.asked` has: operators with the same ways stand together."""
+    found: dict[Ways, list[str]] = {}
+    for op, each in ways:
+        found.setdefault(each, []).append(op)
+    return [[ops, [[sorted(group) for group in way] for way in ways]] for ways, ops in found.items()]
 
 
 @dataclass(slots=True, eq=False)
