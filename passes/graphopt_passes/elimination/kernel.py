@@ -21,12 +21,12 @@ class EliminatePaddedKernelCells(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         weight, axes = node.operand(1), KernelAxis.of(node)
         live = [axis.live() for axis in axes]
-        smaller = [axis.cut(*cells) for axis, cells in zip(axes, live, strict=True)]
-        if all(axis.cells == cut.cells for axis, cut in zip(axes, smaller, strict=True)):
+        if all(cells == (0, axis.cells - 1) for axis, cells in zip(axes, live, strict=True)):
             raise Decline
         array = weight.array()
         if array.dtype.kind != "f" or not np.isfinite(array).all():
             raise Decline("the weight {} is not finite", weight.name)
+        smaller = [axis.cut(*cells) for axis, cells in zip(axes, live, strict=True)]
         kept = array[(slice(None), slice(None), *(slice(first, last + 1) for first, last in live))]
         attrs = {
             **node.attrs,
