@@ -12,7 +12,6 @@ from graphopt.errors import ModelError
 from graphopt.ir import Node, Tensor, Value
 from graphopt.ir.flush import emit
 from graphopt.ir.numpy_types import numpy_type
-from graphopt.system.sessions import open_session
 
 _FED_FROM = 1 << 16
 """Operands from this size on are fed as they are instead of being copied into the session's model."""
@@ -37,6 +36,8 @@ def run(nodes: Sequence[Node], wanted: Sequence[Value], known: Mapping[Value, Te
     Raises:
         Exception: of whatever kind the runtime raises.
     """
+    from graphopt.system.sessions import open_session  # few models have constants that only the runtime computes
+
     model, feeds = _model(nodes, wanted, known)
     arrays = open_session(model).run([value.name for value in wanted], feeds)
     return {v: _tensor(v, np.asarray(a)) for v, a in zip(wanted, arrays, strict=True)}

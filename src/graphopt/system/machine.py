@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from graphopt.errors import UsageError
 from graphopt.records import dataclass
-from graphopt.system.sessions import open_session
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -153,6 +152,8 @@ def _probe() -> Target:
     import numpy as np
     import onnx
     from onnx import TensorProto
+
+    from graphopt.system.sessions import open_session
 
     node = onnx.helper.make_node("ReorderInput", ["x"], ["y"], domain="com.microsoft.nchwc")
     x = onnx.helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 1, 1])
