@@ -101,7 +101,8 @@ from graphopt.cli.app import run
 from graphopt.cli.lifetime import import_in_parts
 import_in_parts()
 run(sys.argv[1:])
-print([name for name in ("logging", "_hashlib", "subprocess", "asyncio", "tomllib", "onnx.reference") if name in sys.modules])
+dear = "logging", "_hashlib", "subprocess", "asyncio", "tomllib", "heapq", "onnx.reference", "graphopt.system.sessions"
+print([name for name in dear if name in sys.modules])
 import dataclasses  # whose decorator compiles all methods of a class: see graphopt.records
 ours = {name: module for name, module in sys.modules.items() if name.startswith(("graphopt.", "graphopt_passes."))}
 print([name for name, module in ours.items() if getattr(module, "dataclass", None) is dataclasses.dataclass])
