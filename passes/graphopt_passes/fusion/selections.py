@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from contextlib import suppress
 
 import numpy as np
 
 from graphopt.ir.types import NUMBER_TYPES, element_bits
-from graphopt.operators import Concat, Gather, Selection, Split, Squeeze
+from graphopt.operators import Concat, Cut, Gather, Selection, Slice, Split, Squeeze
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
 _MOST_READERS = 256
@@ -22,7 +23,10 @@ _DEEPEST = 4
 
 
 class TakenApart(OpRule):
-    """Join operators that together take every position of an axis exactly once into one `Split`."""
+    """Join operators that together take every position of an axis exactly once into one `Split`.
+
+    What lies inside of a part is taken of that part, where it may be a `Split` again.
+    """
 
     opsets = "2-"
 
@@ -53,23 +57,36 @@ class TakenApart(OpRule):
                     part = self.part(user)
                     if part.axis == axis:
                         readers.setdefault(part.run(), []).append(user)
-        runs = sorted(readers, key=lambda run: (run.start, run.stop))
-        if len(runs) < 2:
+        parts = _widest(readers)
+        if len(parts) < 2:
             raise Decline
-        if [0, *(run.stop for run in runs)] != [*(run.start for run in runs), x.size(axis)]:
+        if [0, *(run.stop for run in parts)] != [*(run.start for run in parts), x.size(axis)]:
             raise Decline("what is taken of {} along axis {} overlaps or leaves something out", x.name, axis)
         self.check(x, axis)
-        parts = Split(x, axis, tuple(map(len, runs))).write(rw)
-        pairs = [
-            (user, [self.write(part, user, rw)]) for run, part in zip(runs, parts, strict=True) for user in readers[run]
-        ]
+        made = Split(x, axis, tuple(map(len, parts))).write(rw)
+        pairs = []
+        for run in sorted(readers, key=lambda run: (run.start, run.stop)):
+            whole, value = next(each for each in zip(parts, made, strict=True) if run.start in each[0])
+            cut = Cut.at(range(run.start - whole.start, run.stop - whole.start), len(whole))
+            value = value if run == whole else Slice(value, {axis: cut}).write(rw)
+            pairs += [(user, [self.write(value, user, rw)]) for user in readers[run]]
         return rw.replace_all(pairs, anchor=min((user for user, _ in pairs), key=lambda user: user.order))
+
+
+def _widest(runs: Collection[range]) -> list[range]:
+    """Those that are not inside of another, from the front."""
+    found: list[range] = []
+    for run in sorted(runs, key=lambda run: (run.start, -run.stop)):
+        if not found or run.stop > found[-1].stop:
+            found.append(run)
+    return found
 
 
 class FuseSlicesIntoSplit(TakenApart):
     """Join `Slice` nodes that together take all of a value along one axis into one `Split`.
 
-    Two or more of them, with constant bounds, steps of 1 and a known size: each element belongs to exactly one.
+    Two or more of them, with constant bounds, steps of 1 and a known size: each element belongs to exactly one. Slices
+    inside of one of these become slices of it, as where a rotary embedding turns the halves of the first part only.
     Other readers of the value, and slices along other axes, do not matter.
     """
 
