@@ -23,6 +23,7 @@ PASSES = passes_of(
     ("byte_outputs", "ConvertByteOutputsToNeighbours", "ConvertByteOutputsToLanes"),
     ("byte_products", "ConvertByteProductToConvolution"),
     ("byte_values", "ConvertQuantizedSoftmax", "ConvertQuantizedConcat"),
+    ("byte_rows", "ConvertShortRowsOfBytes"),
     ("softmax", "ConvertSoftmaxOfPairsToSigmoid"),
     ("products", "ConvertRepeatedHeadsToRows"),
     ("resize", "ConvertNearestResizeToFloor"),

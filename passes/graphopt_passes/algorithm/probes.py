@@ -286,6 +286,10 @@ PROBES = (
         "softmax of bytes", (3, 197, 197), "com.microsoft.QLinearSoftmax <axis = -1, opset = 13> (x, s, z, t, v)"
     ),
     _bytes("bytes multiplied", _IMAGE, "com.microsoft.QLinearMul (x, s, z, z, s, v, t, v)"),
+    _bytes(
+        "bytes row", (1, 28, 28, 64), "com.microsoft.QLinearAdd (x, s, z, w, s, z, t, v)", 28 * 28,
+        (("bytes scaled", 28 * 28 * 64),), weights=(64,), unsigned=True,
+    ),
     _bytes("bytes to floats", _IMAGE, "DequantizeLinear (x, s, z)"),
     Probe("floats to bytes", _IMAGE, "y = QuantizeLinear (x, s, z)", constants="float s = {0.03}, uint8 z = {120}"),
     Probe(
