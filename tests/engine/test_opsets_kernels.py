@@ -127,3 +127,13 @@ def test_no_division_gets_to_see_a_zero_that_it_did_not(target: int, divisor: st
     }}"""
     feed = {"c": np.asarray(False), "x": np.asarray([1, 2]), "e": np.zeros((2, 0, 3), np.float32)}
     assert differs(*_both(18, graph, feed, target)) is None
+
+
+@pytest.mark.parametrize("dims", ["2,3", "n,m"])
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("target", [13, 9])
+def test_a_triangle_of_truth_values_has_a_kernel(dims: str, upper: int, target: int) -> None:
+    """ONNX Runtime has no `Where` of truth values, which JAX's `jnp.tril` of a mask would become."""
+    graph = f"(bool[{dims}] x) => (bool[{dims}] y) {{ y = Trilu <upper = {upper}> (x) }}"
+    mask = np.asarray([[True, False, True], [True, True, False]])
+    assert differs(*_both(14, graph, {"x": mask}, target)) is None

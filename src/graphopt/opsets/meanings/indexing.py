@@ -178,7 +178,10 @@ def gathered_of_two(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(14, "Trilu")
 def triangle(node: Node, change: Change, rw: Rewriter) -> None:
-    """What is outside of the triangle is chosen to be 0; which that is follows from the numbers of rows and columns."""
+    """What is outside of the triangle is chosen to be 0; which that is follows from the numbers of rows and columns.
+
+    ONNX Runtime has no `Where` of truth values.
+    """
     x, shift = node.operand(0), node.input(1)
     upper = node.attr("upper", 1)
     dims = x.dims()
@@ -199,7 +202,8 @@ def triangle(node: Node, change: Change, rw: Rewriter) -> None:
     else:
         given = shift if by is None else np.asarray(by, np.int64)
         keep = rw.op("GreaterOrEqual" if upper else "LessOrEqual", apart, given)
-    rw.replace(node, [rw.op("Where", keep, x, zero)])
+    truth = x.dtype == TensorProto.BOOL
+    rw.replace(node, [rw.op("And", keep, x) if truth else rw.op("Where", keep, x, zero)])
 
 
 @down(11, "CumSum")
