@@ -398,3 +398,42 @@ def test_sizes_that_are_none_are_refused(given: dict):
     same = graph("(float[n,4] x) => (float[n,4] y)", "y = Neg(x)")
     with pytest.raises(UsageError, match="expected sizes that are whole numbers >= 0"):
         verify.compare(same, same, **given)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("op", ["Gather", "GatherElements"])
+def test_indices_count_from_the_end_at_times(op: str, seed: int):
+    shape = {"Gather": "3,4", "GatherElements": "3"}[op]
+    head = f"(float[5{',4' if op == 'Gather' else ''}] x, int64[3] i) => (float[{shape}] y)"
+    m = graph(head, f"y = {op}(x, i)")
+    clipped = graph(head, f"z = Constant<value = int64[1] {{0}}>() j = Max(i, z) y = {op}(x, j)")
+    assert verify.compare(m, m, seed=seed).ok
+    assert verify.compare(m, clipped, seed=seed).status_of("extreme") == "mismatch"
+    assert verify.compare(m, clipped, seed=seed).status_of("ordinary") == "equal"
+
+
+@pytest.mark.parametrize("centers", [0, 1])
+@pytest.mark.parametrize("threshold", [0.2, 0.5, 0.8])
+def test_boxes_overlap_by_about_any_share(centers: int, threshold: float):
+    def suppression(centers: int, threshold: float) -> onnx.ModelProto:
+        head = "(float[1,12,4] boxes, float[1,2,12] scores) => (int64[k,3] y)"
+        constants = f"m = Constant<value = int64[1] {{20}}>() t = Constant<value = float[1] {{{threshold}}}>()"
+        return graph(head, f"{constants} y = NonMaxSuppression<center_point_box={centers}>(boxes, scores, m, t)")
+
+    m = suppression(centers, threshold)
+    assert verify.compare(m, m).ok
+    assert not verify.compare(m, suppression(centers, threshold + 0.1)).ok
+    assert not verify.compare(m, suppression(1 - centers, threshold)).ok
+
+
+@pytest.mark.parametrize("shape", ["1,3,2,2", "1,3,16,16", "2,3,8,8", "2,2,3,3", "N,3,H,W"])
+def test_the_epsilon_of_a_normalization_shows_in_one_of_few_channels(shape: str):
+    def normalization(epsilon: str) -> onnx.ModelProto:
+        head = f"(float[{shape}] x) => (float[{shape}] y)"
+        ones = " ".join(f"{n} = Constant<value_floats = [{','.join(['1.0'] * int(shape[2]))}]>()" for n in "sb")
+        return graph(head, f"{ones} y = InstanceNormalization<epsilon={epsilon}>(x, s, b)")
+
+    m = normalization("0.00001")
+    assert verify.compare(m, m).ok
+    assert not verify.compare(m, normalization("0.00002")).ok
+    assert not verify.compare(m, normalization("0.0")).ok

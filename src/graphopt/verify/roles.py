@@ -40,7 +40,8 @@ ROLES: Mapping[tuple[str, int], str] = {
     ("CumProd", 1): "zero",
     ("Split", 1): "split", ("SplitToSequence", 1): "split", ("DFT", 1): "count", ("DFT", 2): "one",
     ("HannWindow", 0): "count", ("HammingWindow", 0): "count", ("BlackmanWindow", 0): "count",
-    ("NonMaxSuppression", 2): "count", ("NonMaxSuppression", 3): "unit", ("NonMaxSuppression", 4): "unit",
+    ("NonMaxSuppression", 0): "boxes", ("NonMaxSuppression", 2): "count",
+    ("NonMaxSuppression", 3): "unit", ("NonMaxSuppression", 4): "unit",
     ("Bernoulli", 0): "unit", ("DequantizeLinear", 2): "zero", ("ConvInteger", 2): "zero", ("ConvInteger", 3): "zero",
     ("QLinearConv", 1): "positive", ("QLinearConv", 2): "zero", ("QLinearConv", 4): "positive",
     ("QLinearConv", 5): "zero", ("QLinearConv", 6): "positive", ("QLinearConv", 7): "zero",
@@ -53,6 +54,11 @@ ROLES: Mapping[tuple[str, int], str] = {
 _AXES_OF_REDUCTION = 1
 _FIRST_SPATIAL = 2
 _OUTWEIGHING = 1e3
+_SIDES = 4
+"""Numbers of a box."""
+_COUNTING_BACK = frozenset({"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"})
+"""Operators whose indices may be negative."""
+_BACK = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +195,7 @@ def limited(
 # fmt: off
 _BY_STRICTNESS = (
     "split", "shape", "grid", "axes", "zero", "ones", "one", "bits", "scale", "trips", "first", "index", "index_last",
-    "index_nd", "class", "class_of_depth", "count", "shift", "unit", "positive", "nonzero",
+    "index_nd", "class", "class_of_depth", "count", "shift", "unit", "positive", "nonzero", "boxes",
 )
 _RANGES = {  # role -> lowest and highest value
     "zero": (0, 0), "one": (1, 1), "ones": (1, 1), "bits": (0, 1), "first": (0, 0), "scale": (1, 2), "count": (1, 3),
@@ -201,9 +207,21 @@ _FLOAT_RANGES = {"zero": (0.0, 0.0), "one": (1.0, 1.0), "positive": (0.1, 2.0), 
 
 
 def _draw_floats(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Surroundings) -> Array | None:
+    if use.role == "boxes" and shape[-1:] == (_SIDES,):
+        return _boxes(rng, use.node, shape)
     if use.role in _FLOAT_RANGES:
         return np.asarray(rng.uniform(*_FLOAT_RANGES[use.role], shape))
     return _draw_integers(rng, use, shape, scene) if use.role in {"bits", "count", "scale"} else None
+
+
+def _boxes(rng: np.random.Generator, node: onnx.NodeProto, shape: tuple[int, ...]) -> Array:
+    """Boxes of which several overlap by about any share, as the node reads them: two corners, or center and size."""
+    half = rng.uniform(0.5, 1.0, (*shape[:-1], 2))
+    center = rng.uniform(-0.5, 0.5, half.shape) + rng.integers(0, 3, (*shape[:-1], 1))
+    if _attribute(node, "center_point_box", 0):
+        return np.concatenate([center, 2 * half], axis=-1)
+    corner = half * rng.choice([-1.0, 1.0], half.shape)  # either diagonal, from either end
+    return np.concatenate([center - corner, center + corner], axis=-1)
 
 
 def _draw_integers(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Surroundings) -> Array | None:
@@ -228,8 +246,19 @@ def _draw_integers(rng: np.random.Generator, use: Use, shape: tuple[int, ...], s
     if use.role == "grid":
         return np.array([(data or (1,))[0] or 1, 1, 2, 3, 4][: max(length, 1)]).reshape(shape)
     if use.role.startswith(("index", "class")):
-        return np.asarray(rng.integers(0, max(1, _index_limit(use, data, shape, scene)), shape))
+        limit = max(1, _index_limit(use, data, shape, scene))
+        drawn = np.asarray(rng.integers(0, limit, shape))
+        return _from_the_end(rng, use, drawn, limit) if scene.bold else drawn
     return None
+
+
+def _from_the_end(rng: np.random.Generator, use: Use, drawn: Array, limit: int) -> Array:
+    """Indices of which some are counted from the end, one at least, where the operator counts so."""
+    if use.node.op_type not in _COUNTING_BACK or not drawn.size:
+        return drawn
+    drawn = np.where(rng.random(drawn.shape) < _BACK, drawn - limit, drawn)
+    drawn.reshape(-1)[rng.integers(drawn.size)] = -1
+    return drawn
 
 
 def _bold(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Surroundings) -> Array:
@@ -272,7 +301,11 @@ def _target_shape(rng: np.random.Generator, data: tuple[int | None, ...] | None,
 
 
 def _axis(node: onnx.NodeProto, default: int) -> int:
-    return next((int(a.i) for a in node.attribute if a.name == "axis"), default)
+    return _attribute(node, "axis", default)
+
+
+def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
+    return next((int(a.i) for a in node.attribute if a.name == name), default)
 
 
 def _extent(data: tuple[int | None, ...] | None, axis: int) -> int | None:

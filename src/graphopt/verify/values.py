@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ _ROOM_FOR_TIES = 4
 _FEW = 8  # integers as few as this may be sizes in disguise: 100 000 of something is too many
 _QUIET = 1e-4
 _ROOM_FOR_QUIET = 4  # were it a larger share, the output's range would be that of what is small
+_IMAGE, _FEW_CHANNELS = 2, 2  # axes before those of an image; each of its channels is normalized for itself
 _EDGE_BITS = 16  # integers up to this width use their whole range in the extreme set
 
 
@@ -151,11 +153,16 @@ def _quiet(
     values: np.ndarray[Any, np.dtype[np.float64]],
     small: np.ndarray[Any, np.dtype[np.float64]],
 ) -> None:
-    """Let one of some images, rows or channels hold small numbers only: there the epsilon of a normalization shows."""
-    axis = next((axis for axis, size in enumerate(values.shape[:-1]) if size >= _ROOM_FOR_QUIET), None)
-    if axis is not None:
-        place = (slice(None),) * axis + (int(rng.integers(values.shape[axis])),)
-        values[place] = small[place]
+    """Let one of some images, rows or channels hold small numbers only: there the epsilon of a normalization shows.
+
+    Of few images it is one channel, whole: a row of it would leave the others to normalize by.
+    """
+    sizes, few = values.shape[:-1], values.ndim > _IMAGE
+    for count in range(1, len(sizes) + 1):
+        if math.prod(sizes[:count]) >= (_FEW_CHANNELS if few and count == _IMAGE else _ROOM_FOR_QUIET):
+            place = tuple(int(rng.integers(size)) for size in sizes[:count])
+            values[place] = small[place]
+            return
 
 
 def _tie(rng: np.random.Generator, values: np.ndarray[Any, np.dtype[np.float64]]) -> None:
