@@ -51,8 +51,7 @@ class ReplacePreluWithLeakyRelu(PatternRule):
 
 def gelu_by_erf(op: OpBuilder, x: Pattern) -> Pattern:
     """`x * (1 + erf(x / sqrt(2)))`, times a scale, which is 0.5 where nothing of it went into weights."""
-    curve = op.Erf(Product(x, scale=math.sqrt(0.5)))
-    return Product(x, op.Add(1.0, curve), scale="scale")
+    return _gated(op, x, op.Erf(Product(x, scale=math.sqrt(0.5))))
 
 
 def gelu_by_tanh(op: OpBuilder, x: Pattern) -> Pattern:
@@ -60,14 +59,25 @@ def gelu_by_tanh(op: OpBuilder, x: Pattern) -> Pattern:
     root = math.sqrt(2 / math.pi)
     cubic = Product(op.Add(x, Product(x, x, x, scale=0.044715)), scale=root)
     factored = Product(x, op.Add(1.0, Product(x, x, scale=0.044715)), scale=root)
-    curve = op.Tanh(Either(cubic, factored))
-    return Product(x, op.Add(1.0, curve), scale="scale")
+    return _gated(op, x, op.Tanh(Either(cubic, factored)))
+
+
+def _gated(op: OpBuilder, x: Pattern, curve: Pattern) -> Pattern:
+    """`x * (1 + curve)`, times a scale; or `x * (0.5 + 0.5 * curve)`, which has none."""
+    halved = Product(x, op.Add(0.5, Product(curve, scale=0.5)))
+    return Either(Product(x, op.Add(1.0, curve), scale="scale"), halved)
+
+
+def is_halved(m: Match) -> bool:
+    """Whether a product is half of the curve's, as it is in `Gelu`."""
+    return m.scale is None or close(m.scale, 0.5)
 
 
 class FuseGelu(PatternRule):
     """Recognize `Gelu`, with `Erf` or in the approximation with `Tanh`, in whatever order its factors are multiplied.
 
-    `0.5 * x * (1 + erf(x / sqrt(2)))` and `0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`, for float32.
+    `0.5 * x * (1 + erf(x / sqrt(2)))` and `0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`, for float32;
+    `0.5` may be multiplied into the sum.
     """
 
     opsets = "20-"
@@ -79,7 +89,7 @@ class FuseGelu(PatternRule):
         return Either(gelu_by_erf(op, x), gelu_by_tanh(op, x))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        if not close(m.scale, 0.5):
+        if not is_halved(m):
             raise Decline
         approximate = "tanh" if any(node.op == "Tanh" for node in m.owners) else None
         return rw.op("Gelu", m.x, approximate=approximate)
@@ -87,7 +97,7 @@ class FuseGelu(PatternRule):
 
 def with_any_scale(gelu: Value, m: Match, rw: Rewriter) -> Value:
     """What a product is that has another factor than 0.5, which may have gone into weights."""
-    if close(m.scale, 0.5):
+    if is_halved(m):
         return gelu
     value = m.root.result
     reader = next(iter(value.users)) if value.one_use else None

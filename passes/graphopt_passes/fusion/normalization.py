@@ -134,7 +134,8 @@ class FuseLayerNormalization(PatternRule):
     """Recognize `LayerNormalization` over the last axes, then take the scale and the bias after it into it.
 
     The mean may be subtracted once or twice; the squares are `Pow` or `Mul`; the root divides, or its reciprocal
-    multiplies. For float32 and axes of known size.
+    multiplies. For float32 and axes of known size. A variance that is the mean of squares less the squared mean, as
+    Flax writes it, stays: where the mean is large it is of other digits, or 0, which no rounding of the operator's is.
     """
 
     opsets = "17-"
