@@ -232,8 +232,8 @@ def test_what_a_call_tells_goes_to_the_nodes_that_take_its_place() -> None:
 @pytest.mark.parametrize(("size", "stored"), [(300, 1), (3, 3)])
 def test_a_large_constant_that_every_call_puts_out_is_stored_once(level: str, size: int, stored: int) -> None:
     """Its readers read it; what puts it out is an `Identity` each, where small ones are a `Constant` each."""
-    text = f"g () => (float[{size}] a, float[{size}] b, float[{size}] c, float[{size}] d) "
-    text += "{ a = local.f ()  b = local.f ()  c = local.f ()  d = Neg (b) }"
+    text = f"g (float[{size}] x) => (float[{size}] a, float[{size}] b, float[{size}] c, float[{size}] d) "
+    text += "{ a = local.f ()  b = local.f ()  c = local.f ()  d = Add (b, x) }"
     text += '<domain: "local", opset_import: ["" : 18]> f () => (r) { r = Constant () }'
     model = parser.parse_model(HEAD + text)
     numbers = np.random.default_rng(0).standard_normal(size).astype(np.float32)
