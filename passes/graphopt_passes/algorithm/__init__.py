@@ -23,7 +23,7 @@ PASSES = passes_of(
     ("byte_outputs", "ConvertByteOutputsToNeighbours", "ConvertByteOutputsToLanes"),
     ("byte_products", "ConvertByteProductToConvolution"),
     ("byte_values", "ConvertQuantizedSoftmax", "ConvertQuantizedConcat"),
-    ("byte_rows", "ConvertShortRowsOfBytes"),
+    ("short_rows", "ConvertShortRowsOfBytes", "ConvertShortRowsOfFloats"),
     ("softmax", "ConvertSoftmaxOfPairsToSigmoid"),
     ("products", "ConvertRepeatedHeadsToRows"),
     ("resize", "ConvertNearestResizeToFloor"),

@@ -286,6 +286,10 @@ PROBES = (
         "softmax of bytes", (3, 197, 197), "com.microsoft.QLinearSoftmax <axis = -1, opset = 13> (x, s, z, t, v)"
     ),
     _bytes("bytes multiplied", _IMAGE, "com.microsoft.QLinearMul (x, s, z, z, s, v, t, v)"),
+    Probe(
+        "short row", (1, 56, 56, 16), "y = Mul (x, c)", 56 * 56, (("element", 56 * 56 * 16),),
+        constants=f"float[16] c = {{{', '.join(['0.5'] * 16)}}}",
+    ),
     _bytes(
         "bytes row", (1, 28, 28, 64), "com.microsoft.QLinearAdd (x, s, z, w, s, z, t, v)", 28 * 28,
         (("bytes scaled", 28 * 28 * 64),), weights=(64,), unsigned=True,

@@ -88,6 +88,7 @@ RATES: dict[str, float] = {
     "bytes looked up": 0.26,  # brought to another scale by `QLinearConcat`
     "bytes scaled": 0.09,  # brought to another scale by `QLinearAdd` with a number
     "bytes multiplied": 0.18,  # multiplied by a number by `QLinearMul`
+    "short row": 14.0,  # a row of an elementwise kernel with one of another operand
     "bytes row": 13.0,  # a row of 64 of these with one of another operand; shorter ones take up to three times that
     "bytes to floats": 0.12,  # an element of `DequantizeLinear`
     "floats to bytes": 0.065,  # an element of `QuantizeLinear`

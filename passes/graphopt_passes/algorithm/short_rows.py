@@ -1,11 +1,11 @@
-"""Quantized operands that are repeated along the result: channels that lie together, with a number for each."""
+"""Operands that are repeated along the result: channels that lie together, with a number for each."""
 
 from __future__ import annotations
 
-from math import prod
 from typing import ClassVar
 
 import numpy as np
+from onnx import TensorProto
 
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
@@ -14,19 +14,32 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 from graphopt_passes.fusion.contrib.parameters import BYTES
 
 _SHORT = 128
-"""Bytes of a row from which on it is as fast as a longer one, or nearly so."""
+"""Elements of a row from which on it is as fast as a longer one, or nearly so."""
 _ENOUGH = 256
-_MOST = 1 << 16
-"""Bytes that the repeated operand may take: it is to stay in the cache, and the file small."""
+_MOST = 1 << 14
+"""Elements that the repeated operand may have: it is to stay in the cache, and the file small."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Longer:
-    """How an operand is repeated: along the axes from `at` on, where it then has the sizes of the result."""
+    """How an operand is repeated.
 
-    at: int
+    Attributes:
+        sizes: those that it is broadcast to.
+        before: elements of a row as it is.
+        after: the same when it is repeated.
+        elements: how many it then has.
+    """
+
+    sizes: tuple[int, ...]
     before: int
     after: int
+    elements: float
+
+    def repeated(self, array: np.ndarray) -> np.ndarray:
+        """A constant as it is then."""
+        array = array.reshape((1,) * (len(self.sizes) - array.ndim) + array.shape)
+        return np.ascontiguousarray(np.broadcast_to(array, np.broadcast_shapes(array.shape, self.sizes)))
 
 
 class ConvertShortRowsOfBytes(Weighed, OpRule):
@@ -42,35 +55,55 @@ class ConvertShortRowsOfBytes(Weighed, OpRule):
     _KINDS: ClassVar[dict[str, str]] = {"QLinearAdd": "bytes scaled", "QLinearMul": "bytes multiplied"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        place, dims = _narrow(node)
+        if node.operand(0).dtype not in BYTES:
+            raise Decline("the element type of {} is not known", node.operand(0).name)
+        place, dims = _narrow(node, 3)
         narrow = node.operand(place)
-        own = (1,) * (len(dims) - len(narrow.dims())) + tuple(narrow.dims())
-        longer = _longer(own, dims, narrow)
+        longer = _longer(narrow, dims)
+        repeated = longer.elements
         size = count(dims)
-        repeated = count(own[: longer.at]) * prod(count(dims[axis : axis + 1]) for axis in range(longer.at, len(dims)))
-        if repeated > _MOST:
-            raise Decline("{} would take {:.0f} bytes", narrow.name, repeated)
         kind = self._KINDS[node.op_type]
         now = {"kernel": 1, kind: size, "bytes row": size / longer.before}
         then = {"kernel": 1, kind: size, "bytes row": size / longer.after}
         self.weigh(rw, now, then if narrow.is_const else {**then, "kernel": 2, "bytes": repeated})
-        sizes = (1,) * longer.at + tuple(_known(dim, narrow) for dim in dims[longer.at :])
         wide: Value | np.ndarray
         if narrow.is_const:
-            array = narrow.array()
-            array = array.reshape((1,) * (len(dims) - array.ndim) + array.shape)
-            wide = array * np.ones(sizes, array.dtype)
+            wide = longer.repeated(narrow.array())
         else:
-            wide = rw.op("Expand", narrow, np.array(sizes, np.int64))
+            wide = rw.op("Expand", narrow, np.array(longer.sizes, np.int64))
         inputs = [wide if at == place else value for at, value in enumerate(node.inputs)]
         return rw.replace(node, [rw.op(node.op_type, *inputs, domain=DOMAIN, **node.attrs)])
 
 
-def _narrow(node: Node) -> tuple[int, tuple[Dim, ...]]:
+class ConvertShortRowsOfFloats(Weighed, OpRule):
+    """Repeat a constant operand of `Add`, `Div`, `Mul` or `Sub` until both are read in long rows.
+
+    As for bytes: a scale for each of 40 channels that lie together takes three times as long as where it is repeated
+    for a line of the image.
+    """
+
+    ops = ("Add", "Div", "Mul", "Sub")
+    numerics = Numerics.EXACT
+    opsets = "7-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        if node.operand(0).dtype != TensorProto.FLOAT:
+            raise Decline
+        place, dims = _narrow(node, 1)
+        narrow = node.operand(place)
+        if not narrow.is_const:
+            raise Decline
+        longer = _longer(narrow, dims)
+        size = count(dims)
+        now = {"kernel": 1, "element": size, "short row": size / longer.before}
+        self.weigh(rw, now, {"kernel": 1, "element": size, "short row": size / longer.after})
+        inputs = [longer.repeated(narrow.array()) if at == place else x for at, x in enumerate(node.inputs)]
+        return rw.replace(node, [rw.op(node.op_type, *inputs, **node.attrs)])
+
+
+def _narrow(node: Node, second: int) -> tuple[int, tuple[Dim, ...]]:
     """The place of the operand that is repeated, and the sizes of the other one, which are those of the result."""
-    x, y = node.operand(0), node.operand(3)
-    if x.dtype not in BYTES:
-        raise Decline("the element type of {} is not known", x.name)
+    x, y = node.operand(0), node.operand(second)
     dims = tuple(node.result.dims())
     if 0 in dims:
         raise Decline("{} is empty", node.result.name)
@@ -79,11 +112,12 @@ def _narrow(node: Node) -> tuple[int, tuple[Dim, ...]]:
         raise Decline
     if not any(same):
         raise Decline("both operands are repeated")
-    return (3 if same[0] else 0), dims
+    return (second if same[0] else 0), dims
 
 
-def _longer(own: tuple[Dim, ...], dims: tuple[Dim, ...], narrow: Value) -> _Longer:
+def _longer(narrow: Value, dims: tuple[Dim, ...]) -> _Longer:
     """From the last axis on, how far both go along together, and as far as it takes for long rows."""
+    own = (1,) * (len(dims) - len(narrow.dims())) + tuple(narrow.dims())
     at, before = len(dims), 1
     while at and own[at - 1] == dims[at - 1]:
         at -= 1
@@ -96,7 +130,10 @@ def _longer(own: tuple[Dim, ...], dims: tuple[Dim, ...], narrow: Value) -> _Long
     while at and after < _ENOUGH:
         at -= 1
         after *= _known(dims[at], narrow)
-    return _Longer(at, before, after)
+    elements = count(own[:at]) * after
+    if elements > _MOST:
+        raise Decline("{} would have {:.0f} elements", narrow.name, elements)
+    return _Longer((1,) * at + tuple(_known(dim, narrow) for dim in dims[at:]), before, after, elements)
 
 
 def _known(dim: Dim, narrow: Value) -> int:
