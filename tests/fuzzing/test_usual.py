@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import onnx
 import pytest
 
+from graphopt.fuzzing.building import strictly_inferred
 from graphopt.fuzzing.usual import is_image_of_unknown_size, is_usual
 
 _JOINS = """
@@ -100,3 +103,19 @@ def test_pools_with_nothing_to_write_say_nothing() -> None:
     text = "g (float[1,4,H,H] x) => (float[1,4,K,K] y) { y = MaxPool <kernel_shape = [3, 3]> (x) }"
     model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]>' + text)
     assert [is_usual(model, {"x": np.ones((1, 4, size, size), np.float32)}) for size in (3, 2)] == [True, False]
+
+
+def test_inference_does_not_follow_the_numbers_of_a_long_list() -> None:
+    """It took 4 seconds for this model; what it says of sizes is the same."""
+    text = """
+        <ir_version: 9, opset_import: ["" : 18]>
+        g (float[1] x) => (y) <int64[1] n = {16777216}> { r = ConstantOfShape (n)  y = Add (x, r) }
+    """
+    model = onnx.parser.parse_model(text)
+    with patch.object(onnx.shape_inference, "infer_shapes", wraps=onnx.shape_inference.infer_shapes) as asked:
+        inferred = strictly_inferred(model)
+        model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array([7]), "n"))
+        assert strictly_inferred(model) is not None
+    assert [call.kwargs["data_prop"] for call in asked.call_args_list] == [False, True]
+    assert inferred is not None
+    assert [dim.dim_value for dim in inferred.graph.output[0].type.tensor_type.shape.dim] == [16777216]

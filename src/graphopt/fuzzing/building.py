@@ -43,6 +43,10 @@ def element_type(array: Array) -> int:
     return TensorProto.STRING if array.dtype.kind in "OSU" else int(helper.np_dtype_to_tensor_dtype(array.dtype))
 
 
+_LONG_LIST = 1 << 16
+"""Numbers; with 2^24 of them inference took 4 s."""
+
+
 def stored(array: Array, name: str) -> TensorProto:
     """An array as a tensor."""
     if array.dtype.kind in "OSU":
@@ -97,12 +101,21 @@ def as_standard(model: onnx.ModelProto, outputs: Sequence[Any]) -> bool:
     return inferred is not None and agree(inferred, outputs)
 
 
-def strictly_inferred(model: onnx.ModelProto) -> onnx.ModelProto | None:
+def strictly_inferred(model: onnx.ModelProto, *, check_type: bool = True) -> onnx.ModelProto | None:
     """The model with all that inference knows of it; None where it is wrong."""
+    follows = not _fills_long_lists(model)
     try:
-        return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        return onnx.shape_inference.infer_shapes(model, check_type=check_type, strict_mode=True, data_prop=follows)
     except Exception:  # many kinds of errors are raised for models that are wrong
         return None
+
+
+def _fills_long_lists(model: onnx.ModelProto) -> bool:
+    """Whether a list is so long that inference, which follows each of its numbers, takes seconds for it."""
+    lengths = {name for node in model.graph.node if node.op_type == "ConstantOfShape" for name in node.input[:1]}
+    given = [tensor for tensor in model.graph.initializer if tensor.name in lengths] if lengths else []
+    sizes = [tensor for tensor in given if tensor.data_type == TensorProto.INT64 and tuple(tensor.dims) == (1,)]
+    return any(numpy_helper.to_array(tensor).max() > _LONG_LIST for tensor in sizes)
 
 
 def agree(inferred: onnx.ModelProto, outputs: Sequence[Any]) -> bool:

@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from graphopt.fuzzing.building import strictly_inferred
+
 OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25)
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 _FEW = 32
@@ -58,9 +60,8 @@ def _declare_outputs(model: ModelProto) -> bool:
     for inner in list(graphs_of(graph))[1:]:
         for info in (*inner.input, *inner.output, *inner.value_info):
             info.type.tensor_type.ClearField("shape")
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
-    except Exception:  # many kinds of errors are raised for models that are wrong
+    inferred = strictly_inferred(model, check_type=False)
+    if inferred is None:
         return False
     for info, known in zip(graph.output, inferred.graph.output, strict=True):
         if known.type.WhichOneof("value") is not None:
