@@ -4,6 +4,7 @@ from graphopt_passes.naming import passes_of
 
 PASSES = passes_of(
     "layout",
+    ("halves", "ConvertFloat16ToFloat32"),
     ("weights_of_floats", "FoldDequantizedWeights"),
     ("shuffle", "ConvertChannelShuffleToGather"),
     ("rows", "ConvertConv1dTo2d"),

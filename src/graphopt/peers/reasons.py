@@ -72,7 +72,6 @@ ONNXSIM: Mapping[str, str] = MappingProxyType(
         "defuse_matmul_integer_to_float": "it undoes quantization: other numbers are no optimization",
         "eliminate_reshape_around_elementwise": "it removes what fuse_matmul_add_bias_into_gemm_batched leaves",
         "explicit_auto_pad": _AUTO_PAD,
-        "float16_to_float32": "it changes the type that the author chose for the weights",
         "fuse_attention": "the standard operator's kernel must be there and faster, which is not shown for CPU",
         "fuse_gqa": _DECODERS,
         "fuse_lp_normalization": "the runtime's LpNormalization gives 0 where the division by a zero norm gives NaN",

@@ -43,11 +43,14 @@ has fused operators for spans their borders.
 INLINED = f"{INLINE},eliminate_unused_function"
 """Bodies that nothing calls any more go at once, before passes work on them."""
 
+_SINGLES = "layout/convert_float16_to_float32@all"
+"""It goes before all that is for float32 alone."""
+
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
     Level.EXTENDED: f"{INLINED},repeat({{{_CLEAN}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
     Level.ALL: (
-        f"{INLINED},repeat({{{_CLEAN}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),layout/*@layout,custom/*@layout,"
+        f"{INLINED},{_SINGLES},repeat({{{_CLEAN}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),layout/*@layout,custom/*@layout,"
         f"algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
         f"repeat(layout/*@all,custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}})),{_FASTER}"
     ),

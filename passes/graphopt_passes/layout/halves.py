@@ -1,0 +1,206 @@
+"""Networks in half precision, for processors whose kernels compute in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+from onnx import TensorProto, defs
+
+from graphopt.analysis.purity import is_deterministic
+from graphopt.ir import Graph, Node, Value
+from graphopt.records import dataclass
+from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
+from graphopt.rewrite.legality import gone
+from graphopt.rewrite.operands import parameters
+from graphopt.system.machine import host
+from graphopt_passes.algorithm.work import count
+from graphopt_passes.fusion.contrib.operands import X86
+from graphopt_passes.layout.mincut import INFINITE, MinimumCut, Places, cheapest
+
+_HALF, _SINGLE = TensorProto.FLOAT16, TensorProto.FLOAT
+_MOST = 1 << 30
+"""Bytes of weights in float32. A model whose weights would take more stays as it is."""
+_GROWTH = 2
+"""How many times their size that is."""
+_TIE = 1e-3
+_MOVING = frozenset({
+    "Cast", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
+    "Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
+"""Operators that compute nothing of floats: they have kernels for both types."""
+_APART = frozenset({
+    "BitCast", "DequantizeLinear", "If", "Loop", "Optional", "QuantizeLinear", "Scan", "SequenceConstruct",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Wide:
+    """A node as it is in float32.
+
+    Attributes:
+        node: the node.
+        places: which of its operands become float32.
+        made: whether each of its outputs does.
+    """
+
+    node: Node
+    places: tuple[int, ...]
+    made: tuple[bool, ...]
+
+    gives = True
+
+    @property
+    def operands(self) -> list[Value]:
+        """The values in half precision that it reads."""
+        return [self.node.operand(at) for at in self.places]
+
+
+class ConvertFloat16ToFloat32(GraphPass):
+    """Compute in float32 where the processor has no kernels for half precision, and store the weights so.
+
+    ONNX Runtime brings the operands of every `Conv`, `MatMul` and most others to float32 on x86, and leaves out the
+    roundings between two of them. Only its optimizer stores the weights in that type, and fusions and blocks are for
+    float32 alone. Inputs and outputs of the model stay as they are; operators that only move numbers keep the type
+    that takes the fewest casts.
+    """
+
+    ops = ("Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN")
+    level = Level.ALL
+    numerics = Numerics.ROUNDING
+    opsets = "7-"
+    peers = {"onnxsim": "float16_to_float32"}
+
+    def run(self, graph: Graph, rw: Rewriter) -> None:
+        if graph.is_function or (rw.options.target or host()).name not in X86:
+            return
+        forms = {form.node: form for form in _forms(graph)}
+        if not any(form.node.op in self.ops for form in forms.values()):
+            return
+        size = 2 * sum(_weights(forms.values()))
+        if size > _MOST or (size and rw.options.max_weight_growth < _GROWTH):
+            rw.decline("the weights would take {} bytes in float32", size, node=next(iter(forms)))
+            return
+        chosen, _ = cheapest(forms, {node: _price(node) for node in forms}, _price_casts)
+        writer = _Writer(rw, self.name)
+        for node, form in forms.items():
+            if rw.log.full:
+                break
+            if node in chosen:
+                rw.begin(self.name, node)
+                with rw.attempt(node):
+                    writer.write(form)
+
+
+def _forms(graph: Graph) -> Iterator[_Wide]:
+    """The nodes that can compute in float32 what they compute in half precision."""
+    for node in graph:
+        if node.domain or node.op in _APART or not is_deterministic(node):
+            continue
+        if node.op == "Cast":
+            if _HALF in (node.operand(0).dtype, node.result.dtype):
+                yield _Wide(node, (0,) if node.operand(0).dtype == _HALF else (), (node.result.dtype == _HALF,))
+            continue
+        places, names = _places(node)
+        made = tuple(_outputs(node))
+        halves = [value is not None and value.dtype == _HALF for value in node.outputs]
+        wide = [half and name in names for half, name in zip(halves, made, strict=False)]
+        if places and wide == halves and None not in node.outputs and _in_singles(node):
+            yield _Wide(node, places, tuple(wide))
+
+
+def _places(node: Node) -> tuple[tuple[int, ...], set[str]]:
+    """The operands in half precision whose type parameters may be float32 as well, and the names of these."""
+    known = parameters(node.op_type, "", node.graph.opset())
+    at = [(index, known[min(index, len(known) - 1)]) for index in range(len(node.inputs)) if known]
+    halves = [(index, each) for index, each in at if (x := node.inputs[index]) is not None and x.dtype == _HALF]
+    if any(_SINGLE not in each.allowed for _, each in halves):
+        return (), set()
+    return tuple(index for index, _ in halves), {each.name for _, each in halves}
+
+
+def _outputs(node: Node) -> Sequence[str]:
+    """The type parameter of each output."""
+    names = _output_names(node.op_type, node.graph.opset())
+    return [*names, *[names[-1]] * (len(node.outputs) - len(names))] if names else []
+
+
+@lru_cache(maxsize=256)
+def _output_names(op_type: str, opset: int) -> tuple[str, ...]:
+    return tuple(output.type_str for output in defs.get_schema(op_type, opset, "").outputs)
+
+
+def _in_singles(node: Node) -> bool:
+    """Whether no attribute has it compute in another type than float32."""
+    return node.attr("stash_type", 1) == _SINGLE and "softmax_precision" not in node.attrs and not node.subgraphs
+
+
+def _weights(forms: Iterable[_Wide]) -> Iterator[int]:
+    known = dict.fromkeys(value for form in forms for value in form.operands if value.is_const)
+    return (tensor.nbytes for value in known if (tensor := value.constant_tensor) is not None)
+
+
+def _price(node: Node) -> tuple[float, float]:
+    """What a node costs in half precision, and in float32."""
+    return (0.0, _TIE) if node.op in _MOVING else (INFINITE, 0.0)
+
+
+def _price_casts(cut: MinimumCut, place: Places, value: Value, maker: int | None, readers: list[Node]) -> None:
+    """A cast for each type in which a value is wanted and not made."""
+    if value.dtype != _HALF or value.is_const:
+        return
+    amount = float(count(value.shape or ()))
+    if readers:
+        enter = cut.thing()
+        cut.price(enter, cut.SINK if maker is None else maker, amount)
+        for reader in readers:
+            cut.price(place[reader], enter, INFINITE)
+    if maker is not None:
+        leave = cut.thing()
+        cut.price(maker, leave, amount)
+        for reader in readers:
+            cut.price(leave, place[reader], INFINITE)
+        if value.output_count or len(readers) < len(value.users):
+            cut.price(leave, cut.SINK, INFINITE)
+
+
+class _Writer:
+    """Writes nodes in float32, and casts where others read what they make."""
+
+    def __init__(self, rw: Rewriter, rule: str) -> None:
+        self.rw, self.rule = rw, rule
+        self._wide: dict[Value, Value] = {}
+        """Values in float32, by those in half precision that they stand for."""
+
+    def write(self, form: _Wide) -> None:
+        """Replace a node by itself in float32."""
+        node, rw, entered = form.node, self.rw, dict[Value, Value]()
+
+        def wide(value: Value) -> Value:
+            known = self._wide.get(value)
+            if known is None or not known.name or gone(known):  # of a node that nothing reads nothing stays
+                known = entered.get(value) or entered.setdefault(value, self._entered(value))
+            return known
+
+        inputs = [wide(x) if x is not None and at in form.places else x for at, x in enumerate(node.inputs)]
+        made = self._cast(node, inputs) if node.op == "Cast" else self._again(node, inputs)
+        narrow = [rw.op("Cast", new, to=_HALF) if half else new for new, half in zip(made, form.made, strict=True)]
+        rw.replace(node, narrow)
+        self._wide |= entered
+        self._wide |= {old: new for old, new, half in zip(narrow, made, form.made, strict=True) if half}
+
+    def _entered(self, value: Value) -> Value:
+        if value.is_const:
+            return self.rw.constant(value.array().astype(np.float32), like=value, graph=value.graph)
+        return self.rw.op("Cast", value, to=_SINGLE)
+
+    def _again(self, node: Node, inputs: list[Value | None]) -> Sequence[Value]:
+        return self.rw.outputs(len(node.outputs), node.op_type, *inputs, **node.attrs)
+
+    def _cast(self, node: Node, inputs: list[Value | None]) -> Sequence[Value]:
+        """A `Cast` from or to half precision, or nothing where both sides are float32."""
+        x = inputs[0]
+        assert x is not None
+        to = _SINGLE if node.result.dtype == _HALF else node.attr("to")
+        return [x if x.dtype == to else self.rw.op("Cast", x, to=to)]
