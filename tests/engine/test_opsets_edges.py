@@ -231,6 +231,18 @@ def test_a_mask_of_numbers_stays_below_opset_10() -> None:
         convert(onnx.parser.parse_model(text), opset=10)
 
 
+@pytest.mark.parametrize("opset", [10, 11])
+def test_a_mask_that_lets_nothing_through_stays_below_opset_12(opset: int) -> None:
+    """It does in the runtime alone; the standard's evaluator lets everything through at all opsets."""
+    graph = "g (float[3] x) => (float[3] y, bool[3] m) { y, m = Dropout (x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 4, opset_import: ["" : {opset}]> {graph}')
+    with pytest.raises(ConversionError, match="mask is used, which the runtime has all false"):
+        convert(model, opset=12)
+    model.graph.node[0].output[1] = ""
+    del model.graph.output[1]
+    assert convert(model, opset=12).opset_import[0].version == 12
+
+
 FIRST = """
 <ir_version: 3, opset_import: ["" : 1]>
 g (float[2,3,4] x) => (float[2,12] y) { y = Reshape <shape = [0, -1]> (x) }

@@ -31,7 +31,7 @@ def _mended(old: Any, new: Any, exact: Any) -> Any:
 def is_of_infinite_constants(
     model: onnx.ModelProto, result: onnx.ModelProto, feed: dict[str, Array], old: Sequence[Any], new: Sequence[Any]
 ) -> bool:
-    """Whether outputs are finite in the same places, and do not differ where each infinite constant is 1 or -1.
+    """Whether floats are finite in the same places, and no output differs where each infinite constant is 1 or -1.
 
     An infinite constant tells a number that is 0 from one that rounding left: one gives NaN, the other an infinity.
     """
@@ -43,10 +43,11 @@ def is_of_infinite_constants(
 
 
 def _are_finite_alike(old: Any, new: Any) -> bool:
-    for leaf in (old, new):
-        if not isinstance(leaf, np.ndarray) or not is_float(leaf.dtype) or leaf.shape != old.shape:
-            return False
-    return bool((np.isfinite(old) == np.isfinite(new)).all())
+    if not isinstance(old, np.ndarray) or not isinstance(new, np.ndarray):
+        return False
+    if (old.dtype, old.shape) != (new.dtype, new.shape):
+        return False
+    return not is_float(old.dtype) or bool((np.isfinite(old) == np.isfinite(new)).all())
 
 
 def _finite(model: onnx.ModelProto) -> onnx.ModelProto:

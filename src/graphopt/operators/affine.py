@@ -74,14 +74,18 @@ class Affine:
             raise Decline("training_mode is set: the statistics come from the batch")
         if any(value is not None for value in node.outputs[1:]):
             raise Decline("{} puts out statistics", node.name or "the normalization")
-        rows = [node.operand(index).array().astype(np.float64) for index in range(1, 5)]
-        scale, shift, mean, variance = rows
+        given = [node.operand(index).array() for index in range(1, 5)]
+        scale, shift, mean, variance = rows = [row.astype(np.float64) for row in given]
         if any(row.ndim != 1 or row.shape != scale.shape for row in rows):
             raise Decline("the statistics have no one number per channel")
         with np.errstate(all="ignore"):
             factor = scale / np.sqrt(variance + np.float64(np.float32(node.attr("epsilon"))))
-            offset = shift - mean * factor
-        if not (np.isfinite(factor).all() and np.isfinite(offset).all()):
+            moved = mean * factor
+            offset = shift - moved
+            # A runtime computes these in the type of the result, where they are not to overflow either.
+            singles = given[0].dtype != np.float64
+            computed = [row.astype(np.float32) if singles else row for row in (factor, moved, offset)]
+        if not all(np.isfinite(row).all() for row in computed):
             raise Decline("the statistics give infinities or NaN")
         if channels is not None and len(factor) != channels:
             raise Decline("{} statistics for {} channels", len(factor), channels)

@@ -176,6 +176,9 @@ def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
     for value in reads(node):
         if value.name:
             check_operand(value, at)
+        if value.producer is not None and value.producer.op.startswith("malformed "):
+            # Inference may know a type that runtimes see otherwise, and object to what is new.
+            raise Decline("{} is what a malformed {} computes", value.name, value.producer.op_type)
         if value.is_sparse and domain in _STANDARD and all(user.domain not in _STANDARD for user in value.users):
             # To the standard its type is not that of a tensor, whatever runtimes make of it.
             raise Decline("{} is sparse, which no operator of the standard takes", value.name)

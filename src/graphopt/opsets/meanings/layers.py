@@ -189,7 +189,12 @@ def all_pass(node: Node, rw: Rewriter) -> None:
 
 @up(12, "Dropout")
 def ratio_that_is_read(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """One that is none says nothing in inference, and as an operand the runtime refuses it."""
+    """One that is none says nothing in inference, and as an operand the runtime refuses it.
+
+    The mask lets everything through for the standard, and for the runtime from here on; before, it has it all false.
+    """
+    if (mask := node.output(1)) is not None and mask.uses:
+        raise Decline("mask is used, which the runtime has all false before opset 12")
     if not 0 <= float(node.attr("ratio", 0.5)) < 1:
         rw.set_attr(node, ratio=None)
     yield from automatic.up(node, change, rw)
