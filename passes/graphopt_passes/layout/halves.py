@@ -106,7 +106,7 @@ def _forms(graph: Graph) -> Iterator[_Wide]:
         made = tuple(_outputs(node))
         halves = [value is not None and value.dtype == _HALF for value in node.outputs]
         wide = [half and name in names for half, name in zip(halves, made, strict=False)]
-        if places and wide == halves and None not in node.outputs and _in_singles(node):
+        if places and wide == halves and _are_tensors(node) and _in_singles(node):
             yield _Wide(node, places, tuple(wide))
 
 
@@ -129,6 +129,11 @@ def _outputs(node: Node) -> Sequence[str]:
 @lru_cache(maxsize=256)
 def _output_names(op_type: str, opset: int) -> tuple[str, ...]:
     return tuple(output.type_str for output in defs.get_schema(op_type, opset, "").outputs)
+
+
+def _are_tensors(node: Node) -> bool:
+    """Whether every element type is known: no sequence keeps the old one, and nothing unknown stands beside another."""
+    return None not in node.outputs and all(x.dtype is not None for x in (*node.inputs, *node.outputs) if x is not None)
 
 
 def _in_singles(node: Node) -> bool:
