@@ -207,5 +207,5 @@ class _Writer:
         """A `Cast` from or to half precision, or nothing where both sides are float32."""
         x = inputs[0]
         assert x is not None
-        to = _SINGLE if node.result.dtype == _HALF else node.attr("to")
-        return [x if x.dtype == to else self.rw.op("Cast", x, to=to)]
+        attrs = {"to": _SINGLE} if node.result.dtype == _HALF else node.attrs  # how a byte is rounded is stated as well
+        return [x if x.dtype == attrs["to"] else self.rw.op("Cast", x, **attrs)]
