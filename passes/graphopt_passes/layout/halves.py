@@ -26,13 +26,13 @@ _GROWTH = 2
 """How many times their size that is."""
 _TIE = 1e-3
 _MOVING = frozenset({
-    "Cast", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
-    "Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+    "Cast", "Concat", "DepthToSpace", "DequantizeLinear", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
+    "Identity", "Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose",
+    "Unsqueeze", "Where",
 })  # fmt: skip
-"""Operators that compute nothing of floats: they have kernels for both types."""
-_APART = frozenset({
-    "BitCast", "DequantizeLinear", "If", "Loop", "Optional", "QuantizeLinear", "Scan", "SequenceConstruct",
-})  # fmt: skip
+"""Operators that have kernels for both types; all but one compute nothing of floats."""
+_APART = frozenset({"BitCast", "If", "Loop", "Optional", "QuantizeLinear", "Scan", "SequenceConstruct"})
+"""Operators that stay: a number that is not rounded to float16 may be quantized to the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +122,8 @@ def _places(node: Node) -> tuple[tuple[int, ...], set[str]]:
 
 def _outputs(node: Node) -> Sequence[str]:
     """The type parameter of each output."""
+    if node.op == "DequantizeLinear":  # since opset 23 it has another name than that of the scale
+        return ["T2"]
     names = _output_names(node.op_type, node.graph.opset())
     return [*names, *[names[-1]] * (len(node.outputs) - len(names))] if names else []
 
@@ -201,7 +203,10 @@ class _Writer:
         return self.rw.op("Cast", value, to=_SINGLE)
 
     def _again(self, node: Node, inputs: list[Value | None]) -> Sequence[Value]:
-        return self.rw.outputs(len(node.outputs), node.op_type, *inputs, **node.attrs)
+        attrs = dict(node.attrs)
+        if node.attr("output_dtype", 0) == _HALF:
+            attrs["output_dtype"] = _SINGLE
+        return self.rw.outputs(len(node.outputs), node.op_type, *inputs, **attrs)
 
     def _cast(self, node: Node, inputs: list[Value | None]) -> Sequence[Value]:
         """A `Cast` from or to half precision, or nothing where both sides are float32."""
