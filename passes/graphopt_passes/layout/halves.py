@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from math import pi, sqrt
 
 import numpy as np
 from onnx import TensorProto, defs
@@ -25,6 +26,8 @@ _MOST = 1 << 30
 _GROWTH = 2
 """How many times their size that is."""
 _TIE = 1e-3
+_KNOWN = {float(np.float16(each)): each for each in (sqrt(2), sqrt(0.5), sqrt(2 / pi), 0.044715)}
+"""Numbers that activations are known by, by what is left of them in float16: rules look for them in float32."""
 _MOVING = frozenset({
     "Cast", "Concat", "DepthToSpace", "DequantizeLinear", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
     "Identity", "Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose",
@@ -63,7 +66,7 @@ class ConvertFloat16ToFloat32(GraphPass):
     ONNX Runtime brings the operands of every `Conv`, `MatMul` and most others to float32 on x86, and leaves out the
     roundings between two of them. Only its optimizer stores the weights in that type, and fusions and blocks are for
     float32 alone. Inputs and outputs of the model stay as they are; operators that only move numbers keep the type
-    that takes the fewest casts.
+    that takes the fewest casts. The numbers of `Gelu`, such as the root of 2, get back the digits that float16 took.
     """
 
     ops = ("Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN")
@@ -199,7 +202,10 @@ class _Writer:
 
     def _entered(self, value: Value) -> Value:
         if value.is_const:
-            return self.rw.constant(value.array().astype(np.float32), like=value, graph=value.graph)
+            array = value.array().astype(np.float32)
+            if array.size == 1:
+                array = np.full_like(array, _KNOWN.get(array.item(), array.item()))
+            return self.rw.constant(array, like=value, graph=value.graph)
         return self.rw.op("Cast", value, to=_SINGLE)
 
     def _again(self, node: Node, inputs: list[Value | None]) -> Sequence[Value]:
