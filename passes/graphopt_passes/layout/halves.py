@@ -138,7 +138,7 @@ def _output_names(op_type: str, opset: int) -> tuple[str, ...]:
 
 def _are_tensors(node: Node) -> bool:
     """Whether every element type is known: no sequence keeps the old one, and nothing unknown stands beside another."""
-    return None not in node.outputs and all(x.dtype is not None for x in (*node.inputs, *node.outputs) if x is not None)
+    return all(x.dtype is not None for x in (*node.inputs, *node.outputs) if x is not None)
 
 
 def _in_singles(node: Node) -> bool:
@@ -196,7 +196,7 @@ class _Writer:
         inputs = [wide(x) if x is not None and at in form.places else x for at, x in enumerate(node.inputs)]
         made = self._cast(node, inputs) if node.op == "Cast" else self._again(node, inputs)
         narrow = [rw.op("Cast", new, to=_HALF) if half else new for new, half in zip(made, form.made, strict=True)]
-        rw.replace(node, narrow)
+        rw.replace(node, [old and new for old, new in zip(node.outputs, narrow, strict=True)])
         self._wide |= entered
         self._wide |= {old: new for old, new, half in zip(narrow, made, form.made, strict=True) if half}
 
