@@ -18,6 +18,7 @@ from graphopt.rewrite.operands import parameters
 from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import count
 from graphopt_passes.fusion.contrib.operands import X86
+from graphopt_passes.layout.doubles import of_normalizations
 from graphopt_passes.layout.mincut import INFINITE, MinimumCut, Places, cheapest
 
 _HALF, _SINGLE = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -78,14 +79,20 @@ class ConvertFloat16ToFloat32(GraphPass):
     def run(self, graph: Graph, rw: Rewriter) -> None:
         if graph.is_function or (rw.options.target or host()).name not in X86:
             return
-        forms = {form.node: form for form in _forms(graph)}
+        doubles = of_normalizations(graph)
+        forms = {form.node: form for form in _forms(graph, doubles)}
         if not any(form.node.op in self.ops for form in forms.values()):
             return
         size = 2 * sum(_weights(forms.values()))
         if size > _MOST or (size and rw.options.max_weight_growth < _GROWTH):
             rw.decline("the weights would take {} bytes in float32", size, node=next(iter(forms)))
             return
-        chosen, _ = cheapest(forms, {node: _price(node) for node in forms}, _price_casts)
+
+        def price(cut: MinimumCut, place: Places, value: Value, maker: int | None, readers: list[Node]) -> None:
+            if value.dtype == _HALF or value in doubles:
+                _price_casts(cut, place, value, maker, readers)
+
+        chosen, _ = cheapest(forms, {node: _price(node) for node in forms}, price)
         writer = _Writer(rw, self.name)
         for node, form in forms.items():
             if rw.log.full:
@@ -96,14 +103,18 @@ class ConvertFloat16ToFloat32(GraphPass):
                     writer.write(form)
 
 
-def _forms(graph: Graph) -> Iterator[_Wide]:
-    """The nodes that can compute in float32 what they compute in half precision."""
+def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
+    """The nodes that can compute in float32 what they compute in half precision, or for it in float64."""
     for node in graph:
         if node.domain or node.op in _APART or not is_deterministic(node):
             continue
         if node.op == "Cast":
-            if _HALF in (node.operand(0).dtype, node.result.dtype):
-                yield _Wide(node, (0,) if node.operand(0).dtype == _HALF else (), (node.result.dtype == _HALF,))
+            read, given = (value.dtype == _HALF or value in doubles for value in (node.operand(0), node.result))
+            if read or given:
+                yield _Wide(node, (0,) if read else (), (given,))
+            continue
+        if node.inputs and any(value in doubles for value in node.results):
+            yield _Wide(node, tuple(at for at, value in enumerate(node.inputs) if value in doubles), (True,))
             continue
         places, names = _places(node)
         made = tuple(_outputs(node))
@@ -158,7 +169,7 @@ def _price(node: Node) -> tuple[float, float]:
 
 def _price_casts(cut: MinimumCut, place: Places, value: Value, maker: int | None, readers: list[Node]) -> None:
     """A cast for each type in which a value is wanted and not made."""
-    if value.dtype != _HALF or value.is_const:
+    if value.is_const:
         return
     amount = float(count(value.shape or ()))
     if readers:
@@ -194,11 +205,12 @@ class _Writer:
             return known
 
         inputs = [wide(x) if x is not None and at in form.places else x for at, x in enumerate(node.inputs)]
-        made = self._cast(node, inputs) if node.op == "Cast" else self._again(node, inputs)
-        narrow = [rw.op("Cast", new, to=_HALF) if half else new for new, half in zip(made, form.made, strict=True)]
-        rw.replace(node, [old and new for old, new in zip(node.outputs, narrow, strict=True)])
+        made = self._cast(form, inputs) if node.op == "Cast" else self._again(node, inputs)
+        each: list[tuple[Value | None, Value, bool]] = list(zip(node.outputs, made, form.made, strict=True))
+        narrow = [old and (rw.op("Cast", new, to=old.dtype) if half else new) for old, new, half in each]
+        rw.replace(node, narrow)
         self._wide |= entered
-        self._wide |= {old: new for old, new, half in zip(narrow, made, form.made, strict=True) if half}
+        self._wide |= {old: new for old, (_, new, half) in zip(narrow, each, strict=True) if old and half}
 
     def _entered(self, value: Value) -> Value:
         if value.is_const:
@@ -214,9 +226,9 @@ class _Writer:
             attrs["output_dtype"] = _SINGLE
         return self.rw.outputs(len(node.outputs), node.op_type, *inputs, **attrs)
 
-    def _cast(self, node: Node, inputs: list[Value | None]) -> Sequence[Value]:
+    def _cast(self, form: _Wide, inputs: list[Value | None]) -> Sequence[Value]:
         """A `Cast` from or to half precision, or nothing where both sides are float32."""
         x = inputs[0]
         assert x is not None
-        attrs = {"to": _SINGLE} if node.result.dtype == _HALF else node.attrs  # how a byte is rounded is stated as well
+        attrs = {"to": _SINGLE} if form.made[0] else form.node.attrs  # how a byte is rounded is stated as well
         return [x if x.dtype == attrs["to"] else self.rw.op("Cast", x, **attrs)]
