@@ -35,7 +35,7 @@ _MOVING = frozenset({
     "Unsqueeze", "Where",
 })  # fmt: skip
 """Operators that have kernels for both types; all but one compute nothing of floats."""
-_APART = frozenset({"BitCast", "If", "Loop", "Optional", "QuantizeLinear", "Scan", "SequenceConstruct"})
+_APART = frozenset({"BitCast", "If", "Loop", "QuantizeLinear", "Scan"})
 """Operators that stay: a number that is not rounded to float16 may be quantized to the next step."""
 
 
@@ -119,6 +119,8 @@ def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
         places, names = _places(node)
         made = tuple(_outputs(node))
         halves = [value is not None and value.dtype == _HALF for value in node.outputs]
+        if any(value.dtype is None for value in node.results):
+            continue  # a sequence, of tensors in half precision perhaps
         wide = [half and name in names for half, name in zip(halves, made, strict=False)]
         if places and wide == halves and _are_tensors(node) and _in_singles(node):
             yield _Wide(node, places, tuple(wide))
