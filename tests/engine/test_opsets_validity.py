@@ -67,6 +67,21 @@ def test_beside_operators_that_onnx_does_not_know(beside: str) -> None:
     assert convert(model, opset=11).graph.node[0].op_type == "ReduceL1"
 
 
+def test_beside_calls_of_functions_with_such_operators_inside() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 10, "my" : 1, "f" : 1]>
+        g (float x, float[2] v) => (float y, float[2] r) {
+          y = ReduceL1 <axes = [1]> (x)
+          z = f.Outer (v)
+          r = Relu (z)
+        }
+        <domain: "f", opset_import: ["" : 10, "f" : 1]> Outer (v) => (z) { z = f.Inner (v) }
+        <domain: "f", opset_import: ["" : 10, "my" : 1]> Inner (v) => (z) { z = my.Own (v) }
+    """)
+    with pytest.raises(ConversionError, match="no valid model: .*ReduceL1"):
+        convert(model, opset=11)
+
+
 def test_what_was_not_valid_is_converted_all_the_same() -> None:
     model = onnx.parser.parse_model("""
         <ir_version: 3, opset_import: ["" : 13]>

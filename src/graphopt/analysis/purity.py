@@ -75,7 +75,7 @@ def is_deterministic(node: Node) -> bool:
     """
     if not _is_known(node) or _draws(node):
         return False
-    return all(map(is_deterministic, _inside(node))) and _body_is(node, is_deterministic)
+    return all(map(is_deterministic, _inside(node))) and body_is(node, is_deterministic)
 
 
 def has_side_effects(node: Node) -> bool:
@@ -92,7 +92,7 @@ def is_removable(node: Node) -> bool:
         return False
     if node.subgraphs and not all(map(is_removable, _inside(node))):
         return False
-    return _body_is(node, is_removable) if node.op[:5] == "call " else True
+    return body_is(node, is_removable) if node.op[:5] == "call " else True
 
 
 def may_fold(node: Node, *, qdq: bool = False) -> bool:
@@ -175,7 +175,7 @@ def _inside(node: Node) -> list[Node]:
     return [inner for graph in node.subgraphs.values() for inner in graph] if node.subgraphs else []
 
 
-def _body_is(node: Node, check: Callable[[Node], bool]) -> bool:
+def body_is(node: Node, check: Callable[[Node], bool]) -> bool:
     """Whether all nodes of the function that `node` calls pass a check; True when it calls none."""
     if not node.op.startswith("call "):
         return True

@@ -7,6 +7,7 @@ import textwrap
 import onnx
 from onnx import helper
 
+from graphopt.analysis.purity import body_is
 from graphopt.analysis.skeleton import may_be_inferred
 from graphopt.ir import Model, Node, Value
 from graphopt.ir.flush import stored, without_initializers
@@ -96,8 +97,9 @@ def _without_foreign(model: Model, proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _is_known(node: Node) -> bool:
-    """Whether onnx knows an operator, or has the body of a function, and so inside of it."""
-    known = node.op.startswith("call ") or op_schema(node.op_type, node.domain, node.graph.opset(node.domain))
-    if not known:
+    """Whether onnx knows an operator, or the body of the function that it calls, and so inside of it."""
+    if node.op.startswith("call "):
+        return body_is(node, _is_known)
+    if not op_schema(node.op_type, node.domain, node.graph.opset(node.domain)):
         return False
     return all(_is_known(inner) for graph in node.subgraphs.values() for inner in graph)
