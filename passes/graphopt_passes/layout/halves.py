@@ -119,8 +119,6 @@ def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
         places, names = _places(node)
         made = tuple(_outputs(node))
         halves = [value is not None and value.dtype == _HALF for value in node.outputs]
-        if any(value.dtype is None for value in node.results):
-            continue  # a sequence, of tensors in half precision perhaps
         wide = [half and name in names for half, name in zip(halves, made, strict=False)]
         if places and wide == halves and _are_tensors(node) and _in_singles(node):
             yield _Wide(node, places, tuple(wide))
