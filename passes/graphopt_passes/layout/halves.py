@@ -39,6 +39,13 @@ _PER_KEY, _PER_SCORE = 0.8, 1 / 32
 """What `Attention` takes longer in half precision for each element of its keys, and that times the rows of its queries:
 in elements that are cast, of heads of 64 (a row and 1024 positions of 8 heads: 811 us, 723 in float32, 1424 with the
 casts of a cache; 64 rows without a cache 1290, 852 and 1013)."""
+_CONTRIB = frozenset({
+    "com.microsoft::Attention", "com.microsoft::BiasGelu", "com.microsoft::EmbedLayerNormalization",
+    "com.microsoft::FastGelu", "com.microsoft::FusedMatMul", "com.microsoft::Gelu", "com.microsoft::MultiHeadAttention",
+    "com.microsoft::QuickGelu", "com.microsoft::SkipLayerNormalization",
+    "com.microsoft::SkipSimplifiedLayerNormalization",
+})  # fmt: skip
+"""Operators of ONNX Runtime all of whose floats have one type, float32 or half precision."""
 _APART = frozenset({"BitCast", "If", "Loop", "QuantizeLinear", "Scan"})
 """Operators that stay: a number that is not rounded to float16 may be quantized to the next step."""
 
@@ -111,7 +118,7 @@ class ConvertFloat16ToFloat32(GraphPass):
 def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
     """The nodes that can compute in float32 what they compute in half precision, or for it in float64."""
     for node in graph:
-        if node.domain or node.op in _APART or not is_deterministic(node):
+        if (node.domain and node.op not in _CONTRIB) or node.op in _APART or not is_deterministic(node):
             continue
         if node.op == "Cast":
             read, given = (value.dtype == _HALF or value in doubles for value in (node.operand(0), node.result))
@@ -121,12 +128,20 @@ def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
         if node.inputs and any(value in doubles for value in node.results):
             yield _Wide(node, tuple(at for at, value in enumerate(node.inputs) if value in doubles), (True,))
             continue
+        halves = tuple(value is not None and value.dtype == _HALF for value in node.outputs)
+        if not _are_tensors(node) or not _in_singles(node):
+            continue
+        if node.domain:
+            yield _Wide(node, _halves(node), halves)
+            continue
         places, names = _places(node)
-        made = tuple(_outputs(node))
-        halves = [value is not None and value.dtype == _HALF for value in node.outputs]
-        wide = [half and name in names for half, name in zip(halves, made, strict=False)]
-        if places and wide == halves and _are_tensors(node) and _in_singles(node):
-            yield _Wide(node, places, tuple(wide))
+        wide = tuple(half and name in names for half, name in zip(halves, _outputs(node), strict=False))
+        if places and wide == halves:
+            yield _Wide(node, places, wide)
+
+
+def _halves(node: Node) -> tuple[int, ...]:
+    return tuple(at for at, x in enumerate(node.inputs) if x is not None and x.dtype == _HALF)
 
 
 def _places(node: Node) -> tuple[tuple[int, ...], set[str]]:
@@ -235,7 +250,7 @@ class _Writer:
         attrs = dict(node.attrs)
         if node.attr("output_dtype", 0) == _HALF:
             attrs["output_dtype"] = _SINGLE
-        return self.rw.outputs(len(node.outputs), node.op_type, *inputs, **attrs)
+        return self.rw.outputs(len(node.outputs), node.op_type, *inputs, domain=node.domain, **attrs)
 
     def _cast(self, form: _Wide, inputs: list[Value | None]) -> Sequence[Value]:
         """A `Cast` from or to half precision, or nothing where both sides are float32."""
