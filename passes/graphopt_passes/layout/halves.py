@@ -132,7 +132,8 @@ def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
         if not _are_tensors(node) or not _in_singles(node):
             continue
         if node.domain:
-            yield _Wide(node, _halves(node), halves)
+            if places := _halves(node):
+                yield _Wide(node, places, halves)
             continue
         places, names = _places(node)
         wide = tuple(half and name in names for half, name in zip(halves, _outputs(node), strict=False))
@@ -141,6 +142,7 @@ def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
 
 
 def _halves(node: Node) -> tuple[int, ...]:
+    """The operands in half precision."""
     return tuple(at for at, x in enumerate(node.inputs) if x is not None and x.dtype == _HALF)
 
 
