@@ -176,7 +176,8 @@ def _are_tensors(node: Node) -> bool:
 
 def _in_singles(node: Node) -> bool:
     """Whether no attribute has it compute in another type than float32."""
-    return node.attr("stash_type", 1) == _SINGLE and "softmax_precision" not in node.attrs and not node.subgraphs
+    types = {node.attr("stash_type", _SINGLE), node.attr("softmax_precision", _SINGLE)}
+    return types == {_SINGLE} and not node.subgraphs
 
 
 def _weights(forms: Iterable[_Wide]) -> Iterator[int]:
