@@ -227,7 +227,11 @@ def check_loads(node: Node, inputs: Sequence[Value | None]) -> None:
 
 
 def _scales(node: Node, scales: np.ndarray) -> bool:
-    """Whether the runtime scales by such numbers: all of them positive, and of few axes where it interpolates."""
+    """Whether the runtime scales by such numbers: all of them positive, and of few axes where it interpolates.
+
+    It takes a tensor of any rank for a list.
+    """
+    scales = scales.reshape(-1)
     enough = scales >= 1 if node.op == "Upsample" else scales > 0
     if not np.all(enough & np.isfinite(scales)):
         return False
