@@ -105,7 +105,7 @@ class ConvertFloat16ToFloat32(GraphPass):
                 _price_casts(cut, place, value, maker, readers)
 
         chosen, _ = cheapest(forms, {node: _price(node) for node in forms}, price)
-        writer = _Writer(rw, self.name)
+        writer = _Writer(rw)
         for node, form in forms.items():
             if rw.log.full:
                 break
@@ -150,10 +150,11 @@ def _places(node: Node) -> tuple[tuple[int, ...], set[str]]:
     """The operands in half precision whose type parameters may be float32 as well, and the names of these."""
     known = parameters(node.op_type, "", node.graph.opset())
     at = [(index, known[min(index, len(known) - 1)]) for index in range(len(node.inputs)) if known]
-    halves = [(index, each) for index, each in at if (x := node.inputs[index]) is not None and x.dtype == _HALF]
-    if any(_SINGLE not in each.allowed for _, each in halves):
+    places = _halves(node)
+    halves = [each for index, each in at if index in places]
+    if not known or any(_SINGLE not in each.allowed for each in halves):
         return (), set()
-    return tuple(index for index, _ in halves), {each.name for _, each in halves}
+    return places, {each.name for each in halves}
 
 
 def _outputs(node: Node) -> Sequence[str]:
@@ -218,8 +219,8 @@ def _price_casts(cut: MinimumCut, place: Places, value: Value, maker: int | None
 class _Writer:
     """Writes nodes in float32, and casts where others read what they make."""
 
-    def __init__(self, rw: Rewriter, rule: str) -> None:
-        self.rw, self.rule = rw, rule
+    def __init__(self, rw: Rewriter) -> None:
+        self.rw = rw
         self._wide: dict[Value, Value] = {}
         """Values in float32, by those in half precision that they stand for."""
 
