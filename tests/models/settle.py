@@ -29,6 +29,7 @@ LEVELS = ("basic", "extended", "all")
 NUMERICS = ("exact", "rounding", "fast")
 SAME = "same bytes"
 RENAMED = "same graph, other names or order"
+ALIKE = "the same operators, otherwise joined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def verdict(one: onnx.ModelProto, two: onnx.ModelProto) -> str:
         return RENAMED
     left, right = operators(one.graph), operators(two.graph)
     changes = [f"{right[op] - left[op]:+} {op}" for op in sorted({*left, *right}) if left[op] != right[op]]
-    return ", ".join(changes) or "the same operators, otherwise joined"
+    return ", ".join(changes) or ALIKE
 
 
 def operators(graph: onnx.GraphProto) -> Counter[str]:
