@@ -19,7 +19,7 @@ from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import count
 from graphopt_passes.fusion.contrib.operands import X86
 from graphopt_passes.layout.doubles import of_normalizations
-from graphopt_passes.layout.mincut import INFINITE, MinimumCut, Places, cheapest
+from graphopt_passes.layout.mincut import INFINITE, MinimumCut, Places, cheapest, price_change
 
 _HALF, _SINGLE = TensorProto.FLOAT16, TensorProto.FLOAT
 _MOST = 1 << 30
@@ -201,19 +201,8 @@ def _price_casts(cut: MinimumCut, place: Places, value: Value, maker: int | None
     """A cast for each type in which a value is wanted and not made."""
     if value.is_const:
         return
-    amount = float(count(value.shape or ()))
-    if readers:
-        enter = cut.thing()
-        cut.price(enter, cut.SINK if maker is None else maker, amount)
-        for reader in readers:
-            cut.price(place[reader], enter, INFINITE)
-    if maker is not None:
-        leave = cut.thing()
-        cut.price(maker, leave, amount)
-        for reader in readers:
-            cut.price(leave, place[reader], INFINITE)
-        if value.output_count or len(readers) < len(value.users):
-            cut.price(leave, cut.SINK, INFINITE)
+    wanted = bool(value.output_count) or len(readers) < len(value.users)
+    price_change(cut, place, count(value.shape or ()), maker, readers, wanted=wanted)
 
 
 class _Writer:

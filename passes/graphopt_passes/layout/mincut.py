@@ -127,6 +127,33 @@ Places = Mapping[Node, int]
 """The thing that stands for each node."""
 
 
+def price_change(
+    cut: MinimumCut, place: Places, amount: float, maker: int | None, readers: list[Node], *, wanted: bool
+) -> None:  # fmt: skip
+    """Demand an amount for each form in which a value is read and not made; readers of one form share it.
+
+    Args:
+        cut: the cut.
+        place: the thing that stands for each node.
+        amount: what it costs to bring the value from one form to the other.
+        maker: the thing that makes it; None where it is only there in the form of the sink.
+        readers: the nodes that read it in the form that is chosen for them.
+        wanted: whether others read it in the form of the sink.
+    """
+    if readers:
+        enter = cut.thing()
+        cut.price(enter, cut.SINK if maker is None else maker, amount)
+        for reader in readers:
+            cut.price(place[reader], enter, INFINITE)
+    if maker is not None:
+        leave = cut.thing()
+        cut.price(maker, leave, amount)
+        for reader in readers:
+            cut.price(leave, place[reader], INFINITE)
+        if wanted:
+            cut.price(leave, cut.SINK, INFINITE)
+
+
 def cheapest(
     forms: Mapping[Node, Any], prices: Mapping[Node, tuple[float, float]],
     price: Callable[[MinimumCut, Places, Value, int | None, list[Node]], None],

@@ -11,7 +11,7 @@ from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import rates_of
 from graphopt_passes.fusion.transposes.region import is_absorbed
 from graphopt_passes.layout.images import FIRST, LAST, LastForm, Rates, gains, last_form, reorder
-from graphopt_passes.layout.mincut import INFINITE, MinimumCut, Places, cheapest
+from graphopt_passes.layout.mincut import MinimumCut, Places, cheapest, price_change
 
 _TIE = 1e-3
 """Microseconds that channels last are better where it makes no difference."""
@@ -51,20 +51,9 @@ def choose(graph: Graph, rates: Rates) -> list[LastForm]:
 
     def price(cut: MinimumCut, place: Places, value: Value, maker: int | None, readers: list[Node]) -> None:
         """A transpose for each order in which a value is wanted and not made."""
-        transposed = reorder(value, rates)
-        if readers:
-            enter = cut.thing()
-            cut.price(enter, cut.SINK if maker is None else maker, transposed)
-            for reader in readers:
-                cut.price(place[reader], enter, INFINITE)
-        if maker is not None:
-            leave = cut.thing()
-            cut.price(maker, leave, transposed)
-            for reader in readers:
-                cut.price(leave, place[reader], INFINITE)
-            others = value.users.keys() - readers
-            if value.output_count or not all(_takes_either(user, value) for user in others):
-                cut.price(leave, cut.SINK, INFINITE)
+        others = value.users.keys() - readers
+        wanted = bool(value.output_count) or not all(_takes_either(user, value) for user in others)
+        price_change(cut, place, reorder(value, rates), maker, readers, wanted=wanted)
 
     last, _ = cheapest(forms, prices, price)
     return _with_gains([form for node, form in forms.items() if node in last])
