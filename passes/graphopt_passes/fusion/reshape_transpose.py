@@ -30,10 +30,8 @@ class FuseReshapeIntoTranspose(PatternRule):
         """Find out of which dimension each dimension of the result is."""
         transpose, result, x = Transpose.of(m.transpose), m.root.result, m.x
         middle = m.transpose.result
-        shape, otherwise = (
-            result.dims(),
-            Decline("{} is not known to part dimensions of {} alone", result.name, middle.name),
-        )
+        shape = result.dims()
+        otherwise = Decline("{} is not known to part dimensions of {} alone", result.name, middle.name)
         groups = _parted(middle.dims(), shape, otherwise)
         order = _as_before(x.dims(), shape, [axis for at in transpose.inverse for axis in groups[at]])
         wanted = [shape[axis] for axis in order]

@@ -101,8 +101,10 @@ class ConvertFloat16ToFloat32(GraphPass):
             return
 
         def price(cut: MinimumCut, place: Places, value: Value, maker: int | None, readers: list[Node]) -> None:
-            if value.dtype == _HALF or value in doubles:
-                _price_casts(cut, place, value, maker, readers)
+            """A cast for each type in which a value is wanted and not made."""
+            if (value.dtype == _HALF or value in doubles) and not value.is_const:
+                wanted = bool(value.output_count) or len(readers) < len(value.users)
+                price_change(cut, place, count(value.shape or ()), maker, readers, wanted=wanted)
 
         chosen, _ = cheapest(forms, {node: _price(node) for node in forms}, price)
         writer = _Writer(rw)
@@ -128,17 +130,12 @@ def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
         if node.inputs and any(value in doubles for value in node.results):
             yield _Wide(node, tuple(at for at, value in enumerate(node.inputs) if value in doubles), (True,))
             continue
+        places = _halves(node)
+        if not places or not _are_tensors(node) or not _in_singles(node):
+            continue
         halves = tuple(value is not None and value.dtype == _HALF for value in node.outputs)
-        if not _are_tensors(node) or not _in_singles(node):
-            continue
-        if node.domain:
-            if places := _halves(node):
-                yield _Wide(node, places, halves)
-            continue
-        places, names = _places(node)
-        wide = tuple(half and name in names for half, name in zip(halves, _outputs(node), strict=False))
-        if places and wide == halves:
-            yield _Wide(node, places, wide)
+        if node.domain or _may_be_wide(node, places, halves):
+            yield _Wide(node, places, halves)
 
 
 def _halves(node: Node) -> tuple[int, ...]:
@@ -146,15 +143,15 @@ def _halves(node: Node) -> tuple[int, ...]:
     return tuple(at for at, x in enumerate(node.inputs) if x is not None and x.dtype == _HALF)
 
 
-def _places(node: Node) -> tuple[tuple[int, ...], set[str]]:
-    """The operands in half precision whose type parameters may be float32 as well, and the names of these."""
+def _may_be_wide(node: Node, places: tuple[int, ...], halves: tuple[bool, ...]) -> bool:
+    """Whether the type parameters of these operands may be float32 as well, and those of such results are theirs."""
     known = parameters(node.op_type, "", node.graph.opset())
-    at = [(index, known[min(index, len(known) - 1)]) for index in range(len(node.inputs)) if known]
-    places = _halves(node)
-    halves = [each for index, each in at if index in places]
-    if not known or any(_SINGLE not in each.allowed for each in halves):
-        return (), set()
-    return places, {each.name for each in halves}
+    if not known:
+        return False
+    read = [known[min(index, len(known) - 1)] for index in places]
+    names = {each.name for each in read}
+    wide = tuple(half and name in names for half, name in zip(halves, _outputs(node), strict=False))
+    return wide == halves and all(_SINGLE in each.allowed for each in read)
 
 
 def _outputs(node: Node) -> Sequence[str]:
@@ -195,14 +192,6 @@ def _price(node: Node) -> tuple[float, float]:
         keys = sum(count(x.shape or ()) for x in node.inputs[1:5:3] if x is not None)
         return keys * (_PER_KEY + rows * _PER_SCORE), 0.0
     return INFINITE, 0.0
-
-
-def _price_casts(cut: MinimumCut, place: Places, value: Value, maker: int | None, readers: list[Node]) -> None:
-    """A cast for each type in which a value is wanted and not made."""
-    if value.is_const:
-        return
-    wanted = bool(value.output_count) or len(readers) < len(value.users)
-    price_change(cut, place, count(value.shape or ()), maker, readers, wanted=wanted)
 
 
 class _Writer:
