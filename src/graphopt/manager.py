@@ -69,7 +69,8 @@ class PassManager:
     """A choice of passes, ready to run over models.
 
     Args:
-        level: `basic` (standard operators at the model's opset), `extended` (adds `com.microsoft`, inlines functions),
+        level: `basic` (standard operators at the model's opset), `extended` (adds `com.microsoft`, inlines functions,
+            brings the model to opset 17 where it normalizes layers),
             `layout` or `all` (adds the blocked NCHWc layout for one target).
         passes: a pipeline as text, or pass names in order; it takes the place of the level's.
         skip: names of passes to leave out.
@@ -87,7 +88,8 @@ class PassManager:
         dims: fixed sizes for symbolic dimensions, by name.
         inline_functions: replace calls of model-local functions by their bodies, before anything else. Levels above
             `basic` always do, unless `skip` has the pass of that name.
-        opset: bring the model to this version of the standard's operators first; see `graphopt.convert`.
+        opset: bring the model to this version of the standard's operators first, and leave it there; see
+            `graphopt.convert`. Without one, levels above `basic` may bring it to opset 17.
         opaque_weights: leave weights in files beside the model unread, and refer to them as before: `missing` those
             whose file is not there, `all` any. Passes that need their bytes decline.
         options: further settings for passes; its `target` is replaced when `target` is given.
@@ -113,7 +115,7 @@ class PassManager:
         self.profile, self.check, self.limit, self.opset = profile, check, limit, opset
         self.shapes, self.dims = dict(shapes or {}), dict(dims or {})
         self.opaque_weights = check_opaque(opaque_weights)
-        self.options = _with_target(options or Options(), self.target)
+        self.options = _with_stated(options or Options(), self.target, opset)
         pipeline = Pipeline.of_level(self.level) if passes is None else pipeline_of(passes)
         if inline_functions or self.options.inline_functions:
             pipeline = pipeline.preceded_by(INLINE)
@@ -298,10 +300,11 @@ def _check_kinds(**arguments: Any) -> None:
         raise UsageError(f"limit: expected a number >= 0, found {arguments['limit']}")
 
 
-def _with_target(options: Options, target: Target | None) -> Options:
+def _with_stated(options: Options, target: Target | None, opset: int | None) -> Options:
+    """Options with what a run was told besides: an opset that was asked for is kept."""
     from dataclasses import replace
 
-    return options if target is None else replace(options, target=target)
+    return replace(options, target=target or options.target, keep_opset=options.keep_opset or opset is not None)
 
 
 Whole = TypeVar("Whole", bound=IrModel | Program)

@@ -436,3 +436,33 @@ g (float[2,4] x, float[2,4] z, bool[2,4] c) => (float[2,4] y) <int64 axis = {{1}
     feed = {key: value for key, value in feed.items() if key in {i.name for i in model.graph.input}}
     before, after = run_model(model, feed)[0], run_model(convert(model, opset=version - 1), feed)[0]
     np.testing.assert_allclose(after, before, rtol=2e-7)
+
+
+def normalizing() -> onnx.ModelProto:
+    """A layer normalization that is written out, at opset 13."""
+    return parsed(
+        """
+        <ir_version: 7, opset_import: ["" : 13]>
+        g (float[2, 4] x) => (float[2, 4] y)
+        <float two = {2}, float e = {0.00001}>
+        {
+          m = ReduceMean <axes = [-1]> (x)
+          c = Sub (x, m)
+          p = Pow (c, two)
+          v = ReduceMean <axes = [-1]> (p)
+          a = Add (v, e)
+          s = Sqrt (a)
+          y = Div (c, s)
+        }
+        """
+    )
+
+
+@pytest.mark.parametrize(
+    "settings", [{"opset": 14}, {"options": graphopt.Options(keep_opset=True)}, {"skip": ["convert_opset"]}]
+)
+def test_levels_keep_an_opset_that_is_to_be_kept(settings: dict[str, Any]) -> None:
+    asked = settings.get("opset", 13)
+    assert graphopt.optimize(normalizing(), "extended").opset_import[0].version == 17
+    assert graphopt.optimize(normalizing(), "basic").opset_import[0].version == 13
+    assert graphopt.optimize(normalizing(), "extended", **settings).opset_import[0].version == asked

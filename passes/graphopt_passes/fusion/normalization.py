@@ -12,7 +12,7 @@ from graphopt.match import Attr, Const, Either, Match, OpBuilder, Pattern, Scala
 from graphopt.operators.axes import from_front
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
-_LAYER, _ROOT_MEAN_SQUARE = 17, 23
+LAYER, _ROOT_MEAN_SQUARE = 17, 23
 """The opsets that have `LayerNormalization` and `RMSNormalization`."""
 
 
@@ -123,7 +123,7 @@ class MoveScaleBehindDeviation(PatternRule):
         checked_axes(m)
         if m.factor is not None and m.scale.array().size == 1:
             last_sizes(m)
-            if m.root.graph.opset() < (_LAYER if m.x.made_by("Sub") else _ROOT_MEAN_SQUARE):
+            if m.root.graph.opset() < (LAYER if m.x.made_by("Sub") else _ROOT_MEAN_SQUARE):
                 raise Decline("one number over the deviation is less work than a scale behind the division")
         if not np.isfinite(m.scale.array()).all():
             raise Decline("the scale is not finite")

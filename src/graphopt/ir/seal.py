@@ -40,6 +40,16 @@ def sealed() -> Iterator[None]:
         _state.passes -= 1
 
 
+@contextmanager
+def unsealed() -> Iterator[None]:
+    """For what the engine itself does in the middle of a pass, such as a conversion, which infers types."""
+    passes, _state.passes = _state.passes, 0
+    try:
+        yield
+    finally:
+        _state.passes = passes
+
+
 def is_sealed() -> bool:
     """Whether a pass runs in this thread."""
     return _state.passes > 0

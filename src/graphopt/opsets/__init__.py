@@ -1,10 +1,10 @@
 """Conversion between opsets: any version of the standard's operators to any other, with the same results or refused."""
 
-from graphopt.opsets.conversion import Conversion, convert, convert_loaded, convert_source, convert_view
+from graphopt.opsets.conversion import Conversion, convert, convert_loaded, convert_source, convert_view, raise_opset
 from graphopt.opsets.refusals import ConversionError, Refusal
 from graphopt.opsets.runtimes import Runtime, runtimes
 
 __all__ = [
     "Conversion", "ConversionError", "Refusal", "Runtime", "convert", "convert_loaded", "convert_source",
-    "convert_view", "runtimes",
+    "convert_view", "raise_opset", "runtimes",
 ]  # fmt: skip

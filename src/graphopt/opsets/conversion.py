@@ -21,6 +21,7 @@ from graphopt.errors import Decline, GraphoptError, UsageError
 from graphopt.ir import Graph, Model, Node, Source, paused_gc
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.ir.interface import load_fixed
+from graphopt.ir.seal import unsealed
 from graphopt.opsets import meanings
 from graphopt.opsets.bodies import write_out
 from graphopt.opsets.changes import DOMAINS, Change, changes, newest
@@ -55,13 +56,12 @@ class Conversion:
     """
 
     model: Model
-    driver: Driver = field(init=False)
+    driver: Driver
     before: dict[str, Any] = field(init=False)
     descent: Descent = field(init=False)
     checked: bool = True
 
     def __post_init__(self) -> None:
-        self.driver = Driver(self.model, Log())
         self.before = self.described()
         self.descent = Descent(self.model.graphs())
 
@@ -372,11 +372,32 @@ def convert_view(model: Model, opset: int | None = None, *, ml_opset: int | None
         UsageError: there is no such version.
         ConversionError: it cannot be brought there; it is as it was.
     """
-    conversion = Conversion(model)
+    conversion = Conversion(model, Driver(model, Log()))
     targets = targets_of(model, opset, ml_opset)
     with paused_gc():
         conversion.run(targets)
     return conversion
+
+
+def raise_opset(model: Model, opset: int, rw: Rewriter) -> None:
+    """Bring a view to a newer opset in the middle of a pass, as one rewrite of it.
+
+    Args:
+        model: the view.
+        opset: the version of the standard's operators.
+        rw: the gate that the pass works through.
+
+    Raises:
+        Decline: it cannot be brought there; it is as it was.
+    """
+    before = model.opset()
+    try:
+        targets = targets_of(model, opset, None)
+        driver = Driver.through(rw)
+        with unsealed(), driver.as_one(f"opset {before} to {opset}"):
+            Conversion(model, driver).run(targets)
+    except ConversionError as error:
+        raise Decline("the model keeps its opset: {}", error) from None
 
 
 def convert(

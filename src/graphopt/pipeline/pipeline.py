@@ -46,12 +46,15 @@ INLINED = f"{INLINE},eliminate_unused_function"
 _SINGLES = "layout/convert_float16_to_float32@all"
 """It goes before all that is for float32 alone."""
 
+_OPSET = "fusion/convert_opset@extended"
+"""It waits for what finds normalizations written in other ways, and goes before what serves in older opsets."""
+
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
-    Level.EXTENDED: f"{INLINED},repeat({{{_CLEAN}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
+    Level.EXTENDED: f"{INLINED},repeat({{{_CLEAN},{_OPSET}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
     Level.ALL: (
-        f"{INLINED},{_SINGLES},repeat({{{_CLEAN}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),layout/*@layout,custom/*@layout,"
-        f"algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
+        f"{INLINED},{_SINGLES},repeat({{{_CLEAN},{_OPSET}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),"
+        f"layout/*@layout,custom/*@layout,algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
         f"repeat(layout/*@all,custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}})),{_FASTER}"
     ),
 }

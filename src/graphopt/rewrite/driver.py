@@ -13,7 +13,7 @@ from graphopt.errors import Decline, EngineError, PassError
 from graphopt.ir import Graph, Model, Node
 from graphopt.ir.seal import sealed
 from graphopt.rewrite.attempts import Attempts, RuleAttempt, RuleOrWaiting, attempts_of
-from graphopt.rewrite.events import Failure, Log, NodeNote
+from graphopt.rewrite.events import Event, Failure, Log, NodeNote
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.rewriter import Rewriter
 from graphopt.rewrite.rule import GraphPass, OpRule, PatternRule, Rule
@@ -69,6 +69,13 @@ class Driver:
         self._entries: dict[tuple[RuleOrWaiting, int], list[tuple[str, RuleAttempt]]] = {}
         self._tables: dict[tuple[tuple[RuleOrWaiting, ...], int], Table] = {}
 
+    @classmethod
+    def through(cls, rewriter: Rewriter) -> Driver:
+        """A driver that works through a gate that a pass has in use: what it does is part of what the pass does."""
+        made = cls(rewriter.model, rewriter._log)
+        made.rewriter, made._journal = rewriter, rewriter._journal
+        return made
+
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
         """All changes of what happens inside, or none: where it raises, model and log are as they were before."""
@@ -79,6 +86,17 @@ class Driver:
             self._journal.undo(mark)
             del self.log.events[events:]
             raise
+
+    @contextmanager
+    def as_one(self, detail: str) -> Iterator[None]:
+        """Around changes of which none makes sense without the others: all are one event of the pass at hand."""
+        rule, graph, events = self.rewriter._rule, self.rewriter.graph, self.log.events
+        first = len(events)
+        yield
+        parts = events[first:]
+        del events[first:]
+        self.rewriter.enter(graph, rule)
+        events.append(Event.joined(parts, first, rule, graph.name, detail))
 
     def infer(self) -> None:
         """Infer the types and shapes of all values."""

@@ -62,6 +62,15 @@ class Event:
     zeroed: int = 0
     bound: float = 0.0
 
+    @classmethod
+    def joined(cls, parts: Sequence[Event], index: int, rule: str, graph: str, detail: str) -> Event:
+        """One event for what several did; what one added and another removed again is left out."""
+        removed = dict.fromkeys(note for part in parts for note in part.removed)
+        added = dict.fromkeys(note for part in parts for note in part.added)
+        changed = dict.fromkeys(note for part in parts for note in part.changed)
+        gone, new = (tuple(note for note in a if note not in b) for a, b in ((removed, added), (added, removed)))
+        return cls(index, rule, graph, gone, new, tuple(changed), sum(part.bytes for part in parts), detail)
+
     def __str__(self) -> str:
         before, after = ", ".join(map(str, self.removed)), ", ".join(map(str, self.added))
         changed = "changed " + ", ".join(map(str, self.changed)) if self.changed else ""

@@ -25,6 +25,7 @@ class Options:
         fold_qdq: fold quantize/dequantize pairs of constants too.
         inline_functions: replace calls of model-local functions by their bodies at level `basic`, too; those above
             always do.
+        keep_opset: leave the standard's opset of the model as it is at every level. It is kept where one is asked for.
         unroll_limit: the most nodes that unrolling one Loop may make.
         unroll_runs: in how many runs of a session it has to repay what the session takes longer to start.
         extra: settings of third-party passes, by pass name.
@@ -36,6 +37,7 @@ class Options:
     max_weight_growth: float = 3.0
     fold_qdq: bool = False
     inline_functions: bool = False
+    keep_opset: bool = False
     unroll_limit: int = 2000
     unroll_runs: int = 1000
     extra: Mapping[str, Any] = field(default_factory=dict)

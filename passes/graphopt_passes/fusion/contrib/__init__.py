@@ -5,6 +5,7 @@ from graphopt_passes.naming import passes_of
 PASSES = passes_of(
     "fusion.contrib",
     ("gelu", "FuseFastGelu", "FuseErfGelu", "FuseQuickGelu", "FuseAddBiasIntoGelu"),
+    ("opset", "ConvertOpset"),
     ("normalization", "FuseBranchwiseRmsNorm", "ReplaceSkipLayerNormalization"),
     ("matmul", "FuseTransposeIntoMatmul", "FuseScaleIntoMatmul"),
     ("activation", "FuseActivationIntoGemm", "FuseAddIntoConv", "FuseActivationIntoConv"),
