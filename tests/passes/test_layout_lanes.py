@@ -130,6 +130,16 @@ def grouped(b: Builder, x: str, c: int) -> str:
     return conv(group=lambda c: 2)(b, *b.op("Conv", x, b.random(64, c, 1, 1)), 64)
 
 
+def grouped_unevenly(b: Builder, x: str, c: int) -> str:
+    """Five groups of 8 channels: the last of three blocks of 16 has one of them."""
+    return conv(group=lambda c: 5)(b, *b.op("Conv", x, b.random(40, c, 1, 1)), 40)
+
+
+def groups_of_padding(b: Builder, x: str, c: int) -> str:
+    """As many groups as fill whole blocks, of what the case before left in padding lanes."""
+    return conv(group=lambda c: c // 8 if c % 8 == 0 else 1)(b, x, c)
+
+
 def fused(activation: str, *params: float, depthwise: bool = False) -> Callable[[Builder, str, int], str]:
     def build(b: Builder, x: str, c: int) -> str:
         weight = b.random(c, 1 if depthwise else c, 1, 1, scale=0.1)
@@ -255,7 +265,7 @@ CASES: dict[str, list[Callable[[Builder, str, int], str]]] = {
     "Mean": [binary("Mean"), lambda b, x, c: b.op("Mean", x, x, *b.op("Cos", x), scalar(b, 3))[0]],
     "Conv": [
         conv(), conv(40), conv(3), conv(group=lambda c: c), conv(96, lambda c: 2 if c % 2 == 0 else 1),
-        grouped,
+        grouped, grouped_unevenly, groups_of_padding,
     ],
     "com.microsoft::FusedConv": [
         fused("Sigmoid"), fused("Clip", 0.5, 2.0), fused("HardSigmoid", 0.2, 0.75), fused("LeakyRelu", -3.0),
@@ -366,7 +376,7 @@ def test_every_form_has_a_case() -> None:
 
 
 KINDS: dict[str, Callable[[Builder, str, int], str]] = {
-    "conv": conv(), "2 groups": grouped, "transposed": transposed(2, 2), "depthwise": unary("Neg"),
+    "conv": conv(), "2 groups": grouped, "3 groups": grouped_unevenly, "transposed": transposed(2, 2), "depthwise": unary("Neg"),
     "1x1 depthwise": normalized, "gate as weight": gate("Mul"), "gate as bias": gate("Add"),
     "gate spread out": gate("Max"), "gate of pixels": pixel_gate("Mul"),
     "elementwise": unary("Neg"), "prelu": CASES["PRelu"][0], "silu": silu,
@@ -389,4 +399,4 @@ def test_every_form_is_among_the_kinds() -> None:
     written = re.findall(r'name="([^"]*)"', source)
     titles = {*written, *re.findall(r'label = "([^"]*)"', source)} - {"grouped"}
     assert len(written) == source.count("return Written(") + source.count("= Written(")
-    assert titles == set(KINDS) - {"2 groups", "gate as weight", "gate as bias"}
+    assert titles == set(KINDS) - {"2 groups", "3 groups", "gate as weight", "gate as bias"}

@@ -150,6 +150,8 @@ LONE = [
     ((64, 64, 3, 56, 64), True),
     ((58, 58, 3, 28, 58), True),
     ((256, 256, 3, 28, 32), True),
+    ((152, 152, 3, 14, 19), True),
+    ((168, 168, 3, 14, 7), False),
 ]
 """Inputs, outputs, kernel, image side and groups of a convolution, and whether it gains."""
 
@@ -189,6 +191,26 @@ def test_merged_groups_are_block_diagonal() -> None:
     weight = np.arange(1, 9, dtype=np.float32).reshape(4, 2, 1, 1)
     wide = block_diagonal(weight, 2, 2)[:, :, 0, 0]
     np.testing.assert_array_equal(wide, [[1, 2, 0, 0], [3, 4, 0, 0], [0, 0, 5, 6], [0, 0, 7, 8]])
+
+
+def test_merged_groups_are_filled_up_with_zeros() -> None:
+    weight = np.arange(1, 7, dtype=np.float32).reshape(3, 2, 1, 1)
+    wide = block_diagonal(weight, 3, 2)[:, :, 0, 0]
+    np.testing.assert_array_equal(wide, [[1, 2, 0, 0], [0, 0, 3, 4], [5, 6, 0, 0], [0, 0, 0, 0]])
+
+
+MERGED = [
+    ((32, (16, 16), 16), 1), ((4, (8, 8), 16), 2), ((19, (8, 8), 16), 2), ((46, (4, 4), 16), 4),
+    ((7, (24, 24), 16), 7),  # pairs would be four times 48 channels, where 168 are padded to 176
+    ((3, (8, 16), 16), 3),  # pairs would make 64 channels of 48
+    ((4, (8, 16), 16), 2), ((3, (5, 5), 16), 3), ((1, (24, 40), 16), 1), ((6, (4, 4), 8), 2),
+]  # fmt: skip
+"""Groups, what each reads and makes, the block, and how many groups become one."""
+
+
+@pytest.mark.parametrize(("sizes", "merge"), MERGED)
+def test_groups_become_whole_blocks(sizes: tuple[int, tuple[int, int], int], merge: int) -> None:
+    assert weights.merged(*sizes) == merge
 
 
 def test_cut_is_the_cheapest_of_all() -> None:

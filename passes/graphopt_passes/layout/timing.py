@@ -11,7 +11,7 @@ from dataclasses import replace
 from graphopt.records import dataclass
 from graphopt.system import tuned
 from graphopt.system.machine import Target
-from graphopt_passes.layout.weights import padded
+from graphopt_passes.layout.weights import merged, padded
 from graphopt_passes.rates import MachineRates
 
 PASS = "convert_layout_nchwc"
@@ -77,6 +77,10 @@ _FEW_ROWS = 4
 """With this few outputs the matrix product does without packing."""
 
 
+_ONE_BY_ONE = 2
+"""Times as long as runs of pixels take where the window moves by more than one, so that pixels are copied singly."""
+
+
 def built_in(target: Target) -> LayoutRates:
     """The figures of a target that were not measured on the machine itself."""
     return RATES.get((target.name, target.core)) or RATES.get((target.name, "")) or AVX2
@@ -125,14 +129,19 @@ class ConvolutionSizes:
     def of(
         cls, inputs: int, outputs: int, cells: int, positions: int, block: int, *, stride: int = 1, group: int = 1
     ) -> ConvolutionSizes:
-        """Those of a convolution in blocks; groups smaller than a block are reckoned as one."""
+        """Those of a convolution in blocks."""
         depthwise = group > 1 and group == inputs == outputs
-        whole = depthwise or (inputs // group % block == 0 and outputs // group % block == 0)
         lanes_in = inputs if group == 1 and inputs < block else padded(inputs, block)
+        merge = 1 if depthwise else merged(group, (inputs // group, outputs // group), block)
         return cls(
             inputs, outputs, cells, positions, positions * stride**2, lanes_in, padded(outputs, block),
-            group=group, merge=1 if whole else group, strided=stride > 1, depthwise=depthwise,
+            group=group, merge=merge, strided=stride > 1, depthwise=depthwise,
         )  # fmt: skip
+
+    @property
+    def count(self) -> int:
+        """Groups of the blocked form."""
+        return -(-self.group // self.merge)
 
 
 def plain(shape: ConvolutionSizes, rates: LayoutRates) -> float:
@@ -142,7 +151,7 @@ def plain(shape: ConvolutionSizes, rates: LayoutRates) -> float:
     if shape.depthwise:
         return macs / rates.plain_depthwise[shape.strided] + shape.outputs * rates.per_group + rates.start
     unrolled = shape.inputs * shape.cells * shape.positions / (2 if shape.outputs <= _FEW_ROWS else 1)
-    copied = 4 * (unrolled + shape.outputs * per_group * shape.cells)
+    copied = 4 * (unrolled * (_ONE_BY_ONE if shape.strided else 1) + shape.outputs * per_group * shape.cells)
     stored = 4 * shape.positions * shape.outputs
     return macs / rates.plain + copied / rates.copy + stored / rates.store + rates.start
 
@@ -153,9 +162,8 @@ def blocked(shape: ConvolutionSizes, block: int, rates: LayoutRates) -> float:
     if shape.depthwise:
         macs = shape.positions * shape.cells * shape.lanes_out
         return macs / rates.depthwise + moved / rates.depthwise_stream + rates.start
-    groups = shape.group // shape.merge
-    per_group = shape.lanes_in // groups
-    rate = rates.blocked[min(max(shape.lanes_out // block // groups, 1), 3) - 1]
+    per_group = shape.lanes_in // shape.count
+    rate = rates.blocked[min(max(shape.lanes_out // block // shape.count, 1), 3) - 1]
     moved += 4 * shape.lanes_out * per_group * shape.cells
     return shape.positions * shape.cells * shape.lanes_out * per_group / rate + moved / rates.stream + rates.start
 
@@ -166,7 +174,7 @@ def convolution(
 ) -> tuple[float, float]:  # fmt: skip
     """Microseconds of a convolution in NCHW and in blocks, without reorders.
 
-    Channels are those of all groups, and `size` that of the result; groups smaller than a block are reckoned as one.
+    Channels are those of all groups, and `size` that of the result.
     """
     rates, block = rates_of(target), target.block
     positions = batch * size[0] * size[1]

@@ -221,7 +221,7 @@ def _blocked_weight(weight: onnx.TensorProto, case: Timed, block: int) -> tuple[
     if shape.merge > 1:
         array = block_diagonal(array, case.group, shape.merge)
     if case.group > shape.merge:
-        return weights.grouped_blocked(array, block), case.group
+        return weights.grouped_blocked(array, block), shape.count
     return weights.both_blocked(array, (case.inputs,), (case.outputs,), block), 1
 
 

@@ -311,13 +311,18 @@ def _times(weight: np.ndarray, by: np.ndarray, kept: Value) -> np.ndarray:
 
 
 def block_diagonal(kernel: np.ndarray, group: int, merge: int) -> np.ndarray:
-    """The kernel `[out, in / group, *size]` of a convolution with each `merge` groups made one, zeros between them."""
+    """The kernel `[out, in / group, *size]` of a convolution with each `merge` groups made one, zeros between them.
+
+    Where that does not divide the number of groups, the last one is filled up with groups of zeros.
+    """
     if merge == 1:
         return kernel
     outputs, inputs = kernel.shape[:2]
-    per_group = outputs // group
-    wide = np.zeros((group // merge, merge, per_group, merge, inputs, *kernel.shape[2:]), kernel.dtype)
-    parts = kernel.reshape(group // merge, merge, per_group, inputs, *kernel.shape[2:])
+    per_group, whole = outputs // group, -(-group // merge)
+    parts = np.zeros((whole * merge, per_group, inputs, *kernel.shape[2:]), kernel.dtype)
+    parts[:group] = kernel.reshape(group, *parts.shape[1:])
+    parts = parts.reshape(whole, merge, *parts.shape[1:])
+    wide = np.zeros((*parts.shape[:3], merge, *parts.shape[3:]), kernel.dtype)
     for index in range(merge):
         wide[:, index, :, index] = parts[:, index]
-    return wide.reshape(outputs, merge * inputs, *kernel.shape[2:])
+    return wide.reshape(whole * merge * per_group, merge * inputs, *kernel.shape[2:])

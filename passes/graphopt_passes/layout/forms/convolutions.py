@@ -101,20 +101,25 @@ class Dense(_Convolution):
 
 
 class Grouped(_Convolution):
-    """A convolution of groups whose channels are whole blocks."""
+    """A convolution of groups whose channels are whole blocks, the last of all but for its end."""
 
     label = "grouped"
     mixes = True
 
     @property
+    def count(self) -> int:
+        """Groups of the blocked form."""
+        return -(-self.group // self.merge)
+
+    @property
     def title(self) -> str:
-        return f"{self.group // self.merge} groups"
+        return f"{self.count} groups"
 
     def build(self, emit: Emitter, group: Group) -> Built:
-        array, count = self.contents(), self.group // self.merge
-        entered = emit.enter_bounded(self.operands[0], array.shape[1] * count, in_one=True)
+        array, inputs = self.contents(), self.weight.array().shape[1] * self.group
+        entered = emit.enter_bounded(self.operands[0], inputs, in_one=True)
         made = emit.constant(self.weight, ("groups", self.merge), lambda: weights.grouped_blocked(array, emit.block))
-        return self.biased(emit, group, [entered.value, made], self.gives[0], count=count)
+        return self.biased(emit, group, [entered.value, made], self.gives[0], count=self.count)
 
 
 class Depthwise(_Convolution):
@@ -162,7 +167,7 @@ def convolution(node: Node, known: Known) -> Form:
     known.assume_image(x, per_group * group, node)
     common: dict[str, Any] = {"node": node, "operands": [x], "sizes": known.sizes(node.result), "group": group}
     depthwise = group > 1 and per_group == 1 and outputs == group
-    merge = 1 if group == 1 or depthwise else _merge(known.block, group, per_group, outputs)
+    merge = 1 if depthwise else weights.merged(group, (per_group, outputs // group), known.block)
     form: Form
     if depthwise and _sums_windows(tensor.array()):
         raise Decline("each window of {} is summed: as the pool that it was it is not blocked", x.name)
@@ -173,7 +178,7 @@ def convolution(node: Node, known: Known) -> Form:
         form = Dense(**common, gives=[(outputs,)], lanes=ZERO, merge=merge)
         form.plain = per_group * group < known.block
         form.usual = group == 1 and (form.plain or per_group % _FOURS == 0)
-    elif not known.aligned(layout) or len(layout) != 1:
+    elif len(layout) != 1:
         raise Decline("groups of {} do not lie in whole blocks", x.name)
     else:
         form = Grouped(**common, gives=[(outputs,)], lanes=ZERO, merge=merge)
@@ -190,14 +195,6 @@ def _sums_windows(weight: Array) -> bool:
 def times_zero(lanes: Lanes) -> Lanes:
     """What a depthwise convolution, whose weights are zero there, makes of padding lanes."""
     return ZERO if lanes.bounded else ANYTHING
-
-
-def _merge(block: int, group: int, per_group: int, outputs: int) -> int:
-    """How many groups to make one so that each has whole blocks."""
-    for merge in range(1, group):
-        if group % merge == 0 and per_group * merge % block == 0 and outputs // group * merge % block == 0:
-            return merge
-    return group
 
 
 def _fused(form: Form, known: Known) -> Form:
