@@ -25,6 +25,10 @@ WRITTEN: dict[str, tuple[int, ...]] = {
 """Operators whose kernels write into operands, and which."""
 
 
+_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+"""Operators whose result may be the memory of what they read, that of a constant too."""
+
+
 class Writers:
     """Which operands of a model's nodes are written into.
 
@@ -56,8 +60,13 @@ class Writers:
         return known or frozenset()
 
     def writes_to(self, value: Value) -> bool:
-        """Whether a reader of a value writes into it."""
-        return any(node.input(at) is value for node in value.users for at in self.written(node))
+        """Whether a reader of a value writes into it, or into what may be the same memory under another name."""
+        values = [value]
+        for each in values:
+            if any(node.input(at) is each for node in each.users for at in self.written(node)):
+                return True
+            values += [node.result for node in each.users if node.op in _VIEWS and node.input(0) is each]
+        return False
 
     def check(self, old: Value, new: Value) -> None:
         """See that the readers of one value can read another: none writes into it where others read it.
