@@ -59,7 +59,9 @@ def up(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
         Decline: it cannot be said there.
     """
     old, new = change.before, change.after
-    if old is None or new is None:
+    if old is None:
+        raise Decline("the standard has no {} before opset {}", node.op_type, change.version)
+    if new is None:
         raise Decline("{} is gone from opset {} on", node.op_type, change.version)
     if any(True for _ in lacking(node, new)):
         carry(node, change, new, rw)

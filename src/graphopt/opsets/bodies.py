@@ -105,7 +105,7 @@ def _attributes(node: Node, proto: onnx.FunctionProto) -> dict[str, Any]:
 def _standard(node: Node) -> onnx.FunctionProto | None:
     """The function of the standard for a node, at the opset of its graph."""
     opset = node.graph.opset(node.domain)
-    if node.op != node.op_type:
+    if node.op != node.op_type or op_schema(node.op_type, node.domain, opset) is None:
         return None
     if not _RIGHT_ATTENTION and node.op == "Attention" and node.input(3) is not None and node.attr("is_causal", 0):
         raise Decline("the function of Attention with a mask that is causal too is wrong in onnx {}", onnx.__version__)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.errors import Decline
-from graphopt.ir import Node, Value
+from graphopt.ir import Dim, Node, Value
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.registry import Step, down, typed, up
@@ -22,27 +22,36 @@ _SOFTMAX = ("Hardmax", "LogSoftmax", "Softmax")
 
 @up(13, *_SOFTMAX)
 def along_one_axis(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """All axes from `axis` on were one: where it is not the last, the value is made flat around it."""
+    """All axes from `axis` on were one: where several have more than one value, they are made one around it."""
     x, axis = node.operand(0), node.attr("axis", 1)
+    rest = None if x.shape is None else x.shape[x.axis(axis) :]
     yield
-    if x.rank is not None and axis in (-1, x.rank - 1):
-        rw.set_attr(node, axis=axis)
-        return
-    if x.shape is not None and 0 in x.shape:
+    if axis == -1 or (rest is not None and sum(dim != 1 for dim in rest) <= 1):
+        longer = [at for at, dim in enumerate(rest or (), -len(rest or ())) if dim != 1]
+        rw.set_attr(node, axis=longer[0] if longer else axis)
+    elif x.shape is not None and 0 in x.shape:
         rw.replace(node, [rw.op("Identity", x)])  # of nothing; a shape of zeros would copy sizes of the flat one
-        return
+    else:
+        rw.replace(node, [_along_one(node, x, axis, rest, rw)])
+
+
+def _along_one(node: Node, x: Value, axis: int, rest: Sequence[Dim] | None, rw: Rewriter) -> Value:
+    if rest is not None and len(sizes := [dim for dim in rest if isinstance(dim, int)]) == len(rest):
+        before = [0] * (len(x.dims()) - len(sizes))  # the sizes of these axes are copied
+        flat = rw.op("Reshape", x, np.asarray([*before, math.prod(sizes)], np.int64))
+        return rw.op("Reshape", rw.op(node.op_type, flat, axis=-1), np.asarray([*before, *sizes], np.int64))
     flat = rw.op(node.op_type, rw.op("Flatten", x, axis=axis), axis=1)
-    first = None if x.shape is None else axis + len(x.shape) if axis < 0 else axis
+    first = None if x.shape is None or rest is None else len(x.shape) - len(rest)
     # The sizes of the flat value are products, of these axes too.
     copied = {0} if first is None or first > 1 else {0, 1} if first else {1}
-    rw.replace(node, [reshaped(rw, flat, rw.op("Shape", x), x.shape, copied=copied)])
+    return reshaped(rw, flat, rw.op("Shape", x), x.shape, copied=copied)
 
 
 @down(13, *_SOFTMAX)
 def over_the_last_axis(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """An axis that is not the last is brought there."""
+    """An axis that is not the last is brought there, unless those behind it have one value each."""
     x, axis = node.operand(0), node.attr("axis", -1)
-    if axis != -1 and x.axis(axis) != len(x.dims()) - 1:
+    if axis != -1 and any(dim != 1 for dim in x.dims()[x.axis(axis) + 1 :]):
         perm = list(range(len(x.dims())))
         perm[axis], perm[-1] = perm[-1], perm[axis]
         last = rw.op(node.op_type, rw.op("Transpose", x, perm=perm), axis=-1)
@@ -93,6 +102,17 @@ def training_written_out(node: Node, change: Change, rw: Rewriter) -> Iterator[N
         for old, new in ((mean, middle), (variance, spread))
     ]
     rw.replace(node, [y, *running][: len(node.outputs)])
+
+
+@up(10, "ThresholdedRelu")
+@up(17, "LayerNormalization")
+def from_the_runtime(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """ONNX Runtime had both before the standard, under the same name: models that it saved are of older opsets."""
+    x = node.operand(0)
+    if x.dtype is not None and any(v is not None and v.dtype not in (None, x.dtype) for v in node.inputs):
+        raise Decline("its operands have different element types")
+    yield
+    rw.replace(node, rw.outputs(len(node.outputs), node.op_type, *node.inputs, **node.attrs))
 
 
 @down(17, "LayerNormalization")
