@@ -30,9 +30,19 @@ def over_root_mean_square(op: OpBuilder, v: Pattern) -> Pattern:
     return Either(op.Div(v, root), op.Mul(v, inverse))
 
 
+def number_over_root_mean_square(op: OpBuilder, v: Pattern) -> Pattern:
+    """`v * (factor / sqrt(mean(v * v) + epsilon))`, for one number as the factor."""
+    return op.Mul(v, op.Div(Scalar("factor", silent=True), op.Sqrt(mean_of_squares(op, v))))
+
+
+def centered(op: OpBuilder, x: Pattern) -> Pattern:
+    """`x - mean(x)`, which may be subtracted once or twice."""
+    return op.Sub(x, op.ReduceMean(x, axes=Attr("mean_axes"), keepdims=1))
+
+
 def layer_normalization(op: OpBuilder, x: Pattern) -> Pattern:
-    """The same of `c = x - mean(x)`, which may be subtracted once or twice."""
-    return over_root_mean_square(op, op.Sub(x, op.ReduceMean(x, axes=Attr("mean_axes"), keepdims=1)))
+    """`c / sqrt(mean(c * c) + epsilon)` of what is centered."""
+    return over_root_mean_square(op, centered(op, x))
 
 
 def checked_axes(m: Match) -> tuple[int, ...]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.match import Const, Either, Match, OpBuilder, Opt, Pattern, Scalar, Var
+from graphopt.match import Const, Either, Match, OpBuilder, Opt, Pattern, Var
 from graphopt.rewrite import Decline, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float, in_runtime
-from graphopt_passes.fusion.normalization import last_sizes, mean_of_squares, over_root_mean_square, spread
+from graphopt_passes.fusion.normalization import (
+    last_sizes,
+    number_over_root_mean_square,
+    over_root_mean_square,
+    spread,
+)
 
 
 class FuseBranchwiseRmsNorm(ForRuntime):
@@ -26,8 +31,8 @@ class FuseBranchwiseRmsNorm(ForRuntime):
         """Written out, with one number over the root or without, or the operator without a scale before one."""
         norm = op.domain(DOMAIN).BranchwiseRMSNorm(Var("y"), _bind="norm", _other_attrs=True)
         x = Var("x", dtype=TensorProto.FLOAT)
-        number = op.Mul(x, op.Div(Scalar("factor", silent=True), op.Sqrt(mean_of_squares(op, x))))
-        return Either(over_root_mean_square(op, x), number, op.Mul(norm, Const("scale", silent=True)))
+        written = Either(over_root_mean_square(op, x), number_over_root_mean_square(op, x))
+        return Either(written, op.Mul(norm, Const("scale", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         if m.norm is not None:
@@ -52,6 +57,23 @@ def _branchwise(rw: Rewriter, *operands: Value, epsilon: float) -> Value:
     return rw.op("BranchwiseRMSNorm", *operands, domain=DOMAIN, num_branches=1, epsilon=epsilon)
 
 
+def skip_layer_normalization(op: OpBuilder, x: Pattern, skip: Pattern, gamma: Pattern) -> Pattern:
+    """What runtimes made of a sum and its normalization."""
+    beta, bias = Opt(Var("beta")), Opt(Var("bias"))
+    return op.domain(DOMAIN).SkipLayerNormalization(x, skip, gamma, beta, bias, _bind="whole", _other_attrs=True)
+
+
+def check_sum(m: Match) -> None:
+    """Decline unless what was made of a sum and its normalization can be written as these two again."""
+    check_float(m.x)
+    if not _broadcasts(m.skip, m.x):
+        reason = "{} is not known to broadcast to {}: runtimes compute what no Add does"
+        raise Decline(reason, m.skip.name, m.x.name)
+    for statistic in m.root.outputs[1:3]:
+        if statistic is not None and statistic.uses:
+            raise Decline("{}, a statistic, is used", statistic.name)
+
+
 class ReplaceSkipLayerNormalization(ForRuntime):
     """Write `SkipLayerNormalization`, or `SkipSimplifiedLayerNormalization`, as `Add` and a normalization.
 
@@ -61,20 +83,14 @@ class ReplaceSkipLayerNormalization(ForRuntime):
 
     def pattern(self, op: OpBuilder, x: Pattern, skip: Pattern, gamma: Pattern) -> Pattern:
         """Both operators; of their statistics nothing is known."""
-        contrib, bias = op.domain(DOMAIN), Opt(Var("bias"))
+        simplified = op.domain(DOMAIN).SkipSimplifiedLayerNormalization
         return Either(
-            contrib.SkipLayerNormalization(x, skip, gamma, Opt(Var("beta")), bias, _bind="whole", _other_attrs=True),
-            contrib.SkipSimplifiedLayerNormalization(x, skip, gamma, bias, _other_attrs=True),
+            skip_layer_normalization(op, x, skip, gamma),
+            simplified(x, skip, gamma, Opt(Var("bias")), _other_attrs=True),
         )
 
     def rewrite(self, m: Match, rw: Rewriter) -> list[Value | None]:
-        check_float(m.x)
-        if not _broadcasts(m.skip, m.x):
-            reason = "{} is not known to broadcast to {}: runtimes compute what no Add does"
-            raise Decline(reason, m.skip.name, m.x.name)
-        for statistic in m.root.outputs[1:3]:
-            if statistic is not None and statistic.uses:
-                raise Decline("{}, a statistic, is used", statistic.name)
+        check_sum(m)
         total = rw.op("Add", m.x, m.skip)
         if m.bias is not None:
             total = rw.op("Add", total, m.bias)

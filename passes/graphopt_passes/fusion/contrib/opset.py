@@ -7,25 +7,33 @@ from functools import lru_cache
 
 from onnx import TensorProto
 
-from graphopt.match import CompiledPattern, Var, compile_pattern
+from graphopt.match import CompiledPattern, Either, Match, OpBuilder, Pattern, Var, compile_pattern
 from graphopt.rewrite import Decline, GraphPass, Level, Model, Node, Rewriter
+from graphopt_passes.fusion.contrib.normalization import check_sum, skip_layer_normalization
 from graphopt_passes.fusion.contrib.operands import DOMAIN
-from graphopt_passes.fusion.normalization import LAYER, last_sizes, layer_normalization
+from graphopt_passes.fusion.normalization import (
+    LAYER,
+    centered,
+    last_sizes,
+    layer_normalization,
+    number_over_root_mean_square,
+)
 
-_SKIP = f"{DOMAIN}::SkipLayerNormalization"
+_NAME, _SKIP = "LayerNormalization", f"{DOMAIN}::SkipLayerNormalization"
 
 
 class ConvertOpset(GraphPass):
-    """Bring a model to opset 17 where it has `LayerNormalization` written out, or joined with a sum.
+    """Bring a model to opset 17 where it has `LayerNormalization` written out, joined with a sum, or before its time.
 
     Opset 17 has that operator, and ONNX Runtime has had opset 17 since version 1.12; in older opsets nothing that it
-    runs does the same in one step. All operators of the model are converted, as `graphopt convert` does, or none. An
-    opset that was asked for (`--opset`, `Options.keep_opset`) is kept.
+    runs does the same in one step but an operator of that name which no checker accepts there, and which models have
+    that it saved. All operators of the model are converted, as `graphopt convert` does, or none. An opset that was
+    asked for (`--opset`, `Options.keep_opset`) is kept.
     """
 
-    ops = ("ReduceMean", _SKIP)
+    ops = ("ReduceMean", _NAME, _SKIP)
     level = Level.EXTENDED
-    needs = (("Div", "Mul", _SKIP), ("Pow", "Sqrt", _SKIP))
+    needs = (("Div", "Mul", _NAME, _SKIP), ("Pow", "Sqrt", _NAME, _SKIP))
     opsets = f"7-{LAYER - 1}"
     late = True
 
@@ -43,17 +51,29 @@ class ConvertOpset(GraphPass):
 
 
 def _is_normalization(node: Node) -> bool:
-    """Whether a node ends what is one operator from opset 17 on."""
-    if node.op == _SKIP:
+    """Whether a node is, or ends what becomes, one operator from opset 17 on."""
+    if node.op == _NAME:
         return True
-    if node.op not in _written_out().roots:
+    if node.op not in _known().roots:
         return False
     with suppress(Decline):
-        _written_out().match(node, last_sizes, silent=True)
+        _known().match(node, _check, silent=True)
         return True
     return False
 
 
+def _check(m: Match) -> None:
+    if m.whole is not None:
+        check_sum(m)
+    else:
+        last_sizes(m)
+
+
 @lru_cache(maxsize=1)
-def _written_out() -> CompiledPattern:
-    return compile_pattern(lambda op: layer_normalization(op, Var("x", dtype=TensorProto.FLOAT)), ConvertOpset.name)
+def _known() -> CompiledPattern:
+    def pattern(op: OpBuilder, skip: Pattern, gamma: Pattern) -> Pattern:
+        x = Var("x", dtype=TensorProto.FLOAT)
+        number = number_over_root_mean_square(op, centered(op, x))
+        return Either(layer_normalization(op, x), number, skip_layer_normalization(op, Var("x"), skip, gamma))
+
+    return compile_pattern(pattern, ConvertOpset.name)
