@@ -18,7 +18,7 @@ from tests.hostile.hints import AXES, CHOICES, SHAPES, SIZES, small_ints
 OLDEST = 7
 """Opsets before this one broadcast by attributes; folding leaves them alone."""
 
-NEWEST = 26
+NEWEST = 28
 """What the installed runtime knows."""
 
 _ELEMENTS = {

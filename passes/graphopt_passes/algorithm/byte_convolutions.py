@@ -20,7 +20,7 @@ from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import Weighed, Work, count, price, rates_of
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, X86
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, X86
 from graphopt_passes.fusion.contrib.sums import is_depthwise, sums_bytes_exactly, window_rows
 
 FOUR = 4
@@ -127,7 +127,7 @@ class OfBytes(Weighed, OpRule):
     """Another form of a convolution of bytes."""
 
     ops = (f"{DOMAIN}::QLinearConv",)
-    opsets = f"11-{NEWEST}"
+    opsets = f"11-{NEWEST_OF_BYTES}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         convolution, target = ByteConvolution.of(node), rw.options.target or host()

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import Weighed, count, size_of
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, X86
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, X86
 from graphopt_passes.fusion.contrib.parameters import check_not_tied
 
 _GEMM = f"{DOMAIN}::QGemm"
@@ -27,7 +27,7 @@ class ConvertByteProductToConvolution(Weighed, OpRule):
     """
 
     ops = (_GEMM, "QLinearMatMul")
-    opsets = f"11-{NEWEST}"
+    opsets = f"11-{NEWEST_OF_BYTES}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         if (rw.options.target or host()).name not in X86:

@@ -12,7 +12,7 @@ from graphopt.operators.resize import Resize
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.resize import by_products
 from graphopt_passes.algorithm.work import Weighed, count
-from graphopt_passes.fusion.contrib.operands import NEWEST
+from graphopt_passes.fusion.contrib.operands import NEWEST_OF_BYTES
 from graphopt_passes.fusion.contrib.parameters import BYTES
 
 _MOST_COPIES = 1 << 14
@@ -30,7 +30,7 @@ class ConvertNearestResizeToCopies(Weighed, OpRule):
     """
 
     ops = ("Resize",)
-    opsets = f"11-{NEWEST}"
+    opsets = f"11-{NEWEST_OF_BYTES}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         view = Resize.of(node)
@@ -75,7 +75,7 @@ class ConvertByteResizeToProducts(Weighed, OpRule):
     """
 
     ops = ("Resize",)
-    opsets = f"11-{NEWEST}"
+    opsets = f"11-{NEWEST_OF_BYTES}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         view = Resize.of(node)

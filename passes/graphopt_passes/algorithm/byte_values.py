@@ -6,7 +6,7 @@ import numpy as np
 
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
 from graphopt_passes.fusion.contrib.parameters import BYTES, SANE, check_steps
 
 
@@ -18,7 +18,7 @@ class ConvertQuantizedConcat(Weighed, OpRule):
 
     ops = (f"{DOMAIN}::QLinearConcat",)
     numerics = Numerics.ROUNDING
-    opsets = f"10-{NEWEST}"
+    opsets = f"10-{NEWEST_OF_BYTES}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         scale, zero = _number(node.operand(0)), _number(node.operand(1))
@@ -60,7 +60,7 @@ class ConvertQuantizedSoftmax(Weighed, OpRule):
 
     ops = (f"{DOMAIN}::QLinearSoftmax",)
     numerics = Numerics.ROUNDING
-    opsets = f"10-{NEWEST}"
+    opsets = f"10-{NEWEST_OF_BYTES}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x = node.operand(0)

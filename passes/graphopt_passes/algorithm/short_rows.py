@@ -10,7 +10,7 @@ from onnx import TensorProto
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
 from graphopt_passes.fusion.contrib.parameters import BYTES
 
 _SHORT = 128
@@ -51,7 +51,7 @@ class ConvertShortRowsOfBytes(Weighed, OpRule):
 
     ops = (f"{DOMAIN}::QLinearAdd", f"{DOMAIN}::QLinearMul")
     numerics = Numerics.ROUNDING
-    opsets = f"10-{NEWEST}"
+    opsets = f"10-{NEWEST_OF_BYTES}"
     _KINDS: ClassVar[dict[str, str]] = {"QLinearAdd": "bytes scaled", "QLinearMul": "bytes multiplied"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

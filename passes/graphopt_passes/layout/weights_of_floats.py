@@ -6,7 +6,7 @@ from math import prod
 
 from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.constants import floats_of
-from graphopt_passes.fusion.contrib.operands import NEWEST
+from graphopt_passes.fusion.contrib.operands import NEWEST_OF_BYTES
 from graphopt_passes.fusion.contrib.parameters import dequantized
 
 _LARGEST = 2**24
@@ -35,7 +35,7 @@ class FoldDequantizedWeights(OpRule):
     # No pattern: all readers of the result count.
     ops = ("DequantizeLinear",)
     level = Level.LAYOUT
-    opsets = f"10-{NEWEST}"
+    opsets = f"10-{NEWEST_OF_BYTES}"
     peers = {}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.float_products import row_added
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, OnIntegers, check_float, in_runtime
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, OnIntegers, check_float, in_runtime
 from graphopt_passes.fusion.contrib.parameters import check_not_tied
 
 _LARGEST, _SMALLEST = 256, 16
@@ -28,7 +28,7 @@ class FuseInt4IntoMatmul(OnIntegers):
     # No pattern: the operator and the scales have several forms.
     ops = ("Gemm", "MatMul")
     sources = ("DequantizeLinear",)
-    opsets = f"21-{NEWEST}"
+    opsets = f"21-{NEWEST_OF_BYTES}"
     numerics = Numerics.ROUNDING
     peers = {"onnxruntime": "QDQSelectorActionTransformer"}
 

@@ -6,7 +6,7 @@ from onnx import TensorProto
 
 from graphopt.match import Const, Either, Match, OpBuilder, Opt, Pattern, Var
 from graphopt.rewrite import Decline, Rewriter, Value
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, ForRuntime, may_sum_nothing
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ForRuntime, may_sum_nothing
 
 _ONE = ((), (1,))
 """Shapes of one number."""
@@ -19,7 +19,7 @@ class FuseScaleIntoMatmulInteger(ForRuntime):
     for each column.
     """
 
-    opsets = f"10-{NEWEST}"
+    opsets = f"10-{NEWEST_OF_BYTES}"
     peers = {"onnxruntime": "MatMulIntegerToFloatFusion"}
 
     def pattern(self, op: OpBuilder, left: Pattern, right: Pattern, scale: Pattern) -> Pattern:
@@ -92,7 +92,7 @@ def _row(bias: Value, right: Value, product: Value, rw: Rewriter) -> Value:
 class FuseDynamicQuantizeIntoMatmul(ForRuntime):
     """Let `DynamicQuantizeMatMul` quantize its left operand, where nothing else reads the quantized one."""
 
-    opsets = f"11-{NEWEST}"
+    opsets = f"11-{NEWEST_OF_BYTES}"
     peers = {"onnxruntime": "DynamicQuantizeMatMulFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern, right: Pattern, scale: Pattern) -> Pattern:

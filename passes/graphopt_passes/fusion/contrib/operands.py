@@ -11,8 +11,11 @@ from graphopt.analysis.nodes import dtype_of_output
 from graphopt.rewrite import Decline, Dim, Level, Numerics, OpRule, PatternRule, Value
 
 DOMAIN = "com.microsoft"
-NEWEST = 26
-"""The newest opset that ONNX Runtime 1.31 runs: a later model is not for it, and stays in the standard's operators."""
+NEWEST, NEWEST_OF_BYTES = 28, 27
+"""The newest opset that ONNX Runtime 1.32 runs, and the newest of which it has `QuantizeLinear` and its inverse.
+
+A later model is not for it, and stays in the standard's operators.
+"""
 
 
 class ForRuntime(PatternRule):
@@ -27,7 +30,7 @@ class OnIntegers(OpRule):
     """A rule on quantized values, which are integers from opset 10 on."""
 
     level = Level.EXTENDED
-    opsets = f"10-{NEWEST}"
+    opsets = f"10-{NEWEST_OF_BYTES}"
 
 
 def check_float(value: Value) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from graphopt.match import Match, OpBuilder, Pattern, Var
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, ForRuntime, OnIntegers
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ForRuntime, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import (
     BYTES,
     SANE,
@@ -81,7 +81,7 @@ def hard_sigmoid(op: Node, operands: list[Quantized], output: Quantized, rw: Rew
 class FuseRequantization(ForRuntime):
     """Bring quantized values to another scale by one operator, where they are dequantized and quantized again."""
 
-    opsets = f"10-{NEWEST}"
+    opsets = f"10-{NEWEST_OF_BYTES}"
 
     def pattern(self, op: OpBuilder) -> Pattern:
         """Parameters have several forms."""
