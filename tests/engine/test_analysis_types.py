@@ -287,7 +287,69 @@ CONTRIB = {
     "skips": ("y = com.microsoft.SkipLayerNormalization (x, x, g)", {"g": (16,)}),
     "skips, simplified": ("y = com.microsoft.SkipSimplifiedLayerNormalization (x, x, g)", {"g": (16,)}),
     "gelu": ("y = com.microsoft.BiasGelu (x, g)", {"g": (16,)}),
+    "simplified": ("y = SimplifiedLayerNormalization <axis = -1> (x, g)", {"g": (16,)}),
+    "rotated": (
+        "y = com.microsoft.RotaryEmbedding <num_heads = 0> (x, places, cosines, cosines)",
+        {"places": (2, 5), "cosines": (8, 8)},
+    ),
+    "heads that share keys": (
+        "y, pk, pv = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1> (x, k, k, , , last, total)",
+        {"k": (2, 5, 8), "last": (2,), "total": ()},
+    ),
+    "heads that share keys, packed": (
+        "y, pk, pv = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1> (q, , , , , last, total)",
+        {"q": (2, 5, 64), "last": (2,), "total": ()},
+    ),
+    "attention with a cache": (
+        "y, pk, pv = com.microsoft.MultiHeadAttention <num_heads = 2> (x, x, x, , , , past, past)",
+        {"past": (2, 2, 3, 8)},
+    ),
+    "attention of one row": (
+        "s = Slice (x, zero, one, one) y = com.microsoft.DecoderMaskedMultiHeadAttention <num_heads = 2> (s, c, c)",
+        {"c": (2, 2, 3, 8), "zero": (1,), "one": (1,)},
+    ),
+    "words": (
+        "y, index, sums = com.microsoft.EmbedLayerNormalization (words, , w, w, , g, g)",
+        {"words": (2, 5), "w": (16, 16), "g": (16,)},
+    ),
+    "experts": (
+        "y = com.microsoft.MoE <k = 1> (x, router, up, , down)",
+        {"router": (10, 2), "up": (2, 32, 16), "down": (2, 16, 32)},
+    ),
+    "bytes by dynamic scales": (
+        "y = com.microsoft.DynamicQuantizeMatMul (x, bytes, s)",
+        {"bytes": (16, 24), "s": (1,)},
+    ),
+    "bytes to floats": (
+        "q, a, zero_point = DynamicQuantizeLinear (x) y = com.microsoft.MatMulIntegerToFloat (q, bytes, a, s)",
+        {"bytes": (16, 24), "s": (1,)},
+    ),
+    "attention of bytes": (
+        "q, a, zero_point = DynamicQuantizeLinear (x) "
+        "y = com.microsoft.QAttention <num_heads = 2> (q, bytes, b, a, s, , zero_point, middle)",
+        {"bytes": (16, 48), "b": (48,), "s": (1,), "middle": ()},
+    ),
+    "slices of packed integers": (
+        "y = com.microsoft.GatherBlockQuantized <bits = 4, block_size = 16, quantize_axis = 1> (packed, words, scales)",
+        {"packed": (6, 8), "words": (2, 5), "scales": (6, 1)},
+    ),
+    "rows that are quantized": (
+        "n = com.microsoft.QuantizeLinear (x, s0) y = com.microsoft.DequantizeLinear (n, s0)",
+        {"s0": ()},
+    ),
 }
+KINDS = {
+    "places": np.int64,
+    "last": np.int32,
+    "total": np.int32,
+    "words": np.int32,
+    "bytes": np.int8,
+    "middle": np.int8,
+    "packed": np.uint8,
+    "zero": np.int64,
+    "one": np.int64,
+}
+NUMBERS = {"last": 4, "total": 5, "one": 1, "s": 0.02, "s0": 0.02, "scales": 0.02}
 
 
 @pytest.mark.parametrize("name", CONTRIB)
@@ -297,8 +359,9 @@ def test_shapes_behind_the_runtimes_own_operators_are_known(name: str) -> None:
     text = f"g (float[2,5,16] x) => (y, z, r) {{ {body} t = Transpose <perm = [0, 2, 1]> (y) z = MatMul (x, p) r = Relu (t) }}"
     model = parser.parse_model(f"<ir_version: 9, opset_import: {IMPORTS}> {text}")
     for number, (key, dims) in enumerate({**constants, "p": (16, 3)}.items()):
-        array = np.random.default_rng(number).standard_normal(dims).astype(np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(array, key))
+        drawn = np.random.default_rng(number).standard_normal(dims)
+        array = np.full(dims, NUMBERS[key]) if key in NUMBERS else abs(drawn) if key in KINDS else drawn
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(KINDS.get(key, np.float32)), key))
     found = shapes(Model.load(model))
     wanted = open_session(model).run(["y", "z", "r"], {"x": np.ones((2, 5, 16), np.float32)})
     assert [found[key] for key in ("y", "z", "r")] == [each.shape for each in wanted]

@@ -85,12 +85,12 @@ def _own(node: Node) -> list[ValueType | None] | None:
         for index, value in enumerate(node.outputs):
             shape = shapes[index] if index < len(shapes) else None
             dtype = dtype_rule(node, index)
-            if value is None:
-                types.append(None)
-            elif shape is None or not dtype:
-                return None
-            else:
+            if value is not None and shape is not None and dtype:
                 types.append(TensorType(dtype, analysis.to_dims(shape)))
+            elif value is None or knows(node.op):
+                types.append(None)
+            else:
+                return None
     except (*DECLINED, *BROKEN):
         return None
     return types
@@ -190,6 +190,20 @@ def _layer_normalization(node: Node, output: int) -> int | None:
     return int(node.attr("stash_type", 1)) if output else _like(0)(node, output)
 
 
+def _simplified(node: Node, output: int) -> int | None:
+    """Statistics have a type of their own; rows and scale may have two, of which runtimes take either."""
+    x, scale = _like(0)(node, output), _like(1)(node, output)
+    return int(node.attr("stash_type", 1)) if output else x if x == scale else None
+
+
+def _quantize(node: Node, output: int) -> int | None:
+    return int(TensorProto.UINT8) if node.input(2) is None else _like(2)(node, output)
+
+
+def _embedded(node: Node, output: int) -> int | None:
+    return int(TensorProto.INT32) if output == 1 else _like(2)(node, output)
+
+
 def _cast(node: Node, output: int) -> int | None:
     return int(node.attr("to"))
 
@@ -217,8 +231,13 @@ _LIKE_FIRST = (
     "com.microsoft.nchwc::ReorderOutput", "com.microsoft::BiasGelu", "com.microsoft::FastGelu",
     "com.microsoft::FusedConv", "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul", "com.microsoft::Gelu",
     "com.microsoft::BranchwiseRMSNorm", "com.microsoft::QuickGelu", "com.microsoft::Attention",
-    "com.microsoft::MatMulNBits", "com.microsoft::MultiHeadAttention", "com.microsoft::RotaryEmbedding",
-    "com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization",
+    "com.microsoft::DecoderMaskedMultiHeadAttention", "com.microsoft::DynamicQuantizeMatMul",
+    "com.microsoft::GroupNorm", "com.microsoft::GroupQueryAttention", "com.microsoft::MatMulBnb4",
+    "com.microsoft::MatMulNBits", "com.microsoft::MoE", "com.microsoft::MultiHeadAttention",
+    "com.microsoft::QLinearAdd", "com.microsoft::QLinearAveragePool", "com.microsoft::QLinearLeakyRelu",
+    "com.microsoft::QLinearMul", "com.microsoft::QLinearSigmoid", "com.microsoft::QLinearSoftmax",
+    "com.microsoft::QMoE", "com.microsoft::RotaryEmbedding", "com.microsoft::SkipLayerNormalization",
+    "com.microsoft::SkipSimplifiedLayerNormalization", "com.microsoft::SparseAttention",
 )  # fmt: skip
 
 _BOOLEAN = (
@@ -239,14 +258,22 @@ _DTYPES: dict[str, Callable[[Node, int], int | None]] = {
     "LayerNormalization": _layer_normalization,
     "MaxPool": _then(TensorProto.INT64),
     "OneHot": _like(2),
+    "SimplifiedLayerNormalization": _simplified,
+    "com.microsoft::DequantizeLinear": _like(1),
+    "com.microsoft::EmbedLayerNormalization": _embedded,
+    "com.microsoft::GatherBlockQuantized": _like(2),
+    "com.microsoft::MatMulIntegerToFloat": _like(2),
+    "com.microsoft::QAttention": _like(3),
+    "com.microsoft::QLinearConv": _like(7),
+    "com.microsoft::QuantizeLinear": _quantize,
     "TopK": _then(TensorProto.INT64),
 }
 """Element types of outputs by operator; each of these has a shape rule."""
 
 
 def knows(op: str) -> bool:
-    """Whether there are rules for the types of an operator of another domain, which the standard's do not know."""
-    return "::" in op and op in _DTYPES
+    """Whether there are rules for the types of an operator of ONNX Runtime, which the standard's do not know."""
+    return ("::" in op or op == "SimplifiedLayerNormalization") and op in _DTYPES
 
 
 def dtype_of_output(node: Node, index: int) -> int | None:

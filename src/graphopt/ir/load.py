@@ -16,7 +16,7 @@ from graphopt.ir.external import Folders, Opaque, tensor_from_proto
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
 from graphopt.ir.order import append, renumber
-from graphopt.ir.schema import COUNTS, FLAGS, OpInfo, has_its_operands
+from graphopt.ir.schema import COUNTS, FLAGS, UNSAID, OpInfo, has_its_operands
 from graphopt.ir.seal import SealedDict
 from graphopt.ir.sealing import seal_graph
 from graphopt.ir.slices import FileSlice
@@ -258,7 +258,7 @@ def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.Att
         elif kinds.get(name if type(name) is str else _text(name), kind) != kind:
             fine = False
         elif name in COUNTS:
-            fine = fine and _counts(attribute)
+            fine = fine and (_counts(attribute) or ((node.op, name) in UNSAID and attribute.i == 0))
         elif name in FLAGS and attribute.type == onnx.AttributeProto.INT:
             fine = fine and 0 <= attribute.i <= 1
     return fine

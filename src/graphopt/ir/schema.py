@@ -38,6 +38,8 @@ COUNTS = frozenset(
     | {"hidden_size", "strides"}
 )
 """Attributes of any operator that say how many or how far: a node with a number below 1 there means nothing."""
+UNSAID = frozenset({("com.microsoft::MRotaryEmbedding", "num_heads"), ("com.microsoft::RotaryEmbedding", "num_heads")})
+"""Operators and counts of theirs in which 0 says that the shapes of operands tell."""
 
 
 FLAGS = frozenset(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from onnx import TensorProto
+
 from graphopt.analysis.kernels import Unsupported
+from graphopt.analysis.shapes.elementwise import like_first, normalized
 from graphopt.analysis.shapes.engine import Rule, Shape, ShapeAnalysis
 from graphopt.ir import Node
 
@@ -41,8 +44,35 @@ def _multi_head_attention(analysis: ShapeAnalysis, node: Node) -> list[Shape | N
     raise Unsupported("values of that rank")
 
 
-def _rotary(analysis: ShapeAnalysis, node: Node) -> Shape:
-    return analysis.need(node, 0)
+def _grouped_attention(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
+    """Rows of the query, whose heads have those of keys and values behind them where these are not given."""
+    batch, rows, joined = _rows(analysis, node)
+    if node.input(1) is not None:
+        return [(batch, rows, joined)]
+    queries, others = node.attr("num_heads", 0), node.attr("kv_num_heads", 0)
+    heads = queries + 2 * others
+    if not isinstance(joined, int) or heads < 1 or joined % heads:
+        raise Unsupported("the size of the heads")
+    return [(batch, rows, joined // heads * queries)]
+
+
+def _embedded(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
+    """A row for each word, and the sums that were normalized; the index of the mask has two forms."""
+    words, table = analysis.need(node, 0), analysis.need(node, 2)
+    rows = (*words, *table[1:])
+    return [rows, None, rows]
+
+
+def _gathered_blocks(analysis: ShapeAnalysis, node: Node) -> Shape:
+    """Slices of a table of integers; of those that are packed into bytes there are more than bytes."""
+    table, taken = analysis.need(node, 0), analysis.need(node, 1)
+    axis, packed = node.attr("gather_axis", 0), node.operand(0).dtype == TensorProto.UINT8
+    if not -len(table) <= axis < len(table):
+        raise Unsupported(f"axis {axis}")
+    axis %= len(table)
+    last = table[-1] * (8 // node.attr("bits", 4)) if packed else table[-1]
+    unpacked = (*table[:-1], last)
+    return (*unpacked[:axis], *taken, *unpacked[axis + 1 :])
 
 
 def _product_of_bits(analysis: ShapeAnalysis, node: Node) -> Shape:
@@ -54,8 +84,18 @@ def _product_of_bits(analysis: ShapeAnalysis, node: Node) -> Shape:
 
 
 RULES: dict[str, Rule] = {
+    "SimplifiedLayerNormalization": normalized,
     "com.microsoft::Attention": _attention,
+    "com.microsoft::DecoderMaskedMultiHeadAttention": _multi_head_attention,
+    "com.microsoft::EmbedLayerNormalization": _embedded,
+    "com.microsoft::GatherBlockQuantized": _gathered_blocks,
+    "com.microsoft::GroupQueryAttention": _grouped_attention,
+    "com.microsoft::MatMulBnb4": _product_of_bits,
     "com.microsoft::MatMulNBits": _product_of_bits,
+    "com.microsoft::MoE": like_first,
     "com.microsoft::MultiHeadAttention": _multi_head_attention,
-    "com.microsoft::RotaryEmbedding": _rotary,
+    "com.microsoft::QAttention": _attention,
+    "com.microsoft::QMoE": like_first,
+    "com.microsoft::RotaryEmbedding": like_first,
+    "com.microsoft::SparseAttention": _grouped_attention,
 }

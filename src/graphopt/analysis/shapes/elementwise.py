@@ -28,7 +28,8 @@ _BROADCASTING = (
 )  # fmt: skip
 
 
-def _like_first(analysis: ShapeAnalysis, node: Node) -> Shape:
+def like_first(analysis: ShapeAnalysis, node: Node) -> Shape:
+    """The shape of the first input."""
     return analysis.need(node, 0)
 
 
@@ -54,7 +55,8 @@ def _batch_normalization(analysis: ShapeAnalysis, node: Node) -> list[Shape | No
     return [shape] + [statistics] * 4
 
 
-def _layer_normalization(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
+def normalized(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
+    """The shape of the first input, and statistics with an axis of 1 for each that they are of."""
     shape = analysis.need(node, 0)
     axis = node.attr("axis", -1)
     if not -len(shape) <= axis < len(shape):
@@ -78,12 +80,12 @@ def _dynamic_quantize(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(_LIKE_FIRST, _like_first),
+    **dict.fromkeys(_LIKE_FIRST, like_first),
     **dict.fromkeys(_BROADCASTING, _broadcasting),
     "BatchNormalization": _batch_normalization,
     "Dropout": _dropout,
     "DynamicQuantizeLinear": _dynamic_quantize,
-    "LayerNormalization": _layer_normalization,
+    "LayerNormalization": normalized,
     "com.microsoft::QLinearAdd": _quantized_binary,
     "com.microsoft::QLinearMul": _quantized_binary,
     "com.microsoft::SkipLayerNormalization": _skip_normalization,
