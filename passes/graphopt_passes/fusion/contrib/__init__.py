@@ -15,6 +15,7 @@ PASSES = passes_of(
     ("quantized", "FuseQdqIntoOp"),
     ("float_products", "FuseDequantizeIntoMatmul"),
     ("int4", "FuseInt4IntoMatmul"),
+    ("blocks", "ConvertGroupsToBlocks", "ConvertFractionalZerosToSums"),
     ("requantize", "FuseRequantization"),
     ("requantize", "EliminateNopRequantization"),
     ("requantize", "FuseScaleIntoDequantize"),
