@@ -129,8 +129,8 @@ def profile(
         thread_counts: thread counts of that table; 1, all cores and twice as many when None.
         graphopt: profile what graphopt makes at level `all` beside the runtime's levels.
         top: how many operators to time alone.
-        rounds: interleaved rounds under the profiler.
-        budget: seconds of each further measurement.
+        rounds: interleaved rounds under the profiler, at most.
+        budget: seconds of these for each level, and of each further measurement.
         shapes: shapes of inputs, by name.
         dims: sizes of symbolic dimensions, by name.
         inputs: inputs of your own.

@@ -12,8 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 
 from graphopt import demo
+from graphopt.audit.bench import Variant
 from graphopt.audit.machine import Machine
-from graphopt.audit.profile import alone, profile
+from graphopt.audit.profile import alone, kernels, profile
 from graphopt.audit.profile.alone import flops
 from graphopt.audit.profile.findings import findings
 from graphopt.audit.profile.forms import other_form
@@ -134,6 +135,26 @@ def test_a_profile_of_a_model_with_its_weights_in_a_file(tmp_path: Path) -> None
     assert [level.failure for level in found.levels] == [""] * 5
     assert found.denormals is not None
     assert found.denormals.weights == {"w": 16 * 16 * 9}
+
+
+@pytest.mark.parametrize(("budget", "rounds"), [(0.0, 3), (600.0, 5)])
+def test_rounds_of_slow_models_end_with_the_budget(
+    budget: float, rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half precision without optimization takes seconds for a run; the events are read for as many as there were."""
+    seen: list[int] = []
+
+    class Order:
+        def shuffle(self, order: list[str]) -> None:
+            seen.append(len(order))
+
+    monkeypatch.setattr(kernels.random, "Random", lambda _: Order())
+    text = '<ir_version: 9, opset_import: ["" : 17]> g (float[3] x) => (float[3] y) { y = Exp (x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    variant = Variant("none", str(tmp_path / "m.onnx"), "none")
+    job = kernels.KernelJob([variant], {"x": np.ones(3, np.float32)}, 1, 5, budget)
+    (found,) = kernels.measure_kernels(job)
+    assert (len(seen), [kernel.calls for kernel in found.kernels], found.failure) == (rounds, [1.0], "")
 
 
 def test_a_gain_without_denormals_is_not_told_as_one_of_flushing() -> None:

@@ -47,8 +47,8 @@ def profile(
         thread_counts: thread counts of that table; 1, all cores and twice as many when None.
         graphopt: profile graphopt's own `all` output beside ONNX Runtime's levels.
         top: how many operators to time alone.
-        rounds: interleaved rounds under the profiler.
-        budget: seconds of rounds of each further measurement.
+        rounds: interleaved rounds under the profiler, at most.
+        budget: seconds of these for each level, and of rounds of each further measurement.
         shapes: shapes of inputs by name.
         dims: sizes of symbolic dimensions by name.
         data: the user's own inputs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from typing import Any
 from graphopt.audit.bench import Variant, open_variant
 from graphopt.system.files import scratch
 from graphopt.system.sessions import kernel_events
+
+_FEWEST_ROUNDS = 3
 
 
 @dataclass(slots=True)
@@ -57,7 +60,8 @@ class KernelJob:
         variants: sessions; the graph that each runs is saved beside the first one's file when `save` names a folder.
         feed: inputs.
         threads: intra-op threads.
-        rounds: interleaved rounds.
+        rounds: interleaved rounds, at most.
+        budget: seconds for each variant, after which no other round begins once there are three.
         save: folder for the graphs as they run, or "".
     """
 
@@ -65,6 +69,7 @@ class KernelJob:
     feed: dict[str, Any]
     threads: int = 1
     rounds: int = 15
+    budget: float = math.inf
     save: str = ""
     order_seed: int = field(default=0)
 
@@ -89,7 +94,9 @@ def measure_kernels(job: KernelJob) -> list[Kernels]:
         runs: dict[str, list[float]] = {each: [] for each in sessions}
         order = list(sessions)
         shuffle = random.Random(job.order_seed)
-        for _ in range(job.rounds):
+        end, rounds = time.perf_counter() + job.budget * len(order), 0
+        while rounds < job.rounds and (rounds < _FEWEST_ROUNDS or time.perf_counter() < end):
+            rounds += 1
             shuffle.shuffle(order)
             for each in order:
                 sessions[each].run(None, job.feed)
@@ -101,7 +108,7 @@ def measure_kernels(job: KernelJob) -> list[Kernels]:
             if variant.name in failures:
                 found.append(Kernels(variant.name, [], 0.0, 0.0, "", failures[variant.name]))
                 continue
-            kernels, total = _read(kernel_events(sessions[variant.name]), 1 + 2 * job.rounds)
+            kernels, total = _read(kernel_events(sessions[variant.name]), 1 + 2 * rounds)
             run = statistics.median(runs[variant.name])
             found.append(Kernels(variant.name, kernels, total, run, saved[variant.name]))
     return found

@@ -30,14 +30,14 @@ def profile_levels(
         feed: inputs.
         folder: where the graphs of all levels go.
         progress: told how far things are.
-        rounds: interleaved rounds under the profiler.
-        budget: seconds of rounds without it.
+        rounds: interleaved rounds under the profiler, at most.
+        budget: seconds of these for each level, and of rounds without it.
 
     Returns:
         The graph of each level as it runs.
     """
     progress("profiling operators", 0.0)
-    job = KernelJob(variants, feed, profile.threads, rounds, str(folder))
+    job = KernelJob(variants, feed, profile.threads, rounds, budget, str(folder))
     found: list[Kernels] = call(measure_kernels, job)
     timing = measure(Job(variants, variants[-1].name, feed, (profile.threads,), budget, starts=0), progress)
     latency = timing.latency.get(profile.threads, {})
