@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
+from graphopt.operators.quantizing import is_in_singles
 from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.constants import floats_of
-from graphopt_passes.fusion.contrib.operands import NEWEST_OF_BYTES
-from graphopt_passes.fusion.contrib.parameters import dequantized
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
+from graphopt_passes.fusion.contrib.parameters import BYTES, SANE, dequantized
 
 _LARGEST = 2**24
 """Bytes of floats. Larger weights stay integers: the model would grow to four times its size."""
@@ -29,34 +32,62 @@ class FoldDequantizedWeights(OpRule):
 
     Dequantizing takes as long as the product, or longer, and what is not constant the kernels cannot pack. It comes
     before the blocked layout, which reads weights that are constant, and leaves those of products whose other operand
-    is dequantized, too: rules behind the layout make products of integers of them.
+    is dequantized, too: rules behind the layout make products of integers of them. A `Transpose` between a weight and
+    its products is folded with it.
     """
 
     # No pattern: all readers of the result count.
-    ops = ("DequantizeLinear",)
+    ops = ("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
     level = Level.LAYOUT
     opsets = f"10-{NEWEST_OF_BYTES}"
     peers = {}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look at its uses."""
-        result = node.result
-        if not node.operand(0).is_const:
+        stored = node.operand(0)
+        if not stored.is_const:
             raise Decline
-        others = [user.op for user in result.users if user.op not in _PRODUCTS]
-        if others or not result.users:
-            raise Decline("{} is read by {}", result.name, (*others, "nothing")[0])
-        if result.output_count:
-            raise Decline("{} is a result of the graph", result.name)
-        for user in result.users:
-            for value in user.operands:
-                if value is not result and _comes_of_integers(value):
-                    raise Decline("{} is multiplied with integers", result.name)
-        integers = dequantized(result)
-        tensor = integers.value.constant_tensor
+        for value in _read(node.result):
+            _check_readers(value)
+        tensor = stored.constant_tensor
         if tensor is None or 4 * prod(tensor.dims) > min(_LARGEST, rw.options.max_folded_bytes):
-            raise Decline("{} as floats would be large", result.name)
-        return rw.replace(node, [rw.constant(floats_of(integers), like=integers.value)])
+            raise Decline("{} as floats would be large", node.result.name)
+        blocks = node.attr("block_size", 0)
+        floats = _floats_of_blocks(node, blocks) if blocks else floats_of(dequantized(node.result))
+        return rw.replace(node, [rw.constant(floats, like=stored)])
+
+
+def _read(result: Value) -> list[Value]:
+    """What products would read: the value, and its transposed forms."""
+    return [result, *(user.result for user in result.users if user.op == "Transpose")]
+
+
+def _check_readers(value: Value) -> None:
+    """Decline where others than products of floats read a value."""
+    others = [user.op for user in value.users if user.op not in _PRODUCTS and user.op != "Transpose"]
+    if others or not value.users:
+        raise Decline("{} is read by {}", value.name, (*others, "nothing")[0])
+    if value.output_count:
+        raise Decline("{} is a result of the graph", value.name)
+    for user in value.users:
+        for operand in user.operands:
+            if operand is not value and _comes_of_integers(operand):
+                raise Decline("{} is multiplied with integers", value.name)
+
+
+def _floats_of_blocks(node: Node, size: int) -> np.ndarray:
+    """What bytes stand for that have a scale for each block along an axis, computed as the kernel does."""
+    stored, scale, zero = node.operand(0), node.operand(1), node.input(2)
+    integers, scales = stored.array(), scale.array()
+    zeros = zero.array() if zero is not None else np.zeros(scales.shape, integers.dtype)
+    axis = stored.axis(int(node.attr("axis", 1)))
+    if stored.dtype not in BYTES or scales.dtype != np.float32 or not is_in_singles(node):
+        raise Decline("{} is no byte with scales of float32", stored.name)
+    if not np.all((np.abs(scales) >= SANE[0]) & (np.abs(scales) <= SANE[1])):
+        raise Decline("a scale of {} is zero, not finite, too small or too large", stored.name)
+    length = integers.shape[axis]
+    wide = [np.repeat(each, size, axis=axis).take(range(length), axis) for each in (scales, zeros.astype(np.int32))]
+    return np.asarray((integers.astype(np.int32) - wide[1]).astype(np.float32) * wide[0], np.float32)
 
 
 def _comes_of_integers(value: Value) -> bool:
