@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
-
-from graphopt.operators.carried import Scan
-from graphopt.rewrite import Decline, Graph, Node, Rewriter, Value
-from graphopt_passes.folding import unroll
-from graphopt_passes.folding.trip_count import rounds_of, scalar_or_vector
-from graphopt_passes.folding.unroll import Rounds, Unrolling
+from graphopt.operators.carried import Carried, Scan
+from graphopt_passes.folding.trip_count import rounds_of
+from graphopt_passes.folding.unroll import Unrolling
 
 
 class EliminateLoopWithConstTripCount(Unrolling):
@@ -30,29 +24,8 @@ class EliminateLoopWithConstTripCount(Unrolling):
     ops = ("Loop",)
     peers = {"onnxsim": "eliminate_loop_with_const_trip_count"}
 
-    def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
-        """The body gets the counter, and carries its condition before the states, last of no use."""
-        states = [value for value in node.inputs[2:] if value]
-        fits = max(len(node.inputs) - 2, len(node.outputs)) < len(body.outputs)
-        if not fits or len(body.inputs) != len(node.inputs):
-            raise Decline("the body does not fit the loop")
-        if len(states) != len(node.inputs) - 2:
-            raise Decline("an initial state is left out")
-        counter, *carried = body.inputs
-        collected = unroll.used_results(node, body, len(carried), hidden=1)
-        count = rounds_of(node, body, unroll.most_rounds(body, len(collected), rw.options.unroll_limit))
-        for value in collected:
-            unroll.check_stackable(value, count)
-        results = body.outputs[len(carried) :]
-        return Rounds(
-            count,
-            dict(zip(carried, (rw.constant(scalar_or_vector(carried[0], True)), *states), strict=True)),
-            lambda number: {counter: rw.constant(scalar_or_vector(counter, number))},
-            lambda index, values: unroll.stack(rw, values, results[index], 0),
-            hidden=1,
-            known=(counter,),
-            extra=len(collected),
-        )
+    def count(self, loop: Carried, scan: Scan, most: int) -> int:
+        return rounds_of(loop, most)
 
 
 class EliminateScanWithConstLength(Unrolling):
@@ -66,26 +39,5 @@ class EliminateScanWithConstLength(Unrolling):
     opsets = "9-"
     ops = ("Scan",)
 
-    def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
-        """The body carries the states and gets an element of each scanned input."""
-        scan = Scan.of(node, body)
-        count, length = len(scan.states), scan.length
-        collected = unroll.used_results(node, body, count)
-        extra = len(collected) + len(scan.scanned)
-        unroll.check_rounds(length, unroll.most_rounds(body, extra, rw.options.unroll_limit), body)
-        for value in (*collected, *scan.scanned):
-            unroll.check_stackable(value, length)
-        positions = [rw.constant(np.array(number, np.int64)) for number in range(length)]
-
-        def elements(number: int) -> Mapping[Value, Value]:
-            taken = (
-                rw.op("Gather", value, positions[-1 - number if back else number], axis=axis)
-                for value, axis, back in zip(scan.scanned, scan.axes, scan.backwards, strict=True)
-            )
-            return dict(zip(body.inputs[count:], taken, strict=True))
-
-        def join(index: int, values: Sequence[Value]) -> Value:
-            ordered = values[::-1] if scan.out_backwards[index] else values
-            return unroll.stack(rw, ordered, scan.results[index], scan.out_axes[index])
-
-        return Rounds(length, dict(zip(body.inputs, scan.states, strict=False)), elements, join, extra=extra)
+    def count(self, loop: Carried, scan: Scan, most: int) -> int:
+        return scan.length

@@ -7,9 +7,9 @@ import numpy as np
 from graphopt.analysis.kernels import Array, Unsupported, run_kernel
 from graphopt.analysis.purity import is_deterministic
 from graphopt.errors import Decline
-from graphopt.ir import Graph, Node, TensorType, Value
+from graphopt.ir import Node, TensorType, Value
+from graphopt.operators.carried import Carried
 from graphopt_passes.folding.branches import known_condition, only_element
-from graphopt_passes.folding.unroll import check_rounds
 
 _MOST_STEPS = 20_000
 """Nodes that may be computed to find out when a loop ends."""
@@ -18,31 +18,29 @@ _MOST_BYTES = 1 << 12
 """What decides when a loop ends is a counter, not a tensor larger than this."""
 
 
-def rounds_of(node: Node, body: Graph, most: int) -> int:
-    """The number of rounds of a `Loop`; declines where it is not known, or above `most`."""
-    limit, condition = node.input(0), node.input(1)
+def rounds_of(loop: Carried, most: int) -> int:
+    """The number of rounds of a `Loop`; declines where it is not known, and may where it is above `most`."""
+    limit, condition = loop.node.input(0), loop.node.input(1)
     if limit is not None and limit.is_const and only_element(limit) <= 0:
         return 0
-    if condition is not None and not known_condition(condition, node.graph):
+    if condition is not None and not known_condition(condition, loop.node.graph):
         return 0
     trips = None if limit is None else only_element(limit)
-    rounds = 1 if trips == 1 else _until_false(node, body, trips, most)
-    check_rounds(rounds, most, body)
-    return rounds
+    return 1 if trips == 1 else _until_false(loop, trips, most)
 
 
-def _until_false(node: Node, body: Graph, limit: int | None, most: int) -> int:
-    goes_on = body.outputs[0]
+def _until_false(loop: Carried, limit: int | None, most: int) -> int:
+    goes_on = loop.body.outputs[0]
     while copy := goes_on.made_by("Identity"):
         goes_on = copy.operand(0)
     if goes_on.is_const and not only_element(goes_on):
         return 1
-    if goes_on is body.inputs[1] or goes_on.is_const:
+    if goes_on is loop.body.inputs[1] or goes_on.is_const:
         if limit is None:
             raise Decline("the loop has no end")
         return limit
     try:
-        return _Simulation(node, body).run(limit, most)
+        return _Simulation(loop).run(limit, most)
     except Unsupported as reason:
         raise Decline("it is not known when the loop ends: {}", reason) from None
 
@@ -50,9 +48,9 @@ def _until_false(node: Node, body: Graph, limit: int | None, most: int) -> int:
 class _Simulation:
     """Computes what a loop's condition depends on, round by round."""
 
-    def __init__(self, node: Node, body: Graph) -> None:
-        self.node = node
-        self.body = body
+    def __init__(self, loop: Carried) -> None:
+        self.loop = loop
+        self.body = loop.body
         self.states: dict[int, Array] = {}
         self.cone: dict[Node, None] = {}
 
@@ -76,19 +74,19 @@ class _Simulation:
                 raise Unsupported("the condition is no single boolean")
             if not goes_on.reshape(-1)[0] or rounds == limit:
                 return rounds
-            self.states = {k: self._value(self.body.outputs[1 + k], values) for k in self.states}
+            self.states = {k: self._value(self.loop.after[k], values) for k in self.states}
 
     def _collect(self) -> None:
         """Find the nodes and carried values that the condition depends on."""
         stack = [self.body.outputs[0]]
-        carried = {value: index for index, value in enumerate(self.body.inputs[2:])}
+        carried = {self.loop.before(k): k for k in range(self.loop.states)}
         while stack:
             value = stack.pop()
-            index = carried.get(value)
+            k = carried.get(value)
             producer = value.producer
-            if index is not None and index not in self.states:
-                self.states[index] = self._value(self.node.operand(2 + index), {})
-                stack.append(self.body.outputs[1 + index])
+            if k is not None and k not in self.states:
+                self.states[k] = self._value(self.loop.start(k), {})
+                stack.append(self.loop.after[k])
             elif producer is not None and producer.graph is self.body and producer not in self.cone:
                 if not value.is_const and (producer.subgraphs or not is_deterministic(producer)):
                     raise Unsupported(f"it depends on {producer.op}")
@@ -98,7 +96,7 @@ class _Simulation:
     def _round(self, nodes: list[Node], number: int, goes_on: Array) -> dict[Value, Array]:
         count, condition = self.body.inputs[:2]
         values = {count: scalar_or_vector(count, number), condition: goes_on}
-        values.update((self.body.inputs[2 + k], array) for k, array in self.states.items())
+        values.update((self.loop.before(k), array) for k, array in self.states.items())
         for node in nodes:
             if node.op == "Constant":
                 continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -13,9 +13,10 @@ from graphopt.analysis.purity import is_deterministic
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value
 from graphopt.ir.numpy_types import numpy_type
 from graphopt.ir.types import NUMBER_TYPES, type_name
-from graphopt.records import dataclass
+from graphopt.operators.carried import Carried, Scan
 from graphopt.rewrite import Decline, GraphPass, Rewriter
 from graphopt.rewrite.inline import Operand, adopt, constants_of, inner_graphs, replace_by
+from graphopt_passes.folding.trip_count import scalar_or_vector
 
 _MOST_BYTES = 1 << 20
 """Attributes and inner graphs are copied with every round; together they may take so many bytes."""
@@ -31,31 +32,6 @@ Measured in ONNX Runtime by `python -m benchmarks unrolling`: a node takes 2 to 
 
 _STACKED = NUMBER_TYPES | {TensorProto.STRING}
 """Element types that `Gather`, `Unsqueeze` and `Concat` take in every version."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rounds:
-    """How the body of a node is repeated.
-
-    The first outputs of the body carry states to the next round; the others are collected.
-
-    Attributes:
-        count: how many rounds there are.
-        carried: the inputs of the body that carry states, in the order of its outputs, and the initial states.
-        given: what the other inputs get in a round, by its number.
-        join: one output of the node, from the number of the collected output and its values in all rounds.
-        hidden: how many of the final states are no outputs of the node.
-        known: the inputs of the body that are constants in each round: what follows from them alone is folded.
-        extra: nodes that each round needs beside the body.
-    """
-
-    count: int
-    carried: Mapping[Value, Value]
-    given: Callable[[int], Mapping[Value, Value]]
-    join: Callable[[int, Sequence[Value]], Value]
-    hidden: int = 0
-    known: tuple[Value, ...] = ()
-    extra: int = 0
 
 
 class Unrolling(GraphPass):
@@ -76,32 +52,42 @@ class Unrolling(GraphPass):
                 if node.op in self.ops and not node.removed:
                     rw.begin(self.name, node)
                     with rw.attempt(node):
-                        rounds = self.rounds(node, node.subgraphs["body"], rw)
-                        _write_out(node, rounds, rw, _gain(rounds, node.subgraphs["body"], rw.options.unroll_runs))
+                        self._unroll(Carried.of(node), rw)
                         again = True
 
     @abstractmethod
-    def rounds(self, node: Node, body: Graph, rw: Rewriter) -> Rounds:
-        """The rounds of a node; declines where they are not known, or too many."""
+    def count(self, loop: Carried, scan: Scan, most: int) -> int:
+        """The number of rounds of a node; declines where it is not known, and may where it is above `most`."""
+
+    def _unroll(self, loop: Carried, rw: Rewriter) -> None:
+        scan = Scan.of(loop)
+        joined = [*loop.stacked, *scan.scanned]
+        most = _most_rounds(loop.body, len(joined), rw.options.unroll_limit)
+        rounds = self.count(loop, scan, most)
+        _check_rounds(rounds, most, loop.body)
+        for value in joined:
+            _check_stackable(value, rounds)
+        gain = _gain(loop, rounds, len(joined), rw.options.unroll_runs)
+        replace_by(rw, loop.node, _written_out(loop, scan, rounds, rw), gain)
 
 
-def _gain(rounds: Rounds, body: Graph, most_runs: int) -> str:
-    """What becomes of a loop that is written out, in words.
+def _gain(loop: Carried, rounds: int, extra: int, most_runs: int) -> str:
+    """What becomes of a loop that is written out, with some nodes in each round beside the body, in words.
 
     Declines where that takes longer at each session start, and saves so little in each run, that it would take more
     than `most_runs` to repay.
     """
-    each = lasting_nodes(body, rounds.known)
-    growth = rounds.count * (each + rounds.extra) - each - 1
+    each = _lasting_nodes(loop.body, loop.counter)
+    growth = rounds * (each + extra) - each - 1
     if growth <= 0:
-        return f"{rounds.count} rounds, no more nodes than before"
-    runs = round(growth * _START_US / (_LOOP_US + rounds.count * _ROUND_US))
+        return f"{rounds} rounds, no more nodes than before"
+    runs = round(growth * _START_US / (_LOOP_US + rounds * _ROUND_US))
     if runs > most_runs:
-        raise Decline("{} rounds of {} nodes would be repaid after {} runs of a session", rounds.count, each, runs)
-    return f"{rounds.count} rounds, about {growth} nodes more: a later session start is repaid after {runs} runs"
+        raise Decline("{} rounds of {} nodes would be repaid after {} runs of a session", rounds, each, runs)
+    return f"{rounds} rounds, about {growth} nodes more: a later session start is repaid after {runs} runs"
 
 
-def lasting_nodes(body: Graph, known: Sequence[Value]) -> int:
+def _lasting_nodes(body: Graph, known: Sequence[Value]) -> int:
     """How many nodes of a body do not follow from constants alone, some of its inputs being constants as well."""
     constant, count = set(known), 0
     for node in body:
@@ -112,34 +98,33 @@ def lasting_nodes(body: Graph, known: Sequence[Value]) -> int:
     return count + sum(1 for graph in inner_graphs(body) for _ in graph)
 
 
-def _write_out(node: Node, rounds: Rounds, rw: Rewriter, gain: str) -> None:
-    """Replace a node by its rounds."""
-    body = node.subgraphs["body"]
-    shared = constants_of(rw, body) if rounds.count else {}
-    states: list[Operand] = list(rounds.carried.values())
+def _written_out(loop: Carried, scan: Scan, rounds: int, rw: Rewriter) -> list[Operand]:
+    """The outputs of a loop from so many copies of its body, each of which reads what the one before it leaves."""
+    body, states = loop.body, [loop.start(k) for k in range(loop.states)]
+    outer: list[Operand] = [*(rw.constant(scalar_or_vector(value, True)) for value in loop.condition), *states]
+    carried = [*loop.condition, *map(loop.before, range(loop.states))]
+    positions = [rw.constant(np.array(number, np.int64)) for number in range(rounds)] if scan.scanned else []
+    shared = constants_of(rw, body) if rounds else {}
     collected: list[list[Operand]] = []
-    for number in range(rounds.count):
-        given = {**shared, **rounds.given(number), **dict(zip(rounds.carried, states, strict=True))}
+    for number in range(rounds):
+        given: dict[Value, Operand] = {**shared, **dict(zip(carried, outer, strict=True))}
+        given |= {value: rw.constant(scalar_or_vector(value, number)) for value in loop.counter}
+        for k, (value, axis, back) in enumerate(zip(scan.scanned, scan.axes, scan.backwards, strict=True)):
+            taken = positions[-1 - number if back else number]
+            given[loop.before(loop.states + k)] = rw.op("Gather", value, taken, axis=axis)
         outputs = adopt(rw, body, given)
-        states, rest = outputs[: len(states)], outputs[len(states) :]
-        collected.append(rest)
-    results = states[rounds.hidden :]
-    for index, value in enumerate(node.outputs[len(results) :]):
-        column = [made for rest in collected if (made := rest[index]) is not None]
-        results.append(rounds.join(index, column) if value is not None and value.uses else None)
-    replace_by(rw, node, results, gain)
+        outer, stacked = outputs[: len(outer)], outputs[len(outer) :]
+        collected.append(stacked)
+    results = outer[loop.first_out :]
+    for index, result in enumerate(loop.node.outputs[loop.states :]):
+        column = [made for stacked in collected if (made := stacked[index]) is not None]
+        column = column[::-1] if scan.out_backwards[index] else column
+        used, like = result is not None and result.uses, loop.after[loop.states + index]
+        results.append(_stack(rw, column, like, scan.out_axes[index]) if used else None)
+    return results
 
 
-def used_results(node: Node, body: Graph, carried: int, hidden: int = 0) -> list[Value]:
-    """The outputs of a body that are collected over the rounds, and used.
-
-    So many before them carry states, the `hidden` first of which are no outputs of the node.
-    """
-    pairs = zip(node.outputs[carried - hidden :], body.outputs[carried:], strict=False)
-    return [inner for outer, inner in pairs if outer and outer.uses]
-
-
-def most_rounds(body: Graph, extra: int, limit: int) -> int:
+def _most_rounds(body: Graph, extra: int, limit: int) -> int:
     """How many rounds of a body may be written out: one at least, as that makes nothing larger.
 
     Args:
@@ -159,8 +144,8 @@ def most_rounds(body: Graph, extra: int, limit: int) -> int:
     return max(1, min(limit // max(len(copied) + extra, 1), _MOST_BYTES // max(size, 1)))
 
 
-def check_rounds(rounds: int, most: int, body: Graph) -> None:
-    """Decline where there are more rounds than `most_rounds` allows."""
+def _check_rounds(rounds: int, most: int, body: Graph) -> None:
+    """Decline where there are more rounds than `_most_rounds` allows."""
     inner = _loops_inside(body)
     if rounds > most and inner:
         raise Decline("the {} inside cannot be unrolled, and {} rounds would copy it", inner[0].op, rounds)
@@ -182,7 +167,7 @@ def _attribute_bytes(node: Node) -> int:
     return size
 
 
-def check_stackable(value: Value, rounds: int) -> None:
+def _check_stackable(value: Value, rounds: int) -> None:
     """Decline where operators cannot take a scanned value apart by rounds, or stack an output of the body."""
     if value.dtype not in _STACKED:
         raise Decline("{} of element type {} cannot be stacked", value.name, type_name(value.dtype or 0))
@@ -192,7 +177,7 @@ def check_stackable(value: Value, rounds: int) -> None:
         raise Decline("the shape of {} is not known, and no round tells", value.name)
 
 
-def stack(rw: Rewriter, values: Sequence[Value], like: Value, axis: int) -> Value:
+def _stack(rw: Rewriter, values: Sequence[Value], like: Value, axis: int) -> Value:
     """The results of the rounds side by side along a new axis; `like` is the output of the body, known to stack."""
     if not values:
         sizes = list(like.sizes())

@@ -33,10 +33,12 @@ class Carried:
         first_in, first_out = (2, 1) if node.op == "Loop" else (0, 0)
         states = len(node.inputs) - first_in - int(node.attr("num_scan_inputs", 0))
         body = node.subgraphs.get("body")
-        if body is None or states < 0 or None in node.inputs[first_in:] or len(body.inputs) != len(node.inputs):
-            raise Decline
+        if None in node.inputs[first_in:]:
+            raise Decline("an initial state is left out")
+        if body is None or states < 0 or len(body.inputs) != len(node.inputs):
+            raise Decline("the body does not fit the {}", node.op)
         if len(body.outputs) - first_out < max(states, len(node.outputs)):
-            raise Decline
+            raise Decline("the body does not fit the {}", node.op)
         return cls(node, body, first_in, first_out, states)
 
     @property
@@ -44,9 +46,25 @@ class Carried:
         """The states as a round leaves them, and the results behind them."""
         return self.body.outputs[self.first_out :]
 
-    def start(self, k: int) -> Value | None:
+    @property
+    def counter(self) -> list[Value]:
+        """What a round of a `Loop` gets the number of rounds before it in; a `Scan` has none."""
+        return self.body.inputs[: self.first_in - self.first_out]
+
+    @property
+    def condition(self) -> list[Value]:
+        """What a round of a `Loop` gets its condition in; a `Scan` has none."""
+        return self.body.inputs[self.first_in - self.first_out : self.first_in]
+
+    @property
+    def stacked(self) -> list[Value]:
+        """The results of a round that are stacked up and used."""
+        pairs = zip(self.node.outputs[self.states :], self.after[self.states :], strict=False)
+        return [inner for outer, inner in pairs if outer and outer.uses]
+
+    def start(self, k: int) -> Value:
         """The initial value of a state."""
-        return self.node.inputs[self.first_in + k]
+        return self.node.operand(self.first_in + k)
 
     def before(self, k: int) -> Value:
         """A state as a round finds it."""
@@ -62,61 +80,57 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A `Scan` of opset 9 or later; it is only read.
+    """What a `Scan` takes apart and stacks up, and along which axes; a `Loop` stacks along the first. It is only read.
 
     Attributes:
-        states: the initial states.
         scanned: what is taken apart, an element a round.
         axes: along which axis of each, from the front.
         backwards: whether that is from its end.
-        results: the outputs of the body that are collected.
-        out_axes: along which axis each is stacked, from the front.
+        out_axes: along which axis each result is stacked, from the front.
         out_backwards: whether later ones go before.
-        length: how many rounds there are.
     """
 
-    states: tuple[Value, ...]
-    scanned: tuple[Value, ...]
+    scanned: list[Value]
     axes: list[int]
     backwards: list[bool]
-    results: list[Value]
     out_axes: list[int]
     out_backwards: list[bool]
-    length: int
 
     @classmethod
-    def of(cls, node: Node, body: Graph) -> Scan:
-        """Read a `Scan`.
+    def of(cls, loop: Carried) -> Scan:
+        """Read a `Scan` of opset 9 or later, or a `Loop`.
 
         Raises:
-            Decline: its body does not fit, or a rank or the number of rounds is not known.
+            Decline: a rank is not known.
         """
-        inputs = node.operands
-        count = len(inputs) - node.attr("num_scan_inputs", 0)
-        fits = 0 <= count < len(inputs) == len(node.inputs) == len(body.inputs)
-        if not fits or len(body.outputs) < max(count, len(node.outputs)):
-            raise Decline("the body does not fit the scan")
-        states, scanned, results = inputs[:count], inputs[count:], body.outputs[count:]
-        axes = _axes(node, "scan_input_axes", scanned)
-        backwards = _directions(node, "scan_input_directions", len(scanned))
-        out_axes = _axes(node, "scan_output_axes", results, stacked=1)
-        out_backwards = _directions(node, "scan_output_directions", len(results))
-        length = _length(scanned, axes)
-        return cls(tuple(states), tuple(scanned), axes, backwards, results, out_axes, out_backwards, length)
+        node, results = loop.node, loop.after[loop.states :]
+        scanned = node.operands[loop.first_in + loop.states :] if node.op == "Scan" else []
+        return cls(
+            scanned,
+            _axes(node, "scan_input_axes", scanned),
+            _directions(node, "scan_input_directions", scanned),
+            _axes(node, "scan_output_axes", results, stacked=1),
+            _directions(node, "scan_output_directions", results),
+        )
+
+    @property
+    def length(self) -> int:
+        """How many rounds a `Scan` takes.
+
+        Raises:
+            Decline: that is not known.
+        """
+        lengths = {value.dims()[axis] for value, axis in zip(self.scanned, self.axes, strict=True)}
+        length = lengths.pop() if lengths else None
+        if lengths or not isinstance(length, int):
+            raise Decline("the scanned length is not fixed")
+        return length
 
 
-def _length(scanned: Sequence[Value], axes: Sequence[int]) -> int:
-    lengths = {value.dims()[axis] for value, axis in zip(scanned, axes, strict=True)}
-    length = lengths.pop()
-    if lengths or not isinstance(length, int):
-        raise Decline("the scanned length is not fixed")
-    return length
-
-
-def _directions(node: Node, name: str, count: int) -> list[bool]:
+def _directions(node: Node, name: str, values: Sequence[Value]) -> list[bool]:
     """Whether each input is scanned from its end, or later results of an output go before."""
-    directions = [bool(direction) for direction in node.attr(name) or (0,) * count]
-    if len(directions) != count:
+    directions = [bool(direction) for direction in node.attr(name) or (0,) * len(values)]
+    if len(directions) != len(values):
         raise Decline("there are not as many directions as inputs or outputs")
     return directions
 
