@@ -41,21 +41,13 @@ def _turned(value: Value, letters: str, turned: bool, rw: Rewriter) -> Value:
 
 def _summed(view: Einsum) -> str:
     """The letter that is summed over in a product of the matrices that the last two letters of each operand are."""
-    first, second, out = view.first, view.second, view.out
-    batch = out[:-2]
-    letters = [set(term[-2:]) for term in (first, second, out)]
-    shared = letters[0] & letters[1]
-    if (
-        min(len(first), len(second), len(out)) < 2
-        or any(len(set(term)) < len(term) for term in (first, second, out))
-        or first[:-2] != batch
-        or second[:-2] != batch
-        or len(shared) != 1
-        or out[-2] not in letters[0] - shared
-        or out[-1] not in letters[1] - shared
-    ):
-        raise Decline("{},{}->{} is no matrix product", first, second, out)
-    return shared.pop()
+    batch, row, column = view.out[:-2], view.out[-2:-1], view.out[-1:]
+    inner = view.first[-2:].replace(row, "")
+    is_product = len(inner) == 1 and len({*view.out, inner}) == len(batch) + 3
+    left, right = (batch + row + inner, batch + inner + row), (batch + inner + column, batch + column + inner)
+    if not is_product or view.first not in left or view.second not in right:
+        raise Decline("{},{}->{} is no matrix product", view.first, view.second, view.out)
+    return inner
 
 
 def _check_sizes(view: Einsum, inner: str) -> None:
