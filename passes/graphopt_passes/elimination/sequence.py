@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from graphopt.operators.axes import unsqueezed
 from graphopt.operators.sequence import Elements, held
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
@@ -82,16 +83,11 @@ class ReplaceConcatFromSequenceWithConcat(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Join them; along a new axis each element gets that axis first."""
-        parts, axis = Elements.of(node.operand(0)).values, node.attr("axis")
+        parts, axis, is_new = Elements.of(node.operand(0)).values, node.attr("axis"), node.attr("new_axis", 0)
         if not parts:
             raise Decline("there is nothing to join")
-        _check_sizes(parts, None if node.attr("new_axis", 0) else axis)
-        if node.attr("new_axis", 0):
-            first = rw.op("Unsqueeze", parts[0], axes=(axis,)).producer  # the others share its list of axes
-            assert first is not None
-            others = [rw.op("Unsqueeze", part, *first.inputs[1:], **first.attrs) for part in parts[1:]]
-            parts = (first.result, *others)
-        return rw.replace(node, [rw.op("Concat", *parts, axis=axis)])
+        _check_sizes(parts, None if is_new else axis)
+        return rw.replace(node, [rw.op("Concat", *(unsqueezed(parts, axis, rw) if is_new else parts), axis=axis)])
 
 
 def _check_sizes(parts: Sequence[Value], axis: int | None) -> None:

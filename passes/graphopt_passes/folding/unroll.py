@@ -13,6 +13,7 @@ from graphopt.analysis.purity import is_deterministic
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value
 from graphopt.ir.numpy_types import numpy_type
 from graphopt.ir.types import NUMBER_TYPES, type_name
+from graphopt.operators.axes import unsqueezed
 from graphopt.operators.carried import Carried, Scan
 from graphopt.rewrite import Decline, GraphPass, Rewriter
 from graphopt.rewrite.inline import Operand, adopt, constants_of, inner_graphs, replace_by
@@ -184,8 +185,5 @@ def _stack(rw: Rewriter, values: Sequence[Value], like: Value, axis: int) -> Val
         sizes.insert(axis, 0)
         assert like.dtype is not None
         return rw.constant(Tensor.from_array(np.zeros(sizes, numpy_type(like.dtype)), like.dtype))
-    first = rw.op("Unsqueeze", values[0], axes=(axis,))
-    assert first.producer is not None
-    axes, attrs = first.producer.inputs[1:], first.producer.attrs  # the other rounds share them
-    pieces = [first, *(rw.op("Unsqueeze", value, *axes, **attrs) for value in values[1:])]
-    return first if len(pieces) == 1 else rw.op("Concat", *pieces, axis=axis)
+    pieces = unsqueezed(values, axis, rw)
+    return rw.op("Concat", *pieces, axis=axis) if len(pieces) > 1 else pieces[0]

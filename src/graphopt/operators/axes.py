@@ -123,6 +123,20 @@ class Unsqueeze:
         return to.op("Unsqueeze", self.x, axes=self.axes)
 
 
+def unsqueezed(values: Sequence[Value], axis: int, to: NodeBuilder) -> list[Value]:
+    """Values with a new axis each; the list of axes is one for all.
+
+    Args:
+        values: at least one.
+        axis: the new axis.
+        to: what builds the operators.
+    """
+    first = to.op("Unsqueeze", values[0], axes=(axis,))
+    node = first.producer
+    assert node is not None
+    return [first, *(to.op("Unsqueeze", value, *node.inputs[1:], **node.attrs) for value in values[1:])]
+
+
 def of_ones(x: Value, before: Sequence[object], after: Sequence[object]) -> Squeeze | Unsqueeze:
     """What makes one shape of another by axes of size 1 alone.
 
