@@ -9,11 +9,12 @@ onnxruntime 1.32.0; what `graphopt tune` measures takes their place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf, prod
+from math import inf
 from typing import ClassVar
 
 from onnx import TensorProto
 
+from graphopt.ir.types import element_count
 from graphopt.rewrite import Decline, Dim, Level, Rewriter, Rule, Value
 from graphopt.system.machine import Target, host
 from graphopt.system.tuned import figures
@@ -167,7 +168,7 @@ Work = Mapping[str, float]
 
 def count(dims: Iterable[Dim | None]) -> int:
     """How many elements there are along axes."""
-    return prod(dim if isinstance(dim, int) else SMALL for dim in dims)
+    return element_count(dims, SMALL)
 
 
 def joined(dims: Sequence[Dim]) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size
 from graphopt.analysis.shapes.positions import PositionAnalysis, Positions, of_numbers, wide
+from graphopt.ir.types import element_count
 from graphopt.operators import Reshape
 from graphopt.operators.axes import from_front, of_ones
 from graphopt.rewrite import Decline, Graph, GraphPass, Model, Node, Rewriter, Value
@@ -65,7 +65,7 @@ def _has_constant_index(node: Node) -> bool:
     taken, axis = tensor.numel, node.attr("axis", 0)
     if node.op == "GatherND":
         depth = tensor.dims[-1]
-        return taken == math.prod(dim for dim in data.shape[:depth] if isinstance(dim, int)) * depth
+        return taken == element_count(data.shape[:depth]) * depth
     return -len(data.shape) <= axis < len(data.shape) and taken == data.shape[axis] and len(tensor.dims) > 1
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+from graphopt.ir.types import element_count
 from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.rewrite import Decline, Dim, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import ForRuntime, check_float
@@ -55,7 +54,7 @@ def _rows(x: Value, weight: Value) -> tuple[tuple[Dim, ...], int]:
         raise Decline("{} or {} is empty", x.name, weight.name)
     if columns > _COLUMNS:
         raise Decline("the product has {} columns, too many to gain by it", columns)
-    rows = math.prod(dim for dim in shape[:-1] if isinstance(dim, int))
+    rows = element_count(shape[:-1])
     if rows < _ROWS:
         raise Decline("{} is only known to have {} rows, too few to gain by it", x.name, rows)
     return shape[:-1], columns

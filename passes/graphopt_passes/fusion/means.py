@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.ir.types import element_count
 from graphopt.match import Match, OpBuilder, Pattern, Product, Var
 from graphopt.operators import Reduction
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
@@ -28,7 +28,7 @@ class FuseReduceMean(PatternRule):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         summed = Reduction.of(m.sum)
         sizes = [summed.x.dims()[axis] for axis in summed.axes]
-        count = prod(size if isinstance(size, int) else 0 for size in sizes)
+        count = element_count(sizes, unknown=0)
         if not count or np.float32(m.scale) != np.float32(1 / count):
             raise Decline("a sum over sizes {} is not known to be divided by their product", sizes)
         return replace(summed, op="ReduceMean").write(rw)

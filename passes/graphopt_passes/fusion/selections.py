@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from contextlib import suppress
 
 import numpy as np
 
-from graphopt.ir.types import NUMBER_TYPES, element_bits
+from graphopt.ir.types import NUMBER_TYPES, element_bits, element_count
 from graphopt.operators import Concat, Cut, Gather, Selection, Slice, Split, Squeeze
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
@@ -130,8 +129,8 @@ class FuseGathersIntoSplit(TakenApart):
         if x.dtype not in NUMBER_TYPES:  # others can be gathered
             raise Decline("{} is of a type that not every opset splits", x.name)
         dims = x.dims()
-        run = math.prod(dim if isinstance(dim, int) else _LONGEST_RUN + 1 for dim in dims[axis + 1 :])
-        runs = math.prod(dim if isinstance(dim, int) else _UNKNOWN_SIZE for dim in dims[:axis])
+        run = element_count(dims[axis + 1 :], _LONGEST_RUN + 1)
+        runs = element_count(dims[:axis], _UNKNOWN_SIZE)
         if run > _LONGEST_RUN or runs < _FEWEST_RUNS:
             raise Decline("{} runs of {} elements are gathered as fast", runs, run)
 
@@ -213,7 +212,6 @@ def _check_gather(concat: Concat, x: Value) -> None:
         raise Decline("a part has other readers")
     if x in concat.parts:
         raise Decline("the whole of {} is joined with parts of it", x.name)
-    behind = x.dims()[concat.axis + 1 :]
-    size = math.prod(dim for dim in behind if isinstance(dim, int)) * (element_bits(x.dtype or 0) or 0) // 8
+    size = element_count(x.dims()[concat.axis + 1 :]) * (element_bits(x.dtype or 0) or 0) // 8
     if size < _BLOCK:
         raise Decline("there are only {} bytes behind axis {}", size, concat.axis)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
-
+from graphopt.ir.types import element_count
 from graphopt.operators.product import PRODUCTS, LayerProduct, ends
 from graphopt.operators.transpose import FIRST, LAST
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter
@@ -57,7 +56,7 @@ def _check(node: Node, products: list[LayerProduct], rw: Rewriter, *, force: boo
     dims = x.dims()
     if len(dims) < 2 or not all(isinstance(dim, int) and dim > 0 for dim in dims):
         raise Decline("the number of rows of {} is not known", x.name)
-    rows = prod(dim for dim in dims[:-1] if isinstance(dim, int))
+    rows = element_count(dims[:-1])
     check_blocked(node, products, rw)
     if force:
         return rows

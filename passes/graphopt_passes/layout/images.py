@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.ir.types import element_count
 from graphopt.operators.window import Window
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
@@ -74,8 +75,7 @@ def gains(node: Node) -> bool:
 def elements(value: Value) -> int:
     """How many elements an image has, reckoned where sizes are not known."""
     batch, *others = value.shape or (1, 64, None, None)
-    sizes = [size if isinstance(size, int) else _SIDE for size in others]
-    return prod(sizes) * (batch if isinstance(batch, int) else 1)
+    return element_count(others, _SIDE) * element_count((batch,))
 
 
 def reorder(value: Value, rates: Rates) -> float:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
-
+from graphopt.ir.types import element_count
 from graphopt.operators.product import PRODUCTS, LayerProduct, ends
 from graphopt.operators.transpose import FIRST, LAST, Transpose
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
@@ -114,7 +113,7 @@ def _check(
     check_blocked(node, products, rw)
     if force:
         return
-    target, positions = rw.options.target or host(), prod(size for size in sizes if isinstance(size, int))
+    target, positions = rw.options.target or host(), element_count(sizes)
     before = sum(_as_product(product, positions, target) for product in products)
     sizes_of = ((product.inputs, product.outputs) for product in products)
     after = sum(timing.convolution(*each, (1, 1), (1, positions), target)[1] for each in sizes_of)

@@ -10,6 +10,7 @@ import onnx
 
 from graphopt.analysis.lengths import NEVER_LONGER, SIZES_IN_ATTRIBUTES
 from graphopt.ir import Model, Node, Value
+from graphopt.ir.types import element_count
 
 KEPT_BYTES = 1024 * 8
 """Integer tensors up to this size keep their data: shapes, axes and indices are read by inference."""
@@ -172,7 +173,7 @@ def _is_small(value: Value, limit: int, *, declared: bool) -> bool:
 def _may_flatten(node: Node) -> bool:
     source, result = node.input(0), node.output(0)
     shape = source.shape if source is not None else None
-    if shape is not None and math.prod(dim for dim in shape if isinstance(dim, int)) <= _LONG:
+    if shape is not None and element_count(shape) <= _LONG:
         return False
     if node.op == "Flatten":
         return result is not None and any(user.op in ("Gather", "Squeeze") for user in result.users)

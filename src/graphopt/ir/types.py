@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import onnx
 from onnx import TensorProto
@@ -48,6 +49,11 @@ def type_name(dtype: int) -> str:
 def element_bits(dtype: int) -> int | None:
     """Size of one element in bits, or None for strings and types this version does not know."""
     return _BITS.get(dtype)
+
+
+def element_count(dims: Iterable[object], unknown: int = 1) -> int:
+    """How many elements there are along axes; a size that is no number counts as `unknown`."""
+    return math.prod([dim if isinstance(dim, int) else unknown for dim in dims])
 
 
 def tensor_nbytes(dtype: int, numel: int) -> int | None:

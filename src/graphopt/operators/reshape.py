@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
+from graphopt.ir.types import element_count
 from graphopt.operators.builder import NodeBuilder
 from graphopt.records import dataclass
 
@@ -74,7 +75,7 @@ class Reshape:
         fixed = [all(isinstance(dim, int) for dim in half) for half in halves]
         if not any(fixed) or 0 in dims:
             raise Decline("more than one dimension of {} is not known", node.result.name)
-        sizes = [math.prod([dim for dim in half if isinstance(dim, int)]) for half in halves]
+        sizes = [element_count(half) for half in halves]
         return cls(x, tuple([size if known else -1 for size, known in zip(sizes, fixed, strict=True)]))
 
     def shape(self) -> tuple[Dim, ...]:
@@ -90,7 +91,7 @@ class Reshape:
             else:
                 sizes.append(None if size == -1 else size)
         before = self.x.shape
-        known = math.prod([size for size in sizes if isinstance(size, int)])
+        known = element_count(sizes)
         if -1 in self.target and before is not None and sizes.count(None) == 1 and known:
             whole = [dim for dim in before if isinstance(dim, int)]
             if len(whole) == len(before):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.ir.types import element_count
 from graphopt.operators.window import Window
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
@@ -177,7 +177,7 @@ def check_range(x: Quantized, weight: Quantized, bias: Value | None, added: tupl
     most = int(_farthest(x)) * int(_farthest(weight))
     shape = weight.value.shape
     sizes = [shape[axis] for axis in added] if shape is not None else []
-    terms = math.prod(size for size in sizes if isinstance(size, int))
+    terms = element_count(sizes)
     if terms * most + int(np.max(start, initial=0)) <= _LARGEST:
         return
     array = weight.value.const()
