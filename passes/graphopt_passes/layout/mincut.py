@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import Any, TypeVar
 
 from graphopt.ir import Node, Value
 
@@ -50,7 +50,7 @@ class MinimumCut:
     @property
     def cost(self) -> float:
         """The price of the division that `solve` found."""
-        return sum(self._room[edge ^ 1] for edge in self._edges[self.SOURCE])
+        return sum(self._room[edge ^ 1] for edge in self._edges[self.SOURCE] if edge % 2 == 0)  # others lead to it
 
     def _push_straight(self) -> None:
         """Push the flow over single things, which is most of it."""
@@ -127,17 +127,21 @@ Places = Mapping[Node, int]
 """The thing that stands for each node."""
 
 
+Reader = TypeVar("Reader", bound=Hashable)
+
+
 def price_change(
-    cut: MinimumCut, place: Places, amount: float, maker: int | None, readers: list[Node], *, wanted: bool
+    cut: MinimumCut, place: Mapping[Reader, int], amount: float, maker: int | None, readers: Collection[Reader],
+    *, wanted: bool,
 ) -> None:  # fmt: skip
     """Demand an amount for each form in which a value is read and not made; readers of one form share it.
 
     Args:
         cut: the cut.
-        place: the thing that stands for each node.
+        place: the thing that stands for each reader.
         amount: what it costs to bring the value from one form to the other.
         maker: the thing that makes it; None where it is only there in the form of the sink.
-        readers: the nodes that read it in the form that is chosen for them.
+        readers: what reads it, nodes for the most part, in the form that is chosen for them.
         wanted: whether others read it in the form of the sink.
     """
     if readers:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from graphopt.ir import Dim, Node, Value
-from graphopt.ir.types import element_bits
+from graphopt.ir import Node, Value
+from graphopt.ir.types import element_bits, element_count
 from graphopt.operators.transpose import keeps_order
 from graphopt.records import dataclass
 from graphopt_passes.fusion.transposes.region import Region, is_absorbed
-from graphopt_passes.layout.mincut import INFINITE, MinimumCut
+from graphopt_passes.layout.mincut import MinimumCut, price_change
 
 _USUAL_SIZE = 16
 """What a dimension that is not known is taken for."""
@@ -51,24 +51,26 @@ class _Tensor:
 
 def choose(region: Region) -> tuple[set[Node], float]:
     """The operators that should work on the other side, and what that saves, in bytes."""
-    if not region.home:
-        return set(), 0.0
-    tensors = list(_tensors(region))
-    cut = MinimumCut()
-    things = {node: cut.thing() for node in region.home}
+    cut, tensors = MinimumCut(), list(_tensors(region))
     ends: dict[Node | int, int] = {0: MinimumCut.SINK, 1: MinimumCut.SOURCE}
-    ends.update(things.items())
-    for node, thing in things.items():
-        if region.home[node] == 0:
-            cut.price(thing, MinimumCut.SINK, _change(node, region))
-        else:
-            cut.price(MinimumCut.SOURCE, thing, _change(node, region))
+    ends |= {node: cut.thing() for node in region.home}
+    for node, side in region.home.items():
+        _keep(cut, ends[node], side, _change(node, region))
     for tensor in tensors:
-        _add(cut, tensor, ends)
+        for node in tensor.fusing:
+            _keep(cut, ends[node], int(tensor.made == 1), tensor.price)
+        price_change(cut, ends, tensor.price, ends[tensor.made], tensor.read, wanted=False)
     source = cut.solve()
-    sides = {node: int(thing in source) for node, thing in things.items()}
-    changed = {node for node, side in sides.items() if side != region.home[node]}
-    return changed, _cost(tensors, region.home) - _cost(tensors, sides) - sum(_change(n, region) for n in changed)
+    changed = {node for node, side in region.home.items() if side != int(ends[node] in source)}
+    return changed, sum(_cost(tensor, region.home) for tensor in tensors) - cut.cost
+
+
+def _keep(cut: MinimumCut, thing: int, side: int, amount: float) -> None:
+    """Demand an amount where a thing is on another side than that."""
+    if side == 0:
+        cut.price(thing, MinimumCut.SINK, amount)
+    else:
+        cut.price(MinimumCut.SOURCE, thing, amount)
 
 
 def _change(node: Node, region: Region) -> float:
@@ -79,40 +81,14 @@ def _change(node: Node, region: Region) -> float:
     perm, axis = region.moved(node.result), int(node.attr("axis", 1)) % len(shape)
     if perm[-1] != axis or axis == len(shape) - 1:
         return _CHANGE
-    return _CHANGE + _PIECE * _count(size for at, size in enumerate(shape) if at != axis) * len(node.inputs)
+    rows = element_count((size for at, size in enumerate(shape) if at != axis), _USUAL_SIZE)
+    return _CHANGE + _PIECE * rows * len(node.inputs)
 
 
-def _add(cut: MinimumCut, tensor: _Tensor, ends: Mapping[Node | int, int]) -> None:
-    """Demand the price once if some reader is on the other side than the maker."""
-    made = ends[tensor.made]
-    readers = {ends[reader] for reader in tensor.read} - {made}
-    if not readers:
-        return
-    for node in tensor.fusing:
-        if tensor.made == 0:
-            cut.price(ends[node], MinimumCut.SINK, tensor.price)
-        else:
-            cut.price(MinimumCut.SOURCE, ends[node], tensor.price)
-    one, other = cut.thing(), cut.thing()
-    cut.price(one, made, tensor.price)
-    cut.price(made, other, tensor.price)
-    for reader in readers:
-        cut.price(reader, one, INFINITE)
-        cut.price(other, reader, INFINITE)
-
-
-def _cost(tensors: list[_Tensor], sides: Mapping[Node, int]) -> float:
-    total = fused = 0.0
-    for tensor in tensors:
-        made = tensor.made if isinstance(tensor.made, int) else sides[tensor.made]
-        for end in tensor.read:
-            if (end if isinstance(end, int) else sides[end]) != made:
-                total += tensor.price
-                break
-        for node in tensor.fusing:
-            if sides[node] != tensor.made:
-                fused += tensor.price
-    return total + fused
+def _cost(tensor: _Tensor, sides: Mapping[Node, int]) -> float:
+    """What is transposed as it stands, and what a convolution does not take in."""
+    made, *read = (end if isinstance(end, int) else sides[end] for end in (tensor.made, *tensor.read))
+    return tensor.price * (any(side != made for side in read) + sum(sides[node] != made for node in tensor.fusing))
 
 
 def _tensors(region: Region) -> Iterator[_Tensor]:
@@ -172,11 +148,4 @@ def _price(value: Value, region: Region) -> float:
         return _NODE + 4.0 * _USUAL_SIZE**4
     if keeps_order(region.moved(value), shape):
         return _RESHAPE
-    return _NODE + _count(shape) * (element_bits(value.dtype or 0) or 32) / 8
-
-
-def _count(dims: Iterable[Dim | None]) -> float:
-    count = 1.0
-    for dim in dims:
-        count *= dim if isinstance(dim, int) else _USUAL_SIZE
-    return count
+    return _NODE + element_count(shape, _USUAL_SIZE) * (element_bits(value.dtype or 0) or 32) / 8
