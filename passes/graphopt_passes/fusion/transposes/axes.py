@@ -10,6 +10,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Pad, Reduction, Softmax
 from graphopt.operators.axes import from_front
+from graphopt.operators.reduce import POSITIONS
 from graphopt.operators.transpose import Perm
 from graphopt_passes.fusion.transposes.permuted import Operand, Permuted, axis_of
 
@@ -62,20 +63,13 @@ def one_axis(node: Node, perm: Perm) -> Permuted:
     return Permuted(perm, {"axis": perm[axis]})
 
 
-def extreme(node: Node, perm: Perm) -> Permuted:
-    """Positions of the largest or smallest along one axis, which may go."""
-    axis = axis_of(node, perm)
-    _check_speed([axis], perm)
-    return Permuted(perm if node.attr("keepdims", 1) else left([axis], perm), {"axis": perm[axis]})
-
-
 def reduction(node: Node, perm: Perm) -> Permuted:
-    """Reductions along some axes, which may go."""
+    """Reductions along some axes, and positions of the largest or smallest along one, which may go."""
     reduced = Reduction.of(node, len(perm))
-    axes = from_front(reduced.axes, len(perm), reduced.x.name)
-    _check_speed(axes, perm)
-    settings = {"axes": sorted(perm[axis] for axis in axes)} if node.ints("axes") else {}  # otherwise all, or none
-    return Permuted(perm if reduced.keepdims else left(axes, perm), settings)
+    _check_speed(reduced.axes, perm)
+    axes = sorted(perm[axis] for axis in reduced.axes)
+    stated = {"axis": axes[0]} if node.op in POSITIONS else {"axes": axes} if node.ints("axes") else {}
+    return Permuted(perm if reduced.keepdims else left(reduced.axes, perm), stated)
 
 
 def running_sum(node: Node, perm: Perm) -> Permuted:

@@ -105,11 +105,8 @@ def _turn(node: Node, region: Region, results: list[Value], rw: Rewriter) -> Non
     if is_identity(found.perm):
         rw.replace(node, parts)
         return
-    taken = [v is not None and v.uses > 0 for v in node.outputs]
-    turned = (
-        rw.op("Transpose", part, perm=found.perm) if used else None for part, used in zip(parts, taken, strict=True)
-    )
-    rw.replace(node, list(turned))
+    pairs = zip(parts, node.outputs, strict=True)
+    rw.replace(node, [rw.op("Transpose", part, perm=found.perm) if old and old.uses else None for part, old in pairs])
 
 
 def _other_form(value: Value, moved: Perm, node: Node, region: Region, rw: Rewriter) -> Value:

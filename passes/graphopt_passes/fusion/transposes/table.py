@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.operators.reduce import POSITIONS
 from graphopt.operators.transpose import Perm
 from graphopt_passes.elementwise import UNARY
 from graphopt_passes.fusion.transposes import axes
@@ -24,9 +25,8 @@ _REDUCTIONS = (
 
 _ONE_OPERAND: Mapping[str, Callable[[Node, Perm], Permuted]] = {
     **dict.fromkeys(UNARY, axes.unchanged),
-    **dict.fromkeys(_REDUCTIONS, axes.reduction),
+    **dict.fromkeys((*_REDUCTIONS, *POSITIONS), axes.reduction),
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax", "TopK"), axes.one_axis),
-    **dict.fromkeys(("ArgMax", "ArgMin"), axes.extreme),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), axes.normalization),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), axes.quantization),
     **dict.fromkeys(("Expand", "Tile"), axes.repeated),
