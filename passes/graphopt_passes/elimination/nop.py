@@ -7,7 +7,6 @@ from abc import abstractmethod
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.ir import Tensor
 from graphopt.operators import Cut, Reduction, Reshape, Selection
 from graphopt.operators.resize import stated_scales
 from graphopt.operators.transpose import Transpose, keeps_order
@@ -165,10 +164,8 @@ class EliminateNopTranspose(ChangesNothing):
     def check(self, node: Node) -> None:
         transpose = Transpose.of(node)
         shape = transpose.x.shape
-        for at, axis in enumerate(transpose.perm):
-            if at != axis and not (shape and shape[at] == shape[axis] == 1):
-                break
-        else:
+        moved = [axis for at, axis in enumerate(transpose.perm) if at != axis]
+        if all(shape and shape[axis] == 1 for axis in moved):
             return
         if keeps_order(transpose.perm, shape):
             raise Decline("it moves an axis of size 1 past others, which is a Reshape")
@@ -313,8 +310,7 @@ class EliminateNopDropout(OpRule):
             return rw.replace(node, [x, None])
         if node.graph.opset() < 12:
             raise Decline("mask {} is used, and its contents are open before opset 12", mask.name)
-        true = Tensor.from_array(np.array([True]))
-        return rw.replace(node, [x, rw.op("ConstantOfShape", rw.op("Shape", x), value=true)])
+        return rw.replace(node, [x, rw.op("ConstantOfShape", rw.op("Shape", x), value=np.array([True]))])
 
 
 def _check_inference(node: Node) -> None:

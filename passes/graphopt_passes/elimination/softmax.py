@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.ir import Node, Tensor
+from graphopt.ir import Node
 from graphopt.ir.numpy_types import numpy_type
 from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Softmax
@@ -29,7 +29,7 @@ class EliminateNopSoftmax(OpRule):
             raise Decline
         if x.dtype not in PLAIN_FLOATS:
             raise Decline("the element type of {} is not supported", x.name)
-        value = Tensor.from_array(np.array([node.op == "Softmax"], numpy_type(x.dtype)))
+        value = np.array([node.op == "Softmax"], numpy_type(x.dtype))
         return rw.replace(node, [rw.op("ConstantOfShape", rw.op("Shape", x), value=value)])
 
 

@@ -21,7 +21,7 @@ def store(rw: Rewriter, node: Node, results: Sequence[np.ndarray | Tensor | None
         if value is None or result is None or not value.uses:
             values.append(None)
         elif value.output_count:
-            values.append(rw.op("Constant", value=result if isinstance(result, Tensor) else Tensor.from_array(result)))
+            values.append(rw.op("Constant", value=result))
         else:
             values.append(rw.constant(result))
     return rw.replace(node, values)
