@@ -81,12 +81,8 @@ def _merge(graph: Graph, scopes: dict[Graph, dict[Layout, list[Value]]], rw: Rew
 def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]:
     """Merge initializers of one layout into equal ones; returns those that are left."""
     probes: dict[Hashable, list[Value]] = {}
-    both = [*above, *own] if above else own
-    if sum([v.tensor.nbytes for v in own[:1] if v.tensor]) <= _SMALL:  # others have the same layout, but for strings
-        probes[b""] = both
-    else:
-        for value in both:
-            probes.setdefault(_probe(value), []).append(value)
+    for value in (*above, *own):
+        probes.setdefault(_probe(value), []).append(value)
     merged: set[Value] = set()
     for alike in probes.values():
         seen: dict[Hashable, Value] = {}

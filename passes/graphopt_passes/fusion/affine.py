@@ -177,11 +177,8 @@ class FuseAffineIntoConcatenatedConvs(OpRule):
 
 def _convolution(value: Value, reader: Node) -> Convolution | None:
     """The convolution that computes a value for one reader alone; None where that is something else."""
-    node = value.made_by(*Convolution.ops)
-    if node is None or node.graph is not reader.graph or not value.one_use:
-        return None
     with suppress(Decline):
-        return Convolution.of(node)
+        return Convolution.of(value.sole_source(*Convolution.ops, reader=reader))
     return None
 
 
