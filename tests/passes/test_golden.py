@@ -31,6 +31,25 @@ def test_case(path: Path, request: pytest.FixtureRequest) -> None:
         pytest.skip(f"{lacking[0]}: it is {ort.__version__}, 1.32 has it")
 
 
+IN_SEVERAL_EVENTS = {"eliminate_dead_channels"}
+"""Passes one rewrite of which is several events: one for each operator that reads the channels."""
+
+
+def test_no_pass_goes_beyond_a_limit() -> None:
+    """Bisection replays prefixes: no more rewrites than asked for, over however many graphs."""
+    firing: dict[str, Case] = {}
+    for path in FILES:
+        name = path.parent.name
+        if name not in firing and name not in IN_SEVERAL_EVENTS:
+            case = Case.read(path)
+            if int(case.head.get("FIRES") or 0) > 1:
+                firing[name] = case
+    assert len(firing) > 50
+    for name, case in firing.items():
+        result = PassManager(passes=case.passes, target=case.target, numerics="fast", limit=1).run(case.model())
+        assert len(result.events) <= 1, name
+
+
 def _version(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")[:2]))
 

@@ -53,7 +53,8 @@ class EliminateUnusedInitializer(GraphPass):
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         for value in [v for v in graph.values.values() if v.tensor is not None and not v.users and not v.is_anchored]:
-            rw.drop_constant(value)
+            with rw.attempt(None):
+                rw.drop_constant(value)
 
 
 class EliminateUnusedFunction(GraphPass):
@@ -79,7 +80,8 @@ class EliminateUnusedFunction(GraphPass):
                 if called is not None:
                     stack.append(called)
         for function in unused.values():
-            rw.drop_function(function)
+            with rw.attempt(None):
+                rw.drop_function(function)
 
 
 def _is_library(model: Model) -> bool:

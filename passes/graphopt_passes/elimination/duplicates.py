@@ -95,14 +95,11 @@ def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]
             kept = seen[key]
             if value.graph is not rw.graph or value.is_anchored:
                 continue
-            try:
+            with rw.attempt(next(iter(value.users), None)):
                 if kept.graph is not value.graph and _may_be_sizes(value):
                     raise Decline("{} is a list that shape inference reads in its own graph alone", value.name)
                 rw.merge_constant(value, kept)
                 merged.add(value)
-            except Decline as declined:
-                if value.users:
-                    rw.decline(*declined.args, node=next(iter(value.users)))
     return [value for value in own if value not in merged] if merged else own
 
 

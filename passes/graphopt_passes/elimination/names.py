@@ -26,4 +26,5 @@ class SetUniqueNameForNodes(GraphPass):
             stem = node.name or node.op_type
             name = next(name for number in numbers if (name := f"{stem}_{number}") not in taken)
             taken[name] = 1
-            rw.rename_node(node, name)
+            with rw.attempt(node):
+                rw.rename_node(node, name)

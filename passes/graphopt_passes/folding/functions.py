@@ -47,7 +47,7 @@ class InlineFunctions(GraphPass):
         sizes = CallSizes(model)
         left = _GROWTH * (sum(1 for _ in model.nodes()) + 1)
         calls, weights = _calls(model.graph), Weights()
-        while calls and not rw.log.full:
+        while calls:
             node = calls.pop()
             function = sizes.functions.get(called_function(node))
             if function is None:

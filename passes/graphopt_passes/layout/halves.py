@@ -109,8 +109,6 @@ class ConvertFloat16ToFloat32(GraphPass):
         chosen, _ = cheapest(forms, {node: _price(node) for node in forms}, price)
         writer = _Writer(rw)
         for node, form in forms.items():
-            if rw.log.full:
-                break
             if node in chosen:
                 rw.begin(self.name, node)
                 with rw.attempt(node):

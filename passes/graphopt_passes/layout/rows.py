@@ -54,8 +54,6 @@ class ConvertConv1dTo2d(GraphPass):
             return
         rows = _Rows(rw)
         for node in list(graph):
-            if rw.log.full:
-                break
             if not node.removed and node.op in _FORMS:
                 rw.begin(self.name, node)
                 with rw.attempt(node):

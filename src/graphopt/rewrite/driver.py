@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import perf_counter
 from typing import Any
 
@@ -13,7 +13,7 @@ from graphopt.errors import Decline, EngineError, PassError
 from graphopt.ir import Graph, Model, Node
 from graphopt.ir.seal import sealed
 from graphopt.rewrite.attempts import Attempts, RuleAttempt, RuleOrWaiting, attempts_of
-from graphopt.rewrite.events import Event, Failure, Log, NodeNote
+from graphopt.rewrite.events import Event, Failure, LimitReached, Log, NodeNote
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.rewriter import Rewriter
 from graphopt.rewrite.rule import GraphPass, OpRule, PatternRule, Rule
@@ -216,7 +216,7 @@ class Driver:
         queue = deque([node for node in graph.listed() if node.op in table and not node.removed])
         waiting = set(queue)
         rewriter = self.rewriter
-        while queue:
+        while queue and not self.log.full:
             node = queue.popleft()
             waiting.discard(node)
             if node.removed:
@@ -225,8 +225,6 @@ class Driver:
                 continue
             if len(self.log.events) > limit:
                 raise self._loop()
-            if self.log.full:
-                return
             present.update([touched.op for touched in rewriter._touched])
             if len(present) != known:
                 table, known = self._table(rules, graph.opset()), len(present)
@@ -347,7 +345,8 @@ class Driver:
                 if not rule.knows_opset(self.model.opset()):
                     return 0
                 stats.attempts += 1
-                rule.run_model(self.model, self.rewriter)
+                with suppress(LimitReached):
+                    rule.run_model(self.model, self.rewriter)
             if self.check and len(self.log.events) > events:
                 self.model.verify()
         except BaseException as error:

@@ -169,6 +169,10 @@ class Log:
         return stats
 
 
+class LimitReached(Exception):  # noqa: N818 -- no error
+    """The limit of events is reached: the pass over whole graphs that goes on to its next rewrite ends there."""
+
+
 class _Events(ReadOnlySequence):
     """Events cannot be changed, so that they are shown as they are."""
 

@@ -13,7 +13,7 @@ from graphopt.analysis.purity import is_removable
 from graphopt.errors import Decline, PassError
 from graphopt.ir import Graph, Node, TensorType, Value, ValueType
 from graphopt.rewrite.building import Building, settled
-from graphopt.rewrite.events import Event, NearMiss, NodeNote
+from graphopt.rewrite.events import Event, LimitReached, NearMiss, NodeNote
 from graphopt.rewrite.legality import (
     CONTRIB_OPSETS,
     check_change,
@@ -459,13 +459,22 @@ class Rewriter(Building):
         events[-1] = dataclasses.replace(events[-1], zeroed=zeroed, bound=bound)
 
     @contextmanager
-    def attempt(self, node: Node) -> Iterator[None]:
-        """Around one rewrite of a pass over whole graphs: where it declines, that is noted and the pass goes on."""
+    def attempt(self, node: Node | None) -> Iterator[None]:
+        """Around one rewrite of a pass over whole graphs: where it declines, that is noted and the pass goes on.
+
+        Args:
+            node: the node that it is noted at; None where no node is meant.
+
+        Raises:
+            LimitReached: there may be no more events, with which the pass ends.
+        """
+        if self._log.full:
+            raise LimitReached
         try:
             yield
         except Decline as declined:
             self._drop_pending()
-            if declined.args and self._log.listen:
+            if declined.args and self._log.listen and node is not None:
                 self.note(self._rule, node, declined)
 
     def decline(self, reason: str, *args: object, node: Node | None = None) -> None:

@@ -42,7 +42,7 @@ class MoveTransposes(GraphPass):
         seeds = deque([node for op in self.ops for node in graph.listed() if node.op == op])
         nodes, attempts, seen = len(graph), _ATTEMPTS * len(seeds), 0
         done: set[Node] = set()
-        while seeds and attempts and not rw.log.full:
+        while seeds and attempts:
             seed = seeds.popleft()
             if seed.removed or seed in done:
                 continue
@@ -81,7 +81,7 @@ def _joined(nodes: list[Node], rw: Rewriter, rule: str) -> list[Node]:
     """Join those that read one another. Returns the `Transpose` nodes that this gives."""
     left: list[Node] = []
     for node in sorted((n for n in nodes if n.op == "Transpose" and not n.removed), key=lambda n: n.order):
-        if node.removed:
+        if node.removed or rw.log.full:
             continue
         readers = list(node.result.users)
         rw.begin(rule, node)
