@@ -146,7 +146,6 @@ class BlockedBuilder:
     """Builds blocked layers for a pass; keeps what several of them share, and in which forms values exist."""
 
     rw: Rewriter
-    rule: str
     _shared: Shared = field(default_factory=Shared)
     _rows: dict[tuple[Graph, Value], BlockRows] = field(default_factory=dict)
     _fresh_rows: dict[tuple[Graph, Value], BlockRows] = field(default_factory=dict)
@@ -156,7 +155,6 @@ class BlockedBuilder:
     def build(self, layer: BlockedLayer, tile: int) -> Fired:
         """Compute a layer with output tiles of `tile` in place of its `Conv`."""
         rw = self.rw
-        rw.begin(self.rule, layer.node)
         self._shared.begin()
         self._fresh_rows, self._layer = {}, layer
         if layer.residual is not None and (layer.residual.graph is not layer.node.graph):

@@ -18,14 +18,12 @@ class PlainBuilder:
     """Builds layers for a pass, and makes what several of them need once for each graph."""
 
     rw: Rewriter
-    rule: str
     plain: bool  # use standard operators only
     _shared: Shared = field(default_factory=Shared)
 
     def build(self, layer: PlainLayer, tile: int) -> Fired:
         """Compute a layer with output tiles of `tile` in place of its `Conv`, and the `Relu` after it."""
         rw = self.rw
-        rw.begin(self.rule, layer.node)
         self._shared.begin()
         weight = transformed_weight(layer.kernel, tile)
         result = self._edges(layer, tile, self._tiles_out(layer, tile, weight))

@@ -71,8 +71,8 @@ class ConvertConvToWinograd(GraphPass):
         else:
             chosen = self._choose(model, layers, _offers(settings, rw), rw)
         earlier = _grown(model) - _bytes(model)
-        plain = PlainBuilder(rw, self.name, bool(settings.get("plain")))
-        blocked = BlockedBuilder(rw, self.name)
+        plain = PlainBuilder(rw, bool(settings.get("plain")))
+        blocked = BlockedBuilder(rw)
         converted = False
         for layer, choice in chosen:
             if rw.log.full:

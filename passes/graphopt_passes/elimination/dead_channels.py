@@ -71,6 +71,7 @@ def _eliminate(space: Space, place: Place, rw: Rewriter) -> set[Value]:
     numbers = _Numbers(space)
     kept = _kept(space, numbers)
     removed = space.channels - len(kept)
+    rw.enter(space.graph)  # what is written anew has names of its own, not those of the node that was looked at
     _Writer(space, numbers, kept, rw).write()
     rw.add_to_metadata(REMOVED_KEY, removed)
     return set(space.places)

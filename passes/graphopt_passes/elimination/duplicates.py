@@ -93,7 +93,7 @@ def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]
                 seen[key] = value
                 continue
             kept = seen[key]
-            if value.graph is not rw.graph or value.is_anchored:
+            if value.graph is not own[0].graph or value.is_anchored:
                 continue
             with rw.attempt(next(iter(value.users), None)):
                 if kept.graph is not value.graph and _may_be_sizes(value):

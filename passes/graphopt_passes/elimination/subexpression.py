@@ -42,16 +42,13 @@ class EliminateCommonSubexpression(GraphPass):
 
 def _visit(graph: Graph, outer: list[Scope], rw: Rewriter) -> None:
     """Go through a graph in order; its nodes see those before them, bodies also those of the graphs around."""
-    own: Scope = {}
-    scopes = [own, *outer]
-    rw.enter(graph)
+    scopes: list[Scope] = [{}, *outer]
     for node in graph.listed():
         if node.removed:
             continue
         if node.subgraphs:
             for body in node.subgraphs.values():
                 _visit(body, scopes, rw)
-            rw.enter(graph)
         elif node.outputs:
             _merge(node, scopes, rw)
 

@@ -59,7 +59,6 @@ class FoldConstants(GraphPass):
             rw.note(self.name, node, reason)
         for node in reversed(region.roots):
             if not node.removed and all(v is None or v in results for v in node.outputs):
-                rw.begin(self.name, node)
                 with rw.attempt(node):
                     store(rw, node, [None if v is None else results[v] for v in node.outputs])
 

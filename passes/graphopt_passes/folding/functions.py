@@ -53,8 +53,6 @@ class InlineFunctions(GraphPass):
             if function is None:
                 continue
             size = sizes.of(function)
-            rw.enter(node.graph)
-            rw.begin(self.name, node)
             with rw.attempt(node):
                 if size >= ENDLESS:
                     raise Decline("{} calls itself", function.name)

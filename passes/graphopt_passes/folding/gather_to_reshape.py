@@ -44,7 +44,6 @@ class ReplaceGatherWithReshape(GraphPass):
         for graph in self.entered(model, rw):
             for node in graph.listed() if graph in graphs else ():
                 if node.op in self.ops and not node.removed:
-                    rw.begin(self.name, node)
                     with rw.attempt(node):
                         _rewrite(node, analysis, positions, rw)
 

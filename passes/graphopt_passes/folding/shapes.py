@@ -60,7 +60,6 @@ class FoldShapes(GraphPass):
         for node in reversed(graph):
             results = _contents(node, analysis) if node.op in DATA_RULES and not node.removed else None
             if results is not None and is_removable(node):
-                rw.begin(self.name, node)
                 with rw.attempt(node):
                     store(rw, node, results)
 
@@ -72,7 +71,6 @@ class FoldShapes(GraphPass):
             operand = node.input(index)
             if operand is None or operand.is_const:
                 continue
-            rw.begin(self.name, node)
             with rw.attempt(node):
                 array = target(node, analysis)
                 copies = node.op == "Reshape" and bool(node.attr("allowzero", 0)) and 0 in array
@@ -86,7 +84,6 @@ class FoldShapes(GraphPass):
             if known.producer is None or known.producer.removed:
                 first[key] = value
             elif known is not value and is_removable(node):
-                rw.begin(self.name, node)
                 with rw.attempt(node):
                     rw.replace(node, [known], detail=f"{known.name} holds the same sizes")
 
@@ -96,7 +93,6 @@ class FoldShapes(GraphPass):
         for node, value, (_, _, sizes) in _computed(graph, analysis):
             if node.op == "Shape" or value.rank != 1 or value.dtype != TensorProto.INT64 or not is_removable(node):
                 continue
-            rw.begin(self.name, node)
             with rw.attempt(node):
                 rw.replace(node, [_part_with(sizes, shapes).write(rw)])
 

@@ -57,7 +57,6 @@ class FoldUniformOperands(GraphPass):
             result = known.of(node.outputs[0]) if node.op in _DECIDED else None
             if result is None and {*map(id, operands)} == _NOTHING:
                 continue
-            rw.begin(self.name, node)
             with rw.attempt(node):
                 _rewrite(node, operands, result, known, rw)
 

@@ -51,7 +51,6 @@ class Unrolling(GraphPass):
             again = False
             for node in list(graph.owners):
                 if node.op in self.ops and not node.removed:
-                    rw.begin(self.name, node)
                     with rw.attempt(node):
                         self._unroll(Carried.of(node), rw)
                         again = True

@@ -110,7 +110,6 @@ class ConvertFloat16ToFloat32(GraphPass):
         writer = _Writer(rw)
         for node, form in forms.items():
             if node in chosen:
-                rw.begin(self.name, node)
                 with rw.attempt(node):
                     writer.write(form)
 

@@ -37,7 +37,6 @@ class ConvertLayoutNhwc(GraphPass):
             return
         images = _ChannelsLast(rw)
         for form in choose(graph, rates_of(rw.options.target or host())):
-            rw.begin(self.name, form.node)
             with rw.attempt(form.node):
                 images.convert(form)
 

@@ -55,7 +55,6 @@ class ConvertConv1dTo2d(GraphPass):
         rows = _Rows(rw)
         for node in list(graph):
             if not node.removed and node.op in _FORMS:
-                rw.begin(self.name, node)
                 with rw.attempt(node):
                     rows.convert(node)
 

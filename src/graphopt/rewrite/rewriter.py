@@ -463,13 +463,15 @@ class Rewriter(Building):
         """Around one rewrite of a pass over whole graphs: where it declines, that is noted and the pass goes on.
 
         Args:
-            node: the node that it is noted at; None where no node is meant.
+            node: the node at which it starts, as `begin` does, and is noted; None where it is about no node.
 
         Raises:
             LimitReached: there may be no more events, with which the pass ends.
         """
         if self._log.full:
             raise LimitReached
+        if node is not None:
+            self.begin(self._rule, node)
         try:
             yield
         except Decline as declined:

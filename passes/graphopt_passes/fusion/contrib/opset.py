@@ -43,7 +43,6 @@ class ConvertOpset(GraphPass):
             return
         from graphopt.opsets import raise_opset  # with the steps of all operators, which few models need
 
-        rw.begin(self.name, node)
         with rw.attempt(node):
             if rw.options.keep_opset:
                 raise Decline("opset {} is to be kept", model.opset())

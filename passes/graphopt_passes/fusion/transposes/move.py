@@ -68,7 +68,6 @@ def _change(region: Region, changed: set[Node], rw: Rewriter, rule: str) -> list
     """Change the order of axes of some operators. Returns the `Transpose` nodes that come of it."""
     made: list[Value] = []
     for node in sorted(changed, key=lambda n: n.order):
-        rw.begin(rule, node)
         with rw.attempt(node):
             _turn(node, region, made, rw)
     nodes = [node for node in region.links if node.op == "Transpose"]
