@@ -1,8 +1,9 @@
-"""Convolutions of single pixels behind what makes images larger."""
+"""1x1 convolutions behind a `Resize` that enlarges their images."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from math import prod
 
 import numpy as np
@@ -30,14 +31,17 @@ class _Part:
     Attributes:
         x: their values.
         start: the first channel.
-        enlarged: the `Resize` that they come from, if the convolution may stand before it.
-        saved: by how much less work that is, in multiply-adds.
+        resize: the operator that they come from, if the convolution may stand before it, and its view.
     """
 
     x: Value
     start: int
-    enlarged: Node | None = None
-    saved: float = 0.0
+    resize: tuple[Node, Resize] | None = None
+
+    @property
+    def pixels(self) -> int:
+        """How many elements the convolution has to read."""
+        return count((self.x if self.resize is None else self.resize[1].x).dims())
 
 
 class MoveConvBeforeResize(Weighed, OpRule):
@@ -70,8 +74,7 @@ class MoveConvBeforeResize(Weighed, OpRule):
             raise Decline("{} adds a residual, or has parameters", node.result.name)
         size_of(x)
         parts = self._parts(joined, node)
-        rest = [part for part in parts if part.enlarged is None]
-        if len(rest) == len(parts):
+        if all(part.resize is None for part in parts):
             raise Decline("no part of {} is made larger by more than it costs to add", x.name)
         _check_finite(node, array, parts)
         self._weigh(node, parts, rw)
@@ -93,32 +96,29 @@ class MoveConvBeforeResize(Weighed, OpRule):
 
     @staticmethod
     def _part(value: Value, start: int, reader: Node) -> _Part:
-        node = value.producer
-        if node is None or node.op != "Resize" or not value.one_use or node.graph is not reader.graph:
-            return _Part(value, start)
-        try:
+        with suppress(Decline):
+            node = value.sole_source("Resize", reader=reader)
             view = Resize.of(node)
             factors_of(node, view)
-        except Decline:
-            return _Part(value, start)
-        plain = view.mode in ("linear", "nearest") and not view.antialias and view.coordinates != "tf_crop_and_resize"
-        if not plain or len(view.scales) != 4 or view.scales[:2] != (1, 1) or prod(view.scales) <= 1:
-            return _Part(value, start)
-        return _Part(value, start, node, float(count(value.dims()) - count(view.x.dims())))
+            is_mean = view.mode in ("linear", "nearest") and not view.antialias
+            enlarges = len(view.scales) == 4 and view.scales[:2] == (1, 1) and prod(view.scales) > 1
+            if is_mean and enlarges and view.coordinates != "tf_crop_and_resize":
+                return _Part(value, start, (node, view))
+        return _Part(value, start)
 
     def _weigh(self, node: Node, parts: list[_Part], rw: Rewriter) -> None:
         outputs, size = node.result.size(1), count(node.result.dims())
         now, then = defaultdict[str, float](float), defaultdict[str, float](float)
-        kept = [part for part in parts if part.enlarged is None]
+        kept = [part for part in parts if part.resize is None]
         now["kernel"], then["kernel"] = 1 + (len(parts) > 1), len(kept[:1]) + (len(kept) > 1)
         now["element"] = sum(count(part.x.dims()) for part in parts) * (len(parts) > 1)
-        then["element"] = sum(count(part.x.dims()) for part in kept) * (len(kept) > 1)
+        then["element"] = sum(part.pixels for part in kept) * (len(kept) > 1)
         for part in parts:
             elements = count(part.x.dims())
             now["product"] += elements * outputs
-            then["product"] += (elements - part.saved) * outputs
-            if part.enlarged is not None:
-                kind = f"resize {part.enlarged.attr('mode', 'nearest')}"
+            then["product"] += part.pixels * outputs
+            if part.resize is not None:
+                kind = f"resize {part.resize[1].mode}"
                 now[kind] += elements
                 then[kind] += size
                 now["kernel"] += 1
@@ -133,35 +133,34 @@ def _check_finite(node: Node, array: np.ndarray, parts: list[_Part]) -> None:
     Raises:
         Decline: a weight or the bias that would be interpolated is infinite, or may be.
     """
-    enlarged = [part.enlarged for part in parts if part.enlarged is not None]
-    if all(Resize.of(resize).mode == "nearest" for resize in enlarged):
+    views = [part.resize[1] for part in parts if part.resize is not None]
+    if all(view.mode == "nearest" for view in views):
         return
     if not np.isfinite(array).all():
         raise Decline("weights of {} are not finite", node.result.name)
     bias = node.input(2)
-    if bias is not None and len(enlarged) == len(parts) and not np.isfinite(bias.array()).all():
+    if bias is not None and len(views) == len(parts) and not np.isfinite(bias.array()).all():
         raise Decline("{} is not finite", bias.name)
 
 
 def _written(node: Node, array: np.ndarray, parts: list[_Part], rw: Rewriter) -> Value:
     """A convolution of the parts that stay, and one before each `Resize`; the first one adds the bias."""
     total: Value | None = None
-    kept = [part for part in parts if part.enlarged is None]
+    kept = [part for part in parts if part.resize is None]
     if kept:
         whole = kept[0].x if len(kept) == 1 else rw.op("Concat", *(part.x for part in kept), axis=1)
         weight = np.concatenate([_share(array, part) for part in kept], axis=1)
         total = rw.op("Conv", whole, weight, node.input(2), kernel_shape=(1, 1))
     for part in parts:
-        if part.enlarged is None:
-            continue
-        view = Resize.of(part.enlarged)
-        bias = None if total is not None else node.input(2)
-        small = rw.op("Conv", view.x, np.ascontiguousarray(_share(array, part)), bias, kernel_shape=(1, 1))
-        scales, sizes = factors_of(part.enlarged, view)
-        if sizes is not None:
-            sizes[1] = len(array)
-        made = resized(part.enlarged, small, scales, sizes, rw)
-        total = made if total is None else rw.op("Add", total, made)
+        if part.resize is not None:
+            resize, view = part.resize
+            weight, bias = np.ascontiguousarray(_share(array, part)), None if total else node.input(2)
+            small = rw.op("Conv", view.x, weight, bias, kernel_shape=(1, 1))
+            scales, sizes = factors_of(resize, view)
+            if sizes is not None:
+                sizes[1] = len(array)
+            made = resized(resize, small, scales, sizes, rw)
+            total = made if total is None else rw.op("Add", total, made)
     assert total is not None
     activation = str(node.attr("activation", ""))
     return rw.op(activation, total) if activation else total
