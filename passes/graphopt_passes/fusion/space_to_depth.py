@@ -62,16 +62,18 @@ class PixelShuffle(PatternRule):
     """An image that is reshaped to six axes, transposed and reshaped to an image again.
 
     Attributes:
-        perms: the permutations of the six axes.
+        blocks_first: the permutation of the six axes where the places in a block come before the channels.
+        channels_first: that where they come behind the channels.
     """
 
     opsets = "5-"
-    perms: ClassVar[frozenset[tuple[int, ...]]]
+    blocks_first: ClassVar[tuple[int, ...]]
+    channels_first: ClassVar[tuple[int, ...]]
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
         """Shapes are compared as they are known, so that they may be written in any form."""
-        split = op.Reshape(x, ..., _bind="split")
-        return op.Reshape(op.Transpose(split, perm=Attr("perm", among=self.perms)), ..., _bind="join")
+        perm = Attr("perm", among={self.blocks_first, self.channels_first})
+        return op.Reshape(op.Transpose(op.Reshape(x, ..., _bind="split"), perm=perm), ..., _bind="join")
 
     def sizes(self, m: Match) -> list[tuple[int, ...]]:
         """The sizes before, between and after, but that of the batch: it is the same where images are as large."""
@@ -100,7 +102,6 @@ class ConvertReshapesToDepthToSpace(PixelShuffle):
     """
 
     blocks_first, channels_first = (0, 3, 4, 1, 5, 2), (0, 1, 4, 2, 5, 3)
-    perms = frozenset({blocks_first, channels_first})
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         (_, height, width), between, after = self.sizes(m)
@@ -125,7 +126,6 @@ class ConvertReshapesToSpaceToDepth(PixelShuffle):
     """
 
     blocks_first, channels_first = (0, 3, 5, 1, 2, 4), (0, 1, 3, 5, 2, 4)
-    perms = frozenset({blocks_first, channels_first})
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         (channels, height, width), between, after = self.sizes(m)
