@@ -88,10 +88,9 @@ def _place(node: Node) -> Hashable:
         inputs = tuple(sorted(inputs, key=id))
     while inputs and inputs[-1] is None:
         inputs = inputs[:-1]
-    if node.op == "Constant":
-        tensor = node.constant_tensor()
-        if tensor is not None:
-            return "Constant", tensor.dtype, tensor.dims
+    tensor = node.constant_tensor() if node.op == "Constant" else None
+    if tensor is not None:
+        return "Constant", tensor.dtype, tensor.dims
     outputs = node.outputs
     if None not in outputs:
         return node.op, inputs, len(outputs)
@@ -99,10 +98,9 @@ def _place(node: Node) -> Hashable:
 
 
 def _attributes(node: Node) -> Hashable:
-    if node.op == "Constant":
-        tensor = node.constant_tensor()
-        if tensor is not None:
-            return tensor.key()
+    tensor = node.constant_tensor() if node.op == "Constant" else None
+    if tensor is not None:
+        return tensor.key()
     given = {name: _key(value) for name, value in node.attrs.items()}
     defaults = {} if node.op.startswith("call ") else _defaults(node.schema)
     return frozenset({**defaults, **given}.items())

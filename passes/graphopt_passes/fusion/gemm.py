@@ -76,14 +76,11 @@ class FuseTransposeIntoGemm(OpRule):
         for index, key in enumerate(("transA", "transB")):
             try:
                 transpose = Transpose.of(node.operand(index).source("Transpose", reader=node))
+                if transpose.moves_nothing:
+                    raise Decline("{} is not transposed", transpose.x.name)
+                operands[index], attrs[key] = transpose.x, int(not node.attr(key, 0))
             except Decline as reason:
                 declined = reason if reason.args else declined
-                continue
-            if transpose.moves_nothing:
-                declined = Decline("{} is not transposed", transpose.x.name)
-                continue
-            operands[index] = transpose.x
-            attrs[key] = int(not node.attr(key, 0))
         if operands == node.inputs:
             raise declined
         return rw.replace(node, [rw.op("Gemm", *operands, **attrs)])
