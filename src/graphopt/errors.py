@@ -49,5 +49,34 @@ class Decline(Exception):  # noqa: N818 -- an answer, not an error
         return str(reason.format(*operands)) if operands else str(reason)
 
 
+class Tries:
+    """Several tries, of which one is to succeed: a `Decline` ends the one that it is raised in, and is kept.
+
+    Attributes:
+        declined: the last of them with a reason; one without where none has any.
+
+    Examples:
+        >>> tries = Tries()
+        >>> for number in (1, 2):
+        ...     with tries:
+        ...         raise Decline("{} is too few", number)
+        >>> str(tries.declined)
+        '2 is too few'
+    """
+
+    __slots__ = ("declined",)
+
+    def __init__(self) -> None:
+        self.declined = Decline()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Decline) and error.args:
+            self.declined = error
+        return isinstance(error, Decline)
+
+
 class VerificationError(GraphoptError, AssertionError):
     """The optimized model was not shown to give the original's results; the message says where they differ."""

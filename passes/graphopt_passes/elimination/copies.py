@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt.operators import Reshape
 from graphopt.operators.transpose import Transpose, keeps_order
-from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Tries, Value
 
 
 class EliminateExpandBeforeBroadcast(OpRule):
@@ -22,20 +22,18 @@ class EliminateExpandBeforeBroadcast(OpRule):
     opsets = "8-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        result, declined = node.result, Decline()
+        tries = Tries()
         for index, value in enumerate(node.operands):
-            try:
+            with tries:
                 x = value.source("Expand", reader=node).operand(0)
                 if not _has_other(node, value):
-                    raise Decline("no other operand is known to have the shape of {}", result.name)
+                    raise Decline("no other operand is known to have the shape of {}", node.result.name)
                 if value.output_count or not all(
                     user.op in self.ops and _has_other(user, value) for user in value.users
                 ):
                     raise Decline("{} is there for other readers", value.name)
                 return rw.set_input(node, index, x)
-            except Decline as reason:
-                declined = reason if reason.args else declined
-        raise declined
+        raise tries.declined
 
 
 def _has_other(node: Node, value: Value) -> bool:

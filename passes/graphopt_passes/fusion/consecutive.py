@@ -16,7 +16,7 @@ from graphopt.match import Attr, Either, Match, OpBuilder, Pattern
 from graphopt.operators import Reduction, Slice, Squeeze, Transpose, Unsqueeze
 from graphopt.operators.linear import joint_shape
 from graphopt.operators.reduce import POSITIONS, REDUCTIONS
-from graphopt.rewrite import Decline, Fired, Numerics, OpRule, Outcome, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Fired, Numerics, OpRule, Outcome, PatternRule, Rewriter, Tries
 
 
 class Consecutive(PatternRule):
@@ -150,17 +150,16 @@ Part = Callable[[Value, Node], Node]
 def _leaves(node: Node, part: Part) -> tuple[list[Value], Decline]:
     """What a whole tree of operators of one kind reads, and why one of its operands is no branch."""
     leaves: list[Value] = []
-    declined = Decline()
+    tries = Tries()
     waiting = [(value, node) for value in reversed(node.operands)]
     while waiting:
         value, reader = waiting.pop()
-        try:
+        with tries:
             inner = part(value, reader)
             waiting += [(each, inner) for each in reversed(inner.operands)]
-        except Decline as reason:
-            declined = reason if reason.args else declined
-            leaves.append(value)
-    return leaves, declined
+            continue
+        leaves.append(value)
+    return leaves, tries.declined
 
 
 def _is_branch(node: Node, part: Part) -> bool:

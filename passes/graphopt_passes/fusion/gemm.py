@@ -7,7 +7,7 @@ import numpy as np
 from graphopt.ir import FLOAT_TYPES, Dim, Node, Value
 from graphopt.match import Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators import Transpose
-from graphopt.rewrite import Decline, Numerics, OpRule, Outcome, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Numerics, OpRule, Outcome, PatternRule, Rewriter, Tries
 
 _MOST_BYTES = 1 << 20
 """A larger bias is not written a second time with the other sign."""
@@ -72,17 +72,15 @@ class FuseTransposeIntoGemm(OpRule):
     }
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        operands, attrs, declined = list(node.inputs), dict(node.attrs), Decline()
+        operands, attrs, tries = list(node.inputs), dict(node.attrs), Tries()
         for index, key in enumerate(("transA", "transB")):
-            try:
+            with tries:
                 transpose = Transpose.of(node.operand(index).source("Transpose", reader=node))
                 if transpose.moves_nothing:
                     raise Decline("{} is not transposed", transpose.x.name)
                 operands[index], attrs[key] = transpose.x, int(not node.attr(key, 0))
-            except Decline as reason:
-                declined = reason if reason.args else declined
         if operands == node.inputs:
-            raise declined
+            raise tries.declined
         return rw.replace(node, [rw.op("Gemm", *operands, **attrs)])
 
 

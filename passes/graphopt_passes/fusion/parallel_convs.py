@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from graphopt.operators.branch import Branch
 from graphopt.operators.linear import narrowed, narrowed_weights
-from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Tries, Value
 
 Path = tuple[tuple[Node, int], ...]
 """Additions from the top down to a summand, each with the position of the next one."""
@@ -39,18 +40,14 @@ class FuseParallelConvs(OpRule):
         summands = list(_summands(left, node))
         if left is right or not any(value.made_by("Conv") for value, _ in (*summands, *others)):
             raise Decline
-        declined = Decline()
-        for a, upper in summands:
-            for b, lower in others:
-                try:
-                    total = _rebuilt(upper, _join(a, b, node, rw), rw)
-                except Decline as reason:
-                    declined = reason if reason.args else declined
-                    continue
+        tries = Tries()
+        for (a, upper), (b, lower) in product(summands, others):
+            with tries:
+                total = _rebuilt(upper, _join(a, b, node, rw), rw)
                 if lower:
                     total = rw.op("Add", total, _without(lower, rw))
                 return rw.replace(node, [total])
-        raise declined
+        raise tries.declined
 
 
 def _summands(value: Value, reader: Node, path: Path = ()) -> Iterator[tuple[Value, Path]]:

@@ -3,7 +3,7 @@
 What every pass is written with comes from here, what it reads (`Node`, `Value`) and `Decline` included.
 """
 
-from graphopt.errors import Decline
+from graphopt.errors import Decline, Tries
 from graphopt.ir import Dim, Graph, Model, Node, Value
 from graphopt.rewrite.driver import Driver, RewriteLoopError
 from graphopt.rewrite.events import Event, Failure, Log, NearMiss, NodeNote, RuleStats
@@ -27,5 +27,5 @@ from graphopt.system.machine import Target
 __all__ = [
     "CUSTOM", "FAMILIES", "FIRED", "Decline", "Dim", "Driver", "Event", "Failure", "Fired", "Graph", "GraphPass",
     "Level", "Log", "Model", "NearMiss", "Node", "NodeNote", "Numerics", "OpRule", "Options", "Outcome", "PatternRule",
-    "RewriteLoopError", "Rewriter", "Rule", "RuleStats", "Target", "Value",
+    "RewriteLoopError", "Rewriter", "Rule", "RuleStats", "Target", "Tries", "Value",
 ]  # fmt: skip
