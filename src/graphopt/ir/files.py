@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import onnx
@@ -12,6 +13,7 @@ from graphopt.errors import ModelError, UsageError
 from graphopt.ir.external import bring_in, check_opaque, folders_of, locations
 from graphopt.ir.foreign import as_ir_model
 from graphopt.ir.foreign import read as read_foreign
+from graphopt.ir.formats import recognized
 from graphopt.ir.load import build
 from graphopt.ir.model import Model, Source
 from graphopt.ir.slices import FileSlice, whole_file
@@ -22,8 +24,7 @@ from graphopt.records import dataclass
 _LIFT_FROM = 4 << 20
 """Files from this size on are read without their large weights."""
 
-_ORT_FORMAT = b"ORTM"
-"""The file identifier of ONNX Runtime's format, from the fifth byte on."""
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ def as_path(source: object, expected: str = "a path") -> Path:
     name = os.fsdecode(source)
     if "\0" in name:
         raise ModelError(f"{name!r} is no path")
+    if _URL.match(name) and not os.path.lexists(name):
+        raise ModelError(f"{name} is a URL, expected a file; download it first")
     return Path(name)
 
 
@@ -123,13 +126,21 @@ def read_bytes(path: Path) -> bytes:
         ModelError: it cannot be read; the message says why.
     """
     if path.is_dir():
-        raise ModelError(f"{path} is a folder, expected an ONNX file")
+        raise ModelError(f"{path} is a folder, expected an ONNX file{_within(path)}")
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
         raise ModelError(f"{path} not found") from error
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _within(folder: Path) -> str:
+    """What a folder has that may have been meant, or what it is."""
+    if (folder / "saved_model.pb").is_file():
+        return "; as a TensorFlow SavedModel it has to be converted to ONNX first, as tf2onnx does"
+    models = sorted(path.name for path in folder.glob("*.onnx"))
+    return f"; it has {', '.join(models[:3])}{', ...' if models[3:] else ''}" if models else ""
 
 
 def parse(data: bytes, what: str) -> onnx.ModelProto:
@@ -144,15 +155,18 @@ def parse(data: bytes, what: str) -> onnx.ModelProto:
     """
     if not data:
         raise ModelError(f"{what}: empty, expected an ONNX model")
-    if data[4:8] == _ORT_FORMAT:
-        raise ModelError(
-            f"{what}: a model in ONNX Runtime's own format (.ort), expected the ONNX model it was made from"
-        )
     try:
         proto = onnx.ModelProto.FromString(data)
     except DecodeError as error:
-        raise ModelError(f"{what}: truncated, or no ONNX model ({len(data)} bytes)") from error
+        raise ModelError(f"{what}: {_no_model(data) or f'truncated, or no ONNX model ({len(data)} bytes)'}") from error
+    if not proto.HasField("graph") and (found := _no_model(data)):
+        raise ModelError(f"{what}: {found}")
     return _checked(proto, what)
+
+
+def _no_model(data: bytes) -> str:
+    found = recognized(data)
+    return f"expected a binary ONNX model, found {found}" if found else ""
 
 
 def _checked(proto: onnx.ModelProto, what: str) -> onnx.ModelProto:

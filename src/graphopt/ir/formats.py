@@ -1,0 +1,47 @@
+"""What a file is that is no ONNX model, by its first bytes: whoever gave it is told, and what to give instead."""
+
+from __future__ import annotations
+
+import re
+
+_STARTS = (
+    (b"version https://git-lfs", "the pointer that Git LFS left in place of a model; `git lfs pull` fetches that"),
+    (b"\x1f\x8b", "data compressed by gzip; unpack it first"),
+    (b"PK\x03\x04", "a zip archive, as torch.save and Keras write, too; unpack the ONNX model, or export one"),
+    (b"\x80\x02", "a Python pickle, as older versions of torch.save write; export an ONNX model from it"),
+    (b"\x89HDF", "HDF5, as older versions of Keras write; export an ONNX model from it"),
+    (b"GGUF", "GGUF, which has weights and no graph; export an ONNX model from the original"),
+)
+_LATER = (
+    (4, b"ORTM", "a model in ONNX Runtime's own format (.ort); give the ONNX model it was made from"),
+    (4, b"TFL3", "TensorFlow Lite; convert it to ONNX first, as tf2onnx does"),
+    (8, b'{"', "safetensors, which has weights and no graph; export an ONNX model from the original"),
+)
+_TEXTS = (
+    (re.compile(rb"\s*<(!doctype|html|\?xml|head)", re.I), "a web page or XML, perhaps what a failed download left"),
+    (re.compile(rb"\s*\{\s*\"", re.I), 'JSON; if it is a model, onnx.load(file, format="json") reads it'),
+    (re.compile(rb"(\s|#[^\n]*\n)*(ir_version|graph|opset_import|producer_name)\s*[:{]"),
+     'text protobuf; onnx.load(file, format="textproto") reads it'),
+    (re.compile(rb"(\s|#[^\n]*\n)*<\s*(ir_version|opset_import|producer_name)\s*:"),
+     'a model in ONNX text; onnx.load(file, format="onnxtxt") reads it'),
+)  # fmt: skip
+_LOOKED_AT = 4096
+
+
+def recognized(data: bytes) -> str | None:
+    """What bytes are that begin as no serialized ONNX model does, and what to do about it.
+
+    Args:
+        data: the bytes, or the first of them.
+
+    Returns:
+        Words for a message; None where they are nothing that is known.
+    """
+    head = data[:_LOOKED_AT]
+    for start, what in _STARTS:
+        if head.startswith(start):
+            return what
+    for place, mark, what in _LATER:
+        if head[place : place + len(mark)] == mark:
+            return what
+    return next((what for form, what in _TEXTS if form.match(head)), None)
