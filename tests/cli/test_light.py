@@ -36,7 +36,10 @@ from graphopt.cli.app import run
 model, folder = sys.argv[2:]
 for level in ("basic", "extended", "all"):
     assert run(["optimize", model, f"{folder}/{level}.onnx", "--level", level]) == 0
-for words in (["explain", model], ["passes"], ["layout", model], ["diff", model, model], ["verify", model, model]):
+from graphopt import api
+for function in (api.optimize, api.explain, api.inspect):
+    function(model)
+for words in (["explain", model], ["inspect", model], ["passes"], ["layout", model], ["diff", model, model], ["verify", model, model]):
     print(words[0], run(words), file=sys.stderr)
 """
 
@@ -48,7 +51,7 @@ def test_what_runs_no_model_needs_no_extra(model_file: Path, tmp_path: Path) -> 
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     *codes, complaint, last = done.stderr.splitlines()
-    assert codes == ["explain 0", "passes 0", "layout 0", "diff 0"]
+    assert codes == ["explain 0", "inspect 0", "passes 0", "layout 0", "diff 0"]
     assert "pip install 'graphopt[ort]'" in complaint
     assert last == "verify 2"
     for level in ("basic", "extended", "all"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
 from graphopt.audit import feeds, inspection
 from graphopt.audit.bench import Job, Variant
-from graphopt.audit.contestants import BASELINE, LIMITS, UNOPTIMIZED, Contestant, contestants
+from graphopt.audit.contestants import BASELINE, UNOPTIMIZED, Contestant, contestants, usual_limits
 from graphopt.audit.machine import Machine, usable_cores
 from graphopt.audit.metric import Metric, evaluate
 from graphopt.audit.record import Audit, Row
@@ -58,7 +58,7 @@ class Conditions:
     rounds: int | None = None
     budget: float = 10.0
     starts: int = 7
-    limits: Limits = LIMITS
+    limits: Limits = field(default_factory=usual_limits)
     verify: bool = True
     seed: int = 0
     timed: bool = True
@@ -134,7 +134,7 @@ def audit(
         UsageError: an argument is wrong.
     """
     conditions = Conditions(
-        several("threads", threads), rounds, budget, starts, limits or LIMITS, verify, seed, timed, isolate
+        several("threads", threads), rounds, budget, starts, limits or usual_limits(), verify, seed, timed, isolate
     )
     wanted = contestants(managers, several("levels", levels), against, Settings.at(numerics, target))
     given = Source(source, str(source) if isinstance(source, (str, Path)) else "model")

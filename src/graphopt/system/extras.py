@@ -12,7 +12,7 @@ from graphopt.errors import UsageError
 _NEEDED = {
     "onnxruntime": ("running models", "ort"),
     "psutil": ("running models within limits", "tools"),
-    "jinja2": ("HTML reports", "tools"),
+    "jinja2": ("a report in HTML", "tools"),
     "networkx": ("comparing passes one by one", "peers"),
     "distributed": ("Dask", "fleet"),
     "fsspec": ("models behind URLs", "fleet"),
