@@ -351,3 +351,24 @@ def test_texts_are_quoted_so_that_blanks_are_seen() -> None:
     one, other = (onnx.parser.parse_model(f"{text} {{ y = Identity ({name}) }}") for name in "xc")
     detail = verify.compare(one, other, inputs={"x": np.array([" "], dtype=object)}).outputs[0].detail
     assert detail == "1 of 1 elements differ, first at [0]: expected ' ', found 'a'"
+
+
+def test_what_every_run_says_is_said_once() -> None:
+    original = graph("(float[N,3] x) => (float[N,3] y)", "y = Relu(x)")
+    other = graph("(float[N,3] z) => (float[N,3] y)", "y = Relu(z)")
+    report = verify.compare(original, other)
+    assert len(report.cases) > 3
+    assert report.summary().count("the original runs, the result fails") == 1
+    assert not any(getattr(part, "columns", None) for part in report.parts()), "no table without rows"
+
+
+def test_a_difference_of_infinities_and_nan_alone_is_told() -> None:
+    original = graph("(float[2,30] x) => (float[2,30] y)", "y = Identity(x)")
+    zeroed = graph(
+        "(float[2,30] x) => (float[2,30] y)", "n = IsNaN(x) z = Constant <value_float=0.0> () y = Where(n, z, x)"
+    )
+    report = verify.compare(original, zeroed)
+    assert report.only_special
+    assert "special (NaN, infinities): y: " in report.summary()
+    assert report.summary().endswith("only inputs with NaN or infinities differ")
+    assert not verify.compare(original, graph("(float[2,30] x) => (float[2,30] y)", "y = Neg(x)")).only_special

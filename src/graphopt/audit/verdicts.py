@@ -10,8 +10,4 @@ def oracle_status(report: Report) -> str:
 
     Kernels of the blocked layout treat NaN otherwise than the plain ones, which is not a wrong rewrite.
     """
-    others = {case.status for case in report.cases if case.set != "special"}
-    breaking = any(difference.breaking for difference in report.interface)
-    if report.status == "mismatch" and others and "mismatch" not in others and not breaking:
-        return "special"
-    return report.status
+    return "special" if report.only_special else report.status

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Status = Literal["equal", "close", "mismatch", "inconclusive"]
 """`equal`: bit by bit; `close`: within the tolerance; `inconclusive`: nothing can be said."""
 
+_SETS = {"special": "special (NaN, infinities)"}
+"""What an input set is called where its name alone would not tell what is in it."""
+
 _ORDER: dict[Status, int] = {"equal": 0, "close": 1, "inconclusive": 2, "mismatch": 3}
 
 
@@ -150,24 +153,36 @@ class Report(Shown):
     def _judged(self) -> Iterator[OutputReport]:
         return (o for case in self.cases for o in case.outputs if o.status != "inconclusive")
 
+    @property
+    def only_special(self) -> bool:
+        """True when the result differs on inputs with NaN or infinities, and on no others."""
+        others = {case.status for case in self.cases if case.set != "special"}
+        breaking = any(difference.breaking for difference in self.interface)
+        return self.status == "mismatch" and bool(others) and "mismatch" not in others and not breaking
+
     def status_of(self, set_name: str) -> Status | None:
         """The worst status of one input set; None when that set was not run."""
         statuses = [c.status for c in self.cases if c.set == set_name]
         return worst(statuses) if statuses else None
 
     def summary(self) -> str:
-        """A few lines for a terminal: the verdict, then each problem."""
+        """A few lines for a terminal: the verdict, then each problem, once with all runs that have it."""
         lines = [f"{self.status} ({self.numerics}, {self._ran()})"]
         if self.detail:
             lines.append(self.detail)
         lines += [f"interface: {d.message}" for d in self.interface if d.breaking]
+        places: dict[str, list[str]] = {}
         for case in self.cases:
             if case.status in {"equal", "close"}:
                 continue
-            where = f"{case.set} {_sizes(case.sizes)}".rstrip()
-            if case.detail:
-                lines.append(f"{where}: {case.detail}")
-            lines += [f"{where}: {o.name}: {o.detail}" for o in case.outputs if o.status not in {"equal", "close"}]
+            where = f"{_SETS.get(case.set, case.set)} {_sizes(case.sizes)}".rstrip()
+            details = [case.detail] if case.detail else []
+            details += [f"{o.name}: {o.detail}" for o in case.outputs if o.status not in {"equal", "close"}]
+            for detail in details:
+                places.setdefault(detail, []).append(where)
+        lines += [f"{', '.join(dict.fromkeys(found))}: {detail}" for detail, found in places.items()]
+        if self.only_special:
+            lines.append("only inputs with NaN or infinities differ")
         return "\n".join(map(printable, lines))
 
     def _ran(self) -> str:
@@ -193,7 +208,7 @@ class Report(Shown):
                 status = Text(output.status, style="red" if output.status == "mismatch" else "")
                 errors = f"{output.max_abs:.3g}", f"{output.max_rel:.3g}"
                 table.add_row(case.set, _sizes(case.sizes), output.name, status, *errors)
-        if self.cases:
+        if table.row_count:
             yield table
         yield Lines(self.summary(), style="green" if self.ok else "red")
 
