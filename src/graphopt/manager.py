@@ -20,6 +20,7 @@ from graphopt.ir.foreign import write as write_foreign
 from graphopt.ir.interface import load_fixed
 from graphopt.ir.model import IrModel, Program
 from graphopt.pipeline import INLINE, Pipeline, Plan, execute, pipeline_of
+from graphopt.printable import counted
 from graphopt.results import Census, Result
 from graphopt.rewrite import Level, Log, Numerics, Options, Target
 from graphopt.system.machine import METADATA_KEY
@@ -178,8 +179,8 @@ class PassManager:
         if not result.changed:
             logger.info("nothing to do: the model is left as it was")
         else:
-            before, after = result.before.nodes, result.after.nodes
-            logger.info("%d -> %d nodes, %d rewrites in %.2f s", before, after, len(result.events), result.seconds)
+            done = result.before.nodes, result.after.nodes, counted(len(result.events), "rewrite"), result.seconds
+            logger.info("%d -> %d nodes, %s in %.2f s", *done)
         for name, hits in result.hits.items():
             logger.debug("%s: %d", name, hits)
 

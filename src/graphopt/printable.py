@@ -31,6 +31,16 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 rewrite`, `2,000 rewrites`.
+
+    Args:
+        number: how many.
+        noun: of one.
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def markdown(text: str) -> str:
     """The text as a cell of a Markdown table shows it: no HTML, no links, no end of the cell before its end."""
     return printable(text).replace("|", "\\|").replace("<", "&lt;").replace("](", "]\\(")

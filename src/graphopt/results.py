@@ -13,6 +13,7 @@ import onnx
 
 from graphopt.ir import ExternalData, Model, shown_op
 from graphopt.ir.external import place_of
+from graphopt.printable import counted
 from graphopt.records import dataclass
 from graphopt.rewrite import Event, Failure, Log, NearMiss, RuleStats
 from graphopt.showing import Shown
@@ -163,7 +164,7 @@ class Result(Shown):
         self.view.save(path, external_data)
 
     def __repr__(self) -> str:
-        return f"Result({self.before.nodes} -> {self.after.nodes} nodes, {len(self.events)} rewrites)"
+        return f"Result({self.before.nodes} -> {self.after.nodes} nodes, {counted(len(self.events), 'rewrite')})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the operators that changed, and the passes that did it."""

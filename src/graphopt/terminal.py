@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
+from copy import copy
 from typing import Any, NoReturn
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -37,6 +38,11 @@ class PrintingConsole(Console):
             renderable = Text(printable(renderable))
         elif isinstance(renderable, Text):
             renderable = _escaped(renderable)
+        elif getattr(renderable, "title_justify", None) and getattr(renderable, "title", None):
+            # A table breaks its title at its own width; a line of its own has all that the terminal has.
+            table: Any = copy(renderable)
+            yield from self.render(Text(str(table.title), table.title_style or ""), options)
+            table.title, renderable = None, table
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment

@@ -103,7 +103,7 @@ def test_quiet_prints_nothing_and_verbose_what_is_logged(run: Run, model_file: P
     assert run("explain", model_file, "--quiet").output == ""
     assert json.loads(run("explain", model_file, "--quiet", "--json").stdout)["steps"]
     done = run("optimize", model_file, model_file, "-v", "-q")
-    assert done.stderr.startswith("graphopt: 3 -> 2 nodes, 1 rewrites")
+    assert done.stderr.startswith("graphopt: 3 -> 2 nodes, 1 rewrite ")
     assert "eliminate_identity: 1" in done.stderr
 
 

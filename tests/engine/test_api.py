@@ -192,7 +192,7 @@ def test_what_was_done_and_left_is_logged(caplog: pytest.LogCaptureFixture, monk
     clean = manager.run(large()).model
     manager.run(clean)
     assert [r.levelname for r in caplog.records] == ["INFO", "INFO"]
-    assert caplog.messages[0].startswith("3 -> 2 nodes, 1 rewrites")
+    assert caplog.messages[0].startswith("3 -> 2 nodes, 1 rewrite ")
     assert caplog.messages[1] == "nothing to do: the model is left as it was"
 
     def fail(*_: object) -> None:

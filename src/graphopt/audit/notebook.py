@@ -7,6 +7,7 @@ from html import escape
 from typing import Protocol
 
 from graphopt.audit.columns import size
+from graphopt.printable import counted
 
 
 class Counts(Protocol):
@@ -36,7 +37,7 @@ def run_html(before: Counts, after: Counts, hits: Mapping[str, int], seconds: fl
     """
     head = (
         f"<b>{before.nodes:,} → {after.nodes:,} nodes</b>, constants {size(before.bytes)} → {size(after.bytes)}, "
-        f"{sum(hits.values()):,} rewrites in {seconds:.2f} s"
+        f"{counted(sum(hits.values()), 'rewrite')} in {seconds:.2f} s"
     )
     ops = [op for op in {**before.ops, **after.ops} if before.ops.get(op, 0) != after.ops.get(op, 0)]
     ops.sort(key=lambda op: after.ops.get(op, 0) - before.ops.get(op, 0))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from graphopt.audit.columns import size
-from graphopt.printable import printable
+from graphopt.printable import counted, printable
 
 if TYPE_CHECKING:
     from graphopt.results import Result
@@ -27,7 +27,7 @@ def run_lines(result: Result, report: Report | None, *, events: bool = False) ->
     before, after = result.before, result.after
     yield (
         f"{before.nodes} -> {after.nodes} nodes, constants {size(before.bytes)} -> {size(after.bytes)}, "
-        f"{len(result.events)} rewrites in {result.seconds:.2f} s",
+        f"{counted(len(result.events), 'rewrite')} in {result.seconds:.2f} s",
         "bold",
     )
     ops = [op for op in {**before.ops, **after.ops} if before.ops.get(op, 0) != after.ops.get(op, 0)]

@@ -13,6 +13,7 @@ from rich.text import Text
 from graphopt.audit.columns import signed
 from graphopt.audit.explaining import Explanation, Gain, Step, Story
 from graphopt.ir import shown_op
+from graphopt.printable import counted
 from graphopt.rewrite import NearMiss
 
 _PLACES = 3
@@ -22,7 +23,7 @@ _NAME = re.compile(r"\S*[\d_/:]\S*")
 
 def render_explanation(found: Explanation) -> Iterator[Any]:
     """The whole: summary, events, near misses."""
-    yield Text(f"{found.nodes[0]} -> {found.nodes[1]} nodes in {len(found.steps)} rewrites", style="bold")
+    yield Text(f"{found.nodes[0]} -> {found.nodes[1]} nodes in {counted(len(found.steps), 'rewrite')}", style="bold")
     yield Text(found.pipeline, style="dim")
     if found.gains:
         yield _gains(found.gains)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 import graphopt
+from graphopt.printable import counted
 from graphopt.showing import Shown
 from graphopt.system.files import write_text
 from graphopt.testing import canonical_text
@@ -104,7 +105,8 @@ class Finding:
         versions = ", ".join(f"{name} {version}" for name, version in versions_here().items())
         lines = [
             f"# {self.subject}: {self.kind} ({self.cause})", "", self.message, "",
-            f"Met {self.count} times; the model below was reduced from {self.nodes} nodes to {self.reduced_nodes}.", "",
+            f"Met {counted(self.count, 'time')}; the model below was reduced from {self.nodes} nodes "
+            f"to {self.reduced_nodes}.", "",
             "```", self.text, "```", "",
         ]  # fmt: skip
         if self.feed:

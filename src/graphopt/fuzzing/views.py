@@ -8,6 +8,7 @@ from typing import Any
 
 from graphopt.fuzzing.findings import Finding, SessionReport
 from graphopt.fuzzing.verdicts import KINDS
+from graphopt.printable import counted
 from graphopt.terminal import Lines
 
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}
@@ -50,7 +51,7 @@ def tables(report: SessionReport) -> Iterator[Any]:
 def finding_lines(finding: Finding) -> Iterator[str]:
     """A finding as text: what, where, and the model that shows it."""
     yield ""
-    yield f"{finding.subject}: {finding.kind}, {finding.cause} (met {finding.count} times)"
+    yield f"{finding.subject}: {finding.kind}, {finding.cause} (met {counted(finding.count, 'time')})"
     yield f"  {finding.message}"
     yield f"  {finding.command}"
     yield from (f"    {line}" for line in finding.text.splitlines())
@@ -68,7 +69,7 @@ def page(report: SessionReport) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     found = "".join(
         f"<h2>{escape(f.subject)}: {escape(f.kind)}, {escape(f.cause)}</h2>"
-        f"<p>{escape(f.message)} (met {f.count} times)</p>"
+        f"<p>{escape(f.message)} (met {counted(f.count, 'time')})</p>"
         f"<pre>{escape(f.text)}</pre><p><code>{escape(f.command)}</code></p>"
         for f in report.findings
     )

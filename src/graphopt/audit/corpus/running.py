@@ -24,6 +24,7 @@ from graphopt.audit.corpus.store import Campaign, Store
 from graphopt.audit.corpus.task import audit_one, locate_all, locate_one
 from graphopt.audit.corpus.versions import versions
 from graphopt.errors import ModelError, UsageError
+from graphopt.printable import counted
 from graphopt.system.given import check_text
 
 Progress = Callable[[str, float], None]
@@ -101,7 +102,7 @@ class CorpusOutcome:
         lost = f"; {self.lost} tasks of lost workers given out again" if self.lost else ""
         stopped = "; stopped before the end" if self.stopped else ""
         return (
-            f"{self.release}: {self.models:,} models, {self.reused:,} of them in the store; "
+            f"{self.release}: {counted(self.models, 'model')}, {self.reused:,} of them in the store; "
             f"new: {statuses}; {duration(self.seconds)}{lost}{stopped}"
         )
 

@@ -15,7 +15,7 @@ from graphopt.audit.contestants import BASELINE, UNOPTIMIZED
 from graphopt.audit.corpus.changes import Comparison
 from graphopt.audit.corpus.report import CorpusReport, Standing
 from graphopt.audit.markdown import table as markdown_table
-from graphopt.printable import markdown
+from graphopt.printable import counted, markdown
 
 STANDING = ("", "right", "wrong", "failed", "nodes left", "size left", "optimize")
 SPEED = ("", "speed-up", "faster", "tie", "slower")
@@ -53,7 +53,7 @@ def render(report: CorpusReport) -> Iterator[Any]:
 def heading(report: CorpusReport) -> str:
     """How many models, and what became of them."""
     statuses = ", ".join(f"{number:,} {status}" for status, number in report.statuses.most_common())
-    return f"{report.campaign.release}: {report.statuses.total():,} models ({statuses or 'none'})"
+    return f"{report.campaign.release}: {counted(report.statuses.total(), 'model')} ({statuses or 'none'})"
 
 
 def standing_rows(report: CorpusReport) -> Iterator[list[str]]:

@@ -11,6 +11,7 @@ from graphopt.audit.html.rendering import render, script_data, source
 from graphopt.audit.inspecting import Inspection
 from graphopt.audit.record import Audit, Row
 from graphopt.audit.verdict import sentence
+from graphopt.printable import counted
 
 
 def audit_html(
@@ -53,7 +54,7 @@ def explanation_html(name: str, explanation: Explanation, drawing: dict[str, Any
     return _render(
         title=f"graphopt explain: {name}",
         heading=name,
-        subtitle=f"{explanation.nodes[0]} -> {explanation.nodes[1]} nodes in {len(explanation.steps)} rewrites",
+        subtitle="{} -> {} nodes in {}".format(*explanation.nodes, counted(len(explanation.steps), "rewrite")),
         cards=[], tables=[], charts=[], remarks=[], notes=[], operators=([], []), explanation=explanation,
         drawing=drawing,
     )  # fmt: skip
@@ -80,8 +81,8 @@ def audit_cards(audit: Audit) -> list[dict[str, str]]:
     if base is None or not own:
         return []
     cards = []
-    counted = [row for row in own if row.contents is not None]
-    smallest = min(counted, key=lambda row: row.contents.nodes if row.contents else 0, default=None)
+    made = [row for row in own if row.contents is not None]
+    smallest = min(made, key=lambda row: row.contents.nodes if row.contents else 0, default=None)
     if base.contents and smallest is not None and smallest.contents:
         nodes = f"{base.contents.nodes:,} → {smallest.contents.nodes:,}"
         cards.append(_card("nodes", nodes, smallest.name))
@@ -92,7 +93,7 @@ def audit_cards(audit: Audit) -> list[dict[str, str]]:
         if threads in base.latency and timed:
             best = min(timed, key=lambda row: row.latency[threads].median)
             pair = f"{_time(base.latency[threads].median)} → {_time(best.latency[threads].median)}"
-            title = f"latency, {threads} thread{'s' if threads > 1 else ''}"
+            title = f"latency, {counted(threads, 'thread')}"
             cards.append(_card(title, pair, f"{best.name}: {columns.against(best, threads, audit)}"))
     started = [row for row in own if row.start is not None]
     if base.start and started:
@@ -153,7 +154,7 @@ def audit_charts(audit: Audit) -> list[tuple[str, str]]:
             ),
             None,
         )
-        title = f"Latency, {threads} thread{'s' if threads > 1 else ''} (line: {audit.baseline})"
+        title = f"Latency, {counted(threads, 'thread')} (line: {audit.baseline})"
         charts.append((title, bar_chart(title, bars, base)))
     nodes = [
         Bar(row.name, row.contents.nodes, str(row.contents.nodes), kind=_kind(row, audit))

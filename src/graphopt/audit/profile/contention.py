@@ -10,6 +10,7 @@ from typing import Any
 from graphopt.audit.bench import Variant, open_variant
 from graphopt.audit.profile.record import ThreadRow
 from graphopt.audit.statistics import Spread
+from graphopt.printable import counted
 from graphopt.system.processes import call
 
 _FEWEST = 7
@@ -103,7 +104,7 @@ def _beside(sessions: list[Any], feed: dict[str, Any], seconds: float) -> tuple[
 
 
 def _threads(count: int) -> str:
-    return f"{count} thread{'s' if count != 1 else ''}"
+    return counted(count, "thread")
 
 
 def better_settings(rows: list[ThreadRow]) -> list[str]:

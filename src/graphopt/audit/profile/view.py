@@ -11,6 +11,7 @@ from rich.text import Text
 
 from graphopt.audit.columns import ABSENT, milliseconds, number, spread
 from graphopt.audit.profile.record import Block, Lone, Profile
+from graphopt.printable import counted
 
 _BLOCKS = 30
 _NAME, _SHORTEST = 40, 12
@@ -23,7 +24,7 @@ def render_profile(found: Profile, width: int) -> Iterator[Any]:
     """All that was measured, then the conclusions."""
     shapes = ", ".join(f"{name} {shape}" for name, shape in found.inputs.items())
     yield Text(f"{found.model}: {shapes}", style="bold")
-    yield Text(f"{found.threads} thread{'s' if found.threads > 1 else ''}; {found.machine}", style="dim")
+    yield Text(f"{counted(found.threads, 'thread')}; {found.machine}", style="dim")
     if found.levels:
         yield _levels(found)
     if found.blocks:
