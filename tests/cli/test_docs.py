@@ -46,7 +46,8 @@ def test_python_examples_run(page: str, block: str) -> None:
 
 def commands(page: str) -> list[str]:
     lines = [line for name, block in blocks("console") if name == page for line in block.splitlines()]
-    return [line[2:].partition("  #")[0].strip() for line in lines if line.startswith("$ graphopt")]
+    found = [line[2:].partition("  #")[0].strip() for line in lines if line.startswith("$ graphopt")]
+    return [command.replace("demo mobilenet_v3", "demo conv_maxpool") for command in found]  # which is much smaller
 
 
 @pytest.mark.parametrize("page", ["README.md", "tutorial.md", "viewer.md", "continuous-integration.md"])
