@@ -83,7 +83,7 @@ def test_commands_of_two_words_have_an_overview(run: Run) -> None:
         (("optimize", "a", "b", "--levle", "all"), "unknown argument '--levle'; did you mean --level"),
         (("optimize", "a"), "expected IN and OUT, found one file; see graphopt optimize --help"),
         (("optimize",), "the following arguments are required: IN... OUT; see graphopt optimize --help"),
-        (("optimize", "a", "b", "c"), "several models need a folder OUT, and c is none"),
+        (("optimize", "a", "b", "c"), "several models need a folder OUT, found nothing at c"),
         (("audit", "a", "--budget", "-1"), "--budget: expected at least 0, found -1"),
         (("audit", "a", "--timeout", "nan"), "--timeout: expected at least 0, found nan"),
         (("corpus", "run", "a", "--store", "b", "--memory", "nan"), "--memory: expected at least 0, found nan"),

@@ -36,7 +36,9 @@ MODEL = onnx.parser.parse_model(
         ("fusion/eliminate_identity", "eliminate_identity is elimination/eliminate_identity@basic"),
         ("elimination/eliminate_identity@extended", "eliminate_identity is elimination/eliminate_identity@basic"),
         ("fusion/*@nosuch", "unknown level 'nosuch'"),
-        ("eliminate_identiti", "did you mean eliminate_identity"),
+        ("eliminate_identiti", r"did you mean eliminate_identity\?$"),
+        ("quick_gelu", r"did you mean fuse_quick_gelu\?$"),
+        ("eliminate_nop", r"(eliminate_nop_\w+ or ){4}eliminate_nop_\w+, \.\.\.\?$"),
     ],
 )
 def test_malformed_pipelines_are_refused(text: str, message: str) -> None:

@@ -84,7 +84,8 @@ def pairs_of(files: list[str], command: str) -> list[tuple[str, str]]:
     if not sources:
         raise UsageError(f"expected IN and OUT, found one file; see graphopt {command} --help")
     if not Path(target).is_dir():
-        raise UsageError(f"several models need a folder OUT, and {target} is none")
+        found = "a file" if Path(target).exists() else "nothing"
+        raise UsageError(f"several models need a folder OUT, found {found} at {target}")
     names = [Path(source).name for source in sources]
     twice = [name for name in names if names.count(name) > 1]
     if twice or "-" in sources:

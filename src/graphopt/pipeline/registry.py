@@ -37,6 +37,9 @@ _STATED = {"family": str, "level": Level, "numerics": Numerics, "opsets": str, "
 _ANYTHING = (Exception, SystemExit)
 """What the code of a third party may raise."""
 
+_WORD, _HINTS = 4, 5
+"""Letters from which on a part of a name is looked for, and passes that a message names."""
+
 _Read = TypeVar("_Read")
 
 
@@ -129,11 +132,7 @@ class Registry:
             return found
         place = self._places.get(name)
         if place is None:
-            import difflib
-
-            close = difflib.get_close_matches(name, self._places, 3)
-            hint = f"; did you mean {' or '.join(close)}?" if close else "; `graphopt passes` lists all"
-            raise UsageError(f"unknown pass {name!r}{hint}")
+            raise UsageError(f"unknown pass {name!r}{self._hint(name)}")
         who = f"pass {name!r} of {self._owners[name]}"
         module, _, attribute = place.partition(":")
         try:
@@ -152,6 +151,15 @@ class Registry:
             _try(loaded, who)
         self._classes[name] = loaded
         return loaded
+
+    def _hint(self, name: str) -> str:
+        """Passes that may have been meant: those with the word in their names, or the one that is spelled alike."""
+        import difflib
+
+        having = [each for each in self._places if name in each] if len(name) >= _WORD else []
+        close = having[:_HINTS] or difflib.get_close_matches(name, self._places, 1)
+        more = ", ..." if len(having) > _HINTS else ""
+        return f"; did you mean {' or '.join(close)}{more}?" if close else "; `graphopt passes` lists all"
 
 
 @lru_cache(maxsize=1)
