@@ -330,3 +330,17 @@ def test_a_session_of_random_models_shows_itself() -> None:
     assert "of seed 0" in str(found)
     assert "<table" in found.to_html()
     assert "graphopt basic" in found._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("declared", "shown"),
+    [("batch,2,total,8", "batch,2,total,8"), ("batch,2,,8", "batch,2,?,8"), ("B,,total,", "B,2,total,8"), ("n,m", "batch,2,?,8")],
+)  # fmt: skip
+def test_inspect_shows_the_names_of_the_model_and_none_that_inference_made(declared: str, shown: str) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> g (float[batch,2,past,8] x, float[batch,2,seq,8] y) '
+        f"=> (float[{','.join(d or '?' for d in declared.split(','))}] z) {{ z = Concat <axis = 2> (x, y) }}"
+    )
+    found = api.inspect(model)
+    assert found.outputs == {"z": f"float[{shown}]"}
+    assert not any("unk" in name for name in found.symbols)

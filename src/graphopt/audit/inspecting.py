@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Container, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from graphopt.analysis import infer_types
 from graphopt.audit.columns import size
-from graphopt.ir import Graph, Model, Source, Tensor, TensorType, Value, captured_values, shown_op
+from graphopt.ir import Graph, Model, Source, Tensor, TensorType, Value, ValueType, captured_values, shown_op
 from graphopt.showing import Shown
 from graphopt.system.machine import METADATA_KEY
 
@@ -122,27 +122,25 @@ def inspect(source: Source) -> Inspection:
     """
     model = Model.load(source, opaque="missing")
     proto, graph = model.proto, model.graph
-    declared = {value: _stated(value) for value in (*graph.inputs, *graph.outputs) if value.shape is not None}
+    ends = [*graph.inputs, *graph.outputs]
+    declared = {value: value.type for value in ends if isinstance(value.type, TensorType)}
     infer_types(model)
     given = [value for value in graph.inputs if value.tensor is None]
     weights: Counter[str] = Counter()
     tensors = list(_tensors(model))
     for tensor in tensors:
         weights[_type_name(tensor.dtype)] += tensor.nbytes
-    ends = [*graph.inputs, *graph.outputs]
-    symbols = {d for v in ends for d in (v.shape or ()) if isinstance(d, str)}
+    given_names = {d for stated in declared.values() for d in stated.shape or () if isinstance(d, str)}
+    types = {value: _interface(value, declared.get(value), given_names) for value in ends}
+    symbols = {d for stated in types.values() if isinstance(stated, TensorType) for d in stated.shape or ()}
     return Inspection(
         producer=" ".join(filter(None, (proto.producer_name, proto.producer_version))),
         ir_version=model.ir_version,
         opsets={each.domain: each.version for each in proto.opset_import},
-        inputs={value.name: _stated(value) for value in given},
-        optional_inputs={value.name: _stated(value) for value in graph.inputs if value.tensor is not None},
-        outputs={
-            # Nothing is inferred of what an unknown operator gives, but the model says what it is to be.
-            value.name: _stated(value) if value.shape is not None else declared.get(value, _stated(value))
-            for value in graph.outputs
-        },
-        symbols=sorted(symbols),
+        inputs={value.name: _stated(types[value]) for value in given},
+        optional_inputs={value.name: _stated(types[value]) for value in graph.inputs if value.tensor is not None},
+        outputs={value.name: _stated(types[value]) for value in graph.outputs},
+        symbols=sorted(d for d in symbols if isinstance(d, str)),
         nodes=sum(1 for _ in model.nodes()),
         operators=dict(Counter(shown_op(node.op) for node in model.nodes()).most_common()),
         subgraphs=sum(1 for _ in model.graphs()) - 1 - len(model.functions),
@@ -174,8 +172,21 @@ def _type_name(dtype: int) -> str:
     return TensorProto.DataType.Name(dtype).lower() if dtype in TensorProto.DataType.values() else f"type {dtype}"
 
 
-def _stated(value: Value) -> str:
-    stated = value.type
+def _interface(value: Value, declared: TensorType | None, names: Container[str]) -> ValueType | None:
+    """What a caller sees: sizes that follow from the graph, else what the model declares; no name that inference made.
+
+    Of what an unknown operator gives nothing is inferred, but the model says what it is to be.
+    """
+    inferred = value.type
+    if not isinstance(inferred, TensorType) or inferred.shape is None:
+        return declared or inferred
+    stated = declared.shape if declared is not None and declared.rank == inferred.rank else None
+    dims = zip(inferred.shape, stated or (None,) * len(inferred.shape), strict=True)
+    shape = tuple(d if isinstance(d, int) or (said is None and d in names) else said for d, said in dims)
+    return replace(inferred, shape=shape)
+
+
+def _stated(stated: ValueType | None) -> str:
     if not isinstance(stated, TensorType):
         return "unknown" if stated is None else str(stated.WhichOneof("value"))
     dims = "?" if stated.shape is None else ",".join("?" if dim is None else str(dim) for dim in stated.shape)

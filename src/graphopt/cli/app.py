@@ -82,8 +82,8 @@ def run(words: Sequence[str]) -> int:
     except OSError as error:
         _let_go()
         # Full disks, folders without permission, files that vanish: nobody's mistake in the code.
-        place = f" {error.filename}" if error.filename else ""
-        _say(f"cannot use{place}: {error.strerror or error}")
+        what = f"cannot use {error.filename}" if error.filename else "cannot read or write"
+        _say(f"{what}: {error.strerror or error}")
         return MODEL
     except MemoryError:
         _say("out of memory")
