@@ -269,3 +269,10 @@ def test_what_is_saved_across_the_border_of_a_function_is_known() -> None:
     traffic = {gain.rule: gain.traffic for gain in found.gains}
     assert traffic["inline_functions"] == 0
     assert traffic["fuse_activation_into_conv"] == 8 * 7 * 7 * 4
+
+
+def test_where_nothing_was_to_do_that_is_said() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
+    )
+    assert "none of them found anything to do" in str(explain(model))

@@ -24,7 +24,9 @@ _NAME = re.compile(r"\S*[\d_/:]\S*")
 def render_explanation(found: Explanation) -> Iterator[Any]:
     """The whole: summary, events, near misses."""
     yield Text(f"{found.nodes[0]} -> {found.nodes[1]} nodes in {counted(len(found.steps), 'rewrite')}", style="bold")
-    yield Text(found.pipeline, style="dim")
+    yield Text(f"passes: {found.pipeline}", style="dim")
+    if not (found.steps or found.near_misses or found.failures):
+        yield Text("none of them found anything to do, or came near it")
     if found.gains:
         yield _gains(found.gains)
     if found.steps:
