@@ -77,7 +77,10 @@ def test_a_page_shows_no_case_before_it_is_blessed(tmp_path: Path, monkeypatch) 
     assert not page.keeps
 
 
-def test_the_list_of_commands_has_a_line_for_each() -> None:
+def test_the_list_of_commands_has_a_line_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, overview().splitlines())) <= 80
+    monkeypatch.setenv("COLUMNS", "200")
     lines = overview().splitlines()
     start = lines.index("Commands:") + 1
     assert [line.split("  ")[1] for line in lines[start:-2]] == list(COMMANDS)

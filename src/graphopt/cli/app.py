@@ -169,7 +169,10 @@ def _telling(wanted: bool) -> Iterator[None]:
 
 
 def overview(names: Sequence[str] = tuple(_PLACES)) -> str:
-    """The commands, or some of them, a line for each."""
+    """The commands, or some of them, a line for each, broken where the terminal ends."""
+    import shutil
+    import textwrap
+
     lines = [
         "Usage: graphopt COMMAND ...",
         "",
@@ -178,10 +181,12 @@ def overview(names: Sequence[str] = tuple(_PLACES)) -> str:
         "Commands:",
     ]
     width = max(map(len, names)) + 2
+    room = max(width + 20, shutil.get_terminal_size().columns)
+    broken = textwrap.TextWrapper(room, subsequent_indent=" " * (width + 2))
     for name in names:
         sentence = COMMANDS[name].text.partition("\n\n")[0].partition(". ")[0]
-        lines.append(f"  {name:<{width}}{sentence.rstrip('.')}")
-    lines += ["", "graphopt COMMAND --help shows the options of one; graphopt --version the version."]
+        lines += broken.wrap(f"  {name:<{width}}{sentence.rstrip('.')}")
+    lines += ["", "graphopt COMMAND --help shows its options; graphopt --version the version."]
     return "\n".join(lines) + "\n"
 
 
