@@ -1,17 +1,19 @@
-"""Building: new nodes and constants, pending until the gate takes them into a graph."""
+"""Attempts, and what they build: new nodes and constants, pending until the gate takes them into a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from graphopt.errors import Decline, PassError
 from graphopt.ir import Graph, Model, Node, Tensor, Value
 from graphopt.ir.forms import MOVED, placed
 from graphopt.ir.numpy_types import numpy_type
 from graphopt.rewrite.aliasing import Writers
-from graphopt.rewrite.events import Log, LogView
+from graphopt.rewrite.events import LimitReached, Log, LogView, NearMiss, NodeNote
 from graphopt.rewrite.journal import Journal
 from graphopt.rewrite.legality import reads
 from graphopt.rewrite.operands import Operand, agreeing
@@ -82,6 +84,42 @@ class Building:
         if rule is not None:
             self._rule = rule
         self._drop_pending()
+
+    @contextmanager
+    def attempt(self, node: Node | None) -> Iterator[None]:
+        """Around one rewrite of a pass over whole graphs: where it declines, that is noted and the pass goes on.
+
+        Args:
+            node: the node at which it starts, as `begin` does, and is noted; None where it is about no node.
+
+        Raises:
+            LimitReached: there may be no more events, with which the pass ends.
+        """
+        if self._log.full:
+            raise LimitReached
+        if node is not None:
+            self.begin(self._rule, node)
+        try:
+            yield
+        except Decline as declined:
+            self._drop_pending()
+            if declined.args and self._log.listen and node is not None:
+                self.note(self._rule, node, declined)
+
+    def decline(self, reason: str, *args: object, node: Node | None = None) -> None:
+        """Note a near miss and go on; for passes over whole graphs."""
+        if self._log.listen:
+            at = node or self._origin
+            if at is None:
+                raise PassError("decline needs a node")
+            self.note(self._rule, at, Decline(reason, *args))
+
+    def note(self, rule: str, node: Node, declined: Decline) -> None:
+        """Remember why a rule declined at a node."""
+        note = NodeNote.of(node)
+        function = node.graph.scope
+        key = f"{function}/{node.graph.name}/{note.outputs[0] if note.outputs else note.name}"
+        self._log.near_misses[rule, key] = NearMiss(rule, note, str(declined), str(*declined.args[:1]), function)
 
     def _drop_pending(self) -> None:
         self._pending_nodes = []

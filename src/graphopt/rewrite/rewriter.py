@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from graphopt.analysis.purity import is_removable
 from graphopt.errors import Decline, PassError
 from graphopt.ir import Graph, Node, TensorType, Value, ValueType
 from graphopt.rewrite.building import Building, settled
-from graphopt.rewrite.events import Event, LimitReached, NearMiss, NodeNote
+from graphopt.rewrite.events import Event, NodeNote
 from graphopt.rewrite.legality import (
     CONTRIB_OPSETS,
     check_change,
@@ -457,42 +456,6 @@ class Rewriter(Building):
         if not events or events[-1].rule != self._rule:
             raise PassError("there is no event of this pass to amend")
         events[-1] = dataclasses.replace(events[-1], zeroed=zeroed, bound=bound)
-
-    @contextmanager
-    def attempt(self, node: Node | None) -> Iterator[None]:
-        """Around one rewrite of a pass over whole graphs: where it declines, that is noted and the pass goes on.
-
-        Args:
-            node: the node at which it starts, as `begin` does, and is noted; None where it is about no node.
-
-        Raises:
-            LimitReached: there may be no more events, with which the pass ends.
-        """
-        if self._log.full:
-            raise LimitReached
-        if node is not None:
-            self.begin(self._rule, node)
-        try:
-            yield
-        except Decline as declined:
-            self._drop_pending()
-            if declined.args and self._log.listen and node is not None:
-                self.note(self._rule, node, declined)
-
-    def decline(self, reason: str, *args: object, node: Node | None = None) -> None:
-        """Note a near miss and go on; for passes over whole graphs."""
-        if self._log.listen:
-            at = node or self._origin
-            if at is None:
-                raise PassError("decline needs a node")
-            self.note(self._rule, at, Decline(reason, *args))
-
-    def note(self, rule: str, node: Node, declined: Decline) -> None:
-        """Remember why a rule declined at a node."""
-        note = NodeNote.of(node)
-        function = node.graph.scope
-        key = f"{function}/{node.graph.name}/{note.outputs[0] if note.outputs else note.name}"
-        self._log.near_misses[rule, key] = NearMiss(rule, note, str(declined), str(*declined.args[:1]), function)
 
     def _emit(
         self, removed: list[NodeNote], added: list[NodeNote], size: int, detail: str, changed: Sequence[Node] = ()
