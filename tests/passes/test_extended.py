@@ -106,3 +106,35 @@ def test_result_runs_under_the_optimizer_too() -> None:
         session = ort.InferenceSession(result.SerializeToString(), options, providers=["CPUExecutionProvider"])
         answers.append(session.run(None, feed)[0])
     np.testing.assert_array_equal(*answers)
+
+
+ATTENTION = "(float[2,4,5,8] q, float[2,4,5,8] k, float[2,4,5,8] v) => (float[2,4,5,8] y)"
+
+
+knows_windows = pytest.mark.skipif(onnx.defs.onnx_opset_version() < 25, reason="onnx does not know opset 25")
+
+
+@knows_windows
+@pytest.mark.parametrize(
+    ("opset", "attributes", "ops"),
+    [
+        (24, "softcap = 2.0", "FusedMatMul Tanh Mul Softmax MatMul"),
+        (25, "scale = 0.3", "FusedMatMul Softmax MatMul"),
+        (25, "is_causal = 1, left_window_size = 2", "FusedMatMul Add Softmax MatMul"),
+    ],
+)
+def test_attention_without_a_fast_kernel_becomes_two_products(opset: int, attributes: str, ops: str) -> None:
+    head = f'<ir_version: 10, opset_import: ["" : {opset}]>'
+    model = onnx.parser.parse_model(f"{head} g {ATTENTION} {{ y = Attention <{attributes}> (q, k, v) }}")
+    result = PassManager("extended", verify=True, strict=True).run(model)
+    assert [node.op_type for node in result.model.graph.node] == ops.split()
+    assert not PassManager("extended").run(result.model).changed
+
+
+@knows_windows
+def test_attention_with_a_kernel_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt_passes.fusion.contrib.functions._has_kernel", lambda op_type, since: True)
+    for opset in (24, 25):
+        head = f'<ir_version: 10, opset_import: ["" : {opset}]>'
+        model = onnx.parser.parse_model(f"{head} g {ATTENTION} {{ y = Attention (q, k, v) }}")
+        assert [node.op_type for node in PassManager("all").run(model).model.graph.node] == ["Attention"]

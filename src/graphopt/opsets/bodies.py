@@ -13,13 +13,19 @@ from graphopt.ir import Graph, Model, Node, Value, captured_values
 from graphopt.ir.attributes import decode_attribute
 from graphopt.ir.flush import emit
 from graphopt.ir.schema import op_schema
+from graphopt.ir.seal import unsealed
 from graphopt.ir.types import encode_type
+from graphopt.opsets.meanings import stays
 from graphopt.rewrite import Rewriter
 from graphopt.rewrite.inline import adopt, replace_by
 
 _IR = 10
-_RIGHT_ATTENTION = tuple(map(int, onnx.__version__.split(".")[:2])) >= (1, 21)
-"""With 1.19 results of a mask and `is_causal` differ from the standard's own cases, with 1.21 they do not."""
+_ONNX = tuple(map(int, onnx.__version__.split(".")[:2]))
+_RIGHT_ATTENTION, _RIGHT_PADDING = _ONNX >= (1, 21), _ONNX >= (1, 23)
+"""With 1.19 results of a mask and `is_causal` differ from the standard's own cases, with 1.21 they do not.
+
+With `is_causal` beside a number of keys for each sample, the first that is known to be right is 1.23.
+"""
 
 
 def write_out(node: Node, rw: Rewriter) -> None:
@@ -82,7 +88,8 @@ def _loaded(proto: onnx.FunctionProto, outer: Collection[str] = ()) -> Graph:
     del body.output[:]
     body.output.extend(name for name in proto.output if name in computed)
     try:
-        return Model.load(model).functions[0]
+        with unsealed():  # it is no part of the model that a pass works on
+            return Model.load(model).functions[0]
     except ModelError as error:  # which is about no model of the caller
         raise RuntimeError(f"the body of {proto.name}: {error}") from error
 
@@ -109,6 +116,10 @@ def _standard(node: Node) -> onnx.FunctionProto | None:
         return None
     if not _RIGHT_ATTENTION and node.op == "Attention" and node.input(3) is not None and node.attr("is_causal", 0):
         raise Decline("the function of Attention with a mask that is causal too is wrong in onnx {}", onnx.__version__)
+    if not _RIGHT_PADDING and node.op == "Attention" and node.input(6) is not None and node.attr("is_causal", 0):
+        raise Decline(
+            "the function of Attention with padding that is causal too is not right in onnx {}", onnx.__version__
+        )
     schema: Any = defs.get_schema(node.op_type, opset, node.domain)
     plain, dependent = schema.function_opset_versions, schema.context_dependent_function_opset_versions
     version = max((each for each in (*plain, *dependent) if each <= opset), default=0)
@@ -130,8 +141,13 @@ def _fitting(body: bytes | onnx.FunctionProto, opset: int) -> onnx.FunctionProto
     """A body, if its operators mean the same at an opset."""
     found = onnx.FunctionProto.FromString(body if isinstance(body, bytes) else body.SerializeToString())
     version = next((each.version for each in found.opset_import if each.domain == ""), opset)
+    changed = set()
     for node in found.node:
         there, here = (op_schema(node.op_type, "", each) for each in (version, opset))
-        if there is None or here is None or there.since_version != here.since_version:
+        if there is None or here is None:
             return None
+        if there.since_version != here.since_version:
+            changed.add(node.op_type)
+    if changed and not all(stays(node, opset) for node in _loaded(found) if node.op_type in changed):
+        return None
     return found if found.node else None

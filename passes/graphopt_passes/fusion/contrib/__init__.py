@@ -6,6 +6,7 @@ PASSES = passes_of(
     "fusion.contrib",
     ("gelu", "FuseFastGelu", "FuseErfGelu", "FuseQuickGelu", "FuseAddBiasIntoGelu"),
     ("opset", "ConvertOpset"),
+    ("functions", "ReplaceAttention"),
     ("normalization", "FuseBranchwiseRmsNorm", "ReplaceSkipLayerNormalization"),
     ("matmul", "FuseTransposeIntoMatmul", "FuseScaleIntoMatmul"),
     ("activation", "FuseActivationIntoGemm", "FuseAddIntoConv", "FuseActivationIntoConv"),

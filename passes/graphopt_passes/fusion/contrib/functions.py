@@ -1,0 +1,57 @@
+"""Operators that ONNX Runtime runs faster as the functions which the standard defines them by."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from graphopt.rewrite import FIRED, Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.fusion.contrib.operands import NEWEST, check_float
+
+_SINCE, _WINDOWED = 23, 25
+"""The opsets that brought `Attention`, and its windows of keys."""
+
+
+class ReplaceAttention(OpRule):
+    """Write `Attention` as its function, where ONNX Runtime has no kernel for it, or caps the products in a slow one.
+
+    Version 1.32 has kernels for opsets 23 and 24. From 25 on it replaces the operator by the function of the standard
+    when it loads a model, and runs about 60 nodes. Here other passes compute what follows from shapes and attributes:
+    two products and a `Softmax` are left, and what masks them, in 0.6 to 0.9 of the time. With `softcap` the kernels
+    take 1.4 to 3.9 times as long as the function, which has a vectorized `Tanh`.
+    """
+
+    ops = ("Attention",)
+    level = Level.EXTENDED
+    numerics = Numerics.ROUNDING
+    opsets = f"{_SINCE}-{NEWEST}"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        if rw.graph.opset() < _WINDOWED:
+            if not node.attr("softcap"):
+                raise Decline("the kernel of opset {} is as fast as anything else", rw.graph.opset())
+            check_float(node.operand(0))
+        elif _has_kernel(node.op_type, _WINDOWED):
+            raise Decline("ONNX Runtime has a kernel for Attention of opset {}, or is not installed", _WINDOWED)
+        from graphopt.opsets import write_out  # which brings the conversion between opsets with it
+
+        write_out(node, rw)
+        return FIRED
+
+
+@lru_cache
+def _has_kernel(op_type: str, since: int) -> bool:
+    """Whether the installed ONNX Runtime has a CPU kernel for a version of an operator, or is not there to be asked."""
+    try:
+        from onnxruntime.capi import onnxruntime_pybind11_state as state
+    except ImportError:
+        return True
+    ranges = [
+        kernel.version_range
+        for kernel in state.get_all_opkernel_def()
+        if kernel.op_name == op_type and not kernel.domain and kernel.provider == "CPUExecutionProvider"
+    ]
+    return any(first == since or first < since <= last < _OPEN for first, last in ranges)
+
+
+_OPEN = (1 << 31) - 1
+"""The last version of a kernel of the newest definition that it knows, which a later one may change."""
