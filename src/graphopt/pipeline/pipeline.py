@@ -46,8 +46,9 @@ INLINED = f"{INLINE},eliminate_unused_function"
 _SINGLES = "layout/convert_float16_to_float32@all"
 """It goes before all that is for float32 alone."""
 
-_OPSET = "fusion/convert_opset@extended"
-"""It waits for what finds normalizations written in other ways, and goes before what serves in older opsets."""
+_OPSET = "fusion/convert_opset@extended,fusion/replace_attention@extended"
+"""What suits the opset to the runtime. The first waits for what finds normalizations written in other ways, and goes
+before what serves in older opsets; what the second leaves of `Attention` is for all passes."""
 
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
