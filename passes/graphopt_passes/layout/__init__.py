@@ -6,6 +6,7 @@ PASSES = passes_of(
     "layout",
     ("halves", "ConvertFloat16ToFloat32"),
     ("weights_of_floats", "FoldDequantizedWeights"),
+    ("bytes_of_blocks", "ConvertMatmulOfBytes"),
     ("shuffle", "ConvertChannelShuffleToGather"),
     ("rows", "ConvertConv1dTo2d"),
     ("volumes", "ConvertConv3dTo2d"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from math import prod
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from graphopt.ir import Model
 from graphopt.operators.quantizing import is_in_singles
 from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.constants import floats_of
@@ -14,6 +16,11 @@ from graphopt_passes.fusion.contrib.parameters import BYTES, SANE, dequantized
 
 _LARGEST = 2**24
 """Bytes of floats. Larger weights stay integers: the model would grow to four times its size."""
+_MOST = 2**30
+"""Bytes of floats of all such weights of a model. Where they would be more all of them stay integers."""
+_STORED = {"DequantizeLinear": 0, f"{DOMAIN}::DequantizeLinear": 0, f"{DOMAIN}::MatMulNBits": 1}
+"""Operators that read bytes as floats, and which operand these are."""
+_totals: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 _PRODUCTS = frozenset(
     {"Conv", "ConvTranspose", "Gemm", "MatMul", "com.microsoft::FusedConv", "com.microsoft::FusedGemm",
      "com.microsoft::FusedMatMul"}
@@ -49,12 +56,29 @@ class FoldDequantizedWeights(OpRule):
             raise Decline
         for value in _read(node.result):
             _check_readers(value)
-        tensor = stored.constant_tensor
-        if tensor is None or 4 * prod(tensor.dims) > min(_LARGEST, rw.options.max_folded_bytes):
-            raise Decline("{} as floats would be large", node.result.name)
+        check_growth(stored, rw)
         blocks = node.attr("block_size", 0)
         floats = _floats_of_blocks(node, blocks) if blocks else floats_of(dequantized(node.result))
         return rw.replace(node, [rw.constant(floats, like=stored)])
+
+
+def check_growth(stored: Value, rw: Rewriter) -> None:
+    """Decline where constant bytes, or all of a model that are read as floats, would be large as floats.
+
+    Args:
+        stored: the bytes.
+        rw: whose options limit constants as well.
+    """
+    tensor, model = stored.constant_tensor, stored.graph.model
+    if tensor is None or 4 * prod(tensor.dims) > min(_LARGEST, rw.options.max_folded_bytes):
+        raise Decline("{} as floats would be large", stored.name)
+    total = _totals.get(model)
+    if total is None:
+        read = {node.operand(_STORED[node.op]) for node in model.nodes() if node.op in _STORED}
+        sizes = (4 * prod(each.sizes()) for each in read if each.is_const and each.dtype in BYTES)
+        total = _totals[model] = sum(size for size in sizes if size <= _LARGEST)
+    if total > _MOST:
+        raise Decline("all bytes that are read as floats would take {} bytes as these", total)
 
 
 def _read(result: Value) -> list[Value]:
