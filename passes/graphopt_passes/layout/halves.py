@@ -43,9 +43,11 @@ _CONTRIB = frozenset({
     "com.microsoft::Attention", "com.microsoft::BiasGelu", "com.microsoft::EmbedLayerNormalization",
     "com.microsoft::FastGelu", "com.microsoft::FusedMatMul", "com.microsoft::Gelu", "com.microsoft::MultiHeadAttention",
     "com.microsoft::QuickGelu", "com.microsoft::SkipLayerNormalization",
-    "com.microsoft::SkipSimplifiedLayerNormalization",
+    "com.microsoft::SkipSimplifiedLayerNormalization", "com.microsoft::RotaryEmbedding", "SimplifiedLayerNormalization",
 })  # fmt: skip
 """Operators of ONNX Runtime all of whose floats have one type, float32 or half precision."""
+_ALIKE = frozenset({"com.microsoft::RotaryEmbedding", "SimplifiedLayerNormalization"})
+"""Those of them whose kernels for both types take the same time (21 us for 64 rows of 1024): casts decide."""
 _APART = frozenset({"BitCast", "If", "Loop", "QuantizeLinear", "Scan"})
 """Operators that stay: a number that is not rounded to float16 may be quantized to the next step."""
 
@@ -131,7 +133,7 @@ def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
         if not places or not _are_tensors(node) or not _in_singles(node):
             continue
         halves = tuple(value is not None and value.dtype == _HALF for value in node.outputs)
-        if node.domain or _may_be_wide(node, places, halves):
+        if node.op in _CONTRIB or _may_be_wide(node, places, halves):
             yield _Wide(node, places, halves)
 
 
@@ -182,7 +184,7 @@ def _weights(forms: Iterable[_Wide]) -> Iterator[int]:
 
 def _price(node: Node) -> tuple[float, float]:
     """What a node costs in half precision, and in float32."""
-    if node.op in _MOVING and node.attr("reduction", "none") == "none":
+    if node.op in _ALIKE or (node.op in _MOVING and node.attr("reduction", "none") == "none"):
         return 0.0, _TIE
     if node.op == "Attention":  # the one kernel for both types that goes through what may be much larger, a cache
         rows = count((node.operand(0).shape or ())[-2:-1])

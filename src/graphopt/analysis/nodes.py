@@ -16,6 +16,7 @@ from graphopt.analysis.shapes.reduce import REDUCTIONS
 from graphopt.analysis.skeleton import is_safe
 from graphopt.ir import Node, Tensor, TensorType, Value, ValueType
 from graphopt.ir.flush import emit
+from graphopt.ir.schema import RUNTIMES_OWN
 from graphopt.ir.types import decode_type, encode_type
 
 _DATA_LIMIT = 1 << 12
@@ -258,7 +259,7 @@ _DTYPES: dict[str, Callable[[Node, int], int | None]] = {
     "LayerNormalization": _layer_normalization,
     "MaxPool": _then(TensorProto.INT64),
     "OneHot": _like(2),
-    "SimplifiedLayerNormalization": _simplified,
+    RUNTIMES_OWN: _simplified,
     "com.microsoft::DequantizeLinear": _like(1),
     "com.microsoft::EmbedLayerNormalization": _embedded,
     "com.microsoft::GatherBlockQuantized": _like(2),
@@ -273,7 +274,7 @@ _DTYPES: dict[str, Callable[[Node, int], int | None]] = {
 
 def knows(op: str) -> bool:
     """Whether there are rules for the types of an operator of ONNX Runtime, which the standard's do not know."""
-    return ("::" in op or op == "SimplifiedLayerNormalization") and op in _DTYPES
+    return ("::" in op or op == RUNTIMES_OWN) and op in _DTYPES
 
 
 def dtype_of_output(node: Node, index: int) -> int | None:

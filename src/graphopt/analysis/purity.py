@@ -14,7 +14,7 @@ from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Model, Node
-from graphopt.ir.schema import op_schema
+from graphopt.ir.schema import RUNTIMES_OWN, op_schema
 
 _RANDOM = frozenset({
     "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
@@ -147,7 +147,7 @@ def _is_known(node: Node) -> bool:
     domain = node.domain
     if domain in _STANDARD_DOMAINS:
         opsets = node.graph.opsets
-        return op_schema(node.op_type, domain, opsets.get(domain, 0)) is not None
+        return node.op == RUNTIMES_OWN or op_schema(node.op_type, domain, opsets.get(domain, 0)) is not None
     if node.domain == "com.microsoft":
         return node.op_type in _MICROSOFT
     return node.domain == "com.microsoft.nchwc" and node.op_type in _NCHWC

@@ -33,6 +33,9 @@ _NOT_DETERMINISTIC = frozenset(
 )
 
 
+RUNTIMES_OWN = "SimplifiedLayerNormalization"
+"""The operator that ONNX Runtime adds to the standard's own domain, where nobody else knows it."""
+
 COUNTS = frozenset(
     {"blocksize", "dilations", "group", "kernel_shape", "kv_num_heads", "num_groups", "num_heads", "q_num_heads"}
     | {"hidden_size", "strides"}

@@ -11,7 +11,7 @@ from graphopt.analysis.nodes import infer_node, is_refused
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value, ValueType, captured_values
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
-from graphopt.ir.schema import has_its_operands, op_schema
+from graphopt.ir.schema import RUNTIMES_OWN, has_its_operands, op_schema
 from graphopt.ir.types import FLOAT_TYPES, type_name
 from graphopt.rewrite.operands import check_operand_types
 
@@ -249,6 +249,8 @@ def _check_form(node: Node) -> None:
     """See that the standard has an operator with these operands and attributes."""
     opset = node.graph.opsets[node.domain]
     schema, attrs = op_schema(node.op_type, node.domain, opset), node.attrs
+    if node.op == RUNTIMES_OWN:
+        return
     if schema is None:
         raise Decline("{} is no operator of opset {}", node.op, opset)
     if not has_its_operands(node.op, schema, node.inputs):
