@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from math import pi, sqrt
 
+import ml_dtypes
 import numpy as np
 from onnx import TensorProto, defs
 
@@ -21,20 +22,32 @@ from graphopt_passes.fusion.contrib.operands import X86
 from graphopt_passes.layout.doubles import of_normalizations
 from graphopt_passes.layout.mincut import INFINITE, MinimumCut, Places, cheapest, price_change
 
-_HALF, _SINGLE = TensorProto.FLOAT16, TensorProto.FLOAT
+_BRAIN, _SINGLE = TensorProto.BFLOAT16, TensorProto.FLOAT
+_HALVES = (TensorProto.FLOAT16, _BRAIN)
 _MOST = 1 << 30
 """Bytes of weights in float32. A model whose weights would take more stays as it is."""
 _GROWTH = 2
 """How many times their size that is."""
 _TIE = 1e-3
-_KNOWN = {float(np.float16(each)): each for each in (sqrt(2), sqrt(0.5), sqrt(2 / pi), 0.044715)}
-"""Numbers that activations are known by, by what is left of them in float16: rules look for them in float32."""
+_KNOWN = {
+    (kind, float(kind.type(each))): each
+    for kind in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+    for each in (sqrt(2), sqrt(0.5), sqrt(2 / pi), 0.044715)
+}
+"""Numbers that activations are known by, by what half precision leaves of them: rules look for them in float32."""
 _MOVING = frozenset({
     "Cast", "Compress", "Concat", "DepthToSpace", "DequantizeLinear", "Expand", "Flatten", "Gather", "GatherElements",
     "GatherND", "Identity", "Reshape", "ReverseSequence", "ScatterElements", "ScatterND", "Shape", "Size", "Slice",
     "SpaceToDepth", "Split", "Squeeze", "TensorScatter", "Tile", "Transpose", "Unsqueeze", "Where",
 })  # fmt: skip
 """Operators that have kernels for both types; all but one compute nothing of floats."""
+_NO_BRAIN = frozenset({
+    "Attention", "DepthToSpace", "DequantizeLinear", "Expand", "Size", "SpaceToDepth", "Tile", "Where",
+    "com.microsoft::RotaryEmbedding",
+})  # fmt: skip
+"""Those of all that have them for float16 which have none for bfloat16: in that they do not even load."""
+_BRAIN_ALONE = frozenset({"com.microsoft::GroupQueryAttention", "com.microsoft::MatMulNBits"})
+"""Operators of ONNX Runtime that stay in float16, whose kernels are as fast, and have none for bfloat16."""
 _PER_KEY, _PER_SCORE = 0.8, 1 / 32
 """What `Attention` takes longer in half precision for each element of its keys, and that times the rows of its queries:
 in elements that are cast, of heads of 64 (a row and 1024 positions of 8 heads: 811 us, 723 in float32, 1424 with the
@@ -81,10 +94,11 @@ class ConvertFloat16ToFloat32(GraphPass):
     roundings between two of them. Only its optimizer stores the weights in that type, and fusions and blocks are for
     float32 alone. Inputs and outputs of the model stay as they are; operators that only move numbers, and `Attention`
     of a large cache, keep the type that takes the fewest casts. The numbers of `Gelu`, such as the root of 2, get back
-    the digits that float16 took.
+    the digits that half precision took. In bfloat16, for which the runtime has no kernel of a product, nor casts, a
+    network runs that did not.
     """
 
-    ops = ("Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN")
+    ops = ("Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN", "com.microsoft::MatMulNBits")
     level = Level.ALL
     numerics = Numerics.ROUNDING
     opsets = "7-"
@@ -104,7 +118,7 @@ class ConvertFloat16ToFloat32(GraphPass):
 
         def price(cut: MinimumCut, place: Places, value: Value, maker: int | None, readers: list[Node]) -> None:
             """A cast for each type in which a value is wanted and not made."""
-            if (value.dtype == _HALF or value in doubles) and not value.is_const:
+            if (value.dtype in _HALVES or value in doubles) and not value.is_const:
                 wanted = bool(value.output_count) or len(readers) < len(value.users)
                 price_change(cut, place, count(value.shape or ()), maker, readers, wanted=wanted)
 
@@ -119,10 +133,10 @@ class ConvertFloat16ToFloat32(GraphPass):
 def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
     """The nodes that can compute in float32 what they compute in half precision, or for it in float64."""
     for node in graph:
-        if (node.domain and node.op not in _CONTRIB) or node.op in _APART or not is_deterministic(node):
+        if (node.domain and not _is_contrib(node)) or node.op in _APART or not _is_deterministic(node):
             continue
         if node.op == "Cast":
-            read, given = (value.dtype == _HALF or value in doubles for value in (node.operand(0), node.result))
+            read, given = (value.dtype in _HALVES or value in doubles for value in (node.operand(0), node.result))
             if read or given:
                 yield _Wide(node, (0,) if read else (), (given,))
             continue
@@ -132,14 +146,27 @@ def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
         places = _halves(node)
         if not places or not _are_tensors(node) or not _in_singles(node):
             continue
-        halves = tuple(value is not None and value.dtype == _HALF for value in node.outputs)
-        if node.op in _CONTRIB or _may_be_wide(node, places, halves):
+        halves = tuple(value is not None and value.dtype in _HALVES for value in node.outputs)
+        if _is_contrib(node) or _may_be_wide(node, places, halves):
             yield _Wide(node, places, halves)
 
 
 def _halves(node: Node) -> tuple[int, ...]:
     """The operands in half precision."""
-    return tuple(at for at, x in enumerate(node.inputs) if x is not None and x.dtype == _HALF)
+    return tuple(at for at, x in enumerate(node.inputs) if x is not None and x.dtype in _HALVES)
+
+
+def _is_contrib(node: Node) -> bool:
+    return node.op in _CONTRIB or (node.op in _BRAIN_ALONE and _has_brain(node))
+
+
+def _is_deterministic(node: Node) -> bool:
+    """Whether it is, or writes into no cache of its caller: the cache is cast."""
+    return node.op in _BRAIN_ALONE or is_deterministic(node)
+
+
+def _has_brain(node: Node) -> bool:
+    return any(x is not None and x.dtype == _BRAIN for x in node.inputs)
 
 
 def _may_be_wide(node: Node, places: tuple[int, ...], halves: tuple[bool, ...]) -> bool:
@@ -184,6 +211,8 @@ def _weights(forms: Iterable[_Wide]) -> Iterator[int]:
 
 def _price(node: Node) -> tuple[float, float]:
     """What a node costs in half precision, and in float32."""
+    if node.op in (_NO_BRAIN | _BRAIN_ALONE) and _has_brain(node):
+        return INFINITE, 0.0
     if node.op in _ALIKE or (node.op in _MOVING and node.attr("reduction", "none") == "none"):
         return 0.0, _TIE
     if node.op == "Attention":  # the one kernel for both types that goes through what may be much larger, a cache
@@ -221,15 +250,16 @@ class _Writer:
 
     def _entered(self, value: Value) -> Value:
         if value.is_const:
-            array = value.array().astype(np.float32)
+            given = value.array()
+            array = given.astype(np.float32)
             if array.size == 1:
-                array = np.full_like(array, _KNOWN.get(array.item(), array.item()))
+                array = np.full_like(array, _KNOWN.get((given.dtype, array.item()), array.item()))
             return self.rw.constant(array, like=value, graph=value.graph)
         return self.rw.op("Cast", value, to=_SINGLE)
 
     def _again(self, node: Node, inputs: list[Value | None]) -> Sequence[Value]:
         attrs = dict(node.attrs)
-        if node.attr("output_dtype", 0) == _HALF:
+        if node.attr("output_dtype", 0) in _HALVES:
             attrs["output_dtype"] = _SINGLE
         return self.rw.outputs(len(node.outputs), node.op_type, *inputs, domain=node.domain, **attrs)
 
