@@ -37,7 +37,11 @@ class ConvertMatmulOfBytes(OpRule):
             raise Decline("the runtime refuses bytes with an index of groups")
         rows, outputs = int(node.attr("K")), int(node.attr("N"))
         check_growth(stored, rw)
-        packed = stored.array().reshape(outputs, -1, int(node.attr("block_size")))
+        block = int(node.attr("block_size"))
+        blocks = -(-rows // block)
+        if stored.array().size != outputs * blocks * block:
+            raise Decline("{} is not {} columns of whole blocks", stored.name, outputs)
+        packed = stored.array().reshape(outputs, blocks, block)
         scales, zeros = (_of_blocks(value, packed.shape[:2]) for value in (node.operand(2), node.input(3)))
         floats = ((packed.astype(np.float32) - zeros) * scales).reshape(outputs, -1)[:, :rows]
         product = rw.op("MatMul", x, rw.constant(np.ascontiguousarray(floats.T), like=stored))

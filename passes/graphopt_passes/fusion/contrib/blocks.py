@@ -72,6 +72,8 @@ class ConvertFractionalZerosToSums(_OnBlocks):
         distances = _MIDDLE - zeros.array().astype(np.float64)
         if not (np.abs(distances) <= _FARTHEST).all():
             raise Decline("{} is far from the middle of what 4 bits hold", zeros.name)
+        if not np.isfinite(scales.array()).all():
+            raise Decline("{} is not finite", scales.name)
         scaled = (scales.array().astype(np.float64).reshape(-1) * distances.reshape(-1)).astype(np.float32)
         each = rw.constant(np.ascontiguousarray(scaled.reshape(outputs, blocks).T), like=zeros)
         shape = np.array([*[0] * (x.rank - 1), blocks, sizes["block_size"]])
@@ -103,6 +105,8 @@ def _ordered(node: Node, order: np.ndarray, rw: Rewriter) -> tuple[Value, Value]
     packed = weight.array()
     if weight.uses > 1 or not x.rank:
         raise Decline("{} has other readers, or {} is not known to be rows", weight.name, x.name)
+    if packed.ndim != 3 or packed[0].size * 2 != len(order):
+        raise Decline("{} is not packed in blocks of whole bytes", weight.name)
     wide = np.stack([packed & 15, packed >> _BITS], axis=-1).reshape(len(packed), -1)
     pairs = wide[:, order].reshape(*packed.shape, 2)
     moved = rw.constant(pairs[..., 0] | pairs[..., 1] << _BITS, like=weight)
