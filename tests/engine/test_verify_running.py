@@ -19,7 +19,7 @@ from graphopt.errors import ModelError, UsageError
 from graphopt.system.child import tell
 from graphopt.system.machine import METADATA_KEY, Target, host
 from graphopt.system.sessions import open_session
-from graphopt.verify.runners import OrtRunner
+from graphopt.verify.runners import OrtRunner, ReferenceRunner
 from graphopt.verify.source import Source
 from tests.engine.verify_models import graph
 
@@ -292,3 +292,44 @@ def test_a_model_without_outputs_is_inconclusive_and_says_why() -> None:
     report = verify.compare(*[onnx.parser.parse_model(text)] * 2)
     assert report.status == "inconclusive"
     assert report.detail == "the original has no outputs that could be compared"
+
+
+# -- what onnx's evaluator computes otherwise than the standard says
+
+
+@pytest.mark.parametrize("node", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize(("axis", "fits"), [(", axis = 1", "[1,3,1]"), (", axis = -2", "[1,3,1]"), ("", "[1,1,3]")])
+def test_operands_of_old_opsets_lie_along_their_axis(node: str, axis: str, fits: str) -> None:
+    old = graph("(float[2,3,3] x, float[3] b) => (float[2,3,3] y)", f"y = {node} <broadcast = 1{axis}> (x, b)", opset=6)
+    head = f"(float[2,3,3] x, float[3] b) => (float[2,3,3] y) <int64[3] s = {{{fits[1:-1]}}}>"
+    new = graph(head, f"c = Reshape (b, s) y = {node} (x, c)", opset=13)
+    assert verify.compare(old, new).status == "equal"
+    other = head.replace(fits[1:-1], "1,1,3" if axis else "1,3,1")
+    assert verify.compare(old, graph(other, f"c = Reshape (b, s) y = {node} (x, c)", opset=13)).status == "mismatch"
+
+
+def test_slopes_of_old_opsets_are_of_channels() -> None:
+    old = graph("(float[2,3,3,3] x, float[3] s) => (float[2,3,3,3] y)", "y = PRelu (x, s)", opset=6)
+    head = "(float[2,3,3,3] x, float[3] s) => (float[2,3,3,3] y) <int64[3] n = {3,1,1}>"
+    assert verify.compare(old, graph(head, "c = Reshape (s, n) y = PRelu (x, c)", opset=16)).status == "equal"
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "Softmax <axis = 1> (x)", "Softmax (x)", "LogSoftmax <axis = 2> (x)", "Hardmax <axis = -3> (x)",
+        "BatchNormalization <epsilon = 0.01> (x, s, s, s, s)", "LRN <size = 3, alpha = 0.5> (x)",
+        "GlobalMaxPool (x)",
+    ],
+)  # fmt: skip
+def test_both_backends_agree_on_older_forms(node: str) -> None:
+    old = graph("(float[2,5,3,4] x) => (float[a,b,c,d] y) <float[5] s = {1,2,3,4,5}>", f"y = {node}", opset=9)
+    feed = {"x": np.random.default_rng(0).standard_normal((2, 5, 3, 4)).astype(np.float32)}
+    results = [runner(Source(old, "original")).run(feed)[0] for runner in (OrtRunner, ReferenceRunner)]
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("node", ["BatchNormalization (x, s, s, s, s)", "Dropout (x)"])
+def test_what_trains_is_not_judged(node: str) -> None:
+    old = graph("(float[2,3,4] x) => (float[2,3,4] y) <float[3] s = {1,2,3}>", f"y = {node}", opset=6)
+    assert verify.compare(old, old).status == "inconclusive"

@@ -1,0 +1,138 @@
+"""Forms of operators that onnx's evaluator computes otherwise than the standard says, older ones above all.
+
+It has one implementation for most operators, that of the newest opset, and takes attributes of older ones without a
+word: broadcasting along `axis`, softmax over all axes from one on, statistics that are not to be learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference.op_run import OpRun
+
+from graphopt.verify.values import Array
+
+_Compute = Callable[..., Array]
+
+_ELEMENTWISE: dict[str, _Compute] = {
+    "Add": np.add, "And": np.logical_and, "Equal": np.equal, "Greater": np.greater, "Less": np.less,
+    "Mul": np.multiply, "Or": np.logical_or, "Pow": np.power, "Sub": np.subtract, "Xor": np.logical_xor,
+}  # fmt: skip
+_AXIS_FROM_ONE = 13
+"""The opset that softmax is along one axis from."""
+_NUMPY_BROADCASTS = 7
+"""The opset that operands are broadcast from as NumPy does it."""
+_TRAINS_IF_TOLD = 14
+"""The opset that BatchNormalization has an attribute from which says whether it trains."""
+
+
+def corrected(opset: int) -> list[type[OpRun]]:
+    """Implementations that the evaluator is to take in place of its own, for models of a standard opset."""
+    return [_implementation(op, opset, compute) for op, compute in _of(opset)]
+
+
+def _of(opset: int) -> Iterator[tuple[str, _Compute]]:
+    yield "LRN", _lrn
+    yield "GlobalMaxPool", _global_max_pool
+    if opset < _TRAINS_IF_TOLD:
+        yield "BatchNormalization", _normalized
+    if opset < _AXIS_FROM_ONE:
+        yield from (("Softmax", _softmax), ("LogSoftmax", _log_softmax), ("Hardmax", _hardmax))
+    if opset < _NUMPY_BROADCASTS:
+        yield from (("PRelu", _prelu), ("Dropout", _kept))
+        yield "Div", _aligned(lambda a, b: a / b if a.dtype.kind == "f" else np.trunc(a / b))
+        yield from ((op, _aligned(compute)) for op, compute in _ELEMENTWISE.items())
+
+
+def _implementation(op: str, opset: int, compute: _Compute) -> type[OpRun]:
+    def run(self: OpRun, *operands: Array, **attributes: Any) -> tuple[Array, ...]:
+        if len(list(filter(None, self.onnx_node.output))) > 1:
+            raise NotImplementedError(f"{op} with more than one output")
+        result = compute(*operands, **attributes)
+        return (result if result.dtype == bool else result.astype(operands[0].dtype),)
+
+    schema = onnx.defs.get_schema(op, opset, "")
+    return type(op, (OpRun,), {"op_domain": "", "op_schema": schema, "_run": run})
+
+
+def _aligned(compute: _Compute) -> _Compute:
+    """An elementwise operator whose second operand lies along the axes from `axis` on: the last ones, if not said."""
+
+    def run(a: Array, b: Array, axis: int | None = None, broadcast: int = 0, **_: Any) -> Array:
+        if broadcast and axis is not None:
+            behind = a.ndim - axis % a.ndim - b.ndim
+            b = b.reshape(*b.shape, *(1,) * behind)
+        return compute(a, b)
+
+    return run
+
+
+def _prelu(x: Array, slope: Array, **_: Any) -> Array:
+    """The slopes are one, or one for each channel."""
+    slope = slope.reshape(-1, *(1,) * max(x.ndim - 2, 0)) if slope.size > 1 else slope.reshape(())
+    return np.where(x > 0, x, x * slope)
+
+
+def _kept(x: Array, is_test: int = 0, **_: Any) -> Array:
+    if not is_test:
+        raise NotImplementedError("Dropout that trains")
+    return x
+
+
+def _rows(x: Array, axis: int) -> Array:
+    """All axes from one on as one."""
+    axis = axis % x.ndim if axis < 0 else axis
+    return x.reshape(int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:])))
+
+
+def _softmax(x: Array, axis: int = 1) -> Array:
+    if not x.size:
+        return x
+    rows = _rows(x, axis)
+    powers = np.exp(rows - rows.max(axis=1, keepdims=True))
+    result: Array = (powers / powers.sum(axis=1, keepdims=True)).reshape(x.shape)
+    return result
+
+
+def _log_softmax(x: Array, axis: int = 1) -> Array:
+    if not x.size:
+        return x
+    rows = _rows(x, axis)
+    below = rows - rows.max(axis=1, keepdims=True)
+    result: Array = (below - np.log(np.exp(below).sum(axis=1, keepdims=True))).reshape(x.shape)
+    return result
+
+
+def _hardmax(x: Array, axis: int = 1) -> Array:
+    if not x.size:
+        return x
+    rows = _rows(x, axis)
+    largest: Array = np.arange(rows.shape[1]) == rows.argmax(axis=1)[:, None]
+    return largest.astype(x.dtype).reshape(x.shape)
+
+
+def _normalized(x: Array, *given: Array, epsilon: float, spatial: int = 1, is_test: int = 1, **_: Any) -> Array:
+    """That it trains is said before opset 14 by further outputs alone, and before 7 by `is_test`."""
+    if not is_test:
+        raise NotImplementedError("BatchNormalization that trains")
+    behind = (1,) * (x.ndim - 2) if spatial else ()
+    scale, bias, mean, variance = (each.reshape(*each.shape, *behind) for each in given)
+    result: Array = scale * (x - mean) / np.sqrt(variance + epsilon) + bias
+    return result
+
+
+def _lrn(x: Array, size: int, alpha: float, beta: float, bias: float) -> Array:
+    before, channels = (size - 1) // 2, x.shape[1]
+    sums = np.stack(
+        [np.square(x[:, max(0, c - before) : c + size - before]).sum(axis=1) for c in range(channels)], axis=1
+    )
+    result: Array = x / (bias + alpha / size * sums) ** beta
+    return result
+
+
+def _global_max_pool(x: Array) -> Array:
+    result: Array = x.max(axis=tuple(range(2, x.ndim)), keepdims=True)
+    return result
