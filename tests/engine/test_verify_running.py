@@ -308,6 +308,12 @@ def test_operands_of_old_opsets_lie_along_their_axis(node: str, axis: str, fits:
     assert verify.compare(old, graph(other, f"c = Reshape (b, s) y = {node} (x, c)", opset=13)).status == "mismatch"
 
 
+def test_the_shape_of_an_old_reshape_is_an_attribute() -> None:
+    old = graph("(float[2,3,4] x) => (float[2,6,2] y)", "y = Reshape <shape = [0, -1, 2]> (x)", opset=4)
+    head = "(float[2,3,4] x) => (float[2,6,2] y) <int64[3] n = {2,6,2}>"
+    assert verify.compare(old, graph(head, "y = Reshape (x, n)", opset=13)).status == "equal"
+
+
 def test_slopes_of_old_opsets_are_of_channels() -> None:
     old = graph("(float[2,3,3,3] x, float[3] s) => (float[2,3,3,3] y)", "y = PRelu (x, s)", opset=6)
     head = "(float[2,3,3,3] x, float[3] s) => (float[2,3,3,3] y) <int64[3] n = {3,1,1}>"

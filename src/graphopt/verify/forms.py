@@ -23,8 +23,13 @@ _ELEMENTWISE: dict[str, _Compute] = {
 }  # fmt: skip
 _AXIS_FROM_ONE = 13
 """The opset that softmax is along one axis from."""
+_INTO = "consumed_inputs"
+_WRITES_NOWHERE = 6
+"""The opset that operators have no such attribute from."""
 _NUMPY_BROADCASTS = 7
 """The opset that operands are broadcast from as NumPy does it."""
+_SHAPE_IS_OPERAND = 5
+"""The opset that the shape of Reshape is an operand from."""
 _TRAINS_IF_TOLD = 14
 """The opset that BatchNormalization has an attribute from which says whether it trains."""
 
@@ -32,6 +37,19 @@ _TRAINS_IF_TOLD = 14
 def corrected(opset: int) -> list[type[OpRun]]:
     """Implementations that the evaluator is to take in place of its own, for models of a standard opset."""
     return [_implementation(op, opset, compute) for op, compute in _of(opset)]
+
+
+def readable(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """A model of a standard opset without what the evaluator stumbles on: operands that results may be written into."""
+    if opset >= _WRITES_NOWHERE or not any(a.name == _INTO for node in model.graph.node for a in node.attribute):
+        return model
+    plain = onnx.ModelProto()
+    plain.CopyFrom(model)
+    for node in plain.graph.node:
+        told = [attribute for attribute in node.attribute if attribute.name != _INTO]
+        del node.attribute[:]
+        node.attribute.extend(told)
+    return plain
 
 
 def _of(opset: int) -> Iterator[tuple[str, _Compute]]:
@@ -42,7 +60,8 @@ def _of(opset: int) -> Iterator[tuple[str, _Compute]]:
     if opset < _AXIS_FROM_ONE:
         yield from (("Softmax", _softmax), ("LogSoftmax", _log_softmax), ("Hardmax", _hardmax))
     if opset < _NUMPY_BROADCASTS:
-        yield from (("PRelu", _prelu), ("Dropout", _kept))
+        yield from (("PRelu", _prelu), ("Dropout", _kept), ("Gemm", _gemm))
+        yield from (("Reshape", _reshaped),) if opset < _SHAPE_IS_OPERAND else ()
         yield "Div", _aligned(lambda a, b: a / b if a.dtype.kind == "f" else np.trunc(a / b))
         yield from ((op, _aligned(compute)) for op, compute in _ELEMENTWISE.items())
 
@@ -54,7 +73,7 @@ def _implementation(op: str, opset: int, compute: _Compute) -> type[OpRun]:
         result = compute(*operands, **attributes)
         return (result if result.dtype == bool else result.astype(operands[0].dtype),)
 
-    schema = onnx.defs.get_schema(op, opset, "")
+    schema = onnx.defs.get_schema(op, max(opset, _WRITES_NOWHERE), "")
     return type(op, (OpRun,), {"op_domain": "", "op_schema": schema, "_run": run})
 
 
@@ -74,6 +93,15 @@ def _prelu(x: Array, slope: Array, **_: Any) -> Array:
     """The slopes are one, or one for each channel."""
     slope = slope.reshape(-1, *(1,) * max(x.ndim - 2, 0)) if slope.size > 1 else slope.reshape(())
     return np.where(x > 0, x, x * slope)
+
+
+def _gemm(a: Array, b: Array, c: Array, *, alpha: float, beta: float, **told: Any) -> Array:
+    result: Array = alpha * ((a.T if told["transA"] else a) @ (b.T if told["transB"] else b)) + beta * c
+    return result
+
+
+def _reshaped(x: Array, shape: list[int], **_: Any) -> Array:
+    return x.reshape([x.shape[axis] if size == 0 else size for axis, size in enumerate(shape)])
 
 
 def _kept(x: Array, is_test: int = 0, **_: Any) -> Array:

@@ -108,14 +108,14 @@ class ReferenceRunner:
     def __init__(self, source: Source) -> None:
         from onnx.reference import ReferenceEvaluator
 
-        from graphopt.verify.forms import corrected
+        from graphopt.verify.forms import corrected, readable
 
         standard = max((entry.version for entry in source.proto.opset_import if not entry.domain), default=0)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 own = corrected(standard) if standard else []
-                self._evaluator = ReferenceEvaluator(source.full_proto(), new_ops=own)
+                self._evaluator = ReferenceEvaluator(readable(source.full_proto(), standard), new_ops=own)
         except Exception as error:
             raise CannotLoadError(one_line(error)) from None
 
