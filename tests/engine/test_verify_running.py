@@ -314,6 +314,12 @@ def test_the_shape_of_an_old_reshape_is_an_attribute() -> None:
     assert verify.compare(old, graph(head, "y = Reshape (x, n)", opset=13)).status == "equal"
 
 
+def test_averages_of_old_opsets_leave_out_what_is_padded() -> None:
+    node = "y = AveragePool <kernel_shape = [3,3], pads = [1,1,1,1], strides = [2,2]> (x)"
+    old, new = (graph("(float[2,3,4,4] x) => (float[2,3,2,2] y)", node, opset=opset) for opset in (6, 13))
+    assert verify.compare(old, new).ok
+
+
 def test_slopes_of_old_opsets_are_of_channels() -> None:
     old = graph("(float[2,3,3,3] x, float[3] s) => (float[2,3,3,3] y)", "y = PRelu (x, s)", opset=6)
     head = "(float[2,3,3,3] x, float[3] s) => (float[2,3,3,3] y) <int64[3] n = {3,1,1}>"

@@ -23,6 +23,7 @@ _ELEMENTWISE: dict[str, _Compute] = {
 }  # fmt: skip
 _AXIS_FROM_ONE = 13
 """The opset that softmax is along one axis from."""
+_AVERAGE = "AveragePool"
 _INTO = "consumed_inputs"
 _WRITES_NOWHERE = 6
 """The opset that operators have no such attribute from."""
@@ -40,8 +41,11 @@ def corrected(opset: int) -> list[type[OpRun]]:
 
 
 def readable(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """A model of a standard opset without what the evaluator stumbles on: operands that results may be written into."""
-    if opset >= _WRITES_NOWHERE or not any(a.name == _INTO for node in model.graph.node for a in node.attribute):
+    """A model of a standard opset as the evaluator reads it rightly.
+
+    It stumbles on operands that results may be written into, and takes padding into averages unless told otherwise.
+    """
+    if opset >= _NUMPY_BROADCASTS or not any(node.op_type == _AVERAGE or _writes(node) for node in model.graph.node):
         return model
     plain = onnx.ModelProto()
     plain.CopyFrom(model)
@@ -49,7 +53,13 @@ def readable(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         told = [attribute for attribute in node.attribute if attribute.name != _INTO]
         del node.attribute[:]
         node.attribute.extend(told)
+        if node.op_type == _AVERAGE:
+            node.attribute.append(onnx.helper.make_attribute("count_include_pad", 0))
     return plain
+
+
+def _writes(node: onnx.NodeProto) -> bool:
+    return any(attribute.name == _INTO for attribute in node.attribute)
 
 
 def _of(opset: int) -> Iterator[tuple[str, _Compute]]:
