@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.errors import Decline
@@ -46,10 +47,12 @@ def number_like(x: Value, number: float) -> np.ndarray:
     """A number of the element type of a value.
 
     Raises:
-        Decline: that is not known.
+        Decline: that is not known, or has no numbers.
     """
     if x.dtype is None:
         raise Decline("the element type of {} is not known", x.name)
+    if x.dtype == TensorProto.STRING:
+        raise Decline("{} has strings, and no number", x.name)
     return np.asarray(number, tensor_dtype_to_np_dtype(x.dtype))
 
 
