@@ -312,3 +312,20 @@ def test_training_information_is_not_left_in_another_opset() -> None:
         convert(model, opset=11)
     after = convert(model, opset=14)
     assert after.training_info == model.training_info
+
+
+@pytest.mark.parametrize(
+    ("body", "target", "why"),
+    [
+        ("g (string[3,3] x) => (string[3,3] y) { y = Trilu <upper = 0> (x) }", 12, "x has strings, and no number"),
+        (
+            "g (string[3,2] x) => (string[2,2] y) <int64[2,1] i = {2,0}> { y = GatherND (x, i) }",
+            9,
+            "the runtime gathers the first string of a row",
+        ),
+    ],
+)
+def test_what_has_no_like_of_strings_stays(body: str, target: int, why: str) -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {body}')
+    with pytest.raises(ConversionError, match=why):
+        convert(model, opset=target)

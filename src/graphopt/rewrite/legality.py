@@ -293,13 +293,25 @@ def check_result(node: Node) -> None:
         node: a node that `infer_pending` has seen.
 
     Raises:
-        Decline: it cannot.
+        Decline: it cannot, or the runtime computes something else.
     """
+    _check_rows_of_text(node)
     if node.domain or node.subgraphs or node.op != node.op_type or _is_typed(node):
         return
     types = [value.type for value in node.inputs if value is not None]
     if all(isinstance(each, TensorType) and each.shape is not None for each in types):
         raise Decline("{} does not take operands of these shapes", node.op)
+
+
+def _check_rows_of_text(node: Node) -> None:
+    """See that a Gather takes no rows of strings: the runtime gives the first one of each, and empty ones behind it."""
+    x = node.inputs[0] if node.op == "Gather" and node.inputs else None
+    if x is None or x.dtype != TensorProto.STRING:
+        return
+    dims = x.dims()
+    behind = dims[x.axis(node.attr("axis", 0)) + 1 :]
+    if any(size not in (0, 1) for size in behind):
+        raise Decline("the runtime gathers the first string of a row, not the row")
 
 
 def check_change(node: Node, inputs: Sequence[Value | None], attrs: Mapping[str, object]) -> None:
