@@ -13,6 +13,7 @@ from graphopt.match import Attr, Const, Either, Opt, Product, Rest, Scalar, Var,
 from tests.engine.matching import found, graph, producer, reason, relu_of_neg
 
 F, F16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
+HALF = Var(dtype=F16)
 
 
 def twice_used(op, x):
@@ -89,6 +90,7 @@ def test_a_call_of_a_local_function_is_no_operator():
         (lambda op, x: op.Relu(op.Add(x, 1.0)), "a = Add (x, c) y = Relu (a)", {"inputs": "float[3] x", "held": "float[1,1] c = {1}"}, "c may add axes to the result"),
         (lambda op, x: op.Relu(op.Sub(x, 1.0)), "a = Sub (c, x) y = Relu (a)", {"held": "float c = {1}"}, "x is not a constant number"),
         (lambda op: op.Relu(op.Neg(Var("v", dtype=F16))), "a = Neg (x) y = Relu (a)", {}, "the element type of x is not float16"),
+        (lambda op, v=HALF: op.Relu(op.Neg(v)), "a = Neg (x) y = Relu (a)", {}, "the element type of x is not float16"),
         (lambda op: op.Relu(op.Neg(Var("v", rank=(2, 3)))), "a = Neg (x) y = Relu (a)", {}, "x has rank 4, expected 2 or 3"),
         (mean, "a = ReduceMean <keepdims = 0> (x, c) y = Relu (a)", {"held": "int64[1] c = {1}"}, "attribute keepdims of ReduceMean is 0, expected 1"),
         (mean, "a = ReduceMean (x, c) y = Relu (a)", {"inputs": "float[N] x, int64[1] c"}, "c is not constant"),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.match import Either, Match, OpBuilder, Pattern, Product, Var
+from graphopt.match import FLOAT32, Either, Match, OpBuilder, Pattern, Product
 from graphopt.match.factors import close
 from graphopt.operators import Reduction
 from graphopt.operators.linear import narrowed
@@ -29,8 +29,7 @@ class ConvertMishToExp(Weighed, PatternRule):
     opsets = "8-"
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: OpBuilder) -> Pattern:
-        x = Var("x", dtype=TensorProto.FLOAT)
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         return Either(op.Mul(x, op.Tanh(op.Softplus(x))), op.Mish(x))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
@@ -138,8 +137,7 @@ class FuseClipIntoHardSigmoid(Weighed, PatternRule):
     numerics = Numerics.ROUNDING
     finite = True
 
-    def pattern(self, op: OpBuilder) -> Pattern:
-        x = Var("x", dtype=TensorProto.FLOAT)
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         return Product(x, op.Clip(op.Add(x, 3.0), 0.0, 6.0), scale="scale")
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.match import Const, Match, OpBuilder, Pattern, Var
+from graphopt.match import FLOAT32, Const, Match, OpBuilder, Pattern
 from graphopt.operators import Reshape
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, floats, joined, size_of
@@ -19,8 +19,8 @@ class FuseMulAddIntoBatchNormalization(Weighed, PatternRule):
 
     opsets = "9-"
 
-    def pattern(self, op: OpBuilder) -> Pattern:
-        scaled = op.Mul(Var("x", dtype=TensorProto.FLOAT), Const("scale", silent=True))
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
+        scaled = op.Mul(x, Const("scale", silent=True))
         return op.Add(scaled, Const("bias", silent=True))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from onnx import TensorProto
 
-from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Product, Var
+from graphopt.match import FLOAT32, Const, Either, Match, OpBuilder, Pattern, Product
 from graphopt.match.factors import close, factors_of, number
 from graphopt.operators.linear import narrowed
 from graphopt.rewrite import Decline, Node, Numerics, PatternRule, Rewriter, Value
@@ -19,9 +18,8 @@ class FuseHardSwish(PatternRule):
 
     opsets = "14-"
 
-    def pattern(self, op: OpBuilder) -> Pattern:
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         """The factors in either order; the slope is 1/6 as a single float has it."""
-        x = Var("x", dtype=TensorProto.FLOAT)
         return op.Mul(x, op.HardSigmoid(x, alpha=float(np.float32(1 / 6)), beta=0.5))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
@@ -36,9 +34,9 @@ class ReplacePreluWithLeakyRelu(PatternRule):
 
     opsets = "7-"
 
-    def pattern(self, op: OpBuilder) -> Pattern:
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         """The slope may be written once for each channel."""
-        return op.PRelu(Var("x", dtype=TensorProto.FLOAT), Const("slope"))
+        return op.PRelu(x, Const("slope"))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """One number for all elements, which leaves the shape as it is."""
@@ -84,8 +82,7 @@ class FuseGelu(PatternRule):
     numerics = Numerics.ROUNDING
     peers = {"onnxsim": "fuse_gelu", "onnxruntime": "GeluFusionL1"}
 
-    def pattern(self, op: OpBuilder) -> Pattern:
-        x = Var("x", dtype=TensorProto.FLOAT)
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         return Either(gelu_by_erf(op, x), gelu_by_tanh(op, x))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from onnx import TensorProto
 
 from graphopt.ir.types import element_count
-from graphopt.match import Match, OpBuilder, Pattern, Product, Var
+from graphopt.match import FLOAT32, Match, OpBuilder, Pattern, Product
 from graphopt.operators import Reduction
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
@@ -21,9 +20,9 @@ class FuseReduceMean(PatternRule):
 
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: OpBuilder) -> Pattern:
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         """Divided by that number, or multiplied by its reciprocal."""
-        return Product(op.ReduceSum(Var("x", dtype=TensorProto.FLOAT), ..., _bind="sum"), scale="scale")
+        return Product(op.ReduceSum(x, ..., _bind="sum"), scale="scale")
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         summed = Reduction.of(m.sum)

@@ -6,9 +6,8 @@ import math
 from math import prod
 
 import numpy as np
-from onnx import TensorProto
 
-from graphopt.match import Attr, Const, Either, Match, OpBuilder, Pattern, Scalar, Var
+from graphopt.match import FLOAT32, Attr, Const, Either, Match, OpBuilder, Pattern, Scalar, Var
 from graphopt.operators.axes import from_front
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
@@ -97,9 +96,8 @@ class FuseMeanIntoSub(PatternRule):
 
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: OpBuilder, bias: Pattern) -> Pattern:
+    def pattern(self, op: OpBuilder, bias: Pattern, x: Pattern = FLOAT32) -> Pattern:
         """The deviation is a root that divides, as `fuse_div_mul` leaves it."""
-        x = Var("x", dtype=TensorProto.FLOAT)
         mean = op.ReduceMean(x, axes=Attr("mean_axes"), keepdims=1)
         root = op.Sqrt(mean_of_squares(op, op.Sub(x, mean, _shared=True, _bind="centered")), _bind="deviation")
         factor = op.Div(Const("scale"), root)
@@ -123,9 +121,8 @@ class MoveScaleBehindDeviation(PatternRule):
 
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: OpBuilder) -> Pattern:
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         """The deviation is a root that divides, as `fuse_div_mul` leaves it."""
-        x = Var("x", dtype=TensorProto.FLOAT)
         scale, root = Const("scale"), op.Sqrt(mean_of_squares(op, x), _bind="deviation")
         return Either(op.Mul(x, op.Div(scale, root, _bind="factor")), op.Div(op.Mul(x, scale), root))
 
@@ -152,10 +149,10 @@ class FuseLayerNormalization(PatternRule):
     numerics = Numerics.ROUNDING
     peers = {"onnxsim": "fuse_layer_norm", "onnxruntime": ("LayerNormFusionL1", "LayerNormFusionL2")}
 
-    def pattern(self, op: OpBuilder) -> Pattern:
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         """Written out, or an operator without a scale, or without a bias, before one."""
         norm = op.LayerNormalization(Var("y"), Const("weights"), _bind="norm", _other_attrs=True)
-        written = layer_normalization(op, Var("x", dtype=TensorProto.FLOAT))
+        written = layer_normalization(op, x)
         return Either(written, op.Mul(norm, Const("scale", silent=True)), op.Add(norm, Const("bias", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
@@ -185,10 +182,10 @@ class FuseRmsNormalization(PatternRule):
     numerics = Numerics.ROUNDING
     peers = {"onnxsim": "fuse_rms_norm", "onnxruntime": "SimplifiedLayerNormFusion"}
 
-    def pattern(self, op: OpBuilder) -> Pattern:
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         """Written out, or the operator without a scale before one."""
         norm = op.RMSNormalization(Var("y"), Const("weights"), _bind="norm", _other_attrs=True)
-        written = over_root_mean_square(op, Var("x", dtype=TensorProto.FLOAT))
+        written = over_root_mean_square(op, x)
         return Either(written, op.Mul(norm, Const("scale", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from onnx import TensorProto
 
-from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Product, Scalar, Var
+from graphopt.match import FLOAT32, Const, Either, Match, OpBuilder, Pattern, Product, Scalar
 from graphopt.match.factors import close
 from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter, Value
 
@@ -33,8 +32,8 @@ class FuseMaxIntoRelu(PatternRule):
     opsets = "8-"
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: OpBuilder) -> Pattern:
-        return op.Max(Var("x", dtype=TensorProto.FLOAT), 0.0)
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
+        return op.Max(x, 0.0)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         return rw.op("Relu", m.x)
@@ -49,9 +48,8 @@ class FuseLeakyRelu(PatternRule):
     opsets = "8-"
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: OpBuilder) -> Pattern:
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         """What is compared with zero decides, zero itself being the same in both."""
-        x = Var("x", dtype=TensorProto.FLOAT)
         below, parted = Product(x, scale="slope"), op.Relu(op.Neg(x))
         return Either(
             op.Max(x, below, _bind="larger"),
@@ -80,9 +78,8 @@ class FusePrelu(PatternRule):
     opsets = "7-"
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: OpBuilder) -> Pattern:
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         """The slope may be negated, and the product added."""
-        x = Var("x", dtype=TensorProto.FLOAT)
         below = op.Relu(op.Neg(x))
         return Either(
             op.Add(op.Relu(x), op.Mul(below, Const("negated", silent=True))),
@@ -109,8 +106,7 @@ class FuseHardSigmoid(PatternRule):
     opsets = "11-"
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: OpBuilder) -> Pattern:
-        x = Var("x", dtype=TensorProto.FLOAT)
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         line = op.Add(Product(x, scale="slope"), Scalar("shift", silent=True))
         sixths = (Product(op.Clip(of, 0.0, 6.0), scale="sixth") for of in (op.Add(x, 3.0, _bind="shifted"), x))
         return Either(op.Clip(line, 0.0, 1.0), *sixths)

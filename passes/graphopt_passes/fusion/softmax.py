@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from graphopt.match import Attr, Match, OpBuilder, Pattern, Var
+from graphopt.match import FLOAT32, Attr, Match, OpBuilder, Pattern
 from graphopt.operators.axes import from_front
 from graphopt.operators.softmax import Softmax
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
@@ -41,9 +41,8 @@ class FuseLogSoftmax(PatternRule):
     opsets = "7-"
     numerics = Numerics.ROUNDING
 
-    def pattern(self, op: OpBuilder) -> Pattern:
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         """`d - log(sum(exp(d)))` of `d = x - max(x)`; the maximum may have other readers."""
-        x = Var("x", dtype=TensorProto.FLOAT)
         shifted = op.Sub(x, op.ReduceMax(x, axes=Attr("axes"), keepdims=1, _shared=True))
         return op.Sub(shifted, op.Log(op.ReduceSum(op.Exp(shifted), axes=Attr("sum_axes"), keepdims=1)))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
+from graphopt.match import FLOAT32, Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.transpose import FIRST, LAST
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.softmax import along_last, check_stands_alone, spelled_out
@@ -26,11 +26,11 @@ class ConvertLayerNormalizationAxis(PatternRule):
     numerics = Numerics.ROUNDING
     opsets = "17-"
 
-    def pattern(self, op: OpBuilder) -> Pattern:
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         """Written out, or what this pass makes of it before a scale or a bias."""
         norm = op.LayerNormalization(Var("last"), Const("weights"), _bind="norm", _other_attrs=True)
         image = op.Transpose(norm, perm=FIRST)
-        written = layer_normalization(op, Var("x", dtype=TensorProto.FLOAT))
+        written = layer_normalization(op, x)
         return Either(written, op.Mul(image, Const("scale", silent=True)), op.Add(image, Const("bias", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:

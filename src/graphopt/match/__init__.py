@@ -9,10 +9,10 @@ A pattern is a function that applies operators to variables. It is called once, 
 """
 
 from graphopt.match.compiled import CompiledPattern, compile_pattern
-from graphopt.match.pattern import Attr, Const, Either, OpBuilder, Opt, Pattern, Product, Rest, Scalar, Var
+from graphopt.match.pattern import FLOAT32, Attr, Const, Either, OpBuilder, Opt, Pattern, Product, Rest, Scalar, Var
 from graphopt.match.result import Match
 
 __all__ = [
-    "Attr", "CompiledPattern", "Const", "Either", "Match", "OpBuilder", "Opt", "Pattern", "Product", "Rest",
+    "FLOAT32", "Attr", "CompiledPattern", "Const", "Either", "Match", "OpBuilder", "Opt", "Pattern", "Product", "Rest",
     "Scalar", "Var", "compile_pattern",
 ]  # fmt: skip

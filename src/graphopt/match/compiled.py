@@ -51,7 +51,7 @@ class CompiledPattern:
 
     def __init__(self, function: PatternFunction, name: str) -> None:
         self.name = name
-        variables = [Var(parameter) for parameter in _parameters(function)[1:]]
+        variables = _variables(function)
         returned = function(OpBuilder(), *variables)
         self.root: Pattern = returned[0] if isinstance(returned, tuple) else returned
         self.names: dict[str, list[Pattern | Apply]] = {}
@@ -168,6 +168,14 @@ def _parameters(function: PatternFunction) -> list[str]:
         return list(inspect.signature(function).parameters)
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return list(names[1:] if plain is not function else names)
+
+
+def _variables(function: PatternFunction) -> list[Var]:
+    """What the parameters behind the first one stand for; where one has a default, that says of what kind it is."""
+    names = _parameters(function)[1:]
+    defaults = getattr(getattr(function, "__func__", function), "__defaults__", None) or ()
+    kinds = (*[Var()] * (len(names) - len(defaults)), *defaults)
+    return [Var(name, dtype=kind.dtypes, rank=kind.ranks) for name, kind in zip(names, kinds, strict=True)]
 
 
 def compile_pattern(function: PatternFunction, name: str = "pattern") -> CompiledPattern:

@@ -10,6 +10,8 @@ from collections.abc import Collection, Sequence
 from types import EllipsisType
 from typing import Any, TypeAlias
 
+from onnx import TensorProto
+
 from graphopt.errors import PassError
 from graphopt.match.factors import close
 
@@ -235,6 +237,10 @@ def _choices(given: int | Collection[int] | None) -> frozenset[int] | None:
     if given is None:
         return None
     return frozenset({given} if isinstance(given, int) else given)
+
+
+FLOAT32 = Var(dtype=TensorProto.FLOAT)
+"""The default of a parameter of a pattern that is to be of float32: `def pattern(self, op, x=FLOAT32)`."""
 
 
 class OpBuilder:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from onnx import TensorProto
-
-from graphopt.match import Attr, Const, Either, Match, OpBuilder, Pattern, Product, Var
+from graphopt.match import FLOAT32, Attr, Const, Either, Match, OpBuilder, Pattern, Product
 from graphopt.rewrite import Decline, Rewriter, Value
 from graphopt_passes.fusion.activations import gelu_by_erf, gelu_by_tanh, with_any_scale
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float
@@ -27,8 +25,8 @@ class EarlyGelu(ForRuntime):
     curve: ClassVar[Callable[[OpBuilder, Pattern], Pattern]]
     op_type: ClassVar[str]
 
-    def pattern(self, op: OpBuilder) -> Pattern:
-        return type(self).curve(op, Var("x", dtype=TensorProto.FLOAT))
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
+        return type(self).curve(op, x)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         return with_any_scale(rw.op(self.op_type, m.x, domain=DOMAIN), m, rw)
@@ -89,8 +87,7 @@ class FuseQuickGelu(ForRuntime):
 
     peers = {"onnxruntime": "QuickGeluFusion"}
 
-    def pattern(self, op: OpBuilder) -> Pattern:
-        x = Var("x", dtype=TensorProto.FLOAT)
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         return Either(op.Mul(x, op.Sigmoid(Either(x, Product(x, scale="alpha")))), op.Swish(x, alpha=Attr("alpha")))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:

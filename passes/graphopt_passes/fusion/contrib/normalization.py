@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto
 
-from graphopt.match import Const, Either, Match, OpBuilder, Opt, Pattern, Var
+from graphopt.match import FLOAT32, Const, Either, Match, OpBuilder, Opt, Pattern, Var
 from graphopt.rewrite import Decline, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float, in_runtime
 from graphopt_passes.fusion.normalization import (
@@ -27,10 +26,9 @@ class FuseBranchwiseRmsNorm(ForRuntime):
     opsets = "7-22"
     peers = {"onnxruntime": "SimplifiedLayerNormFusion"}
 
-    def pattern(self, op: OpBuilder) -> Pattern:
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
         """Written out, with one number over the root or without, or the operator without a scale before one."""
         norm = op.domain(DOMAIN).BranchwiseRMSNorm(Var("y"), _bind="norm", _other_attrs=True)
-        x = Var("x", dtype=TensorProto.FLOAT)
         written = Either(over_root_mean_square(op, x), number_over_root_mean_square(op, x))
         return Either(written, op.Mul(norm, Const("scale", silent=True)))
 
