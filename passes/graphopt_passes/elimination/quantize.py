@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.match import Attr, Match, OpBuilder, Opt, Pattern, Var
+from graphopt.match import Match, OpBuilder, Opt, Pattern, Var
 from graphopt.operators import Bounds
 from graphopt.operators.quantizing import is_in_singles
 from graphopt.rewrite import Decline, Fired, Node, Numerics, PatternRule, Rewriter, Value
@@ -55,16 +55,18 @@ def _equal(a: Value | None, b: Value | None) -> bool:
 
 
 class _BeforeQuantize(PatternRule):
-    """Remove a limit that quantization keeps to anyway: both limits quantize to the ends of the range."""
+    """Remove a limit that quantization keeps to anyway: both limits quantize to the ends of the range.
+
+    Attributes:
+        limit: the operator that limits.
+    """
 
     numerics = Numerics.ROUNDING
-
-    @abstractmethod
-    def limited(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """What limits `x`."""
+    limit: ClassVar[str]
 
     def pattern(self, op: OpBuilder, x: Pattern, scale: Pattern) -> Pattern:
-        return op.QuantizeLinear(self.limited(op, x), scale, Opt(Var("zero")), _other_attrs=True)
+        limited = op.AnyOf(self.limit)(x, ..., _bind="limit")
+        return op.QuantizeLinear(limited, scale, Opt(Var("zero")), _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         _check_limits(m.root, Bounds.of(m.limit), m.scale, m.zero)
@@ -74,19 +76,15 @@ class _BeforeQuantize(PatternRule):
 class EliminateReluBeforeQuantize(_BeforeQuantize):
     """Remove `Relu` in front of `QuantizeLinear` whose zero point is the smallest number of its type."""
 
+    limit = "Relu"
     peers = {"onnxruntime": "ReluQuantRewrite"}
-
-    def limited(self, op: OpBuilder, x: Pattern) -> Pattern:
-        return op.Relu(x, _bind="limit")
 
 
 class EliminateClipBeforeQuantize(_BeforeQuantize):
     """Remove `Clip` in front of `QuantizeLinear` whose range is no wider than that of the clip."""
 
+    limit = "Clip"
     peers = {"onnxruntime": "ClipQuantRewrite"}
-
-    def limited(self, op: OpBuilder, x: Pattern) -> Pattern:
-        return op.Clip(x, min=Attr(), max=Attr(), _bind="limit")
 
 
 def _check_limits(node: Node, limits: Bounds, scale: Value, zero: Value | None) -> None:
