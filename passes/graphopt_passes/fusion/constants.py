@@ -19,6 +19,8 @@ def _two_in_a_row(op: OpBuilder, x: Pattern, *ops: str) -> Pattern:
 def _constants(m: Match) -> tuple[np.ndarray, np.ndarray]:
     """The two constants, one of which has the shape of both together; the result would be larger else."""
     one, two = m.one.array(), m.two.array()
+    if one.dtype.kind not in "iu" and m.x.dtype not in FLOAT_TYPES:
+        raise Decline("the element type of {} is not known", m.x.name)
     if joint_shape(one, two) not in (one.shape, two.shape):
         raise Decline("the constants of shapes {} and {} would make a larger one", one.shape, two.shape)
     return one, two
@@ -46,8 +48,6 @@ class FuseConsecutiveMul(PatternRule):
             if any(divides):
                 raise Decline("integers are divided")
             return rw.op("Mul", m.x, np.asarray(one * two))
-        if m.x.dtype not in FLOAT_TYPES:
-            raise Decline("the element type of {} is not known", m.x.name)
         op = "Div" if all(divides) else "Mul"
         factors = [array.astype(np.float64) for array in (one, two)]
         with np.errstate(all="ignore"):
@@ -95,8 +95,6 @@ class FuseConsecutiveAdd(PatternRule):
         if one.dtype.kind in "iu":
             total = (0 - one if minus[0] else one) + (0 - two if minus[1] else two)
             return rw.op("Add", m.x, np.asarray(total).astype(one.dtype))
-        if m.x.dtype not in FLOAT_TYPES:
-            raise Decline("the element type of {} is not known", m.x.name)
         a, b = (array.astype(np.float64) * (-1 if sub else 1) for array, sub in zip((one, two), minus, strict=True))
         if not (np.isfinite(a).all() and np.isfinite(b).all()):
             raise Decline("the constants hold infinities or NaN")
