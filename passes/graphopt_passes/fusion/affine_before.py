@@ -8,7 +8,7 @@ from graphopt.match import Const, Match, OpBuilder, Pattern
 from graphopt.operators.affine import Affine
 from graphopt.operators.linear import Convolution, narrowed, narrowed_weights
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
-from graphopt_passes.fusion.activations import completes_gelu
+from graphopt_passes.fusion.gelu import completes_gelu
 from graphopt_passes.fusion.small_weights import refuse_lost_digits_before
 
 

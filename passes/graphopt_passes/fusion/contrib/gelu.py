@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from graphopt.match import FLOAT32, Attr, Const, Either, Match, OpBuilder, Pattern, Product
 from graphopt.rewrite import Decline, Rewriter, Value
-from graphopt_passes.fusion.activations import gelu_by_erf, gelu_by_tanh, with_any_scale
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float
+from graphopt_passes.fusion.gelu import gelu_by_erf, gelu_by_tanh, with_any_scale
 
 
 class EarlyGelu(ForRuntime):

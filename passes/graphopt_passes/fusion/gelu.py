@@ -1,4 +1,4 @@
-"""Activations as one operator, or as a plainer one."""
+"""`Gelu` that is written out, whichever way its factors are multiplied."""
 
 from __future__ import annotations
 
@@ -6,45 +6,10 @@ import math
 
 import numpy as np
 
-from graphopt.match import FLOAT32, Const, Either, Match, OpBuilder, Pattern, Product
+from graphopt.match import FLOAT32, Either, Match, OpBuilder, Pattern, Product
 from graphopt.match.factors import close, factors_of, number
 from graphopt.operators.linear import narrowed
 from graphopt.rewrite import Decline, Node, Numerics, PatternRule, Rewriter, Value
-from graphopt_passes.fusion.rectifiers import check_slope
-
-
-class FuseHardSwish(PatternRule):
-    """Recognize `x * hardsigmoid(x)` as `HardSwish`, which came with opset 14, for float32."""
-
-    opsets = "14-"
-
-    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
-        """The factors in either order; the slope is 1/6 as a single float has it."""
-        return op.Mul(x, op.HardSigmoid(x, alpha=float(np.float32(1 / 6)), beta=0.5))
-
-    def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        return rw.op("HardSwish", m.x)
-
-
-class ReplacePreluWithLeakyRelu(PatternRule):
-    """Replace a `PRelu` whose slope is one constant number by `LeakyRelu`.
-
-    ONNX Runtime computes the first element by element, the second in vectors and inside of convolutions. For float32.
-    """
-
-    opsets = "7-"
-
-    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
-        """The slope may be written once for each channel."""
-        return op.PRelu(x, Const("slope"))
-
-    def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """One number for all elements, which leaves the shape as it is."""
-        numbers = m.slope.array().reshape(-1)
-        if not len(numbers) or not np.isfinite(numbers[0]) or (numbers != numbers[0]).any():
-            raise Decline("{} is not one finite number", m.slope.name)
-        check_slope(m.x, m.slope)
-        return rw.op("LeakyRelu", m.x, alpha=float(numbers[0]))
 
 
 def gelu_by_erf(op: OpBuilder, x: Pattern) -> Pattern:
