@@ -1,14 +1,15 @@
-"""Conversions of the element type that meet."""
+"""`Cast` behind another one, or behind a tensor that is filled with one number."""
 
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto as T
 
-from graphopt.ir import Tensor, Value
+from graphopt.ir import FLOAT_TYPES, Tensor, Value
 from graphopt.ir.numpy_types import numpy_type
 from graphopt.ir.types import NUMBER_TYPES, type_name
 from graphopt.match import Attr, Match, OpBuilder, Pattern
-from graphopt.rewrite import Decline, PatternRule, Rewriter
+from graphopt.rewrite import Decline, Fired, PatternRule, Rewriter
 
 
 class FuseCastIntoConstantOfShape(PatternRule):
@@ -36,3 +37,41 @@ class FuseCastIntoConstantOfShape(PatternRule):
             raise Decline("the number is another one in type {}", type_name(m.to))
         made = Tensor.from_array(converted.reshape(1), m.to)
         return rw.op("ConstantOfShape", m.shape, value=made)
+
+
+_PLAIN = NUMBER_TYPES | FLOAT_TYPES
+_LONG = frozenset({T.INT64, T.UINT64})
+"""What no floating-point type holds, whatever NumPy says of `DOUBLE`."""
+
+
+def holds_all(wide: int, narrow: int) -> bool:
+    """Whether a type of plain numbers holds every number of another one exactly."""
+    plain = {wide, narrow} <= _PLAIN and wide != narrow and not (narrow in _LONG and wide in FLOAT_TYPES)
+    return plain and np.can_cast(numpy_type(narrow), numpy_type(wide), "safe")
+
+
+class FuseConsecutiveCasts(PatternRule):
+    """Leave out a `Cast` to a type that holds every number of the one before, when another `Cast` follows.
+
+    Where that leads back to the first type both go. The first one stays for its other readers, where it has any.
+    """
+
+    opsets = "6-"
+    peers = {"onnxruntime": "CastChainElimination", "onnxscript": "CastCast"}
+
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """How the first one rounds does not matter, as it does not."""
+        first = op.Cast(x, to=Attr("middle"), _shared=True, _other_attrs=True)
+        return op.Cast(first, to=Attr("last"), _other_attrs=True)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Fired:
+        x, middle, last = m.x, m.middle, m.last
+        if x.dtype is None:
+            raise Decline("the element type that {} is converted from is not known", m.root.operand(0).name)
+        if not holds_all(middle, x.dtype):
+            raise Decline("not every number of type {} fits type {}", type_name(x.dtype), type_name(middle))
+        if x.dtype == last:
+            return rw.pass_on(m.root, x)
+        if x.dtype in FLOAT_TYPES and last not in FLOAT_TYPES:
+            raise Decline("what is out of the range of {} may convert otherwise", type_name(last))
+        return rw.replace(m.root, [rw.op("Cast", x, **m.root.attrs)])

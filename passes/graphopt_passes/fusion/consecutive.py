@@ -8,11 +8,9 @@ from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
-from onnx import TensorProto as T
 
 from graphopt.ir import Node, Value
-from graphopt.ir.types import type_name
-from graphopt.match import Attr, Either, Match, OpBuilder, Pattern
+from graphopt.match import Either, Match, OpBuilder, Pattern
 from graphopt.operators import Reduction, Slice, Squeeze, Transpose, Unsqueeze
 from graphopt.operators.linear import joint_shape
 from graphopt.operators.reduce import POSITIONS, REDUCTIONS
@@ -143,6 +141,9 @@ class FuseConsecutiveLogSoftmax(PatternRule):
         return rw.op("LogSoftmax", m.x, **m.softmax.attrs)
 
 
+_MOST_BYTES = 1 << 20
+"""Constants that take more are not computed ahead."""
+
 Part = Callable[[Value, Node], Node]
 """The operator of the same kind that an operand of one comes from and goes away with; declines where there is none."""
 
@@ -237,48 +238,3 @@ def _with_one_constant(operands: list[Value], op: str) -> list[Value | np.ndarra
         raise Decline("the constants are large, hold NaN or are no numbers")
     better = np.minimum if op == "Min" else np.maximum
     return [*plain, np.asarray(reduce(better, arrays[1:], np.broadcast_to(arrays[0], joint_shape(*arrays))))]
-
-
-_MOST_BYTES = 1 << 20
-
-_FLOATS = frozenset({T.FLOAT16, T.BFLOAT16, T.FLOAT, T.DOUBLE})
-_WIDER: dict[int, frozenset[int]] = {
-    T.BOOL: frozenset({T.INT8, T.UINT8, T.INT16, T.UINT16, T.INT32, T.UINT32, T.INT64, T.UINT64}) | _FLOATS,
-    T.INT8: frozenset({T.INT16, T.INT32, T.INT64}) | _FLOATS,
-    T.UINT8: frozenset({T.INT16, T.UINT16, T.INT32, T.UINT32, T.INT64, T.UINT64}) | _FLOATS,
-    T.INT16: frozenset({T.INT32, T.INT64, T.FLOAT, T.DOUBLE}),
-    T.UINT16: frozenset({T.INT32, T.UINT32, T.INT64, T.UINT64, T.FLOAT, T.DOUBLE}),
-    T.INT32: frozenset({T.INT64, T.DOUBLE}),
-    T.UINT32: frozenset({T.INT64, T.UINT64, T.DOUBLE}),
-    T.FLOAT16: frozenset({T.FLOAT, T.DOUBLE}),
-    T.BFLOAT16: frozenset({T.FLOAT, T.DOUBLE}),
-    T.FLOAT: frozenset({T.DOUBLE}),
-}
-"""The types that hold every number of a type exactly."""
-
-
-class FuseConsecutiveCasts(PatternRule):
-    """Leave out a `Cast` to a type that holds every number of the one before, when another `Cast` follows.
-
-    Where that leads back to the first type both go. The first one stays for its other readers, where it has any.
-    """
-
-    opsets = "6-"
-    peers = {"onnxruntime": "CastChainElimination", "onnxscript": "CastCast"}
-
-    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """How the first one rounds does not matter, as it does not."""
-        first = op.Cast(x, to=Attr("middle"), _shared=True, _other_attrs=True)
-        return op.Cast(first, to=Attr("last"), _other_attrs=True)
-
-    def rewrite(self, m: Match, rw: Rewriter) -> Fired:
-        x, middle, last = m.x, m.middle, m.last
-        if x.dtype is None:
-            raise Decline("the element type that {} is converted from is not known", m.root.operand(0).name)
-        if middle not in _WIDER.get(x.dtype, ()):
-            raise Decline("not every number of type {} fits type {}", type_name(x.dtype), type_name(middle))
-        if x.dtype == last:
-            return rw.pass_on(m.root, x)
-        if x.dtype in _FLOATS and last not in _FLOATS:
-            raise Decline("what is out of the range of {} may convert otherwise", type_name(last))
-        return rw.replace(m.root, [rw.op("Cast", x, **m.root.attrs)])
