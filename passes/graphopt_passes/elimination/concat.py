@@ -1,4 +1,4 @@
-"""What is joined for nothing: parts that are empty, and wholes of which one part is taken."""
+"""Inputs of `Concat` that are empty, and parts of a `Concat` that lie in one of its inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of what lies in memory as it is wanted, or is broadcast anyway."""
+"""Copies that leave all elements in their order, or repeat what broadcasting repeats anyway."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ConvertTransposeToReshape(OpRule):
 
 
 def _target(transpose: Transpose) -> tuple[int, ...]:
-    """What to ask a `Reshape` for."""
+    """The sizes that the `Reshape` states: 0 keeps that of an axis, -1 stands for the one that is not fixed."""
     shape = transpose.x.dims()
     dynamic = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int)]
     target: list[int] = []

@@ -1,4 +1,4 @@
-"""Operators that give what they read."""
+"""Operators whose result is their first operand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What quantization does anyway, or undoes."""
+"""Limits that the range of quantized numbers sets anyway, and pairs that quantization undoes."""
 
 from __future__ import annotations
 

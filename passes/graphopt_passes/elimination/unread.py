@@ -1,4 +1,4 @@
-"""Operators whose result is only measured: its shape, its size."""
+"""Results of which only the shape or the size is read, and optional outputs that nothing reads."""
 
 from __future__ import annotations
 

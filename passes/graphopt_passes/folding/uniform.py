@@ -65,7 +65,7 @@ _NOTHING = {id(None)}
 
 
 def _may_have_uniform(graph: Graph) -> bool:
-    """Whether a graph is worth a look: constants that other passes see are not."""
+    """Whether an operand may hold one number throughout without being a constant, which other passes see."""
     for node in graph.listed():
         op = node.op
         if op in _FILLED:

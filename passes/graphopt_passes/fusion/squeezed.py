@@ -1,4 +1,4 @@
-"""Operators behind a convolution whose result lost an axis of size 1."""
+"""Biases and activations behind the `Squeeze` of a convolution's result."""
 
 from __future__ import annotations
 
