@@ -64,6 +64,12 @@ MOVED: dict[str, dict[str, Moved]] = {
 """For each operator its operands that an older opset states as attributes, by the name of the input."""
 
 
+BROADCASTING = (
+    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
+    "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor",
+)  # fmt: skip
+"""The operators that broadcast all of their operands to each other."""
+
 BROADCASTING_SINCE: dict[str, int] = {"Max": 8, "Mean": 8, "Min": 8, "Sum": 8, "Where": 9}
 """The opset from which on elementwise operators broadcast their operands to each other, where that is not 7."""
 

@@ -7,16 +7,13 @@ from dataclasses import replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.ir.forms import BROADCASTING
 from graphopt.operators.reduce import POSITIONS
 from graphopt.operators.transpose import Perm
 from graphopt_passes.elementwise import UNARY
 from graphopt_passes.fusion.transposes import axes
 from graphopt_passes.fusion.transposes.permuted import Permuted, Sources, broadcasting, concat, product
 
-_BROADCASTING = (
-    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
-    "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
-)  # fmt: skip
 _REDUCTIONS = (
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum",
     "ReduceSumSquare",
@@ -36,7 +33,7 @@ _ONE_OPERAND: Mapping[str, Callable[[Node, Perm], Permuted]] = {
 """What works on its first operand, which alone is permuted."""
 
 _SEVERAL_OPERANDS: Mapping[str, Callable[[Node, Sources, Perm], Permuted]] = {
-    **dict.fromkeys(_BROADCASTING, broadcasting),
+    **dict.fromkeys((*BROADCASTING, "PRelu"), broadcasting),
     "Concat": concat,
     "MatMul": product,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphopt.analysis.kernels import Unsupported
 from graphopt.analysis.shapes.engine import Rule, Shape, ShapeAnalysis
 from graphopt.ir import Node
+from graphopt.ir.forms import BROADCASTING
 
 _LIKE_FIRST = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Bernoulli", "BitwiseNot", "Cast", "CastLike",
@@ -19,12 +20,6 @@ _LIKE_FIRST = (
     "com.microsoft::Gelu", "com.microsoft::GroupNorm", "com.microsoft::QLinearLeakyRelu",
     "com.microsoft::QLinearSigmoid", "com.microsoft::QLinearSoftmax", "com.microsoft::QuantizeLinear",
     "com.microsoft::BranchwiseRMSNorm", "com.microsoft::QuickGelu",
-)  # fmt: skip
-
-_BROADCASTING = (
-    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater",
-    "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum",
-    "Where", "Xor",
 )  # fmt: skip
 
 
@@ -81,7 +76,7 @@ def _dynamic_quantize(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_LIKE_FIRST, like_first),
-    **dict.fromkeys(_BROADCASTING, _broadcasting),
+    **dict.fromkeys(BROADCASTING, _broadcasting),
     "BatchNormalization": _batch_normalization,
     "Dropout": _dropout,
     "DynamicQuantizeLinear": _dynamic_quantize,
