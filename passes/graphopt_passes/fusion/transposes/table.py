@@ -8,16 +8,13 @@ from dataclasses import replace
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.ir.forms import BROADCASTING
-from graphopt.operators.reduce import POSITIONS
+from graphopt.operators.reduce import POSITIONS, REDUCTIONS
 from graphopt.operators.transpose import Perm
 from graphopt_passes.elementwise import UNARY
 from graphopt_passes.fusion.transposes import axes
 from graphopt_passes.fusion.transposes.permuted import Permuted, Sources, broadcasting, concat, product
 
-_REDUCTIONS = (
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum",
-    "ReduceSumSquare",
-)  # fmt: skip
+_REDUCTIONS = REDUCTIONS - {"ReduceMax", "ReduceMin"}
 """Not the largest and the smallest: which one runtimes find beside NaN depends on the order."""
 
 _ONE_OPERAND: Mapping[str, Callable[[Node, Perm], Permuted]] = {
