@@ -7,15 +7,13 @@ from typing import ClassVar
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.ir.numpy_types import numpy_type
 from graphopt.match import Match, OpBuilder, Opt, Pattern, Var
 from graphopt.operators import Bounds
 from graphopt.operators.quantizing import is_in_singles
 from graphopt.rewrite import Decline, Fired, Node, Numerics, PatternRule, Rewriter, Value
 
-_RANGES: dict[int, tuple[int, int]] = {
-    TensorProto.UINT8: (0, 255), TensorProto.INT8: (-128, 127),
-    TensorProto.UINT16: (0, 65535), TensorProto.INT16: (-32768, 32767),
-}  # fmt: skip
+_QUANTIZED = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16)
 _SANE = (1e-30, 1e30)
 """Scales in between neither overflow nor lose digits: a number times and then divided by one rounds to itself."""
 
@@ -31,7 +29,7 @@ class EliminateDoubleQdq(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
         first, node, scale = m.first, m.root, m.root.operand(1)
-        if m.q.dtype not in _RANGES or m.q.dtype != node.result.dtype:
+        if m.q.dtype not in _QUANTIZED or m.q.dtype != node.result.dtype:
             raise Decline("the element types before and after differ or are not integers of 8 or 16 bits")
         axes = [(n.attr("axis", 1), n.attr("block_size", 0)) for n in (first, node)]
         if axes[0] != axes[1] or any(not _equal(first.input(i), node.input(i)) for i in (1, 2)):
@@ -89,10 +87,10 @@ class EliminateClipBeforeQuantize(_BeforeQuantize):
 
 def _check_limits(node: Node, limits: Bounds, scale: Value, zero: Value | None) -> None:
     """Decline where limits may cut off what quantization would not."""
-    ends = _RANGES.get(node.result.dtype or 0)
-    if ends is None:
+    dtype = node.result.dtype
+    if dtype is None or dtype not in _QUANTIZED:
         raise Decline("the quantized type is no integer of 8 or 16 bits")
-    factor = scale.array()
+    ends, factor = np.iinfo(numpy_type(dtype)), scale.array()
     offset = np.zeros(1, np.int64) if zero is None else zero.array()
     if factor.size != 1 or offset.size != 1 or factor.dtype != np.float32:
         raise Decline("scale or zero point is not one constant")
@@ -103,5 +101,5 @@ def _check_limits(node: Node, limits: Bounds, scale: Value, zero: Value | None) 
         raise Decline("the scale is too small or too large")
     with np.errstate(all="ignore"):
         low, high = (np.rint(np.float32(limit) / step) + shift for limit in (limits.low, limits.high))
-    if low > ends[0] or high < ends[1]:
+    if low > ends.min or high < ends.max:
         raise Decline("limits {} and {} are inside the range that is quantized", limits.low, limits.high)
