@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size
+from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size, at_least
 from graphopt.analysis.shapes.positions import PositionAnalysis, Positions, of_numbers, wide
 from graphopt.ir.types import element_count
 from graphopt.operators import Reshape
@@ -106,7 +106,7 @@ def _all_nd(node: Node, before: Shape, at: Shape, positions: PositionAnalysis) -
     steps: list[Size] = [0] * (len(at) - 1)
     stride: Size = 1
     for column, dim in zip(reversed(columns), reversed(before[: len(columns)]), strict=True):
-        if any(not _is_natural(number) for number in (column.start, *column.steps)):
+        if not all(at_least(number, 0) for number in (column.start, *column.steps)):
             raise Decline("a position may be negative, and count from the end")
         start = start + column.start * stride
         steps = [one + two * stride for one, two in zip(steps, column.steps[:-1], strict=True)]
@@ -114,15 +114,6 @@ def _all_nd(node: Node, before: Shape, at: Shape, positions: PositionAnalysis) -
     if not positions.covers(Positions(start, tuple(steps)), at[:-1], stride):
         raise Decline("{} does not count through the first {} axes", node.operand(1).name, len(columns))
     return at[:-1] + before[len(columns) :]
-
-
-def _is_natural(size: Size) -> bool:
-    """Whether a size is 0 or made of sizes only, so that no run makes it negative."""
-    if isinstance(size, int):
-        return size >= 0
-    if size.const < 0 or any(factor < 0 for _, factor in size.terms):
-        return False
-    return all(atom.low is not None and atom.low >= 0 for product, _ in size.terms for atom in product)
 
 
 def _columns(index: Value, positions: PositionAnalysis) -> list[Positions]:
