@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt.analysis.calls import called_function
 from graphopt.analysis.purity import is_removable
-from graphopt.rewrite import Decline, Graph, GraphPass, Model, Node, Rewriter
+from graphopt.rewrite import Decline, Graph, GraphPass, Model, Rewriter
 from graphopt.rewrite.waiting import FUNCTIONS
 
 
@@ -30,16 +30,12 @@ class EliminateDeadend(GraphPass):
                 if value is not None and (value.users or value.output_count):
                     break
             else:
-                self._drop(node, rw)
-
-    @staticmethod
-    def _drop(node: Node, rw: Rewriter) -> None:
-        with rw.attempt(node):
-            if not is_removable(node):
-                raise Decline("{} may do more than compute its outputs", node.op)
-            if not node.graph.outputs:
-                raise Decline("the graph has no outputs to tell what it is for")
-            rw.erase(node)
+                with rw.attempt(node):
+                    if not is_removable(node):
+                        raise Decline("{} may do more than compute its outputs", node.op)
+                    if not graph.outputs:
+                        raise Decline("the graph has no outputs to tell what it is for")
+                    rw.erase(node)
 
 
 class EliminateUnusedInitializer(GraphPass):

@@ -62,8 +62,13 @@ def _merge(node: Node, scopes: list[Scope], rw: Rewriter) -> None:
         if isinstance(found, Node):
             found = scope[place] = {_attributes(found): found}
         twin = found.get(_attributes(node))
-        if twin is not None and not twin.removed and _replaced(node, twin, rw):
-            return
+        if twin is not None and not twin.removed:
+            with rw.attempt(node):
+                if not is_deterministic(node):
+                    raise Decline("{} need not give the same twice", node.op)
+                rw.replace(node, twin.outputs)
+            if node.removed:
+                return
     own = scopes[0]
     if place not in own:
         own[place] = node
@@ -71,14 +76,6 @@ def _merge(node: Node, scopes: list[Scope], rw: Rewriter) -> None:
     here = own[place]
     if isinstance(here, dict):
         here.setdefault(_attributes(node), node)
-
-
-def _replaced(node: Node, twin: Node, rw: Rewriter) -> bool:
-    with rw.attempt(node):
-        if not is_deterministic(node):
-            raise Decline("{} need not give the same twice", node.op)
-        rw.replace(node, twin.outputs)
-    return node.removed
 
 
 def _place(node: Node) -> Hashable:

@@ -37,7 +37,7 @@ class FoldShapes(GraphPass):
     peers = {"onnxsim": "constant_folding", "onnxruntime": "ReshapeFusion", "onnxscript": "FoldConstantsPass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        if not any(map(_has_sizes, model.graphs())):
+        if _SEEDS.isdisjoint([node.op for node in model.nodes()]):
             return
         analysis = _analyse(model)
         interface = frozenset(dim for value in model.graph.inputs for dim in value.shape or () if isinstance(dim, str))
@@ -95,11 +95,6 @@ class FoldShapes(GraphPass):
                 continue
             with rw.attempt(node):
                 rw.replace(node, [_part_with(sizes, shapes).write(rw)])
-
-
-def _has_sizes(graph: Graph) -> bool:
-    """Whether a size is taken in a graph."""
-    return not _SEEDS.isdisjoint([node.op for node in graph.listed()])
 
 
 def _analyse(model: Model) -> ShapeAnalysis:
