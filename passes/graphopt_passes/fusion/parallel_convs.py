@@ -44,10 +44,11 @@ class FuseParallelConvs(OpRule):
         for (a, upper), (b, lower) in product(summands, others):
             with tries:
                 total = _rebuilt(upper, _join(a, b, node, rw), rw)
-                if lower:
-                    total = rw.op("Add", total, _without(lower, rw))
-                return rw.replace(node, [total])
-        raise tries.declined
+                total = rw.op("Add", total, _without(lower, rw)) if lower else total
+                break
+        else:
+            raise tries.declined
+        return rw.replace(node, [total])
 
 
 def _summands(value: Value, reader: Node, path: Path = ()) -> Iterator[tuple[Value, Path]]:
