@@ -17,17 +17,12 @@ class EliminateEmptyConcatInputs(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         axis = node.attr("axis", 1)
-        left = [value for value in node.operands if not _is_empty(value, axis)]
+        left = [value for value in node.operands if value.dim(axis) != 0]
         if len(left) == len(node.inputs):
             raise Decline
         if not left:
             raise Decline("all inputs are empty")
         return rw.replace(node, [rw.op("Concat", *left, axis=axis) if len(left) > 1 else left[0]])
-
-
-def _is_empty(value: Value, axis: int) -> bool:
-    shape = value.shape
-    return shape is not None and -len(shape) <= axis < len(shape) and shape[axis] == 0
 
 
 class EliminatePartOfConcat(OpRule):

@@ -44,9 +44,9 @@ class EliminateNopSlice(ChangesNothing):
         starts, ends, axes = node.ints("starts") or (), node.ints("ends") or (), node.ints("axes")
         for start, end, axis in zip(starts, ends, range(len(starts)) if axes is None else axes, strict=True):
             # not through the view of slices, which takes the rank to count an axis from the end
-            dim = x.shape[axis] if x.shape is not None and -len(x.shape) <= axis < len(x.shape) else None
-            if not Cut(start, end).takes_all(dim):
-                raise Decline("it takes {} to {} of {} along axis {}", start, end, dim or "an unknown size", axis)
+            if not Cut(start, end).takes_all(x.dim(axis)):
+                size = x.dim(axis) or "an unknown size"
+                raise Decline("it takes {} to {} of {} along axis {}", start, end, size, axis)
 
 
 class EliminateNopGather(ChangesNothing):

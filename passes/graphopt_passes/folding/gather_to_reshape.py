@@ -65,7 +65,7 @@ def _has_constant_index(node: Node) -> bool:
     if node.op == "GatherND":
         depth = tensor.dims[-1]
         return taken == element_count(data.shape[:depth]) * depth
-    return -len(data.shape) <= axis < len(data.shape) and taken == data.shape[axis] and len(tensor.dims) > 1
+    return taken == data.dim(axis) and len(tensor.dims) > 1
 
 
 def _rewrite(node: Node, analysis: ShapeAnalysis, positions: PositionAnalysis, rw: Rewriter) -> None:

@@ -52,11 +52,9 @@ def _as_stated(node: Node, x: Value, rw: Rewriter) -> Value:
     if node.op != "Reshape" or not node.operand(1).is_const:
         raise Decline
     second = Reshape.of(node)
-    for axis, size in enumerate(second.target):
-        if size == 0 and not second.allowzero:
-            before, after = x.shape or (), between.shape or ()
-            if axis >= min(len(before), len(after)) or before[axis] is None or before[axis] != after[axis]:
-                raise Decline
+    copied = [] if second.allowzero else [axis for axis, size in enumerate(second.target) if size == 0]
+    if any(x.dim(axis) is None or x.dim(axis) != between.dim(axis) for axis in copied):
+        raise Decline
     return rw.op("Reshape", x, shape=second.target, allowzero=node.attrs.get("allowzero"))
 
 
@@ -96,9 +94,8 @@ class FuseConcatIntoReshape(PatternRule):
         target = [size for part in m.parts for size in _sizes(part)]
         if target.count(-1) > 1:
             raise Decline("{} dimensions are not constant", target.count(-1))
-        known = m.x.shape or ()
         for axis, size in enumerate(target):
-            dim = known[axis] if axis < len(known) else None
+            dim = m.x.dim(axis)
             copies_full = not m.allowzero and isinstance(dim, int) and dim > 0
             if size == 0 and -1 in target and not copies_full:
                 raise Decline("dimension {} may be empty", axis)

@@ -276,6 +276,11 @@ class Value:
             raise Decline("the size of axis {} of {} is not known", axis, self.name)
         return size
 
+    def dim(self, axis: int) -> Dim:
+        """Its size along an axis: a number or a symbol; None when it is not known, or there is no such axis."""
+        shape = self.shape
+        return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+
     def has_shape_of(self, other: Value) -> bool:
         """Whether both shapes are known and equal: every dimension is the same number or the same symbol."""
         a, b = self.shape, other.shape

@@ -38,7 +38,7 @@ class Concat:
         """The sizes of the parts along the axis, up to the first one that is not known."""
         sizes: list[int] = []
         for part in self.parts:
-            size = part.shape[self.axis] if part.shape is not None else None
+            size = part.dim(self.axis)
             if not isinstance(size, int):
                 break
             sizes.append(size)

@@ -139,10 +139,9 @@ class Slice:
         Raises:
             Decline: both cut an axis, in ways that do not add up without a size that is not known.
         """
-        shape = self.x.shape or ()
         cuts = dict(self.cuts)
         for axis, cut in second.cuts.items():
-            cuts[axis] = cuts[axis].then(cut, shape[axis] if axis < len(shape) else None) if axis in cuts else cut
+            cuts[axis] = cuts[axis].then(cut, self.x.dim(axis)) if axis in cuts else cut
         return replace(self, cuts=cuts)
 
     def write(self, to: NodeBuilder) -> Value:
