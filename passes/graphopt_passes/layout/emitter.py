@@ -146,12 +146,13 @@ class Emitter(Shared):
         split = self.rw.op("Reshape", entered, weights.view(layout, self.block))
         return [(self.rw.op("Reshape", work(split), weights.whole(layout, self.block)), layout)]
 
-    def constant(self, like: Value, key: tuple[Any, ...], make: Callable[[], Array]) -> Value:
-        """A transformed constant, made once for all that share it."""
+    def constant(self, like: Value, key: tuple[Any, ...], make: Callable[[Array], Array]) -> Value:
+        """What becomes of a constant, made once for all that share it."""
 
         def made() -> Value:
-            array = make()
-            same = array is like.const() and like.tensor is not None
+            before = like.array()
+            array = make(before)
+            same = array is before and like.tensor is not None
             return like if same else self.rw.constant(array, like=like)
 
         return self.once((like, *key), made)

@@ -51,13 +51,12 @@ class ConvertGemmToConv(OpRule):
         if x.dtype != TensorProto.FLOAT or x.rank != 2:
             raise Decline
         self._check(node, rw)
-        array = weight.array()
-        if node.op == "MatMul" or not node.attr("transB", 0):
-            array = np.ascontiguousarray(array.T)
-        outputs, inputs = array.shape
+        turned = node.op == "MatMul" or not node.attr("transB", 0)
+        outputs, inputs = weight.sizes()[::-1] if turned else weight.sizes()
         bias = _bias(node, outputs)
         if not self._is_blocked(rw):
             raise Decline("no other convolution of the model is blocked")
+        array = np.ascontiguousarray(weight.array().T) if turned else weight.array()
         made = rw.constant(array.reshape(outputs, inputs, 1, 1), like=weight)
         image = _image(x) or rw.op("Reshape", x, shape=(1, inputs, 1, 1))
         out = rw.op("Conv", image, made, bias, kernel_shape=(1, 1))

@@ -81,23 +81,25 @@ class TransposedConvolution(Convolving):
         return plain, blocked + (moved * _IN_ORDER[moved > _NEAR] if places > 1 else 0.0)
 
     def build(self, emit: Emitter, group: Group) -> Built:
-        entered = emit.enter_bounded(self.operands[0], self.weight.array().shape[0])
+        entered = emit.enter_bounded(self.operands[0], self.weight.size(0))
         made = [self._convolution(emit, group, entered, at) for at in range(len(self.phases.kernels))]
         out = made[0] if len(made) == 1 else emit.rw.op("Concat", *made, axis=1)
         return [(self._in_order(emit, out), self.gives[0])]
 
     def _convolution(self, emit: Emitter, group: Group, entered: Blocked, at: int) -> Value:
         (source, inputs, _), phases, bias = entered, self.phases, self.node.input(2)
-        array = self.weight.array()
         layout = self.gives[0] * (len(phases.places) // len(phases.kernels))
 
-        def blocked() -> np.ndarray:
+        def blocked(array: np.ndarray) -> np.ndarray:
             return weights.both_blocked(phases.weight(array, at), inputs, layout, emit.block)
 
         made = emit.constant(self.weight, ("phases", phases, at, inputs), blocked)
         if bias is not None:
-            repeated = np.tile(bias.array(), len(layout))
-            bias = emit.constant(bias, ("phases", layout), lambda: weights.vector(repeated, layout, emit.block))
+
+            def repeated(array: np.ndarray) -> np.ndarray:
+                return weights.vector(np.tile(array, len(layout)), layout, emit.block)
+
+            bias = emit.constant(bias, ("phases", layout), repeated)
         kernel, axes = phases.kernels[at], (phases.rows, phases.columns)
         before = (taps - 1 - axis.first for taps, axis in zip(kernel, axes, strict=True))
         attrs = {"kernel_shape": kernel, "pads": (*before, *(axis.after for axis in axes)), **activated(group)}

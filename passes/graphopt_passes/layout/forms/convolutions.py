@@ -42,17 +42,20 @@ class _Convolution(Convolving):
     def weight(self) -> Value:
         return self.node.operand(1)
 
-    def contents(self) -> Array:
+    @property
+    def inputs_per_group(self) -> int:
+        """Channels that the kernel reads, of groups that are merged."""
+        return self.weight.size(1) * self.merge
+
+    def merged(self, array: Array) -> Array:
         """The kernel with groups merged."""
-        array = self.weight.array()
         return block_diagonal(array, self.group, self.merge) if self.merge > 1 else array
 
     def biased(self, emit: Emitter, group: Group, inputs: list[Value], layout: Layout, *, count: int = 1) -> Built:
         attrs = {name: self.node.attrs.get(name) for name in _KEPT}
         bias = self.node.input(2)
         if bias is not None:
-            array = bias.array()
-            bias = emit.constant(bias, (layout,), lambda: weights.vector(array, layout, emit.block))
+            bias = emit.constant(bias, (layout,), lambda array: weights.vector(array, layout, emit.block))
         return self.convolve(emit, group, [*inputs, bias], layout, count=count, **attrs)
 
     def lanes_in(self, costs: Costs, inputs: int) -> int:
@@ -89,14 +92,21 @@ class Dense(_Convolution):
         return (self.price(costs)[1] - costs.rates.start) * (costs.block / inputs - 1)
 
     def build(self, emit: Emitter, group: Group) -> Built:
-        x, layout, weight, array = self.operands[0], self.gives[0], self.weight, self.contents()
+        x, layout = self.operands[0], self.gives[0]
         found = emit.blocked(x)
         if self.plain and (self.by_plain or found is None or not emit.is_clean(found)):
-            made = emit.constant(weight, ("Bo", self.merge), lambda: weights.outputs_blocked(array, layout, emit.block))
+
+            def by_outputs(array: Array) -> Array:
+                return weights.outputs_blocked(self.merged(array), layout, emit.block)
+
+            made = emit.constant(self.weight, ("Bo", self.merge), by_outputs)
             return self.biased(emit, group, [emit.now(x), made], layout)
-        source, inputs, _ = emit.enter_bounded(x, array.shape[1])
-        key = ("BiBo", self.merge, inputs)
-        made = emit.constant(weight, key, lambda: weights.both_blocked(array, inputs, layout, emit.block, emit.room))
+        source, inputs, _ = emit.enter_bounded(x, self.inputs_per_group)
+
+        def by_both(array: Array) -> Array:
+            return weights.both_blocked(self.merged(array), inputs, layout, emit.block, emit.room)
+
+        made = emit.constant(self.weight, ("BiBo", self.merge, inputs), by_both)
         return self.biased(emit, group, [source, made], layout)
 
 
@@ -116,9 +126,12 @@ class Grouped(_Convolution):
         return f"{self.count} groups"
 
     def build(self, emit: Emitter, group: Group) -> Built:
-        array, inputs = self.contents(), self.weight.array().shape[1] * self.group
-        entered = emit.enter_bounded(self.operands[0], inputs, in_one=True)
-        made = emit.constant(self.weight, ("groups", self.merge), lambda: weights.grouped_blocked(array, emit.block))
+        entered = emit.enter_bounded(self.operands[0], self.weight.size(1) * self.group, in_one=True)
+
+        def blocked(array: Array) -> Array:
+            return weights.grouped_blocked(self.merged(array), emit.block)
+
+        made = emit.constant(self.weight, ("groups", self.merge), blocked)
         return self.biased(emit, group, [entered.value, made], self.gives[0], count=self.count)
 
 
@@ -129,10 +142,12 @@ class Depthwise(_Convolution):
     is_depthwise = True
 
     def build(self, emit: Emitter, group: Group) -> Built:
-        array = self.contents()
-        source, layout, _ = emit.enter_image(self.operands[0], len(array))
-        key = ("depthwise", layout)
-        made = emit.constant(self.weight, key, lambda: weights.outputs_blocked(array, layout, emit.block))
+        source, layout, _ = emit.enter_image(self.operands[0], self.weight.size(0))
+
+        def blocked(array: Array) -> Array:
+            return weights.outputs_blocked(array, layout, emit.block)
+
+        made = emit.constant(self.weight, ("depthwise", layout), blocked)
         return self.biased(emit, group, [source, made], layout, count=emit.lanes(layout))
 
 
