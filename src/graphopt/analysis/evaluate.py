@@ -14,7 +14,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.analysis.budget import SMALL
-from graphopt.analysis.kernels import Array, Unsupported, run_kernel
+from graphopt.analysis.kernels import KERNELS, Array, Unsupported, run_kernel
 from graphopt.analysis.plan import ConstantRegion, Policy, plan
 from graphopt.analysis.runtime import run
 from graphopt.errors import Decline, ModelError
@@ -97,6 +97,8 @@ class _Evaluation:
     def _by_numpy(self, node: Node) -> bool:
         try:
             tensors = [None if value is None else self._operand(value) for value in node.inputs]
+            if node.op not in _IEEE and node.op not in KERNELS:
+                raise Unsupported(f"{node.op} has no NumPy kernel")  # before anything is read
             arrays = [None if tensor is None else tensor.array() for tensor in tensors]
             results = _ieee(node, arrays) or run_kernel(node, arrays)
         except (Unsupported, ModelError) as error:

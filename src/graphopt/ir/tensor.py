@@ -220,6 +220,14 @@ class Tensor:
             write(self, "_sample", sample)
         return sample
 
+    def begins_with(self, number: float) -> bool:
+        """Whether its first element is a number; of a large tensor of which some bytes are known no more is read."""
+        direct, sample = _DIRECT.get(self.dtype), self._sample
+        if self._array is None and sample and direct is not None:
+            return bool(np.frombuffer(sample, direct, 1).item() == number)
+        array = self.array()
+        return bool(array.size) and array.dtype != object and bool(array.item(0) == number)
+
     def glance(self, raw: bytes) -> None:
         """Take what can be had from a copy of its raw data: the array where it is small, else what is asked for later.
 

@@ -201,10 +201,10 @@ class Value:
 
     def holds(self, number: float) -> bool:
         """Whether it is constant, has an element, and every element is a number."""
-        array = self.const()
-        # the first element decides most cases
-        if array is None or not array.size or bool(array.item(0) != number) or array.dtype == object:
+        tensor = self.constant_tensor
+        if tensor is None or not tensor.begins_with(number):  # which decides most cases
             return False
+        array = tensor.array()
         return array.size == 1 or bool((array == number).all())
 
     @property
