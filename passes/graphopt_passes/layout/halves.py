@@ -105,7 +105,7 @@ class ConvertFloat16ToFloat32(GraphPass):
     peers = {"onnxsim": "float16_to_float32"}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        if graph.is_function or (rw.options.target or host()).name not in X86:
+        if graph.is_function or (rw.options.target or host()).name not in X86 or not _reads_halves(graph):
             return
         doubles = of_normalizations(graph)
         forms = {form.node: form for form in _forms(graph, doubles)}
@@ -128,6 +128,11 @@ class ConvertFloat16ToFloat32(GraphPass):
             if node in chosen:
                 with rw.attempt(node):
                     writer.write(form)
+
+
+def _reads_halves(graph: Graph) -> bool:
+    """Whether a node of a graph reads something in half precision."""
+    return any(x.dtype == _HALF for node in graph.listed() for x in node.inputs if x is not None)
 
 
 def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
