@@ -39,7 +39,7 @@ class ReplaceGatherWithReshape(GraphPass):
         graphs = {graph for graph in model.graphs() if self.knows_opset(graph.opset()) and _may_count(graph)}
         if not graphs:
             return
-        analysis = ShapeAnalysis(model, zero_sizes=True)
+        analysis = rw.shapes()
         positions = PositionAnalysis(analysis)
         for graph in self.entered(model, rw):
             for node in graph.listed() if graph in graphs else ():

@@ -39,7 +39,7 @@ class FoldShapes(GraphPass):
     def run_model(self, model: Model, rw: Rewriter) -> None:
         if _SEEDS.isdisjoint([node.op for node in model.nodes()]):
             return
-        analysis = _analyse(model)
+        analysis = _analyse(model, rw)
         interface = frozenset(dim for value in model.graph.inputs for dim in value.shape or () if isinstance(dim, str))
         for graph in self.entered(model, rw):
             self._state_types(graph, analysis, interface, rw)
@@ -97,9 +97,9 @@ class FoldShapes(GraphPass):
                 rw.replace(node, [_part_with(sizes, shapes).write(rw)])
 
 
-def _analyse(model: Model) -> ShapeAnalysis:
+def _analyse(model: Model, rw: Rewriter) -> ShapeAnalysis:
     """What is known of a model whose sizes may be 0, but for those with which no run succeeds."""
-    analysis = ShapeAnalysis(model, zero_sizes=True)
+    analysis = rw.shapes()
     names = never_empty(model.graph, analysis)
     if not names:
         return analysis

@@ -44,7 +44,7 @@ class FoldUniformOperands(GraphPass):
         graphs = [graph for graph in model.graphs() if self.knows_opset(graph.opset())]
         if not any(map(_may_have_uniform, graphs)):
             return
-        known = UniformAnalysis(model)
+        known = UniformAnalysis(rw.shapes)
         for graph in self.entered(model, rw):
             if self.knows_opset(graph.opset()):
                 self._graph(graph, known, rw)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.errors import Decline, PassError
 from graphopt.ir import Graph, Model, Node, Tensor, Value
 from graphopt.ir.forms import MOVED, placed
@@ -44,6 +45,9 @@ class Building:
         self._origin: Node | None = None
         self._pending_nodes: list[Node] = []
         self._pending_constants: dict[Value, str] = {}
+        self._shapes: ShapeAnalysis | None = None
+        self._shapes_at = (0, 0)
+        """The state of the model that these are of."""
 
     @property
     def model(self) -> Model:
@@ -64,6 +68,20 @@ class Building:
     def log(self) -> LogView:
         """What happened so far, to be read."""
         return self._shown
+
+    def shapes(self) -> ShapeAnalysis:
+        """What is known of the shapes of the model as it stands, any of whose sizes may be 0.
+
+        It is worked out once for all that ask before anything changes; a pass may go on asking while it rewrites.
+        """
+        state = self._journal.undone, self._journal.state()
+        if self._shapes is None or self._shapes_at != state:
+            self._shapes, self._shapes_at = ShapeAnalysis(self._model, zero_sizes=True), state
+        return self._shapes
+
+    def forget_shapes(self) -> None:
+        """Have them worked out anew: types were inferred again."""
+        self._shapes = None
 
     def begin(self, rule: str, node: Node) -> None:
         """Start an attempt of a rule at a node; whatever is pending is dropped."""

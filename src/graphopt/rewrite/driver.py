@@ -103,6 +103,7 @@ class Driver:
         start = perf_counter()
         self._inferred += 1
         infer_types(self.model)
+        self.rewriter.forget_shapes()
         self.log.of("infer types").seconds += perf_counter() - start
 
     def _state(self) -> tuple[int, ...]:
@@ -221,7 +222,8 @@ class Driver:
             waiting.discard(node)
             if node.removed:
                 continue
-            if not self._visit(node, table[node.op].at(node)):
+            asked = table[node.op].at(node)
+            if not asked or not self._visit(node, asked):
                 continue
             if len(self.log.events) > limit:
                 raise self._loop()

@@ -15,6 +15,10 @@ _REORDERING = frozenset({edit.restore_initializer, edit.restore_labels})
 class Journal:
     """Applies primitive changes and remembers how to undo them.
 
+    Attributes:
+        log: how to undo each change, in order.
+        undone: how often changes were taken back.
+
     A pass that fails is undone as a whole: `mark()` before it, `undo(mark)` when it raised. The log is the model's:
     what `ir.edit` marks as changed, and the names that are given out, are in it too. An entry is a function with its
     arguments and holds as much as it changed, never a whole list of inputs: many nodes may feed one.
@@ -23,6 +27,7 @@ class Journal:
     def __init__(self, model: Model) -> None:
         self._model = model
         self.log = model._undo
+        self.undone = 0
         self._forgotten = 0
 
     def mark(self) -> int:
@@ -35,8 +40,8 @@ class Journal:
 
     def undo(self, mark: int) -> None:
         """Take back every change since `mark`, last first."""
-        log = self.log
-        reordered = False
+        log, reordered = self.log, False
+        self.undone += len(log) > mark
         while len(log) > mark:
             inverse, *arguments = log.pop()
             left = len(log)

@@ -13,7 +13,7 @@ from graphopt.analysis.kernels import Array, Unsupported, run_kernel
 from graphopt.analysis.shapes.dim import Size, TooComplexError, at_least
 from graphopt.analysis.shapes.engine import ShapeAnalysis
 from graphopt.analysis.shapes.positions import PositionAnalysis
-from graphopt.ir import Model, Node, Tensor, Value
+from graphopt.ir import Node, Tensor, Value
 
 _MOST_ELEMENTS = 1 << 18
 _DEEPEST = 64
@@ -44,15 +44,19 @@ class UniformAnalysis:
     without elements it says nothing.
     """
 
-    def __init__(self, model: Model) -> None:
-        """Nothing is looked at before it is asked for."""
-        self._model = model
+    def __init__(self, analyse: Callable[[], ShapeAnalysis]) -> None:
+        """Nothing is looked at before it is asked for.
+
+        Args:
+            analyse: gives the shapes of the model, of which any size may be 0.
+        """
+        self._analyse = analyse
         self._known: dict[Value, Array | None] = {}
 
     @cached_property
     def shapes(self) -> ShapeAnalysis:
         """What is known of the shapes of the model: a walk over all of it, which few questions need."""
-        return ShapeAnalysis(self._model, zero_sizes=True)
+        return self._analyse()
 
     @cached_property
     def positions(self) -> PositionAnalysis:
