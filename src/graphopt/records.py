@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError, fields
 from operator import attrgetter
 from reprlib import recursive_repr
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["dataclass"]
@@ -127,7 +128,7 @@ def _init(cls: type, frozen: bool) -> Callable[..., None]:
             (named if field.kw_only else plain).append(f"{field.name}={default}" if default else field.name)
             value = f"{value} if {field.name} is _missing else {field.name}" if default == "_missing" else field.name
         if value:
-            lines.append(f"_set(self, {field.name!r}, {value})" if frozen else f"self.{field.name} = {value}")
+            lines.append(_setting(cls, field.name, value, known) if frozen else f"self.{field.name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     words = ", ".join([*plain, *(["*"] if named else []), *named])
@@ -136,6 +137,15 @@ def _init(cls: type, frozen: bool) -> Callable[..., None]:
     known["__init__"].__annotations__ = {**types, "return": None}
     known["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
     return known["__init__"]  # type: ignore[no-any-return]
+
+
+def _setting(cls: type, name: str, value: str, known: dict[str, Any]) -> str:
+    """What sets an attribute past the refusal of a frozen class; its slot, where it has one, looks for no name."""
+    slot = getattr(cls, name, None)
+    if not isinstance(slot, MemberDescriptorType):
+        return f"_set(self, {name!r}, {value})"
+    known[f"_set_{name}"] = slot.__set__
+    return f"_set_{name}(self, {value})"
 
 
 def _default(field: Field[Any], known: dict[str, Any]) -> str:
