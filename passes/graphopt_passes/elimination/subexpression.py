@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 
@@ -15,8 +15,34 @@ from graphopt.rewrite import Decline, GraphPass, Rewriter
 _SWAPPABLE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 """Operators whose two inputs may trade places bit for bit. Max and Min may not: the sign of zero tells them apart."""
 
-Scope = dict[Hashable, "Node | dict[Hashable, Node]"]
-"""Nodes by operator and inputs; where several share these, by attributes too."""
+
+class _Scope(NamedTuple):
+    """The nodes of a graph, as far as they were seen.
+
+    Attributes:
+        known: nodes by operator and inputs; where several share these, by attributes too.
+        alone: nodes that nothing can equal, by their first operand, which nothing else reads. When its equal gives
+            way to that operand, other nodes come to read it.
+    """
+
+    known: dict[Hashable, Node | dict[Hashable, Node]]
+    alone: dict[Value, Node]
+
+    def enter(self, place: Hashable, node: Node) -> None:
+        """Let later nodes give way to one, unless an equal one is there."""
+        here = self.known.setdefault(place, node)
+        if here is node:
+            return
+        if isinstance(here, Node):
+            here = self.known[place] = {_attributes(here): here}
+        here.setdefault(_attributes(node), node)
+
+    def admit(self, node: Node) -> None:
+        """Enter the nodes that are no longer alone, as this one reads what they do."""
+        for value in node.inputs if self.alone else ():
+            if value is not None and value in self.alone:
+                late = self.alone.pop(value)
+                self.enter(_place(late), late)
 
 
 class EliminateCommonSubexpression(GraphPass):
@@ -40,9 +66,9 @@ class EliminateCommonSubexpression(GraphPass):
             _visit(top, [], rw)
 
 
-def _visit(graph: Graph, outer: list[Scope], rw: Rewriter) -> None:
+def _visit(graph: Graph, outer: list[_Scope], rw: Rewriter) -> None:
     """Go through a graph in order; its nodes see those before them, bodies also those of the graphs around."""
-    scopes: list[Scope] = [{}, *outer]
+    scopes = [_Scope({}, {}), *outer]
     for node in graph.listed():
         if node.removed:
             continue
@@ -53,14 +79,19 @@ def _visit(graph: Graph, outer: list[Scope], rw: Rewriter) -> None:
             _merge(node, scopes, rw)
 
 
-def _merge(node: Node, scopes: list[Scope], rw: Rewriter) -> None:
+def _merge(node: Node, scopes: list[_Scope], rw: Rewriter) -> None:
+    first = node.inputs[0] if node.inputs else None
+    if first is not None and len(first.users) == 1:
+        scopes[0].alone[first] = node
+        return
     place = _place(node)
     for scope in scopes:
-        if place not in scope:
+        scope.admit(node)
+        if place not in scope.known:
             continue
-        found = scope[place]
+        found = scope.known[place]
         if isinstance(found, Node):
-            found = scope[place] = {_attributes(found): found}
+            found = scope.known[place] = {_attributes(found): found}
         twin = found.get(_attributes(node))
         if twin is not None and not twin.removed:
             with rw.attempt(node):
@@ -69,13 +100,7 @@ def _merge(node: Node, scopes: list[Scope], rw: Rewriter) -> None:
                 rw.replace(node, twin.outputs)
             if node.removed:
                 return
-    own = scopes[0]
-    if place not in own:
-        own[place] = node
-        return
-    here = own[place]
-    if isinstance(here, dict):
-        here.setdefault(_attributes(node), node)
+    scopes[0].enter(place, node)
 
 
 def _place(node: Node) -> Hashable:
