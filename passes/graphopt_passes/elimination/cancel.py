@@ -64,6 +64,7 @@ class EliminateConsecutiveIdempotentOps(OpRule):
 
     # No pattern: what is before is in a table, and for a Reshape the shape decides.
     ops = (*LEAVES, "Reshape")
+    sources = (*LEAVES, "Reshape")
     peers = {
         "onnxoptimizer": "eliminate_consecutive_idempotent_ops",
         "onnxslim": "EliminationReshape",

@@ -30,6 +30,7 @@ class ConvertFeedForwardToConv(OpRule):
 
     ops = (*PRODUCTS, "Add")
     needs = (PRODUCTS,)
+    constant = True  # the weight, or the bias
     level = Level.LAYOUT
     numerics = Numerics.ROUNDING
     opsets = "7-"
