@@ -111,7 +111,7 @@ class ByteConvolution:
         signed = self.node.operand(0).dtype == TensorProto.INT8
         if weight.dtype != np.int8 or signed or is_depthwise(group, weight.shape):
             return
-        if not sums_bytes_exactly(window_rows(weight), rw.options.target or host()):
+        if not sums_bytes_exactly(weight, rw.options.target or host(), window_rows):
             raise Decline("the processor adds products in 16 bits, which overflow in another order")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,10 +95,10 @@ def taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) ->
         raise Decline("{} is quantized along another axis", weight.value.name)
     if np.any(weight.zero != weight.zero[0]):
         raise Decline("{} has several zero points", weight.value.name)
-    array, alike = weight.value.const(), x.dtype == weight.dtype
-    if alike or (op.op == "Conv" and is_depthwise(int(op.attr("group", 1)), weight.value.shape)):
+    if x.dtype == weight.dtype or (op.op == "Conv" and is_depthwise(int(op.attr("group", 1)), weight.value.shape)):
         return weight
-    if sums_bytes_exactly(None if array is None else rows_of(op, array), rw.options.target or host()):
+    array = weight.value.const()
+    if sums_bytes_exactly(array, rw.options.target or host(), partial(rows_of, op)):
         return weight
     if array is None:
         raise Decline("the processor adds products with {} in 16 bits, which may overflow", weight.value.name)

@@ -7,7 +7,7 @@ ends of what is allowed here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -29,19 +29,23 @@ _PIECE = 1 << 20
 """So many weights are looked at together, which bounds the memory that takes."""
 
 
-def sums_bytes_exactly(rows: np.ndarray | None, target: Target) -> bool:
+def sums_bytes_exactly(
+    weights: np.ndarray | None, target: Target, in_rows: Callable[[np.ndarray], np.ndarray] | None = None
+) -> bool:  # fmt: skip
     """Whether kernels add products of unsigned bytes with signed ones without overflow; of any machine but x86 they do.
 
     Args:
-        rows: the signed ones, as kernels add them along the last axis; None where these are computed.
+        weights: the signed ones; None where these are computed.
         target: what the kernels are for.
+        in_rows: arranges them as kernels add them along the last axis; None where they are so already.
     """
     if target.name not in X86 or (target == host() and has_vnni()):
         return True
-    if rows is None:
+    if weights is None:
         return False
-    if rows.size == 0 or max(int(rows.max()), -int(rows.min())) <= _SAFE:
+    if weights.size == 0 or max(int(weights.max()), -int(weights.min())) <= _SAFE:
         return True
+    rows = weights if in_rows is None else in_rows(weights)
     flat = rows.reshape(-1, rows.shape[-1])
     step = max(_PIECE // flat.shape[1], 1)
     size = 2 if target.name in _PAIRED else _PACKED

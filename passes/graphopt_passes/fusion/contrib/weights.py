@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from onnx import TensorProto
 
@@ -69,7 +71,7 @@ def _sums_exactly(node: Node, left: int | None, weight: Value, *, signed: bool, 
     weights = other_bytes(weight.array())
     if node.op_type == "QLinearConv" and is_depthwise(int(node.attr("group", 1)), weights.shape):
         return True
-    return sums_bytes_exactly(rows_of(node, weights), target)
+    return sums_bytes_exactly(weights, target, partial(rows_of, node))
 
 
 def _moved_zero(node: Node, at: int, dtype: type[np.uint8] | type[np.int8], rw: Rewriter) -> Value:
