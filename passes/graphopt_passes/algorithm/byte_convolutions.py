@@ -18,7 +18,6 @@ from graphopt.operators.quantizing import check_parameters
 from graphopt.operators.transpose import LAST
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
-from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import Weighed, Work, count, price, rates_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, X86
 from graphopt_passes.fusion.contrib.sums import is_depthwise, sums_bytes_exactly, window_rows
@@ -111,7 +110,7 @@ class ByteConvolution:
         signed = self.node.operand(0).dtype == TensorProto.INT8
         if weight.dtype != np.int8 or signed or is_depthwise(group, weight.shape):
             return
-        if not sums_bytes_exactly(weight, rw.options.target or host(), window_rows):
+        if not sums_bytes_exactly(weight, rw.target, window_rows):
             raise Decline("the processor adds products in 16 bits, which overflow in another order")
 
 
@@ -130,8 +129,8 @@ class OfBytes(Weighed, OpRule):
     opsets = f"11-{NEWEST_OF_BYTES}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        convolution, target = ByteConvolution.of(node), rw.options.target or host()
-        if target.name not in X86:
+        convolution = ByteConvolution.of(node)
+        if rw.target.name not in X86:
             raise Decline("other machines have other kernels")
         convolution.check_sums(convolution.weight, convolution.group, rw)
         return rw.replace(node, [self.write(convolution, rw)])
@@ -155,7 +154,7 @@ class ConvertThreeChannelsToFour(OfBytes):
         image = moved.operand(0)
         if tuple(moved.attr("perm", ())) != LAST or image.rank != len(LAST):
             raise Decline
-        target = rw.options.target or host()
+        target = rw.target
         if prod(weight.shape[2:]) > _LARGEST_WINDOWS.get(target.name, _LARGEST_WINDOW):
             raise Decline("the kernel is fast where windows are large")
         if weight.dtype != np.int8 and target.name in _LARGEST_WINDOWS:
@@ -178,7 +177,7 @@ class ConvertByteGroupsToDense(OfBytes):
         outputs, inputs = len(weight) // group, weight.shape[1]
         if group == 1 or inputs == 1 or outputs == 1:
             raise Decline
-        rates = rates_of(rw.options.target or host())
+        rates = rates_of(rw.target)
         works = {each: self._dense_work(convolution, each) for each in range(1, group + 1)}
         each = min(works, key=lambda each: price(works[each], rates))
         self.weigh(rw, self._work(convolution), works[each])

@@ -8,7 +8,6 @@ import numpy as np
 
 from graphopt.operators.window import Window
 from graphopt.rewrite import Decline, Rewriter, Value
-from graphopt.system.machine import host
 from graphopt_passes.algorithm.byte_convolutions import FOUR, LANES, ByteConvolution, OfBytes
 from graphopt_passes.algorithm.work import Work, price, rates_of
 
@@ -77,7 +76,7 @@ class ConvertByteOutputsToNeighbours(OfBytes):
                 "rows of {} are not known to have a number of positions that can be divided", node.result.name
             )
         works = {one: self._work(convolution, one, width + (one - 1) * step) for one in (1, *choices)}
-        rates = rates_of(rw.options.target or host())
+        rates = rates_of(rw.target)
         best = min(choices, key=lambda one: price(works[one], rates))
         self.weigh(rw, works[1], {**works[best], "kernel": 2})
         kernel = np.tile(convolution.filled((outputs, inputs))[..., :1], width + (best - 1) * step)

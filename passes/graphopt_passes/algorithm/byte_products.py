@@ -8,7 +8,6 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
-from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import Weighed, count, size_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, X86
 from graphopt_passes.fusion.contrib.parameters import check_not_tied
@@ -30,7 +29,7 @@ class ConvertByteProductToConvolution(Weighed, OpRule):
     opsets = f"11-{NEWEST_OF_BYTES}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        if (rw.options.target or host()).name not in X86:
+        if rw.target.name not in X86:
             raise Decline("other machines have other kernels")
         x, matrix = node.operand(0), node.operand(3)
         tensor = matrix.constant_tensor

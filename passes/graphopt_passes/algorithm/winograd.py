@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from graphopt.errors import Decline, UsageError
 from graphopt.rewrite import GraphPass, Level, Model, Node, Numerics, Rewriter
 from graphopt.system.machine import METADATA_KEY as METADATA
-from graphopt.system.machine import Target, host
+from graphopt.system.machine import Target
 from graphopt_passes.algorithm import blocked_cost
 from graphopt_passes.algorithm.blocked import DOMAIN, FUSED, BlockedBuilder, BlockedLayer, read_blocked
 from graphopt_passes.algorithm.blocked_cost import BlockedRates
@@ -168,11 +168,10 @@ def _block(model: Model) -> int:
 def _offers(settings: Mapping[str, Any], rw: Rewriter) -> Ask:
     """What to ask for the algorithms that pay for a layer."""
     machines = _machines(settings)
-    target = rw.options.target or host()
     given = settings.get("blocked_rates")
     if given is not None and not isinstance(given, BlockedRates):
         raise UsageError(f"blocked_rates are {given!r}: expected BlockedRates")
-    blocked = given or blocked_cost.rates_of(target)
+    blocked = given or blocked_cost.rates_of(rw.target)
 
     def ask(layer: AnyLayer) -> list[Choice]:
         if isinstance(layer, BlockedLayer):

@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from graphopt.ir.types import element_count
 from graphopt.rewrite import Decline, Dim, Level, Rewriter, Rule, Value
-from graphopt.system.machine import Target, host
+from graphopt.system.machine import Target
 from graphopt.system.tuned import figures
 
 RATES: dict[str, float] = {
@@ -235,5 +235,5 @@ class Weighed(Rule):
         """Microseconds of both; no time for the second one where it is asked for whatever it takes."""
         if rw.options.stated(self.name).get("force"):
             return 0.0, 0.0
-        rates = rates_of(rw.options.target or host())
+        rates = rates_of(rw.target)
         return price(now, rates), price(then, rates)

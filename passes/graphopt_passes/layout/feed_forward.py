@@ -6,7 +6,6 @@ from graphopt.ir.types import element_count
 from graphopt.operators.product import PRODUCTS, LayerProduct, ends
 from graphopt.operators.transpose import FIRST, LAST
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter
-from graphopt.system.machine import host
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.layer_products import Between, check_blocked
 
@@ -53,7 +52,7 @@ class ConvertFeedForwardToConv(OpRule):
 
 def _check(node: Node, products: list[LayerProduct], rw: Rewriter, *, force: bool) -> int:
     """How many rows there are; declines where the block cannot be written, or is not worth it."""
-    x, target = products[0].x, rw.options.target or host()
+    x, target = products[0].x, rw.target
     dims = x.dims()
     if len(dims) < 2 or not all(isinstance(dim, int) and dim > 0 for dim in dims):
         raise Decline("the number of rows of {} is not known", x.name)

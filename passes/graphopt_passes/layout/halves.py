@@ -16,7 +16,6 @@ from graphopt.records import dataclass
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 from graphopt.rewrite.legality import gone
 from graphopt.rewrite.operands import parameters
-from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import count
 from graphopt_passes.fusion.contrib.operands import X86
 from graphopt_passes.layout.doubles import of_normalizations
@@ -105,7 +104,7 @@ class ConvertFloat16ToFloat32(GraphPass):
     peers = {"onnxsim": "float16_to_float32"}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        if graph.is_function or (rw.options.target or host()).name not in X86 or not _reads_halves(graph):
+        if graph.is_function or rw.target.name not in X86 or not _reads_halves(graph):
             return
         doubles = of_normalizations(graph)
         forms = {form.node: form for form in _forms(graph, doubles)}

@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt.system.machine import BLOCKS, host
+from graphopt.system.machine import BLOCKS
 from graphopt_passes.layout.activations import ACTIVATIONS
 from graphopt_passes.layout.nchwc import would_block
 
@@ -90,7 +90,7 @@ class ConvertGemmToConv(OpRule):
             raise Decline("the product is scaled or its row transposed")
         if node.op == _FUSED and str(node.attr("activation", "")) not in ("", *_ACTIVATIONS):
             raise Decline("{} is no operator of its own", node.attr("activation", ""))
-        if (rw.options.target or host()).block not in BLOCKS:
+        if rw.target.block not in BLOCKS:
             raise Decline("the target has no blocked kernels")
         if rw.model.opset(_BLOCKED):
             raise Decline("the model is in blocked layout already")

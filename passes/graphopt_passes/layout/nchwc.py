@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from graphopt.errors import UsageError
 from graphopt.rewrite import Graph, GraphPass, Level, Numerics, Rewriter, Value
-from graphopt.system.machine import BLOCKS, METADATA_KEY, Target, host
+from graphopt.system.machine import BLOCKS, METADATA_KEY, Target
 from graphopt_passes.layout.emitter import DOMAIN, Blocked, Emitter
 from graphopt_passes.layout.form import Group
 from graphopt_passes.layout.forms.pools import is_planned_otherwise
@@ -38,7 +38,7 @@ class ConvertLayoutNchwc(GraphPass):
         first = graph.first
         if first is None or graph.in_function:
             return
-        target = rw.options.target or host()
+        target = rw.target
         if not any(node.op in self.ops for node in graph):
             return
         if target.block not in BLOCKS:
@@ -105,9 +105,8 @@ def would_block(graph: Graph, rw: Rewriter) -> bool:
 
 
 def _setting(rw: Rewriter) -> Setting:
-    target = rw.options.target or host()
     stated = rw.options.stated(ConvertLayoutNchwc.name)
     rates = stated.get("rates")
     if rates is not None and not isinstance(rates, LayoutRates):
         raise UsageError(f"rates are {rates!r}: expected LayoutRates")
-    return Setting(target.block, bool(stated.get("force")), rates or rates_of(target))
+    return Setting(rw.target.block, bool(stated.get("force")), rates or rates_of(rw.target))

@@ -7,7 +7,6 @@ from contextlib import suppress
 
 from graphopt.ir import Graph, Node, TensorType, Value
 from graphopt.rewrite import Decline, GraphPass, Level, Numerics, Rewriter
-from graphopt.system.machine import host
 from graphopt_passes.algorithm.work import rates_of
 from graphopt_passes.fusion.transposes.region import is_absorbed
 from graphopt_passes.layout.images import FIRST, LAST, LastForm, Rates, gains, last_form, reorder
@@ -36,7 +35,7 @@ class ConvertLayoutNhwc(GraphPass):
         if graph.is_function or not any(map(gains, graph)):
             return
         images = _ChannelsLast(rw)
-        for form in choose(graph, rates_of(rw.options.target or host())):
+        for form in choose(graph, rates_of(rw.target)):
             with rw.attempt(form.node):
                 images.convert(form)
 

@@ -6,7 +6,7 @@ from graphopt.ir.types import element_count
 from graphopt.operators.product import PRODUCTS, LayerProduct, ends
 from graphopt.operators.transpose import FIRST, LAST, Transpose
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt.system.machine import Target, host
+from graphopt.system.machine import Target
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.activations import ELEMENTWISE
 from graphopt_passes.layout.layer_products import Between, check_blocked, regroups_rows
@@ -113,7 +113,7 @@ def _check(
     check_blocked(node, products, rw)
     if force:
         return
-    target, positions = rw.options.target or host(), element_count(sizes)
+    target, positions = rw.target, element_count(sizes)
     before = sum(_as_product(product, positions, target) for product in products)
     sizes_of = ((product.inputs, product.outputs) for product in products)
     after = sum(timing.convolution(*each, (1, 1), (1, positions), target)[1] for each in sizes_of)

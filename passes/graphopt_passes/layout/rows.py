@@ -11,7 +11,7 @@ from onnx import TensorProto
 from graphopt.analysis.pool_sizes import is_dilated_beyond_padding
 from graphopt.operators import Pad, Reduction
 from graphopt.rewrite import Decline, Graph, GraphPass, Level, Node, Numerics, Rewriter, Value
-from graphopt.system.machine import BLOCKS, host
+from graphopt.system.machine import BLOCKS
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.activations import ELEMENTWISE
 from graphopt_passes.layout.known import check_broadcasts, is_number
@@ -44,7 +44,7 @@ class ConvertConv1dTo2d(GraphPass):
     opsets = "7-"
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        target = rw.options.target or host()
+        target = rw.target
         convs = [node for node in graph if node.op == "Conv" and _is_row_wise(node)]
         if not convs or graph.in_function or target.block not in BLOCKS:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt.match import Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.transpose import FIRST, LAST
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
-from graphopt.system.machine import BLOCKS, host
+from graphopt.system.machine import BLOCKS
 
 
 class ConvertTokensToImage(PatternRule):
@@ -70,7 +70,7 @@ class EliminateNopReorder(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x = node.operand(0)
-        dims, block = x.dims(), (rw.options.target or host()).block
+        dims, block = x.dims(), rw.target.block
         if len(dims) != 4 or dims[2:] != (1, 1):
             raise Decline
         channels = dims[1]

@@ -12,7 +12,7 @@ from graphopt.ir import Node, Value
 from graphopt.operators import Pad, Reshape, Transpose
 from graphopt.operators.window import Window
 from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
-from graphopt.system.machine import BLOCKS, host
+from graphopt.system.machine import BLOCKS
 from graphopt_passes.layout import timing
 
 _SWAPPED = (0, 2, 1, 3, 4)
@@ -43,7 +43,7 @@ class ConvertConv3dTo2d(OpRule):
             raise Decline
         if tensor is None:
             raise Decline("{} is not constant", node.operand(1).name)
-        if x.dtype != TensorProto.FLOAT or (rw.options.target or host()).block not in BLOCKS:
+        if x.dtype != TensorProto.FLOAT or rw.target.block not in BLOCKS:
             raise Decline("there is no blocked layout for {}", x.name)
         dims, kernel = (*x.dims()[:2], *(x.size(axis) for axis in (2, 3, 4))), tuple(tensor.dims)
         if len(kernel) != 5 or not prod(kernel) or 0 in dims:
@@ -63,7 +63,7 @@ class ConvertConv3dTo2d(OpRule):
         """Decline unless the other form is faster by more than the model's error."""
         if rw.options.stated(self.name).get("force"):
             return
-        target, group = rw.options.target or host(), int(node.attr("group", 1))
+        target, group = rw.target, int(node.attr("group", 1))
         x, result = node.operand(0), node.result
         batch, inputs, outputs = x.dims()[0], x.size(1), result.size(1)
         images = batch if isinstance(batch, int) and batch else 1

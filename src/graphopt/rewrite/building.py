@@ -19,6 +19,7 @@ from graphopt.rewrite.journal import Journal
 from graphopt.rewrite.legality import reads
 from graphopt.rewrite.operands import Operand, agreeing
 from graphopt.rewrite.options import Options
+from graphopt.system.machine import Target, host
 
 
 class Building:
@@ -63,6 +64,11 @@ class Building:
     def options(self) -> Options:
         """Settings of the run."""
         return self._options
+
+    @property
+    def target(self) -> Target:
+        """The machine that the run optimizes for: the present one unless the options state another."""
+        return self._options.target or host()
 
     @property
     def log(self) -> LogView:

@@ -13,7 +13,6 @@ from graphopt.ir.types import element_count
 from graphopt.operators.window import Window
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
-from graphopt.system.machine import host
 from graphopt_passes.fusion.contrib.averages import AVERAGES
 from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
 from graphopt_passes.fusion.contrib.operands import DOMAIN, OnIntegers, may_sum_nothing
@@ -98,7 +97,7 @@ def taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) ->
     if x.dtype == weight.dtype or (op.op == "Conv" and is_depthwise(int(op.attr("group", 1)), weight.value.shape)):
         return weight
     array = weight.value.const()
-    if sums_bytes_exactly(array, rw.options.target or host(), partial(rows_of, op)):
+    if sums_bytes_exactly(array, rw.target, partial(rows_of, op)):
         return weight
     if array is None:
         raise Decline("the processor adds products with {} in 16 bits, which may overflow", weight.value.name)

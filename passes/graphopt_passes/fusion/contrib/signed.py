@@ -8,7 +8,6 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
-from graphopt.system.machine import host
 from graphopt_passes.fusion.contrib.operands import X86, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import other_bytes
 
@@ -36,7 +35,7 @@ class ConvertInt8ToUint8(OnIntegers):
         zero = _zero_point(node)
         if constant and not value.is_const:
             raise Decline
-        if (rw.options.target or host()).name not in X86:
+        if rw.target.name not in X86:
             raise Decline("other machines have kernels for signed bytes")
         if zero.size != 1 or node.attr("block_size", 0):
             raise Decline("{} is not quantized as a whole", value.name)

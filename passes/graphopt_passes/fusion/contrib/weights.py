@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
-from graphopt.system.machine import Target, host
+from graphopt.system.machine import Target
 from graphopt_passes.fusion.contrib.operands import X86, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import other_bytes
 from graphopt_passes.fusion.contrib.sums import is_depthwise, rows_of, sums_bytes_exactly
@@ -52,7 +52,7 @@ class ConvertQuantizedWeights(OnIntegers):
 
 def _check(node: Node, left: int | None, weight: Value, *, signed: bool, rw: Rewriter) -> None:
     """Decline unless the other kind of bytes is faster, and exact; silently where the weight is of that kind."""
-    target = rw.options.target or host()
+    target = rw.target
     if weight.dtype != (TensorProto.UINT8 if signed else TensorProto.INT8):
         raise Decline
     if target.name not in X86:
