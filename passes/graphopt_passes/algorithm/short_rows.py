@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 from onnx import TensorProto
 
@@ -36,13 +34,32 @@ class _Longer:
     after: int
     elements: float
 
-    def repeated(self, array: np.ndarray) -> np.ndarray:
-        """A constant as it is then."""
+    def repeated(self, narrow: Value, rw: Rewriter) -> Value | np.ndarray:
+        """The operand as it is then."""
+        if not narrow.is_const:
+            return rw.op("Expand", narrow, np.array(self.sizes, np.int64))
+        array = narrow.array()
         array = array.reshape((1,) * (len(self.sizes) - array.ndim) + array.shape)
         return np.ascontiguousarray(np.broadcast_to(array, np.broadcast_shapes(array.shape, self.sizes)))
 
 
-class ConvertShortRowsOfBytes(Weighed, OpRule):
+class _ShortRows(Weighed, OpRule):
+    """Repeat the narrow operand of an operator until both are read in long rows."""
+
+    def lengthened(self, node: Node, second: int, element: str, row: str, rw: Rewriter) -> Outcome:
+        """The operator, whose second operand has a place, and whose elements and rows are some kinds of work."""
+        place, dims = _narrow(node, second)
+        narrow, size = node.operand(place), count(dims)
+        if self.constant and not narrow.is_const:
+            raise Decline
+        longer = _longer(narrow, dims)
+        now, then = ({"kernel": 1, element: size, row: size / length} for length in (longer.before, longer.after))
+        self.weigh(rw, now, then if narrow.is_const else {**then, "kernel": 2, "bytes": longer.elements})
+        inputs = [longer.repeated(narrow, rw) if at == place else value for at, value in enumerate(node.inputs)]
+        return rw.replace(node, [rw.op(node.op_type, *inputs, domain=node.domain, **node.attrs)])
+
+
+class ConvertShortRowsOfBytes(_ShortRows):
     """Repeat the narrow operand of `QLinearAdd` or `QLinearMul` until both are read in long rows.
 
     The kernel is called anew for each row that both operands go along, as for the channels of each pixel where those
@@ -52,30 +69,15 @@ class ConvertShortRowsOfBytes(Weighed, OpRule):
     ops = (f"{DOMAIN}::QLinearAdd", f"{DOMAIN}::QLinearMul")
     numerics = Numerics.ROUNDING
     opsets = f"10-{NEWEST_OF_BYTES}"
-    _KINDS: ClassVar[dict[str, str]] = {"QLinearAdd": "bytes scaled", "QLinearMul": "bytes multiplied"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         if node.operand(0).dtype not in BYTES:
             raise Decline("the element type of {} is not known", node.operand(0).name)
-        place, dims = _narrow(node, 3)
-        narrow = node.operand(place)
-        longer = _longer(narrow, dims)
-        repeated = longer.elements
-        size = count(dims)
-        kind = self._KINDS[node.op_type]
-        now = {"kernel": 1, kind: size, "bytes row": size / longer.before}
-        then = {"kernel": 1, kind: size, "bytes row": size / longer.after}
-        self.weigh(rw, now, then if narrow.is_const else {**then, "kernel": 2, "bytes": repeated})
-        wide: Value | np.ndarray
-        if narrow.is_const:
-            wide = longer.repeated(narrow.array())
-        else:
-            wide = rw.op("Expand", narrow, np.array(longer.sizes, np.int64))
-        inputs = [wide if at == place else value for at, value in enumerate(node.inputs)]
-        return rw.replace(node, [rw.op(node.op_type, *inputs, domain=DOMAIN, **node.attrs)])
+        element = "bytes scaled" if node.op_type == "QLinearAdd" else "bytes multiplied"
+        return self.lengthened(node, 3, element, "bytes row", rw)
 
 
-class ConvertShortRowsOfFloats(Weighed, OpRule):
+class ConvertShortRowsOfFloats(_ShortRows):
     """Repeat a constant operand of `Add`, `Div`, `Mul` or `Sub` until both are read in long rows.
 
     As for bytes: a scale for each of 40 channels that lie together takes three times as long as where it is repeated
@@ -83,22 +85,13 @@ class ConvertShortRowsOfFloats(Weighed, OpRule):
     """
 
     ops = ("Add", "Div", "Mul", "Sub")
-    numerics = Numerics.EXACT
     opsets = "7-"
+    constant = True
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         if node.operand(0).dtype != TensorProto.FLOAT:
             raise Decline
-        place, dims = _narrow(node, 1)
-        narrow = node.operand(place)
-        if not narrow.is_const:
-            raise Decline
-        longer = _longer(narrow, dims)
-        size = count(dims)
-        now = {"kernel": 1, "element": size, "short row": size / longer.before}
-        self.weigh(rw, now, {"kernel": 1, "element": size, "short row": size / longer.after})
-        inputs = [longer.repeated(narrow.array()) if at == place else x for at, x in enumerate(node.inputs)]
-        return rw.replace(node, [rw.op(node.op_type, *inputs, **node.attrs)])
+        return self.lengthened(node, 1, "element", "short row", rw)
 
 
 def _narrow(node: Node, second: int) -> tuple[int, tuple[Dim, ...]]:
