@@ -42,9 +42,9 @@ def recorded(monkeypatch: Any) -> Iterator[Built]:
     built, emitters = Built(), []
     emit = nchwc.emit
 
-    def recording(group: Group, emitter: Emitter, rule: str) -> None:
+    def recording(group: Group, emitter: Emitter) -> None:
         emitters.append(emitter)
-        emit(group, emitter, rule)
+        emit(group, emitter)
         built.kinds.add((group.form.node.op, group.form.title))
 
     with monkeypatch.context() as patch:

@@ -23,11 +23,10 @@ class PlainBuilder:
 
     def build(self, layer: PlainLayer, tile: int) -> Fired:
         """Compute a layer with output tiles of `tile` in place of its `Conv`, and the `Relu` after it."""
-        rw = self.rw
         self._shared.begin()
         weight = transformed_weight(layer.kernel, tile)
         result = self._edges(layer, tile, self._tiles_out(layer, tile, weight))
-        fired = rw.replace(layer.relu or layer.node, [result], detail=f"F({tile}x{tile},3x3)")
+        fired = self.rw.replace(layer.relu or layer.node, [result], detail=f"F({tile}x{tile},3x3)")
         self._shared.keep()
         return fired
 

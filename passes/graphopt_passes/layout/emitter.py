@@ -54,13 +54,14 @@ class Emitter(Shared):
 
     def begin(self) -> None:
         """Forget what was made for a group that was not built."""
-        self._entered, self._fresh = {}, {}
+        super().begin()
+        self._entered = {}
 
     def commit(self, blocked: dict[Value, Blocked], plain: dict[Value, Value]) -> None:
         """Keep what was made for a group: blocked values, and plain ones in their place."""
         self._blocked |= self._entered | blocked
         self._plain |= plain
-        self._kept |= self._fresh
+        self.keep()
 
     def op(self, op_type: str, *inputs: Any, **attrs: Any) -> Value:
         return self.rw.op(op_type, *inputs, domain=DOMAIN, **attrs)

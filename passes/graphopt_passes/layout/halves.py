@@ -14,12 +14,12 @@ from graphopt.analysis.purity import is_deterministic
 from graphopt.ir import Graph, Node, Value
 from graphopt.records import dataclass
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
-from graphopt.rewrite.legality import gone
 from graphopt.rewrite.operands import parameters
 from graphopt_passes.algorithm.work import count
 from graphopt_passes.fusion.contrib.operands import X86
 from graphopt_passes.layout.doubles import of_normalizations
 from graphopt_passes.layout.mincut import INFINITE, MinimumCut, Places, cheapest, price_change
+from graphopt_passes.shared import Shared
 
 _BRAIN, _SINGLE = TensorProto.BFLOAT16, TensorProto.FLOAT
 _HALVES = (TensorProto.FLOAT16, _BRAIN)
@@ -131,7 +131,7 @@ class ConvertFloat16ToFloat32(GraphPass):
 
 def _reads_halves(graph: Graph) -> bool:
     """Whether a node of a graph reads something in half precision."""
-    return any(x.dtype == _HALF for node in graph.listed() for x in node.inputs if x is not None)
+    return any(x.dtype in _HALVES for node in graph.listed() for x in node.inputs if x is not None)
 
 
 def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
@@ -226,31 +226,29 @@ def _price(node: Node) -> tuple[float, float]:
     return INFINITE, 0.0
 
 
-class _Writer:
-    """Writes nodes in float32, and casts where others read what they make."""
+class _Writer(Shared):
+    """Writes nodes in float32, and casts where others read what they make.
+
+    Values in float32 are shared by those in half precision that they stand for.
+    """
 
     def __init__(self, rw: Rewriter) -> None:
+        super().__init__()
         self.rw = rw
-        self._wide: dict[Value, Value] = {}
-        """Values in float32, by those in half precision that they stand for."""
 
     def write(self, form: _Wide) -> None:
         """Replace a node by itself in float32."""
-        node, rw, entered = form.node, self.rw, dict[Value, Value]()
-
-        def wide(value: Value) -> Value:
-            known = self._wide.get(value)
-            if known is None or not known.name or gone(known):  # of a node that nothing reads nothing stays
-                known = entered.get(value) or entered.setdefault(value, self._entered(value))
-            return known
-
-        inputs = [wide(x) if x is not None and at in form.places else x for at, x in enumerate(node.inputs)]
+        node, rw = form.node, self.rw
+        self.begin()
+        inputs = [self._wide(x) if x is not None and at in form.places else x for at, x in enumerate(node.inputs)]
         made = self._cast(form, inputs) if node.op == "Cast" else self._again(node, inputs)
         each: list[tuple[Value | None, Value, bool]] = list(zip(node.outputs, made, form.made, strict=True))
         narrow = [old and (rw.op("Cast", new, to=old.dtype) if half else new) for old, new, half in each]
         rw.replace(node, narrow)
-        self._wide |= entered
-        self._wide |= {old: new for old, (_, new, half) in zip(narrow, each, strict=True) if old and half}
+        self.keep({old: new for old, (_, new, half) in zip(narrow, each, strict=True) if old and half})
+
+    def _wide(self, value: Value) -> Value:
+        return self.once(value, lambda: self._entered(value))
 
     def _entered(self, value: Value) -> Value:
         if value.is_const:

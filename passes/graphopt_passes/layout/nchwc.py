@@ -65,7 +65,7 @@ class ConvertLayoutNchwc(GraphPass):
                 break
             if node in plan.groups:
                 with rw.attempt(node):
-                    emit(plan.groups[node], emitter, self.name)
+                    emit(plan.groups[node], emitter)
                     converted = True
         if converted:
             rw.set_metadata(METADATA_KEY, str(target))
@@ -80,10 +80,9 @@ class ConvertLayoutNchwc(GraphPass):
             rw.decline(text, node.op, *prices, node=node)
 
 
-def emit(group: Group, emitter: Emitter, rule: str) -> None:
+def emit(group: Group, emitter: Emitter) -> None:
     """Replace a group; nodes before it have their final form."""
-    rw, node = emitter.rw, group.last
-    rw.begin(rule, node)
+    node = group.last
     emitter.begin()
     results = group.form.build(emitter, group)
     blocked: list[Blocked] = []
@@ -94,7 +93,7 @@ def emit(group: Group, emitter: Emitter, rule: str) -> None:
             emitter.state_type(value, layout, group.form.sizes)
         plain = [emitter.leave(value, layout) for value, layout in results]
         blocked = [Blocked(value, layout, group.lanes) for value, layout in results]
-    rw.replace(node, plain, detail=str(group))
+    emitter.rw.replace(node, plain, detail=str(group))
     olds = node.results
     emitter.commit(dict(zip(olds, blocked, strict=False)), dict(zip(olds, plain, strict=False)))
 

@@ -11,6 +11,7 @@ from graphopt_passes.algorithm.work import rates_of
 from graphopt_passes.fusion.transposes.region import is_absorbed
 from graphopt_passes.layout.images import FIRST, LAST, LastForm, Rates, gains, last_form, reorder
 from graphopt_passes.layout.mincut import MinimumCut, Places, cheapest, price_change
+from graphopt_passes.shared import Shared
 
 _TIE = 1e-3
 """Microseconds that channels last are better where it makes no difference."""
@@ -85,33 +86,29 @@ def _forms(graph: Graph, rates: Rates) -> Iterator[LastForm]:
             yield last_form(node, rates)
 
 
-class _ChannelsLast:
-    """Makes nodes on images with channels last."""
+class _ChannelsLast(Shared):
+    """Makes nodes on images with channels last, which are shared by those with channels second that they stand for."""
 
     def __init__(self, rw: Rewriter) -> None:
+        super().__init__()
         self.rw = rw
-        self._last: dict[Value, Value] = {}
-        """Values with channels last, by those with channels second that they stand for."""
 
     def convert(self, form: LastForm) -> None:
         """Replace a node by its form with channels last, between transposes."""
-        node, entered = form.node, dict[Value, Value]()
+        node = form.node
+        self.begin()
         if node.op == "Transpose":
             if form.gives:
-                self._last[node.result] = node.operand(0)
+                self.keep({node.result: node.operand(0)})
             return
-
-        def last(value: Value) -> Value:
-            known = self._last.get(value) or entered.get(value)
-            if known is None:
-                known = entered[value] = self.rw.op("Transpose", value, perm=LAST)
-            return known
-
-        made = form.write(last, self.rw)
+        made = form.write(self._last, self.rw)
         for old, new in zip(node.outputs, made, strict=True):
             if old is not None and isinstance(old.type, TensorType):
                 shape = old.type.shape
                 new.type = TensorType(old.type.dtype, None if shape is None else tuple(shape[axis] for axis in LAST))
         firsts = [self.rw.op("Transpose", value, perm=FIRST) for value in made]
         self.rw.replace(node, firsts)
-        self._last |= {**entered, **dict(zip(firsts, made, strict=True))}
+        self.keep(dict(zip(firsts, made, strict=True)))
+
+    def _last(self, value: Value) -> Value:
+        return self.once(value, lambda: self.rw.op("Transpose", value, perm=LAST))

@@ -15,6 +15,7 @@ from graphopt.system.machine import BLOCKS
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.activations import ELEMENTWISE
 from graphopt_passes.layout.known import check_broadcasts, is_number
+from graphopt_passes.shared import Shared
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _TOGETHER = frozenset({"Add", "Div", "Max", "Mean", "Min", "Mul", "PRelu", "Pow", "Sub", "Sum"})
@@ -82,40 +83,32 @@ def _gain(node: Node, target: Any) -> float:
     return plain - (1 + more) * blocked - timing.reorder(outputs + entering, images * positions, target)
 
 
-class _Rows:
-    """Makes nodes on images of one row."""
+class _Rows(Shared):
+    """Makes nodes on images of one row, which are shared by the values of three dimensions that they stand for."""
 
     def __init__(self, rw: Rewriter) -> None:
+        super().__init__()
         self.rw = rw
-        self._images: dict[Value, Value] = {}
-        """Images of one row, by the values of three dimensions that they stand for."""
-        self._entered: dict[Value, Value] = {}
 
     def convert(self, node: Node) -> None:
         """Replace a node by its form on images; declines where it has none."""
         if len(node.outputs) != 1 or node.result.rank != 3:
             raise Decline
-        self._entered = {}
+        self.begin()
         made = _FORMS[node.op](self, node)
         row = self.rw.op("Squeeze", made, axes=(2,))
         self.rw.replace(node, [row])
-        self._images |= {**self._entered, row: made}
-
-    def known(self, value: Value | None) -> Value | None:
-        return self._images.get(value) if value is not None else None
+        self.keep({row: made})
 
     def image(self, node: Node) -> Value:
         """The image that the first input stands for; declines where it is none yet."""
-        image = self.known(node.operand(0))
+        image = self.kept(node.operand(0))
         if image is None:
             raise Decline
         return image
 
     def enter(self, value: Value) -> Value:
-        found = self._images.get(value) or self._entered.get(value)
-        if found is None:
-            found = self._entered[value] = self.rw.op("Unsqueeze", value, axes=(2,))
-        return found
+        return self.once(value, lambda: self.rw.op("Unsqueeze", value, axes=(2,)))
 
     def again(self, node: Node, *inputs: Value | None, **changed: Any) -> Value:
         return self.rw.op(node.op_type, *inputs, domain=node.domain, **{**node.attrs, **changed})
@@ -150,15 +143,15 @@ def _unary(rows: _Rows, node: Node) -> Value:
 
 def _together(rows: _Rows, node: Node) -> Value:
     """Elementwise operators of several inputs; constants may hold a number for each channel."""
-    if not any(rows.known(value) is not None for value in node.inputs):
+    if not any(map(rows.kept, node.inputs)):
         raise Decline
     check_broadcasts(node)
     return rows.again(node, *(_operand(rows, node.operand(at)) for at in range(len(node.inputs))))
 
 
 def _operand(rows: _Rows, value: Value) -> Value:
-    if rows.known(value) is not None or is_number(value, 3):
-        return rows.known(value) or value
+    if rows.kept(value) or is_number(value, 3):
+        return rows.kept(value) or value
     array = value.const()
     if array is None and value.rank == 3:
         return rows.enter(value)
@@ -180,7 +173,7 @@ def _normalization(rows: _Rows, node: Node) -> Value:
 
 
 def _concat(rows: _Rows, node: Node) -> Value:
-    if None in node.inputs or not any(rows.known(value) is not None for value in node.inputs):
+    if None in node.inputs or not any(map(rows.kept, node.inputs)):
         raise Decline
     images = [rows.enter(value) for value in node.operands]
     return rows.again(node, *images, axis=_AXES[int(node.attrs["axis"])])
