@@ -23,10 +23,10 @@ from graphopt.rewrite import Decline, Fired, Rewriter
 from graphopt_passes.algorithm.layer import Layer, checked, extents, moves_of
 from graphopt_passes.algorithm.transforms import TILES_OF, Filtering, input_rows, output_rows, transformed_weight
 from graphopt_passes.layout.activations import ACTIVATIONS
+from graphopt_passes.layout.blocks import DOMAIN
 from graphopt_passes.layout.weights import grouped_blocked
 from graphopt_passes.shared import Shared
 
-DOMAIN = "com.microsoft.nchwc"
 FLOAT = TensorProto.FLOAT
 
 FUSED = ("Relu", "LeakyRelu", "Sigmoid", "Tanh")

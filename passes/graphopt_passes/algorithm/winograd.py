@@ -30,7 +30,6 @@ GROWTH_KEY = "graphopt.winograd_growth"
 
 AnyLayer = PlainLayer | BlockedLayer
 Ask = Callable[[AnyLayer], list[Choice]]
-Chosen = dict[Node, tuple[AnyLayer, Choice]]
 
 
 class ConvertConvToWinograd(GraphPass):
@@ -68,7 +67,7 @@ class ConvertConvToWinograd(GraphPass):
                 rw.decline("it is switched off", node=layer.node)
             return
         if force is not None:
-            chosen = {layer.node: (layer, Choice(force, 0.0, layer.growth(force))) for layer in layers}
+            chosen = [(layer, Choice(force, 0.0, layer.growth(force))) for layer in layers]
         else:
             chosen = self._choose(model, layers, _offers(settings, rw), rw)
         earlier = _grown(model) - _bytes(model)
@@ -97,7 +96,7 @@ class ConvertConvToWinograd(GraphPass):
                         found.append(_layer(node, block))
         return found
 
-    def _choose(self, model: Model, layers: list[AnyLayer], ask: Ask, rw: Rewriter) -> Chosen:
+    def _choose(self, model: Model, layers: list[AnyLayer], ask: Ask, rw: Rewriter) -> list[tuple[AnyLayer, Choice]]:
         """The algorithms of the layers that gain, within the budget for growth."""
         grown = _grown(model)
         left = (rw.options.max_weight_growth - 1) * (_bytes(model) - grown) - grown
@@ -124,7 +123,7 @@ class ConvertConvToWinograd(GraphPass):
             if isinstance(layer, BlockedLayer):
                 paid[layer.form, choice.tile] += 1
             chosen[layer] = choice
-        return {layer.node: (layer, chosen[layer]) for layer, _ in offers if layer in chosen}
+        return [(layer, chosen[layer]) for layer, _ in offers if layer in chosen]
 
 
 def _layer(node: Node, block: int) -> AnyLayer:

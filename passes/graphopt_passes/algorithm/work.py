@@ -215,7 +215,6 @@ class Weighed(Rule):
     """
 
     level: ClassVar[Level] = Level.EXTENDED
-    peers: ClassVar[dict[str, str]] = {}
 
     def weigh(self, rw: Rewriter, now: Work, then: Work) -> None:
         """Decline unless another form is faster than the operators as they are, by more than the model's error."""
@@ -233,7 +232,7 @@ class Weighed(Rule):
 
     def _prices(self, rw: Rewriter, now: Work, then: Work) -> tuple[float, float]:
         """Microseconds of both; no time for the second one where it is asked for whatever it takes."""
-        if rw.options.stated(self.name).get("force"):
+        if rw.options.forces(self.name):
             return 0.0, 0.0
         rates = rates_of(rw.target)
         return price(now, rates), price(then, rates)

@@ -10,20 +10,19 @@ from onnx import TensorProto
 
 from graphopt.match import FLOAT32, Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.transpose import FIRST, LAST
-from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.softmax import along_last, check_stands_alone, spelled_out
 from graphopt_passes.fusion.normalization import checked_axes, layer_normalization, spread
+from graphopt_passes.layout.blocks import ForBlocks
 
 
-class ConvertLayerNormalizationAxis(PatternRule):
+class ConvertLayerNormalizationAxis(ForBlocks, PatternRule):
     """Compute a normalization over channels that is written out by `LayerNormalization` between two `Transpose`.
 
     The operator works along the last axes only, in one pass instead of seven, and takes in scale and bias of each
     channel. Next to a convolution in blocked layout the `Transpose` becomes part of the reorder that is there anyway.
     """
 
-    level = Level.LAYOUT
-    numerics = Numerics.ROUNDING
     opsets = "17-"
 
     def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
@@ -63,7 +62,7 @@ _FEW = 16
 """Below this length of the axis elementwise operators are faster than the kernel."""
 
 
-class ConvertSoftmaxAxis(OpRule):
+class ConvertSoftmaxAxis(ForBlocks, OpRule):
     """Compute `Softmax` and `LogSoftmax` along an inner axis by kernels that are fast at it.
 
     ONNX Runtime's kernel is fast along the last axis only, so the axis is transposed there and back. A `Softmax` of few
@@ -71,8 +70,6 @@ class ConvertSoftmaxAxis(OpRule):
     """
 
     ops = ("Softmax", "LogSoftmax")
-    level = Level.LAYOUT
-    numerics = Numerics.ROUNDING
     opsets = "13-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

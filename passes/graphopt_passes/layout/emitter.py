@@ -10,12 +10,11 @@ import numpy as np
 from graphopt.ir import TensorType, Value
 from graphopt.rewrite import Decline, Rewriter
 from graphopt_passes.layout import weights
+from graphopt_passes.layout.blocks import DOMAIN
 from graphopt_passes.layout.known import FLOAT
 from graphopt_passes.layout.lanes import ZERO, Lanes
 from graphopt_passes.layout.weights import Array, Layout
 from graphopt_passes.shared import Shared
-
-DOMAIN = "com.microsoft.nchwc"
 
 
 class Blocked(NamedTuple):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from graphopt.ir.types import element_count
 from graphopt.operators.product import PRODUCTS, LayerProduct, ends
 from graphopt.operators.transpose import FIRST, LAST
-from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
 from graphopt_passes.layout import timing
+from graphopt_passes.layout.blocks import ForBlocks
 from graphopt_passes.layout.layer_products import Between, check_blocked
 
 _GAINING = {"zen5": (2 << 20, 1024)}
@@ -17,7 +18,7 @@ With more rows products run at the core's peak either way.
 """
 
 
-class ConvertFeedForwardToConv(OpRule):
+class ConvertFeedForwardToConv(ForBlocks, OpRule):
     """Compute two products of rows with what lies between them as 1x1 convolutions over an image of these rows.
 
     The runtime's product of few rows with large weights runs at half its peak or less; its blocked convolution does
@@ -30,9 +31,6 @@ class ConvertFeedForwardToConv(OpRule):
     ops = (*PRODUCTS, "Add")
     needs = (PRODUCTS,)
     constant = True  # the weight, or the bias
-    level = Level.LAYOUT
-    numerics = Numerics.ROUNDING
-    opsets = "7-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         last = LayerProduct.of(node.result)
@@ -43,7 +41,7 @@ class ConvertFeedForwardToConv(OpRule):
         x = first[0].x
         if any(product.x is not x for product in first):
             raise Decline("the products in front of {} are of different rows", last.x.name)
-        rows = _check(node, [*first, last], rw, force=bool(rw.options.stated(self.name).get("force")))
+        rows = _check(node, [*first, last], rw, force=rw.options.forces(self.name))
         image = rw.op("Transpose", rw.op("Reshape", x, shape=(1, 1, rows, first[0].inputs)), perm=FIRST)
         made = between.over({value: product.over(image, rw) for value, product in between.first.items()}, rw)
         result = rw.op("Transpose", last.over(made[last.x], rw), perm=LAST)

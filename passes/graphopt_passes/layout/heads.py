@@ -8,12 +8,12 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import BLOCKS
 from graphopt_passes.layout.activations import ACTIVATIONS
+from graphopt_passes.layout.blocks import DOMAIN, ForBlocks
 from graphopt_passes.layout.nchwc import would_block
 
-_BLOCKED = "com.microsoft.nchwc"
 _FUSED = "com.microsoft::FusedGemm"
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid")
 """What a FusedGemm may apply that is an operator of the same name too."""
@@ -22,7 +22,7 @@ _SMALLEST = {True: 1 << 8, False: 1 << 16}
 """Least elements of weights, by whether the row comes from an image; if not, it is reordered."""
 
 
-class ConvertGemmToConv(OpRule):
+class ConvertGemmToConv(ForBlocks, OpRule):
     """Compute `Gemm`, `MatMul` and `FusedGemm` of one row by a 1x1 `Conv` over one pixel, for the blocked layout.
 
     A product of one row is bound by reading its weights. The blocked convolution reads them as they are stored; a
@@ -33,9 +33,6 @@ class ConvertGemmToConv(OpRule):
 
     ops = ("Gemm", "MatMul", _FUSED, *_ACTIVATIONS)
     needs = (("Conv", "com.microsoft::FusedConv"),)
-    level = Level.LAYOUT
-    numerics = Numerics.ROUNDING
-    opsets = "7-"
 
     def __init__(self) -> None:
         self._unblocked: WeakKeyDictionary[Rewriter, int] = WeakKeyDictionary()
@@ -92,7 +89,7 @@ class ConvertGemmToConv(OpRule):
             raise Decline("{} is no operator of its own", node.attr("activation", ""))
         if rw.target.block not in BLOCKS:
             raise Decline("the target has no blocked kernels")
-        if rw.model.opset(_BLOCKED):
+        if rw.model.opset(DOMAIN):
             raise Decline("the model is in blocked layout already")
         if node.graph.in_function:
             raise Decline("it is inside of a function")
@@ -132,7 +129,7 @@ def _before_flatten(node: Node, rw: Rewriter) -> Outcome:
     """Move an activation before the Flatten that it reads, when that reads a convolution."""
     x = node.operand(0)
     image = _image(x) if x.rank == 2 else None
-    if image is None or rw.model.opset(_BLOCKED) or node.graph.in_function:
+    if image is None or rw.model.opset(DOMAIN) or node.graph.in_function:
         raise Decline
     image.source("Conv", reader=node)
     for value in (x, image):

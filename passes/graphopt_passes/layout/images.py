@@ -11,6 +11,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.ir.types import element_count
+from graphopt.operators.transpose import FIRST, LAST
 from graphopt.operators.window import Window
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
@@ -18,7 +19,6 @@ from graphopt_passes.layout.activations import ELEMENTWISE
 from graphopt_passes.layout.cost import Price
 
 DOMAIN = "com.microsoft"
-LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 _BYTES = (TensorProto.UINT8, TensorProto.INT8)
 _SIDE = 56

@@ -10,12 +10,12 @@ from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt.system.machine import BLOCKS
 from graphopt_passes.layout.activations import ELEMENTWISE
+from graphopt_passes.layout.blocks import DOMAIN
 from graphopt_passes.layout.known import is_number
 
 T = TypeVar("T")
 
 _TOGETHER = frozenset({"Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"})
-_BLOCKED = "com.microsoft.nchwc"
 
 _FILLED = 16
 """Channels that fill their blocks on every machine."""
@@ -110,7 +110,7 @@ def check_blocked(node: Node, products: list[LayerProduct], rw: Rewriter) -> Non
         not channels or channels % _FILLED for product in products for channels in (product.inputs, product.outputs)
     ):
         raise Decline("the channels do not fill their blocks")
-    if rw.target.block not in BLOCKS or rw.model.opset(_BLOCKED) or node.graph.in_function:
+    if rw.target.block not in BLOCKS or rw.model.opset(DOMAIN) or node.graph.in_function:
         raise Decline("it cannot be blocked here")
     for product in products:
         if not product.weight.one_use:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import ClassVar
 
 from graphopt.errors import UsageError
-from graphopt.rewrite import Graph, GraphPass, Level, Numerics, Rewriter, Value
+from graphopt.rewrite import Graph, GraphPass, Rewriter, Value
 from graphopt.system.machine import BLOCKS, METADATA_KEY, Target
-from graphopt_passes.layout.emitter import DOMAIN, Blocked, Emitter
+from graphopt_passes.layout.blocks import DOMAIN, ForBlocks
+from graphopt_passes.layout.emitter import Blocked, Emitter
 from graphopt_passes.layout.form import Group
 from graphopt_passes.layout.forms.pools import is_planned_otherwise
 from graphopt_passes.layout.plan import LayoutPlan, Setting, blocks_something, make_plan
 from graphopt_passes.layout.timing import LayoutRates, rates_of
 
 
-class ConvertLayoutNchwc(GraphPass):
+class ConvertLayoutNchwc(ForBlocks, GraphPass):
     """Convert convolutions and what lies between them to the blocked layout of one target.
 
     All nodes of a graph are looked at together: each gets a form, NCHW or blocked, such that kernels and reorders
@@ -28,9 +29,6 @@ class ConvertLayoutNchwc(GraphPass):
     """
 
     ops = ("Conv", "com.microsoft::FusedConv", "ConvTranspose")
-    level = Level.LAYOUT
-    numerics = Numerics.ROUNDING
-    opsets = "7-"
     peers = {"onnxruntime": "NchwcTransformer"}
     tuner: ClassVar[str] = "graphopt_passes.layout.tuning:LayoutTuner"
 
@@ -108,4 +106,4 @@ def _setting(rw: Rewriter) -> Setting:
     rates = stated.get("rates")
     if rates is not None and not isinstance(rates, LayoutRates):
         raise UsageError(f"rates are {rates!r}: expected LayoutRates")
-    return Setting(rw.target.block, bool(stated.get("force")), rates or rates_of(rw.target))
+    return Setting(rw.target.block, rw.options.forces(ConvertLayoutNchwc.name), rates or rates_of(rw.target))

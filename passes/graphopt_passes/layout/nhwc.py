@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from graphopt.ir import Graph, Node, TensorType, Value
+from graphopt.operators.transpose import FIRST, LAST
 from graphopt.rewrite import Decline, GraphPass, Level, Numerics, Rewriter
 from graphopt_passes.algorithm.work import rates_of
 from graphopt_passes.fusion.transposes.region import is_absorbed
-from graphopt_passes.layout.images import FIRST, LAST, LastForm, Rates, gains, last_form, reorder
+from graphopt_passes.layout.images import LastForm, Rates, gains, last_form, reorder
 from graphopt_passes.layout.mincut import MinimumCut, Places, cheapest, price_change
 from graphopt_passes.shared import Shared
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from graphopt.ir.types import element_count
 from graphopt.operators.product import PRODUCTS, LayerProduct, ends
 from graphopt.operators.transpose import FIRST, LAST, Transpose
-from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import Target
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.activations import ELEMENTWISE
+from graphopt_passes.layout.blocks import ForBlocks
 from graphopt_passes.layout.layer_products import Between, check_blocked, regroups_rows
 
 
-class ConvertPixelProductToConv(OpRule):
+class ConvertPixelProductToConv(ForBlocks, OpRule):
     """Compute a product of the pixels of an image by a 1x1 convolution, where other convolutions are beside it.
 
     Hybrid transformers widen tokens by a product, make an image of them for a depthwise convolution, and narrow the
@@ -25,12 +26,9 @@ class ConvertPixelProductToConv(OpRule):
 
     ops = ("Transpose", *PRODUCTS, "Add")
     needs = (("Conv",), ("Transpose",), PRODUCTS)
-    level = Level.LAYOUT
-    numerics = Numerics.ROUNDING
-    opsets = "7-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        force = bool(rw.options.stated(self.name).get("force"))
+        force = rw.options.forces(self.name)
         if node.op == "Transpose":
             return _into_image(node, rw, force=force)
         return _out_of_image(node, rw, force=force)

@@ -10,10 +10,11 @@ from onnx import TensorProto
 
 from graphopt.analysis.pool_sizes import is_dilated_beyond_padding
 from graphopt.operators import Pad, Reduction
-from graphopt.rewrite import Decline, Graph, GraphPass, Level, Node, Numerics, Rewriter, Value
+from graphopt.rewrite import Decline, Graph, GraphPass, Node, Rewriter, Value
 from graphopt.system.machine import BLOCKS
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.activations import ELEMENTWISE
+from graphopt_passes.layout.blocks import ForBlocks
 from graphopt_passes.layout.known import check_broadcasts, is_number
 from graphopt_passes.shared import Shared
 
@@ -28,7 +29,7 @@ _FOURS = 4
 """Other channels are padded first, and blocked only where that pays beyond the model's error."""
 
 
-class ConvertConv1dTo2d(GraphPass):
+class ConvertConv1dTo2d(ForBlocks, GraphPass):
     """Compute 1-D convolutions, and what lies between them, as 2-D ones over images of one row.
 
     The blocked layout has kernels for these only: depthwise ones take 0.3 of the time there, dense ones 0.8 to 1.
@@ -40,9 +41,6 @@ class ConvertConv1dTo2d(GraphPass):
 
     name = "convert_conv_1d_to_2d"
     ops = ("Conv",)
-    level = Level.LAYOUT
-    numerics = Numerics.ROUNDING
-    opsets = "7-"
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         target = rw.target
@@ -50,7 +48,7 @@ class ConvertConv1dTo2d(GraphPass):
         if not convs or graph.in_function or target.block not in BLOCKS:
             return
         gain = sum(_gain(node, target) for node in convs)
-        if gain <= 0 and not rw.options.stated(self.name).get("force"):
+        if gain <= 0 and not rw.options.forces(self.name):
             rw.decline("blocks gain {:.1f} us over all convolutions along one axis", gain, node=convs[0])
             return
         rows = _Rows(rw)

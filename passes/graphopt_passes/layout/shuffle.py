@@ -7,20 +7,19 @@ from contextlib import suppress
 import numpy as np
 
 from graphopt.operators import Gather, Split
-from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.channels import shuffled
+from graphopt_passes.layout.blocks import ForBlocks
 
 
-class ConvertChannelShuffleToGather(OpRule):
+class ConvertChannelShuffleToGather(ForBlocks, OpRule):
     """Shuffle channels by one `Gather`, or one for each piece that they are split into afterwards.
 
     A shuffle is a `Transpose` of groups and members between two `Reshape`. `Gather` copies whole channels.
     """
 
     ops = ("Reshape", "Split")
-    level = Level.LAYOUT
     numerics = Numerics.EXACT
-    opsets = "7-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Replace a shuffle at its last node, the `Split` if there is one."""

@@ -6,18 +6,17 @@ from graphopt.match import Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.transpose import FIRST, LAST
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt.system.machine import BLOCKS
+from graphopt_passes.layout.blocks import ForBlocks
 
 
-class ConvertTokensToImage(PatternRule):
+class ConvertTokensToImage(ForBlocks, PatternRule):
     """Write tokens that become an image, and an image that becomes tokens, as a `Transpose` of four dimensions.
 
     [N, H*W, C] transposed and reshaped to [N, C, H, W] is [N, H, W, C] with its channels moved to the front. Next to a
     convolution in blocked layout that `Transpose` becomes part of the reorder that is there anyway.
     """
 
-    level = Level.LAYOUT
     numerics = Numerics.EXACT
-    opsets = "7-"
 
     def pattern(self, op: OpBuilder) -> Pattern:
         """Either way; shapes may be written in any form."""

@@ -24,9 +24,9 @@ from graphopt.system.files import scratch
 from graphopt.system.machine import BLOCKS, Target, host
 from graphopt.system.sessions import kernel_events, open_session
 from graphopt_passes.layout import timing, weights
+from graphopt_passes.layout.blocks import DOMAIN
 from graphopt_passes.layout.timing import ConvolutionSizes, LayoutRates, built_in
 
-DOMAIN = "com.microsoft.nchwc"
 _ROUNDS = 25
 _WARM = 3
 

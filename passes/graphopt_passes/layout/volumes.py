@@ -11,16 +11,16 @@ from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators import Pad, Reshape, Transpose
 from graphopt.operators.window import Window
-from graphopt.rewrite import Level, Numerics, OpRule, Outcome, Rewriter
+from graphopt.rewrite import OpRule, Outcome, Rewriter
 from graphopt.system.machine import BLOCKS
+from graphopt_passes.algorithm.work import MARGIN
 from graphopt_passes.layout import timing
+from graphopt_passes.layout.blocks import ForBlocks
 
 _SWAPPED = (0, 2, 1, 3, 4)
-_MARGIN = 0.85
-"""The part of the time that the other form may be expected to take."""
 
 
-class ConvertConv3dTo2d(OpRule):
+class ConvertConv3dTo2d(ForBlocks, OpRule):
     """Compute a convolution of volumes as the sum of 2-D ones over their slices, one for each depth of the kernel.
 
     The blocked layout has kernels for images only. Slices lie behind one another as a batch, between two `Transpose`;
@@ -32,9 +32,6 @@ class ConvertConv3dTo2d(OpRule):
 
     name = "convert_conv_3d_to_2d"
     ops = ("Conv",)
-    level = Level.LAYOUT
-    numerics = Numerics.ROUNDING
-    opsets = "7-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look for a constant kernel that moves through volumes of known size."""
@@ -61,7 +58,7 @@ class ConvertConv3dTo2d(OpRule):
 
     def _weigh(self, node: Node, window: Window, column: bool, rw: Rewriter) -> None:
         """Decline unless the other form is faster by more than the model's error."""
-        if rw.options.stated(self.name).get("force"):
+        if rw.options.forces(self.name):
             return
         target, group = rw.target, int(node.attr("group", 1))
         x, result = node.operand(0), node.result
@@ -79,7 +76,7 @@ class ConvertConv3dTo2d(OpRule):
         )
         moved = timing.reorder(outputs, after, target) + taps * timing.reorder(inputs, before, target)
         then = taps * blocked + moved * (1 if column else 2)
-        if then > _MARGIN * plain:
+        if then > MARGIN * plain:
             raise Decline("slices are expected to take {:.0f} us in blocks, volumes {:.0f} us", then, plain)
 
 

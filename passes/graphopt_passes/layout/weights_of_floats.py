@@ -47,7 +47,6 @@ class FoldDequantizedWeights(OpRule):
     ops = ("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
     level = Level.LAYOUT
     opsets = f"10-{NEWEST_OF_BYTES}"
-    peers = {}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look at its uses."""

@@ -56,6 +56,10 @@ class Options:
             raise UsageError(f"settings of {name} are {settings!r}: expected a mapping of their names to values")
         return settings
 
+    def forces(self, name: str) -> bool:
+        """Whether a pass is to do what it can, whatever it costs: its settings are `{"force": True}`."""
+        return bool(self.stated(name).get("force"))
+
     def __reduce__(self) -> tuple[type[Options], tuple[Any, ...]]:
         """For child processes; a mapping that nobody can change cannot be pickled."""
         values = (getattr(self, each.name) for each in fields(self))

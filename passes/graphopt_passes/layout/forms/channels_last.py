@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphopt.errors import Decline
 from graphopt.ir import Node
+from graphopt.operators.transpose import FIRST, LAST
 from graphopt_passes.layout.cost import Costs, Price, pixels
 from graphopt_passes.layout.emitter import Built, Emitter
 from graphopt_passes.layout.form import Form, Written
@@ -21,7 +22,7 @@ def _as_transpose(form: Form, costs: Costs) -> Price:
 def transposed(node: Node, known: Known) -> Written:
     """The blocked form of a Transpose."""
     x, perm = node.operand(0), node.attr("perm")
-    if perm == (0, 2, 3, 1):
+    if perm == LAST:
         if len(known.image(node)[1]) != 1:
             raise Decline("channels of {} lie apart", x.name)
 
@@ -36,7 +37,7 @@ def transposed(node: Node, known: Known) -> Written:
             name="to nhwc", make=leave, cost=_as_transpose,
         )  # fmt: skip
     shape = x.shape
-    if perm != (0, 3, 1, 2) or x.dtype != FLOAT or shape is None:
+    if perm != FIRST or x.dtype != FLOAT or shape is None:
         raise Decline
     channels = shape[3]
     if not isinstance(channels, int) or channels % 4 or not channels:
