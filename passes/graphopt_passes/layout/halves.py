@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from math import pi, sqrt
 
 import ml_dtypes
 import numpy as np
-from onnx import TensorProto, defs
+from onnx import TensorProto
 
 from graphopt.analysis.purity import is_deterministic
 from graphopt.ir import Graph, Node, Value
 from graphopt.records import dataclass
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
-from graphopt.rewrite.operands import parameters
+from graphopt.rewrite.operands import paired, parameters
 from graphopt_passes.algorithm.work import count
 from graphopt_passes.fusion.contrib.operands import X86
 from graphopt_passes.layout.doubles import of_normalizations
@@ -136,28 +135,20 @@ def _reads_halves(graph: Graph) -> bool:
 
 def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
     """The nodes that can compute in float32 what they compute in half precision, or for it in float64."""
+
+    def is_narrowed(value: Value | None) -> bool:
+        return value in doubles or _is_half(value)
+
     for node in graph:
         if (node.domain and not _is_contrib(node)) or node.op in _APART or not _is_deterministic(node):
             continue
-        if node.op == "Cast":
-            read, given = (value.dtype in _HALVES or value in doubles for value in (node.operand(0), node.result))
-            if read or given:
-                yield _Wide(node, (0,) if read else (), (given,))
+        places = tuple(at for at, value in enumerate(node.inputs) if is_narrowed(value))
+        converts = node.op == "Cast" or (node.inputs and any(value in doubles for value in node.results))
+        if not converts and not (places and _are_tensors(node) and _in_singles(node) and _may_be_wide(node)):
             continue
-        if node.inputs and any(value in doubles for value in node.results):
-            yield _Wide(node, tuple(at for at, value in enumerate(node.inputs) if value in doubles), (True,))
-            continue
-        places = _halves(node)
-        if not places or not _are_tensors(node) or not _in_singles(node):
-            continue
-        halves = tuple(value is not None and value.dtype in _HALVES for value in node.outputs)
-        if _is_contrib(node) or _may_be_wide(node, places, halves):
-            yield _Wide(node, places, halves)
-
-
-def _halves(node: Node) -> tuple[int, ...]:
-    """The operands in half precision."""
-    return tuple(at for at, x in enumerate(node.inputs) if x is not None and x.dtype in _HALVES)
+        made = tuple(map(is_narrowed, node.outputs))
+        if places or any(made):
+            yield _Wide(node, places, made)
 
 
 def _is_contrib(node: Node) -> bool:
@@ -173,28 +164,22 @@ def _has_brain(node: Node) -> bool:
     return any(x is not None and x.dtype == _BRAIN for x in node.inputs)
 
 
-def _may_be_wide(node: Node, places: tuple[int, ...], halves: tuple[bool, ...]) -> bool:
-    """Whether the type parameters of these operands may be float32 as well, and those of such results are theirs."""
+def _is_half(value: Value | None) -> bool:
+    return value is not None and value.dtype in _HALVES
+
+
+def _may_be_wide(node: Node) -> bool:
+    """Whether operands in half precision may be float32 by their type parameters, which such results share."""
+    if _is_contrib(node):
+        return True
     known = parameters(node.op_type, "", node.graph.opset())
-    if not known:
-        return False
-    read = [known[min(index, len(known) - 1)] for index in places]
-    names = {each.name for each in read}
-    wide = tuple(half and name in names for half, name in zip(halves, _outputs(node), strict=False))
-    return wide == halves and all(_SINGLE in each.allowed for each in read)
-
-
-def _outputs(node: Node) -> Sequence[str]:
-    """The type parameter of each output."""
-    if node.op == "DequantizeLinear":  # since opset 23 it has another name than that of the scale
-        return ["T2"]
-    names = _output_names(node.op_type, node.graph.opset())
-    return [*names, *[names[-1]] * (len(node.outputs) - len(names))] if names else []
-
-
-@lru_cache(maxsize=256)
-def _output_names(op_type: str, opset: int) -> tuple[str, ...]:
-    return tuple(output.type_str for output in defs.get_schema(op_type, opset, "").outputs)
+    read, given = (
+        [at for value, at in paired(values, each) if _is_half(value)]
+        for values, each in zip((node.inputs, node.outputs), known, strict=True)
+    )
+    # That of what DequantizeLinear gives has a name of its own since opset 23, and is that of the scale before.
+    names = {at.name for at in read} | ({at.name for at in given} if node.op == "DequantizeLinear" else set())
+    return bool(read) and all(at.name in names for at in given) and all(_SINGLE in at.allowed for at in read)
 
 
 def _are_tensors(node: Node) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -160,12 +160,14 @@ def only_types(op_type: str, domain: str, opset: int) -> tuple[int | None, ...]:
 
 
 def _only_type(output: Any) -> int | None:
-    if len(output.types) != 1:
-        return None
-    stated = next(iter(output.types))
-    if not stated.startswith("tensor("):
-        return None
-    return int(TensorProto.DataType.Value(stated[len("tensor(") : -1].upper()))
+    known = element_types(output.types)
+    return next(iter(known)) if len(known) == len(output.types) == 1 else None
+
+
+def element_types(names: Iterable[str]) -> frozenset[int]:
+    """The element types of tensors among types as schemas write them, like `tensor(float)`."""
+    inner = (name.removeprefix("tensor(").removesuffix(")") for name in names if name.startswith("tensor("))
+    return frozenset(int(TensorProto.DataType.Value(name.upper())) for name in inner)
 
 
 def _number(kind: Any) -> int:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from onnx import TensorProto, defs
+from onnx import defs
 
 from graphopt.analysis.nodes import dtype_of_output
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.ir.numpy_types import element_type, numpy_type
+from graphopt.ir.schema import element_types
 from graphopt.ir.types import type_name
 
+T = TypeVar("T")
 Operand = Value | np.ndarray | None
 
 
 class TypeParameter(NamedTuple):
-    """What the schema says of one operand.
+    """What the schema says of one operand or result.
 
     Attributes:
-        name: the type parameter, which is one type for all operands that have it.
+        name: the type parameter, which is one type for all operands and results that have it.
         allowed: the element types that it may stand for.
         shared: False where each of a variable number of operands has a type of its own.
     """
@@ -32,9 +34,13 @@ class TypeParameter(NamedTuple):
     shared: bool
 
 
+Parameters = tuple[TypeParameter, ...]
+"""Those of operands or results in order, the last one standing for all that follow."""
+
+
 @lru_cache(maxsize=2048)
-def parameters(op_type: str, domain: str, opset: int) -> tuple[TypeParameter, ...]:
-    """The type parameter of each operand of an operator, the last one standing for all that follow.
+def parameters(op_type: str, domain: str, opset: int) -> tuple[Parameters, Parameters]:
+    """The type parameters of the operands of an operator, and of its results.
 
     Args:
         op_type: operator name.
@@ -47,15 +53,12 @@ def parameters(op_type: str, domain: str, opset: int) -> tuple[TypeParameter, ..
     try:
         schema = defs.get_schema(op_type, opset, domain)
     except (defs.SchemaError, RuntimeError):
-        return ()
-    inputs = schema.inputs
-    return tuple(TypeParameter(each.type_str, _element_types(each.types), each.is_homogeneous) for each in inputs)
+        return (), ()
+    return _parameters(schema.inputs), _parameters(schema.outputs)
 
 
-def _element_types(names: Iterable[str]) -> frozenset[int]:
-    """The element types of tensors among the types of a schema."""
-    inner = (name.removeprefix("tensor(").removesuffix(")") for name in names if name.startswith("tensor("))
-    return frozenset(TensorProto.DataType.Value(name.upper()) for name in inner)
+def _parameters(formals: Iterable[defs.OpSchema.FormalParameter]) -> Parameters:
+    return tuple([TypeParameter(each.type_str, element_types(each.types), each.is_homogeneous) for each in formals])
 
 
 def agreeing(node: Node, operands: Sequence[Operand]) -> list[Operand]:
@@ -72,13 +75,13 @@ def agreeing(node: Node, operands: Sequence[Operand]) -> list[Operand]:
     lists = [i for i, each in enumerate(found) if isinstance(each, np.ndarray) and each.dtype.kind in "iu"]
     if not lists or len(found) == len(lists):
         return found
-    known = parameters(node.op_type, node.domain, node.graph.opset(node.domain))
+    known, _ = parameters(node.op_type, node.domain, node.graph.opset(node.domain))
     types = {
         at.name: dtype
-        for each, at in _paired(found, known)
+        for each, at in paired(found, known)
         if isinstance(each, Value) and at.shared and (dtype := _element_type(each)) is not None
     }
-    for index, (each, at) in enumerate(_paired(found, known)):
+    for index, (each, at) in enumerate(paired(found, known)):
         if index in lists and isinstance(each, np.ndarray) and at.shared and at.name in types:
             found[index] = _cast(each, types[at.name])
     return found
@@ -92,11 +95,12 @@ def _cast(array: np.ndarray, dtype: int) -> np.ndarray:
     return cast if np.array_equal(cast, array) else array
 
 
-def _paired(operands: Sequence[Operand], known: tuple[TypeParameter, ...]) -> list[tuple[Operand, TypeParameter]]:
+def paired(values: Sequence[T], known: Parameters) -> list[tuple[T, TypeParameter]]:
+    """Operands or results, each with its type parameter; nothing where none are known."""
     if not known:
         return []
-    more = len(operands) - len(known)
-    return list(zip(operands, (*known, *[known[-1]] * more) if more > 0 else known, strict=False))
+    more = len(values) - len(known)
+    return list(zip(values, (*known, *[known[-1]] * more) if more > 0 else known, strict=False))
 
 
 def check_operand_types(node: Node, operands: Sequence[Operand]) -> None:
@@ -110,9 +114,9 @@ def check_operand_types(node: Node, operands: Sequence[Operand]) -> None:
         Decline: something that is known of their types disagrees with the schema.
     """
     domain, opsets = node.domain, node.graph.opsets
-    known = parameters(node.op_type, domain, opsets.get(domain, 0))
+    known, _ = parameters(node.op_type, domain, opsets.get(domain, 0))
     types: dict[str, int] = {}
-    for operand, at in _paired(operands, known) if known else ():
+    for operand, at in paired(operands, known):
         dtype = _element_type(operand) if operand is not None and at.allowed else None
         if dtype is None:
             continue
