@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.pipeline.tuning import Progress
 from graphopt.system.machine import Target
 from graphopt_passes.algorithm.blocked_cost import BUILT_IN, PASS, BlockedRates, Size
 from graphopt_passes.algorithm.transforms import TILES
-from graphopt_passes.layout.tuning import check_is_here, profiled
+from graphopt_passes.layout.tuning import check_is_here, model_of, profiled
 
 _ROUNDS = 30
 _WARM = 2
@@ -107,17 +106,17 @@ def _converted(plain: onnx.ModelProto, tile: int, target: Target) -> onnx.ModelP
 
 def _model_of(cases: tuple[Size, ...]) -> onnx.ModelProto:
     random = np.random.default_rng(1)
-    nodes, inputs, outputs, constants = [], [], [], []
+    inputs, outputs, body = [], [], []
+    constants: dict[str, np.ndarray] = {}
     for n, case in enumerate(cases):
-        inputs.append(helper.make_tensor_value_info(f"x{n}", TensorProto.FLOAT, [1, case.inputs, *case.size]))
-        outputs.append(helper.make_tensor_value_info(f"y{n}", TensorProto.FLOAT, [1, case.outputs, *case.size]))
         kernel = random.standard_normal((case.outputs, case.inputs, 3, 3)) / np.sqrt(9 * case.inputs)
-        constants.append(numpy_helper.from_array(kernel.astype(np.float32), f"w{n}"))
-        constants.append(numpy_helper.from_array(np.zeros(case.outputs, np.float32), f"b{n}"))
-        node = helper.make_node("Conv", [f"x{n}", f"w{n}", f"b{n}"], [f"c{n}"], f"layer{n}_", pads=[1] * 4)
-        nodes += [node, helper.make_node("Relu", [f"c{n}"], [f"y{n}"], f"layer{n}_relu")]
-    graph = helper.make_graph(nodes, "tune", inputs, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        constants |= {f"w{n}": kernel.astype(np.float32), f"b{n}": np.zeros(case.outputs, np.float32)}
+        height, width = case.size
+        inputs.append(f"float[1, {case.inputs}, {height}, {width}] x{n}")
+        outputs.append(f"float[1, {case.outputs}, {height}, {width}] y{n}")
+        body.append(f"[layer{n}_] c{n} = Conv <pads = [1, 1, 1, 1]> (x{n}, w{n}, b{n})")
+        body.append(f"[layer{n}_relu] y{n} = Relu (c{n})")
+    return model_of(inputs, outputs, body, constants)
 
 
 def fit(cases: tuple[Size, ...], taken: dict[int, list[Times]]) -> BlockedRates:

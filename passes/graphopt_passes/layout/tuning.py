@@ -7,14 +7,14 @@ meet the same noise, and weights have left the first cache before they come on a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper, parser
 
 from graphopt.errors import UsageError
 from graphopt.operators.linear import block_diagonal
@@ -162,64 +162,61 @@ def time_cases(
     times: dict[str, list[float]] = {}
     for event in events:
         times.setdefault(event["name"], []).append(float(event["dur"]))
-    middle = {name: max(_typical(durations[_WARM:]), 0.5) for name, durations in times.items()}
+    # The third smallest is typical: other work on the machine only ever adds.
+    middle = {name: max(sorted(durations[_WARM:])[2], 0.5) for name, durations in times.items()}
     parts = ("plain", "blocked", "enter", "leave")
     return [ConvolutionTimes(*(middle.get(f"{part}{n}", 0.0) for part in parts)) for n in range(len(cases))]
 
 
-def _typical(durations: list[float]) -> float:
-    """The third smallest: other work on the machine only ever adds."""
-    return sorted(durations)[2]
-
-
 def _model_of(cases: tuple[Timed, ...], block: int) -> onnx.ModelProto:
-    nodes: list[onnx.NodeProto] = []
-    inputs, outputs, constants = [], [], []
     random = np.random.default_rng(1)
+    inputs, outputs, body = [], [], []
+    constants: dict[str, np.ndarray] = {}
     for n, case in enumerate(cases):
-        sides = [case.side * case.stride] * 2
-        inputs.append(helper.make_tensor_value_info(f"x{n}", TensorProto.FLOAT, [1, case.inputs, *sides]))
-        kernel = random.standard_normal((case.outputs, case.inputs // case.group, case.kernel, case.kernel))
-        constants.append(numpy_helper.from_array(kernel.astype(np.float32), f"w{n}"))
-        array, group = _blocked_weight(constants[-1], case, block)
-        constants.append(numpy_helper.from_array(array, f"v{n}"))
-        nodes += _nodes(n, case, group)
-        shape = [1, case.outputs, case.side, case.side]
-        outputs += [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in (f"p{n}", f"b{n}")]
-    graph = helper.make_graph(nodes, "tune", inputs, outputs, constants)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+        shape = (case.outputs, case.inputs // case.group, case.kernel, case.kernel)
+        constants[f"w{n}"] = random.standard_normal(shape).astype(np.float32)
+        constants[f"v{n}"], group = _blocked_weight(constants[f"w{n}"], case, block)
+        source, side = case.side * case.stride, case.side
+        inputs.append(f"float[1, {case.inputs}, {source}, {source}] x{n}")
+        outputs += [f"float[1, {case.outputs}, {side}, {side}] {name}{n}" for name in "pb"]
+        body.append(_body(n, case, group))
+    return model_of(inputs, outputs, body, constants)
 
 
-def _nodes(n: int, case: Timed, group: int) -> list[onnx.NodeProto]:
-    pad = case.kernel // 2
-    window: dict[str, Any] = {"kernel_shape": [case.kernel] * 2, "strides": [case.stride] * 2, "pads": [pad] * 4}
-    made = [
-        # What comes straight from the caller is not in the cache, what a node has just written is.
-        helper.make_node("Abs", [f"x{n}"], [f"y{n}"]),
-        helper.make_node("Conv", [f"y{n}", f"w{n}"], [f"p{n}"], f"plain{n}", group=case.group, **window),
-    ]
-    source, names = f"y{n}", ([f"c{n}"], f"blocked{n}")
-    if group:
-        source = f"r{n}"
-        made.append(helper.make_node("ReorderInput", [f"y{n}"], [source], f"enter{n}", domain=DOMAIN))
-    return [
-        *made,
-        helper.make_node("Conv", [source, f"v{n}"], *names, domain=DOMAIN, group=group or 1, **window),
-        helper.make_node("ReorderOutput", [f"c{n}"], [f"b{n}"], f"leave{n}", domain=DOMAIN, channels=case.outputs),
-    ]
+def model_of(
+    inputs: Iterable[str], outputs: Iterable[str], body: Iterable[str], constants: Mapping[str, np.ndarray]
+) -> onnx.ModelProto:
+    """A model of nodes in ONNX's text form, with operators of the standard and blocked ones."""
+    model = parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 17, "{DOMAIN}" : 1]> '
+        f"tune ({', '.join(inputs)}) => ({', '.join(outputs)}) {{ {' '.join(body)} }}"
+    )
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    return model
 
 
-def _blocked_weight(weight: onnx.TensorProto, case: Timed, block: int) -> tuple[np.ndarray, int]:
+def _body(n: int, case: Timed, group: int) -> str:
+    """The nodes of a case; what comes straight from the caller is not in the cache, what a node has just written is."""
+    kernel, stride, pad = case.kernel, case.stride, case.kernel // 2
+    window = f"kernel_shape = [{kernel}, {kernel}], strides = [{stride}, {stride}], pads = [{pad}, {pad}, {pad}, {pad}]"
+    enter = f"[enter{n}] r{n} = {DOMAIN}.ReorderInput (y{n})" if group else ""
+    return f"""
+        y{n} = Abs (x{n})
+        [plain{n}] p{n} = Conv <group = {case.group}, {window}> (y{n}, w{n})
+        {enter}
+        [blocked{n}] c{n} = {DOMAIN}.Conv <group = {group or 1}, {window}> ({"r" if group else "y"}{n}, v{n})
+        [leave{n}] b{n} = {DOMAIN}.ReorderOutput <channels = {case.outputs}> (c{n})
+    """
+
+
+def _blocked_weight(array: np.ndarray, case: Timed, block: int) -> tuple[np.ndarray, int]:
     """The weight of the blocked form and its groups; 0 groups where the input stays in NCHW."""
-    array = numpy_helper.to_array(weight)
     shape = case.shape(block)
     if case.depthwise:
         return weights.outputs_blocked(array, (case.outputs,), block), shape.lanes_out
     if case.plain_input(block):
         return weights.outputs_blocked(array, (case.outputs,), block), 0
-    if shape.merge > 1:
-        array = block_diagonal(array, case.group, shape.merge)
+    array = block_diagonal(array, case.group, shape.merge)
     if case.group > shape.merge:
         return weights.grouped_blocked(array, block), shape.count
     return weights.both_blocked(array, (case.inputs,), (case.outputs,), block), 1
