@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from graphopt.ir import Node, Value
 from graphopt_passes.layout.cost import Costs, Price
 from graphopt_passes.layout.form import Form
-from graphopt_passes.layout.mincut import INFINITE, MinimumCut, Places, cheapest
+from graphopt_passes.layout.mincut import MinimumCut, Places, cheapest, price_change
 
 
 def choose(forms: Mapping[Node, Form], prices: Mapping[Node, Price], costs: Costs) -> tuple[set[Node], float]:
@@ -21,21 +21,12 @@ def choose(forms: Mapping[Node, Form], prices: Mapping[Node, Price], costs: Cost
         plain_readers = [form for form in first if form.plain and not form.by_plain]
         taken = {form.node for form in (*by_plain, *plain_readers)}
         blocked_readers = [form for form in readers if form.node not in taken or value in form.operands[1:]]
-        if blocked_readers:
-            enter = cut.thing()
-            times = 1 if sum(costs.layout(value)) % 4 == 0 else 2
-            cut.price(enter, cut.SINK if maker is None else maker, reorder * times)
-            for form in blocked_readers:
-                cut.price(place[form.node], enter, INFINITE)
+        known = {node for form in readers for node in (form.node, form.companion)}
+        wanted = bool(by_plain or value.output_count or any(user not in known for user in value.users))
+        times = 1 if sum(costs.layout(value)) % 4 == 0 else 2
+        price_change(cut, place, reorder, maker, [form.node for form in blocked_readers], wanted=wanted, times=times)
         if maker is None:
             return
-        leave = cut.thing()
-        cut.price(maker, leave, reorder)
-        for form in blocked_readers:
-            cut.price(leave, place[form.node], INFINITE)
-        known = {node for form in readers for node in (form.node, form.companion)}
-        if by_plain or value.output_count or any(user not in known for user in value.users):
-            cut.price(leave, cut.SINK, INFINITE)
         for form in plain_readers:
             extra = min(form.extra_for_blocks(costs), reorder)
             cut.price(maker, cut.SINK, extra)

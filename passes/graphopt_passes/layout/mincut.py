@@ -132,7 +132,7 @@ Reader = TypeVar("Reader", bound=Hashable)
 
 def price_change(
     cut: MinimumCut, place: Mapping[Reader, int], amount: float, maker: int | None, readers: Collection[Reader],
-    *, wanted: bool,
+    *, wanted: bool, times: int = 1,
 ) -> None:  # fmt: skip
     """Demand an amount for each form in which a value is read and not made; readers of one form share it.
 
@@ -143,10 +143,11 @@ def price_change(
         maker: the thing that makes it; None where it is only there in the form of the sink.
         readers: what reads it, nodes for the most part, in the form that is chosen for them.
         wanted: whether others read it in the form of the sink.
+        times: how many times as much it costs to bring it into the form that is chosen.
     """
     if readers:
         enter = cut.thing()
-        cut.price(enter, cut.SINK if maker is None else maker, amount)
+        cut.price(enter, cut.SINK if maker is None else maker, amount * times)
         for reader in readers:
             cut.price(place[reader], enter, INFINITE)
     if maker is not None:
