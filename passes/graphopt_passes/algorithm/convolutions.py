@@ -80,7 +80,6 @@ class ConvertConvTranspose3dTo2d(_Transposed):
     Decoders of volumes have kernels as large as the strides. Columns of volumes are added up slower than of images.
     """
 
-    name = "convert_conv_transpose_3d_to_2d"
     numerics = Numerics.ROUNDING
 
     def write(self, node: Node, weight: np.ndarray, window: Window, rw: Rewriter) -> Value:

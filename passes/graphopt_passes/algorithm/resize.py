@@ -183,7 +183,6 @@ class ConvertConstantResizeToProducts(Weighed, OpRule):
     The weights are what the operator makes of unit vectors while the model runs, a small part of its work.
     """
 
-    name = "convert_constant_resize_to_products"
     ops = ("Resize",)
     opsets = "11-"
     numerics = Numerics.ROUNDING

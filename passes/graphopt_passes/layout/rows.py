@@ -39,7 +39,6 @@ class ConvertConv1dTo2d(ForBlocks, GraphPass):
     `Options(extra={"convert_conv_1d_to_2d": {"force": True}})` converts whatever it costs.
     """
 
-    name = "convert_conv_1d_to_2d"
     ops = ("Conv",)
 
     def run(self, graph: Graph, rw: Rewriter) -> None:

@@ -30,7 +30,6 @@ class ConvertConv3dTo2d(ForBlocks, OpRule):
     `Options(extra={"convert_conv_3d_to_2d": {"force": True}})` converts whatever it costs.
     """
 
-    name = "convert_conv_3d_to_2d"
     ops = ("Conv",)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

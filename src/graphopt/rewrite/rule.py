@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
@@ -14,6 +13,7 @@ from graphopt.errors import PassError, UsageError
 from graphopt.ir import Graph, Model, Node, Value
 from graphopt.match import CompiledPattern, Match, OpBuilder, compile_pattern
 from graphopt.match.makers import CONSTANTS, Ways
+from graphopt.naming import pass_name
 
 if TYPE_CHECKING:
     from graphopt.rewrite.rewriter import Rewriter
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 FAMILIES = ("elimination", "folding", "fusion", "layout", "algorithm")
 CUSTOM = "custom"
 """The family of a pass that names none; in pipelines, all families but `FAMILIES`."""
-
-
-_WORD = re.compile("[A-Z][^A-Z]*")
 
 
 class _Choice(IntEnum):
@@ -118,7 +115,7 @@ class Rule(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" not in cls.__dict__:
-            cls.name = "_".join(_WORD.findall(cls.__name__)).lower()
+            cls.name = pass_name(cls.__name__)
         folder = next((part for part in reversed(cls.__module__.split(".")) if part in FAMILIES), None)
         if folder is not None or "family" not in cls.__dict__:
             cls.family = folder or CUSTOM
