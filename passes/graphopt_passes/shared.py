@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 
-from graphopt.ir import Value
+from graphopt.rewrite import Rewriter, Value
 from graphopt.rewrite.legality import gone
 
 
 class Shared:
-    """Values by what they are; those that were made for something that was not built after all are forgotten."""
+    """Values by what they are; those that were made for something that was not built after all are forgotten.
 
-    def __init__(self) -> None:
+    Attributes:
+        rw: the gate.
+    """
+
+    def __init__(self, rw: Rewriter) -> None:
+        self.rw = rw
         self._kept: dict[Hashable, Value] = {}
         self._fresh: dict[Hashable, Value] = {}
 

@@ -10,7 +10,6 @@ zeros serves as padding. Kernels of one row or column have one matrix product fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -141,21 +140,21 @@ def image_rows(layer_size: tuple[int, int], blocks: int, grid: Grid | None, batc
     return np.asarray((place * blocks + c) * grid.count + within)
 
 
-@dataclass(slots=True)
-class BlockedBuilder:
+class BlockedBuilder(Shared):
     """Builds blocked layers for a pass; keeps what several of them share, and in which forms values exist."""
 
-    rw: Rewriter
-    _shared: Shared = field(default_factory=Shared)
-    _rows: dict[tuple[Graph, Value], BlockRows] = field(default_factory=dict)
-    _fresh_rows: dict[tuple[Graph, Value], BlockRows] = field(default_factory=dict)
-    _batches: dict[Value, Value] = field(default_factory=dict)
-    _layer: BlockedLayer = field(init=False)
+    _layer: BlockedLayer
+
+    def __init__(self, rw: Rewriter) -> None:
+        super().__init__(rw)
+        self._rows: dict[tuple[Graph, Value], BlockRows] = {}
+        self._fresh_rows: dict[tuple[Graph, Value], BlockRows] = {}
+        self._batches: dict[Value, Value] = {}
 
     def build(self, layer: BlockedLayer, tile: int) -> Fired:
         """Compute a layer with output tiles of `tile` in place of its `Conv`."""
         rw = self.rw
-        self._shared.begin()
+        self.begin()
         self._fresh_rows, self._layer = {}, layer
         if layer.residual is not None and (layer.residual.graph is not layer.node.graph):
             raise Decline("what it adds is of another graph")
@@ -171,7 +170,7 @@ class BlockedBuilder:
         tiles = self._result(layer, form, grid, self._product(layer, form, grid, weight))
         image = self._image(layer, grid, tiles)
         fired = rw.replace(layer.node, [image], detail=str(form))
-        self._shared.keep()
+        self.keep()
         self._rows.update(self._fresh_rows)
         return fired
 
@@ -196,7 +195,7 @@ class BlockedBuilder:
         places = self._constant("winograd_tiles", key, lambda: _gathered(layer, grid, source))
         if padded:
             whole = (self._graph(), "winograd_padded", rows)
-            rows = self._shared.once(whole, lambda: self._padded(source.value, layer))
+            rows = self.once(whole, lambda: self._padded(source.value, layer))
         return rows, places
 
     def _product(self, layer: BlockedLayer, form: Filtering, grid: Grid, weight: np.ndarray) -> Value:
@@ -314,7 +313,7 @@ class BlockedBuilder:
         if not self._open():
             return matrix
         whole = (self._graph(), what, key, self._batch())
-        return self._shared.once(whole, lambda: self._spread(matrix, array.shape, batched))
+        return self.once(whole, lambda: self._spread(matrix, array.shape, batched))
 
     def _spread(self, matrix: Value, shape: tuple[int, ...], batched: Value) -> Value:
         first = self.rw.op("Slice", self.rw.op("Shape", batched), np.array([0], np.int64), np.array([1], np.int64))
@@ -334,7 +333,7 @@ class BlockedBuilder:
                 array = array.astype(np.int32 if array.max(initial=0) < 2**31 else np.int64)
             return self.rw.constant(array, like=like)
 
-        return self._shared.once((self._graph(), what, key), build)
+        return self.once((self._graph(), what, key), build)
 
     def _graph(self) -> Graph:
         return self._layer.node.graph

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 import numpy as np
 
-from graphopt.records import dataclass
 from graphopt.rewrite import Fired, Rewriter, Value
 from graphopt_passes.algorithm.layer import PlainLayer
 from graphopt_passes.algorithm.transforms import input_filters, output_matrix, transformed_weight
 from graphopt_passes.shared import Shared
 
 
-@dataclass(slots=True)
-class PlainBuilder:
-    """Builds layers for a pass, and makes what several of them need once for each graph."""
+class PlainBuilder(Shared):
+    """Builds layers for a pass, and makes what several of them need once for each graph.
 
-    rw: Rewriter
-    plain: bool  # use standard operators only
-    _shared: Shared = field(default_factory=Shared)
+    Args:
+        rw: the gate.
+        plain: whether to use standard operators only.
+    """
+
+    def __init__(self, rw: Rewriter, plain: bool) -> None:
+        super().__init__(rw)
+        self.plain = plain
 
     def build(self, layer: PlainLayer, tile: int) -> Fired:
         """Compute a layer with output tiles of `tile` in place of its `Conv`, and the `Relu` after it."""
-        self._shared.begin()
+        self.begin()
         weight = transformed_weight(layer.kernel, tile)
         result = self._edges(layer, tile, self._tiles_out(layer, tile, weight))
         fired = self.rw.replace(layer.relu or layer.node, [result], detail=f"F({tile}x{tile},3x3)")
-        self._shared.keep()
+        self.keep()
         return fired
 
     def _tiles_in(self, layer: PlainLayer, tile: int) -> Value:
@@ -109,7 +110,7 @@ class PlainBuilder:
     def _constant(self, layer: PlainLayer, what: Value | str, tile: int, array: np.ndarray) -> Value:
         name = what if isinstance(what, str) else f"{what.name}_winograd"
         key = (layer.node.graph, what, tile)
-        return self._shared.once(key, lambda: self.rw.constant(array, like=f"{name}{tile}"))
+        return self.once(key, lambda: self.rw.constant(array, like=f"{name}{tile}"))
 
     def _reshape(self, value: Value, *shape: int) -> Value:
         return self.rw.op("Reshape", value, np.array(shape, np.int64))

@@ -43,8 +43,7 @@ class Emitter(Shared):
     """
 
     def __init__(self, rw: Rewriter, block: int) -> None:
-        super().__init__()
-        self.rw = rw
+        super().__init__(rw)
         self.block = block
         self._blocked: dict[Value, Blocked] = {}
         self._plain: dict[Value, Value] = {}

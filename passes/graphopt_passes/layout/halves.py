@@ -217,10 +217,6 @@ class _Writer(Shared):
     Values in float32 are shared by those in half precision that they stand for.
     """
 
-    def __init__(self, rw: Rewriter) -> None:
-        super().__init__()
-        self.rw = rw
-
     def write(self, form: _Wide) -> None:
         """Replace a node by itself in float32."""
         node, rw = form.node, self.rw

@@ -90,10 +90,6 @@ def _forms(graph: Graph, rates: Rates) -> Iterator[LastForm]:
 class _ChannelsLast(Shared):
     """Makes nodes on images with channels last, which are shared by those with channels second that they stand for."""
 
-    def __init__(self, rw: Rewriter) -> None:
-        super().__init__()
-        self.rw = rw
-
     def convert(self, form: LastForm) -> None:
         """Replace a node by its form with channels last, between transposes."""
         node = form.node

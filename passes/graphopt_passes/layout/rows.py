@@ -83,10 +83,6 @@ def _gain(node: Node, target: Any) -> float:
 class _Rows(Shared):
     """Makes nodes on images of one row, which are shared by the values of three dimensions that they stand for."""
 
-    def __init__(self, rw: Rewriter) -> None:
-        super().__init__()
-        self.rw = rw
-
     def convert(self, node: Node) -> None:
         """Replace a node by its form on images; declines where it has none."""
         if len(node.outputs) != 1 or node.result.rank != 3:
