@@ -7,7 +7,7 @@ import numpy as np
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
-from graphopt_passes.fusion.contrib.parameters import BYTES, SANE, check_steps
+from graphopt_passes.fusion.contrib.parameters import BYTES, are_ordinary, check_steps
 
 
 class ConvertQuantizedConcat(Weighed, OpRule):
@@ -41,7 +41,7 @@ class ConvertQuantizedConcat(Weighed, OpRule):
 def _number(value: Value) -> float:
     """A scale or zero point; declines where it is computed, no scalar, negative, or far from 1."""
     array = value.array()
-    if array.shape != () or (array.dtype == np.float32 and not SANE[0] <= array.item() <= SANE[1]):
+    if array.shape != () or (array.dtype == np.float32 and not are_ordinary(array)):
         raise Decline("{} is no scalar, or no ordinary scale", value.name)
     return float(array)
 
@@ -70,7 +70,7 @@ class ConvertQuantizedSoftmax(Weighed, OpRule):
         _check_last(node, x)
         own, zero = (node.operand(at).array() for at in (1, 4))
         start = np.zeros((), kind) if node.input(2) is None else node.operand(2).array()
-        if own.size != 1 or start.size != 1 or zero.size != 1 or not SANE[0] <= float(own.item()) <= SANE[1]:
+        if own.size != 1 or start.size != 1 or zero.size != 1 or not are_ordinary(own):
             raise Decline("{} is not quantized as a whole, or its scale is no ordinary one", x.name)
         steps = _steps(node.operand(3).array(), x.dims()[-1])
         if kind is np.int8 and steps + int(zero.item()) > np.iinfo(np.int8).max:
@@ -98,7 +98,7 @@ def _check_last(node: Node, x: Value) -> None:
 
 def _steps(scale: np.ndarray, length: Dim) -> int:
     """How many steps the kernel divides 1 into; declines where it counts none, or its powers overflow."""
-    if scale.size != 1 or not SANE[0] <= float(scale.item()) <= SANE[1]:
+    if scale.size != 1 or not are_ordinary(scale):
         raise Decline("the scale of the result is no ordinary number")
     steps = int(np.floor(np.float32(1) / np.float32(scale.item())))
     if steps < 1 or (isinstance(length, int) and steps >= _ROOM * length):

@@ -16,8 +16,7 @@ from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN
 
 BYTES: dict[int, type[np.uint8] | type[np.int8]] = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
-SANE = (1e-12, 1e12)
-"""Magnitudes of scales in between: products and quotients of a few of them neither overflow nor vanish in float32."""
+_ORDINARY = (1e-12, 1e12)
 
 _MOST_STEPS = 2.0**14
 """As many steps of the result one of an operand may be worth in sums and products: results are exact up to there."""
@@ -82,7 +81,7 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
 
     Raises:
         Decline: the parameters are computed, state blocks or other types than float32 for scales, or scales that are
-            zero, not finite, or beyond `SANE`.
+            zero, not finite, or beyond what is ordinary.
     """
     scale, zero = node.operand(1), node.input(2)
     scales = scale.array()
@@ -95,7 +94,7 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
     zeros = zero.array() if zero is not None else np.zeros(scales.shape, stored)
     if zeros.size != scales.size or not scales.size or max(scales.ndim, zeros.ndim) > 1:
         raise Decline("scale and zero point of {} are not alike", value.name)
-    if not np.all((np.abs(scales) >= SANE[0]) & (np.abs(scales) <= SANE[1])):
+    if not are_ordinary(np.abs(scales)):
         raise Decline("a scale of {} is zero, not finite, too small or too large", value.name)
     found = Quantized(value, scales.reshape(-1), zeros.reshape(-1), kind, None, (scale, zero))
     if scales.size == 1:
@@ -104,6 +103,11 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
     if value.is_const and value.size(axis) != scales.size:
         raise Decline("{} has {} scales for {} positions of axis {}", value.name, scales.size, value.size(axis), axis)
     return replace(found, axis=value.axis(axis) if axis < 0 else axis)
+
+
+def are_ordinary(*scales: np.ndarray | float) -> bool:
+    """Whether products and quotients of a few scales, which are positive, neither overflow nor vanish in float32."""
+    return all(np.all((scale >= _ORDINARY[0]) & (scale <= _ORDINARY[1])) for scale in scales)
 
 
 def quantized(node: Node) -> Quantized:

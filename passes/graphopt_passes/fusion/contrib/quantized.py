@@ -18,8 +18,8 @@ from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
 from graphopt_passes.fusion.contrib.operands import DOMAIN, OnIntegers, may_sum_nothing
 from graphopt_passes.fusion.contrib.parameters import (
     BYTES,
-    SANE,
     Quantized,
+    are_ordinary,
     check_per_tensor,
     check_steps,
     dequantized,
@@ -308,7 +308,7 @@ def _mul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -
         if array is None or array.size != 1 or rank is None or array.ndim > rank or not output.ordered:
             continue
         slope = (int(array.item()) - int(number.zero.item())) * float(number.scale.item())
-        if slope > 0 and x.ordered and SANE[0] <= slope * float(x.scale.item()) <= SANE[1]:
+        if slope > 0 and x.ordered and are_ordinary(slope * float(x.scale.item())):
             return scaled(x, slope, 0.0, output, rw)
     return _plain()(op, operands, output, rw)
 

@@ -9,8 +9,8 @@ from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ForRuntime, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import (
     BYTES,
-    SANE,
     Quantized,
+    are_ordinary,
     check_per_tensor,
     check_steps,
     dequantized,
@@ -32,7 +32,7 @@ def scaled(
     declines where none does and it is to be exact.
     """
     step, dtype = float(x.scale.item()) * slope, BYTES[x.dtype]
-    if not output.ordered or not all(SANE[0] <= number <= SANE[1] for number in (step, abs(shift) or 1.0)):
+    if not output.ordered or not are_ordinary(step, abs(shift) or 1.0):
         raise Decline("a scale of {} or {} is negative, too small or too large", x.value.name, output.value.name)
     check_steps("QLinearAdd", (step, abs(shift)), float(output.scale.item()), output.value)
     shift, exact = _away_from_halfway(x, slope, shift, output)
@@ -143,7 +143,7 @@ def _parameters(node: Node, at: int) -> tuple[float, int]:
     scale = node.operand(at).array()
     zero = node.input(at + 1)
     start = np.zeros(1, np.int64) if zero is None else zero.array()
-    if scale.size != 1 or start.size != 1 or not SANE[0] <= float(scale.item()) <= SANE[1]:
+    if scale.size != 1 or start.size != 1 or not are_ordinary(scale):
         raise Decline("{} is no ordinary scale, or not one", node.operand(at).name)
     return float(scale.item()), int(start.item())
 
@@ -166,10 +166,10 @@ class FuseScaleIntoDequantize(OnIntegers):
         if array.size != 1 or array.dtype != np.float32 or array.ndim > len(value.dims()):
             raise Decline("{} is not one number", number.name)
         factor = float(array.item())
-        if not SANE[0] <= factor <= SANE[1]:
+        if not are_ordinary(factor):
             raise Decline("{} is not positive, or no ordinary number", number.name)
         step = (x.scale.astype(np.float64) / factor if node.op == "Div" else x.scale * factor).astype(np.float32)
-        if not np.all((np.abs(step) >= SANE[0]) & (np.abs(step) <= SANE[1])):
+        if not are_ordinary(np.abs(step)):
             raise Decline("the scale of {} would be too small or too large", x.value.name)
         given = source.operand(1)
         scale = rw.constant(step.reshape(given.sizes()), like=given)

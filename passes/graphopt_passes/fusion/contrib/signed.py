@@ -64,7 +64,7 @@ def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
         if old.output_count:
             raise Decline("{} is read as it is", value.name)
         for reader in old.users:
-            if _isother_bytes(old, reader, node):
+            if _only_moves(old, reader, node):
                 parts = rw.outputs(len(reader.outputs), reader.op_type, new, *reader.inputs[1:], **reader.attrs)
                 stack += [(o, part) for o, part in zip(reader.outputs, parts, strict=True) if o is not None]
                 continue
@@ -76,7 +76,7 @@ def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
     return rw.replace_all(pairs, anchor=node)
 
 
-def _isother_bytes(value: Value, reader: Node, node: Node) -> bool:
+def _only_moves(value: Value, reader: Node, node: Node) -> bool:
     """Whether a reader only moves a value, by constants if by anything, so that it can stand where `node` is."""
     if reader.op not in _MOVING or reader.graph is not node.graph or reader.inputs[0] is not value:
         return False
