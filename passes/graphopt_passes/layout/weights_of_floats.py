@@ -12,7 +12,7 @@ from graphopt.operators.quantizing import is_in_singles
 from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.constants import floats_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
-from graphopt_passes.fusion.contrib.parameters import BYTES, SANE, dequantized
+from graphopt_passes.fusion.contrib.parameters import BYTES, are_ordinary, dequantized
 
 _LARGEST = 2**24
 """Bytes of floats. Larger weights stay integers: the model would grow to four times its size."""
@@ -108,7 +108,7 @@ def _floats_of_blocks(node: Node, size: int) -> np.ndarray:
         raise Decline("{} is no byte with scales of float32", stored.name)
     if scales.ndim != integers.ndim or zeros.shape != scales.shape:
         raise Decline("scale and zero point of {} are not alike", stored.name)
-    if not np.all((np.abs(scales) >= SANE[0]) & (np.abs(scales) <= SANE[1])):
+    if not are_ordinary(np.abs(scales)):
         raise Decline("a scale of {} is zero, not finite, too small or too large", stored.name)
     length = integers.shape[axis]
     wide = [np.repeat(each, size, axis=axis).take(range(length), axis) for each in (scales, zeros.astype(np.int32))]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.match import Match, OpBuilder, Pattern, Var
-from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
+from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
+from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ForRuntime, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import (
     BYTES,
@@ -148,17 +148,18 @@ def _parameters(node: Node, at: int) -> tuple[float, int]:
     return float(scale.item()), int(start.item())
 
 
-class FuseScaleIntoDequantize(OnIntegers):
+class FuseScaleIntoDequantize(ForRuntime):
     """Let `DequantizeLinear` multiply by a number, or divide, instead of an operator behind it."""
 
-    # No pattern: the number may be either factor.
-    ops = ("Div", "Mul")
-    numerics = Numerics.ROUNDING
+    opsets = f"10-{NEWEST_OF_BYTES}"
 
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        first, second = node.operand(0), node.operand(1)
-        value, number = (second, first) if node.op == "Mul" and first.is_const else (first, second)
-        source = value.sole_source("DequantizeLinear", reader=node)
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """Parameters have several forms."""
+        floats = op.DequantizeLinear(Var(), ..., _bind="source", _other_attrs=True)
+        return Either(op.Mul(floats, Const("number")), op.Div(floats, Const("number")))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        value, number, given = m.source.result, m.number, m.source.operand(1)
         x = dequantized(value)
         if x.value.is_const:
             raise Decline
@@ -168,9 +169,8 @@ class FuseScaleIntoDequantize(OnIntegers):
         factor = float(array.item())
         if not are_ordinary(factor):
             raise Decline("{} is not positive, or no ordinary number", number.name)
-        step = (x.scale.astype(np.float64) / factor if node.op == "Div" else x.scale * factor).astype(np.float32)
+        step = (x.scale.astype(np.float64) / factor if m.root.op == "Div" else x.scale * factor).astype(np.float32)
         if not are_ordinary(np.abs(step)):
             raise Decline("the scale of {} would be too small or too large", x.value.name)
-        given = source.operand(1)
         scale = rw.constant(step.reshape(given.sizes()), like=given)
-        return rw.replace(node, [rw.op("DequantizeLinear", x.value, scale, source.input(2), **source.attrs)])
+        return rw.op("DequantizeLinear", x.value, scale, m.source.input(2), **m.source.attrs)
