@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Value
-from graphopt.match.factors import number
+from graphopt.match import CompiledPattern, OpBuilder, Pattern, Var, compile_pattern
+from graphopt_passes.fusion.normalization import mean_of_squares
 
 _NARROW = (TensorProto.FLOAT16, TensorProto.FLOAT)
-_SQUARE = 2.0
 _LEAST = 1e-30
 """A smaller number under the root may vanish in float32, and zeros be divided by zero."""
 
@@ -19,28 +22,26 @@ def of_normalizations(graph: Graph) -> set[Value]:
     `d / sqrt(mean(d ** 2) + e)` of a `d` that was float16 and is cast back: the TorchScript exporter of PyTorch writes
     it so below opset 17. No square of what float16 holds overflows, and its digits are rounded away behind it.
     """
-    return {value for node in graph if node.op == "Div" for value in _tail(node)}
+    return {value for node in graph if node.op == "Div" and node.operand(0).made_by("Cast") for value in _tail(node)}
 
 
-def _tail(division: Node) -> tuple[Value, ...]:
-    wide, root = division.operands
-    cast, sqrt = wide.made_by("Cast"), root.made_by("Sqrt")
-    add = sqrt.operand(0).made_by("Add") if sqrt is not None else None
-    if sqrt is None or add is None or cast is None or cast.operand(0).dtype != TensorProto.FLOAT16:
-        return ()
-    mean, least = add.operands if add.operand(0).made_by("ReduceMean") else add.operands[::-1]
-    reduction = mean.made_by("ReduceMean")
-    square = reduction.operand(0).made_by("Mul", "Pow") if reduction is not None else None
-    if reduction is None or square is None or not _is_square(square, wide) or (number(least) or 0.0) < _LEAST:
-        return ()
-    inner = (wide, square.result, mean, add.result, root)
-    nodes = {square, reduction, add, sqrt, division}
-    casts_back = all(user.op == "Cast" and user.result.dtype in _NARROW for user in division.result.users)
-    if not casts_back or any(x.output_count or not nodes.issuperset(x.users) for x in inner):
-        return ()
-    return () if division.result.output_count else (*inner, least, division.result)
+@lru_cache(maxsize=1)
+def _written_out() -> CompiledPattern:
+    def pattern(op: OpBuilder) -> Pattern:
+        wide = op.Cast(Var("x", dtype=TensorProto.FLOAT16), _other_attrs=True)
+        return op.Div(wide, op.Sqrt(mean_of_squares(op, wide)))
+
+    return compile_pattern(pattern, "normalization in float64")
 
 
-def _is_square(node: Node, x: Value) -> bool:
-    other = node.operand(1)
-    return node.operand(0) is x and (other is x if node.op == "Mul" else number(other, "fiu") == _SQUARE)
+def _tail(division: Node) -> list[Value]:
+    try:
+        m = _written_out().match(division, silent=True)
+    except Decline:
+        return []
+    result = division.result
+    casts_back = all(user.op == "Cast" and user.result.dtype in _NARROW for user in result.users)
+    if m.epsilon < _LEAST or result.output_count or not casts_back:
+        return []
+    least = [value for node in m.owners if node.op == "Add" for value in node.operands if value.is_const]
+    return [*(node.result for node in m.owners), *least]
