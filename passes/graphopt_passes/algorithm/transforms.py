@@ -71,11 +71,12 @@ def _signed(rows: np.ndarray, *at: int) -> np.ndarray:
     return rows + 0.0  # no negative zeros
 
 
-def _input(size: int) -> np.ndarray:
-    """B^T: the polynomials that are zero at all points but one, and at all: [a, a]."""
+@lru_cache
+def input_rows(size: int) -> np.ndarray:
+    """B^T, which transforms one axis of tiles: polynomials that are zero at all points but one, and at all: [a, a]."""
     points = _POINTS[size]
     rows = [(*np.poly([other for other in points if other != point])[::-1], 0) for point in points]
-    return _signed(np.array([*rows, np.poly(points)[::-1]]), 0, -1)
+    return np.asarray(_signed(np.array([*rows, np.poly(points)[::-1]]), 0, -1), np.float32)
 
 
 def _powers(size: int, count: int) -> np.ndarray:
@@ -91,37 +92,24 @@ def _weight(tile: int, kernel: int) -> np.ndarray:
     return _signed(_powers(tile + kernel - 1, kernel) * np.array([*scale, 1])[:, None], 0)
 
 
-def _output(tile: int, kernel: int) -> np.ndarray:
-    """A^T: the powers of each point as a column: [m, a]."""
-    return _signed(_powers(tile + kernel - 1, tile), -1).T
+@lru_cache
+def output_rows(tile: int, kernel: int) -> np.ndarray:
+    """A^T, which transforms one axis of products: the powers of each point as a column: [m, a]."""
+    return np.array(_signed(_powers(tile + kernel - 1, tile), -1).T, np.float32)
 
 
 @lru_cache
 def input_filters(tile: int) -> np.ndarray:
     """B^T d B as the filters of a convolution with the tile as its stride: [a*a, 1, a, a]."""
-    rows, size = _input(tile + 2), tile + 2
-    filters = np.einsum("ai,bj->abij", rows, rows).reshape(size * size, 1, size, size)
-    return np.asarray(filters, np.float32)
+    rows, size = input_rows(tile + 2), tile + 2
+    return np.asarray(np.einsum("ai,bj->abij", rows, rows).reshape(size * size, 1, size, size))
 
 
 @lru_cache
 def output_matrix(tile: int) -> np.ndarray:
     """A^T M A as one matrix over the flattened tiles: [m*m, a*a]."""
-    rows, size = _output(tile, 3), tile + 2
-    matrix = np.einsum("ai,bj->abij", rows, rows).reshape(tile * tile, size * size)
-    return np.asarray(matrix, np.float32)
-
-
-@lru_cache
-def input_rows(size: int) -> np.ndarray:
-    """B^T, which transforms one axis of tiles: [a, a]."""
-    return np.array(_input(size), np.float32)
-
-
-@lru_cache
-def output_rows(tile: int, kernel: int) -> np.ndarray:
-    """A^T, which transforms one axis of products: [m, a]."""
-    return np.array(_output(tile, kernel), np.float32)
+    rows, size = output_rows(tile, 3), tile + 2
+    return np.asarray(np.einsum("ai,bj->abij", rows, rows).reshape(tile * tile, size * size))
 
 
 def transformed_weight(weight: np.ndarray, tile: int) -> np.ndarray:
