@@ -125,12 +125,11 @@ def shuffled(value: Value, reader: Node) -> Gather:
         raise Decline
     x, grouped = first.operand(0), first.result
     shape, parts = x.dims(), grouped.dims()
-    if (len(shape), len(parts)) != (4, 5) or None in (*shape[1:], *parts[1:]):
+    known = (len(shape), len(parts)) == (4, 5) and None not in (*shape[1:], *parts[1:])
+    images = (shape, (*parts[:1], *shape[1:2], *parts[3:]), value.dims())
+    if not known or any(image[1:] != shape[1:] for image in images) or not _one_batch(images):
         raise Decline("{} is not known to regroup channels alone", grouped.name)
     channels, groups, members = shape[1], parts[1], parts[2]
-    images = (shape, (parts[0], channels, *parts[3:]), value.dims())
-    if any(image[1:] != shape[1:] for image in images) or not _one_batch(images):
-        raise Decline("{} is not known to regroup channels alone", grouped.name)
     if not (isinstance(channels, int) and isinstance(groups, int) and isinstance(members, int)):
         raise Decline("the channels of {} are not known", x.name)
     check_count(channels)
