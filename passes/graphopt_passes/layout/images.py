@@ -15,8 +15,11 @@ from graphopt.operators.transpose import FIRST, LAST
 from graphopt.operators.window import Window
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
+from graphopt_passes.fusion.transposes.axes import cuts, parts
+from graphopt_passes.fusion.transposes.permuted import axis_of
 from graphopt_passes.layout.activations import ELEMENTWISE
 from graphopt_passes.layout.cost import Price
+from graphopt_passes.layout.known import is_number
 
 DOMAIN = "com.microsoft"
 
@@ -123,16 +126,11 @@ def _convolution(node: Node, rates: Rates) -> LastForm:
 
 def _unary(node: Node, rates: Rates) -> LastForm:
     parameters = [value for value in node.inputs[1:] if value is not None]
-    if len(node.outputs) != 1 or not all(_is_number(value) for value in parameters):
+    if len(node.outputs) != 1 or not all(value.is_const and is_number(value) for value in parameters):
         raise Decline
     if node.attr("block_size", 0) or (node.op_type == "FastGelu" and parameters):
         raise Decline("{} reads a parameter along an axis", node.op)
     return _same(node, (0,))
-
-
-def _is_number(value: Value) -> bool:
-    tensor = value.constant_tensor
-    return tensor is not None and prod(tensor.dims) == 1 and len(tensor.dims) <= len(LAST)
 
 
 def _binary(first: int, second: int) -> Callable[[Node, Rates], LastForm]:
@@ -144,7 +142,7 @@ def _binary(first: int, second: int) -> Callable[[Node, Rates], LastForm]:
             value = node.operand(at)
             if value.constant_tensor is None:
                 images.append(at)
-            elif not _is_number(value):
+            elif not is_number(value):
                 array = value.array()
                 if array.ndim > len(LAST):
                     raise Decline
@@ -160,25 +158,17 @@ def _concat(start: int, step: int) -> Callable[[Node, Rates], LastForm]:
 
     def read(node: Node, rates: Rates) -> LastForm:
         places = tuple(range(start, len(node.inputs), step))
-        return _same(node, places, _rated(node, "image pass", rates), axis=_moved(int(node.attr("axis", 1))))
+        return _same(node, places, _rated(node, "image pass", rates), axis=FIRST[axis_of(node, FIRST)])
 
     return read
 
 
 def _split(node: Node, rates: Rates) -> LastForm:
-    return _same(node, (0,), _rated(node, "image pass", rates), axis=_moved(int(node.attr("axis", 0))))
+    return _same(node, (0,), _rated(node, "image pass", rates), **parts(node, FIRST).settings)
 
 
 def _slice(node: Node, rates: Rates) -> LastForm:
-    axes = node.ints("axes")
-    if axes is None:
-        axes = tuple(range(len(node.ints("starts") or ())))
-    moved = np.array([_moved(axis) for axis in axes], np.int64)
-    return replace(_same(node, (0,), _rated(node, "image pass", rates)), constants={3: moved})
-
-
-def _moved(axis: int) -> int:
-    return LAST.index(axis % len(LAST))
+    return _same(node, (0,), _rated(node, "image pass", rates), **cuts(node, FIRST).settings)
 
 
 def _pool(kind: str, op_type: str = "", **changed: Any) -> Callable[[Node, Rates], LastForm]:
