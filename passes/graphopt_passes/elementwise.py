@@ -7,3 +7,8 @@ UNARY = (
     "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
 )  # fmt: skip
 """What else they read, like bounds, is a number or two for all elements."""
+
+ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    "Relu": (), "Sigmoid": (), "Tanh": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"),
+}  # fmt: skip
+"""Those that fused kernels apply to what they compute, with their parameters in order."""

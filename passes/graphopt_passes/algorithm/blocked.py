@@ -391,7 +391,7 @@ def _filled(places: np.ndarray, count: int) -> np.ndarray:
 
 
 def _named(name: str, parameters: tuple[float, ...]) -> dict[str, Any]:
-    return {key: number for (key, _), number in zip(ACTIVATIONS[name], parameters, strict=False)}
+    return dict(zip(ACTIVATIONS[name], parameters, strict=False))
 
 
 def _applied(name: str, value: Value, parameters: tuple[float, ...], rw: Rewriter) -> Value:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators import Bounds
+from graphopt_passes import elementwise
 from graphopt_passes.layout.lanes import ANYTHING, UNARY, Lanes, clipped, combined, mapped, number
 
 Activation = tuple[str, tuple[float, ...]]
@@ -74,12 +75,8 @@ def activation_of(node: Node) -> Activation | None:
         bounds = _bounds(node)
         return None if bounds is None else ("Clip", bounds)
     parameters = ACTIVATIONS.get(node.op)
-    return None if parameters is None else (node.op, tuple(float(node.attr(*each)) for each in parameters))
+    return None if parameters is None else (node.op, tuple(float(node.attr(each)) for each in parameters))
 
 
-ACTIVATIONS: dict[str, tuple[tuple[str, float], ...]] = {
-    "Clip": (("min", -math.inf), ("max", math.inf)),
-    "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)), "HardSwish": (), "LeakyRelu": (("alpha", 0.01),), "Relu": (),
-    "Sigmoid": (), "Tanh": (),
-}  # fmt: skip
-"""Activations of the blocked Conv, and their attributes with defaults."""
+ACTIVATIONS = {**elementwise.ACTIVATIONS, "Clip": ("min", "max"), "HardSwish": ()}
+"""Activations of the blocked Conv, with their parameters in order."""

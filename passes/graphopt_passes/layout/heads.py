@@ -10,13 +10,11 @@ from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import BLOCKS
-from graphopt_passes.layout.activations import ACTIVATIONS
+from graphopt_passes.elementwise import ACTIVATIONS
 from graphopt_passes.layout.blocks import DOMAIN, ForBlocks
 from graphopt_passes.layout.nchwc import would_block
 
 _FUSED = "com.microsoft::FusedGemm"
-_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid")
-"""What a FusedGemm may apply that is an operator of the same name too."""
 
 _SMALLEST = {True: 1 << 8, False: 1 << 16}
 """Least elements of weights, by whether the row comes from an image; if not, it is reordered."""
@@ -31,7 +29,7 @@ class ConvertGemmToConv(ForBlocks, OpRule):
     `Flatten`, so that nothing is reordered in between.
     """
 
-    ops = ("Gemm", "MatMul", _FUSED, *_ACTIVATIONS)
+    ops = ("Gemm", "MatMul", _FUSED, *ACTIVATIONS)
     needs = (("Conv", "com.microsoft::FusedConv"),)
 
     def __init__(self) -> None:
@@ -42,7 +40,7 @@ class ConvertGemmToConv(ForBlocks, OpRule):
         """The runs whose model has one."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        if node.op in _ACTIVATIONS:
+        if node.op in ACTIVATIONS:
             return _before_flatten(node, rw)
         x, weight = node.operand(0), node.operand(1)
         if x.dtype != TensorProto.FLOAT or x.rank != 2:
@@ -59,7 +57,7 @@ class ConvertGemmToConv(ForBlocks, OpRule):
         out = rw.op("Conv", image, made, bias, kernel_shape=(1, 1))
         name = str(node.attr("activation", "")) if node.op == _FUSED else ""
         if name:
-            attrs: dict[str, Any] = {each: node.attrs.get(f"activation_{each}") for each, _ in ACTIVATIONS[name]}
+            attrs: dict[str, Any] = {each: node.attrs.get(f"activation_{each}") for each in ACTIVATIONS[name]}
             out = rw.op(name, out, **attrs)
         return rw.replace(node, [rw.op("Flatten", out)])
 
@@ -85,7 +83,7 @@ class ConvertGemmToConv(ForBlocks, OpRule):
             raise Decline("{} has other readers", weight.name)
         if node.op != "MatMul" and (node.attr("transA", 0) or node.attr("alpha", 1.0) != 1):
             raise Decline("the product is scaled or its row transposed")
-        if node.op == _FUSED and str(node.attr("activation", "")) not in ("", *_ACTIVATIONS):
+        if node.op == _FUSED and str(node.attr("activation", "")) not in ("", *ACTIVATIONS):
             raise Decline("{} is no operator of its own", node.attr("activation", ""))
         if rw.target.block not in BLOCKS:
             raise Decline("the target has no blocked kernels")

@@ -7,16 +7,12 @@ from onnx import TensorProto
 from graphopt.match import Attr, Either, Match, OpBuilder, Opt, Pattern, Var
 from graphopt.operators import Bounds
 from graphopt.rewrite import Decline, Node, Rewriter, Value
+from graphopt_passes.elementwise import ACTIVATIONS
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float
-
-_DEFAULTS: dict[str, dict[str, float]] = {
-    "Relu": {}, "Sigmoid": {}, "Tanh": {}, "LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
-}  # fmt: skip
-"""Activations that both kernels know, with their parameters in order and what these are when left out."""
 
 
 def _parameters(node: Node) -> dict[str, float]:
-    return {name: float(node.attr(name, default)) for name, default in _DEFAULTS[node.op_type].items()}
+    return {name: float(node.attr(name)) for name in ACTIVATIONS[node.op_type]}
 
 
 class FuseActivationIntoGemm(ForRuntime):
@@ -27,7 +23,7 @@ class FuseActivationIntoGemm(ForRuntime):
     def pattern(self, op: OpBuilder, a: Pattern, b: Pattern) -> Pattern:
         """`activation(a b + c)`."""
         gemm = op.Gemm(a, b, Opt(Var("c")), _bind="gemm", _other_attrs=True)
-        return op.AnyOf(*_DEFAULTS)(gemm, _other_attrs=True)
+        return op.AnyOf(*ACTIVATIONS)(gemm, _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         check_float(m.gemm.result)
@@ -49,7 +45,7 @@ class FuseActivationIntoConv(ForRuntime):
         plain = op.Conv(x, w, Opt(Var("b")), _bind="conv", _other_attrs=True)
         fused = op.domain(DOMAIN).FusedConv(x, w, Opt(Var("b")), Opt(Var("z")), _bind="conv", _other_attrs=True)
         conv = Either(plain, fused)
-        return Either(op.AnyOf(*_DEFAULTS)(conv, _other_attrs=True), op.Clip(conv, min=Attr(), max=Attr()))
+        return Either(op.AnyOf(*ACTIVATIONS)(conv, _other_attrs=True), op.Clip(conv, min=Attr(), max=Attr()))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         conv, node = m.conv, m.root
@@ -76,7 +72,7 @@ class FuseAddIntoConv(ForRuntime):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         total, value = m.root.result, m.conv.result
         reader = next(iter(total.users)) if total.one_use else None
-        if reader is None or reader.graph is not m.root.graph or reader.op not in (*_DEFAULTS, "Clip"):
+        if reader is None or reader.graph is not m.root.graph or reader.op not in (*ACTIVATIONS, "Clip"):
             raise Decline("no activation alone reads {}", total.name)
         check_float(value)
         one, two = value.shape, m.z.shape
