@@ -7,6 +7,7 @@ from abc import abstractmethod
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.match.factors import number
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, size_of
 
@@ -27,26 +28,19 @@ class _Masked(Weighed, OpRule):
         if node.result.dtype != TensorProto.FLOAT:
             raise Decline("{} is not of float32, for which the kernels were measured", node.result.name)
         condition, *operands = (node.operand(at) for at in range(3))
-        numbers = [_number(value) for value in operands]
-        kept = [value for value, number in zip(operands, numbers, strict=True) if number is None]
+        numbers = [number(value) for value in operands]
+        kept = [value for value, known in zip(operands, numbers, strict=True) if known is None]
         if len(kept) != 1:
             raise Decline
-        x, number = kept[0], next(number for number in numbers if number is not None)
+        x, fill = kept[0], next(known for known in numbers if known is not None)
         condition.check_fits(x)
         for value in operands:
             value.check_fits(x)
-        return rw.replace(node, [self.write(x, condition, number, operands[0] is x, rw)])
+        return rw.replace(node, [self.write(x, condition, fill, operands[0] is x, rw)])
 
     @abstractmethod
-    def write(self, x: Value, condition: Value, number: float, kept: bool, rw: Rewriter) -> Value:
-        """The other form of `x` with a number in some places, which the condition holds in, or says what is `kept`."""
-
-
-def _number(value: Value) -> float | None:
-    array = value.const(1 << 10)
-    if array is None or array.size != 1 or array.dtype != np.float32:
-        return None
-    return float(array.reshape(-1)[0])
+    def write(self, x: Value, condition: Value, fill: float, kept: bool, rw: Rewriter) -> Value:
+        """The other form of `x` filled in some places, which the condition holds in, or says what is `kept`."""
 
 
 class ConvertMaskToBounds(_Masked):
@@ -56,12 +50,12 @@ class ConvertMaskToBounds(_Masked):
     one, or an infinity. A NaN in a masked place stays one.
     """
 
-    def write(self, x: Value, condition: Value, number: float, kept: bool, rw: Rewriter) -> Value:
-        if not (number <= _LIMITS.min or number >= _LIMITS.max):
-            raise Decline("{} is masked by {}, and may have numbers beyond", x.name, number)
+    def write(self, x: Value, condition: Value, fill: float, kept: bool, rw: Rewriter) -> Value:
+        if not (fill <= _LIMITS.min or fill >= _LIMITS.max):
+            raise Decline("{} is masked by {}, and may have numbers beyond", x.name, fill)
         size, bounds = size_of(x), 0 if condition.is_const else size_of(condition)
         self.weigh(rw, {"kernel": 1, "where": size}, {"kernel": 2, "where": bounds, "bound": size})
-        masked, lower = np.array(number, np.float32), number < 0
+        masked, lower = np.array(fill, np.float32), fill < 0
         free = np.array(np.inf if lower else -np.inf, np.float32)
         bound = rw.op("Where", condition, *((free, masked) if kept else (masked, free)))
         return rw.op("Min" if lower else "Max", x, bound)
@@ -73,9 +67,9 @@ class ConvertZeroMaskToProduct(_Masked):
     A NaN or an infinity in a masked place gives a NaN.
     """
 
-    def write(self, x: Value, condition: Value, number: float, kept: bool, rw: Rewriter) -> Value:
-        if number:
-            raise Decline("{} is masked by {}", x.name, number)
+    def write(self, x: Value, condition: Value, fill: float, kept: bool, rw: Rewriter) -> Value:
+        if fill:
+            raise Decline("{} is masked by {}", x.name, fill)
         size, bounds = size_of(x), 0 if condition.is_const else size_of(condition)
         passes = 1 if kept else 2
         then = {"kernel": 1 + passes, "element": size + 2 * passes * bounds}
