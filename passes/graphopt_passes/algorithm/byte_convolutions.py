@@ -19,7 +19,7 @@ from graphopt.operators.transpose import LAST
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, price, rates_of
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, X86
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ONE, X86
 from graphopt_passes.fusion.contrib.sums import is_depthwise, sums_bytes_exactly, window_rows
 
 FOUR = 4
@@ -98,7 +98,7 @@ class ByteConvolution:
         inputs[0], inputs[3] = x, rw.constant(weight, like=inputs[3])
         for at in (4, 5, _BIAS):
             value = self.node.input(at)
-            if value is None or (at != _BIAS and value.sizes() in ((), (1,))):
+            if value is None or (at != _BIAS and value.sizes() in ONE):
                 continue
             row = value.array()[channels]
             row = np.concatenate([row, np.broadcast_to(row[-1:], (max(wide - len(row), 0),))])
@@ -180,7 +180,9 @@ class ConvertByteGroupsToDense(OfBytes):
         rates = rates_of(rw.target)
         works = {each: self._dense_work(convolution, each) for each in range(1, group + 1)}
         each = min(works, key=lambda each: price(works[each], rates))
-        self.weigh(rw, self._work(convolution), works[each])
+        products = convolution.positions * weight.size
+        now = {"kernel": 1, "byte group": convolution.positions * group, "byte product of group": products}
+        self.weigh(rw, now, works[each])
         x, starts = convolution.node.operand(0), range(0, group, each)
         sizes = [min(each, group - start) for start in starts]
         images: Sequence[Value] = (x,)
@@ -191,12 +193,6 @@ class ConvertByteGroupsToDense(OfBytes):
             own = slice(start * outputs, (start + size) * outputs)
             made.append(convolution.part(own, image, _dense(convolution, own, size), rw))
         return rw.op("Concat", *made, axis=3) if len(made) > 1 else made[0]
-
-    def _work(self, convolution: ByteConvolution) -> Work:
-        products = convolution.positions * convolution.weight.size
-        return {
-            "kernel": 1, "byte group": convolution.positions * convolution.group, "byte product of group": products,
-        }  # fmt: skip
 
     def _dense_work(self, convolution: ByteConvolution, each: int) -> Work:
         """The work of parts of so many groups, and of one of those that are left."""

@@ -27,7 +27,6 @@ class ConvertByteOutputsToLanes(OfBytes):
     """
 
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
-        """The wider convolution, and a slice behind it."""
         node, weight, positions = convolution.node, convolution.weight, convolution.positions
         outputs, inputs = len(weight), weight.shape[1]
         if convolution.group != 1:
@@ -60,7 +59,6 @@ class ConvertByteOutputsToNeighbours(OfBytes):
     """
 
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
-        """The wider convolution, whose rows become longer."""
         node, weight = convolution.node, convolution.weight
         outputs, inputs, height, width = weight.shape
         if convolution.group != 1 or outputs > LANES // 2:

@@ -9,14 +9,12 @@ from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, X86
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ONE, X86
 from graphopt_passes.fusion.contrib.parameters import check_not_tied
 
 _GEMM = f"{DOMAIN}::QGemm"
 _RANK = 4
 """An image has that many axes."""
-_ONE = ((), (1,))
-"""Shapes of one number."""
 
 
 class ConvertByteProductToConvolution(Weighed, OpRule):
@@ -76,7 +74,7 @@ def _added(x: Value) -> tuple[int, ...]:
 
 def _check_zeros(node: Node, zero: int) -> None:
     """Decline unless everything is around one zero point, and the rows and the result are quantized as a whole."""
-    if any(node.operand(at).sizes() not in _ONE for at in (1, 2, zero - 1, zero)):
+    if any(node.operand(at).sizes() not in ONE for at in (1, 2, zero - 1, zero)):
         raise Decline("rows or results of {} have scales of their own", node.op)
     points = node.operand(5).array()
     if points.size == 0 or np.any(points != points.flat[0]):
@@ -87,7 +85,7 @@ def _check_zeros(node: Node, zero: int) -> None:
 
 def _row(value: Value, outputs: int) -> Value:
     """A scale or zero point of the matrix, which is a number or one for each column."""
-    if value.sizes() not in (*_ONE, (outputs,)):
+    if value.sizes() not in (*ONE, (outputs,)):
         raise Decline("{} is not one number for each column", value.name)
     return value
 

@@ -66,7 +66,6 @@ class ConvertRepeatedHeadsToRows(Weighed, OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look for an axis of size 1 behind that of the heads, which is stretched and joined with it."""
         if node.domain and any(node.attr(name, 0) for name in ("transA", "transBatchA", "transBatchB")):
             raise Decline
         queries, joined = node.operand(0), node.operand(1)

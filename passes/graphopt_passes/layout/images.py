@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,12 @@ from graphopt.operators.transpose import FIRST, LAST
 from graphopt.operators.window import Window
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
+from graphopt_passes.fusion.contrib.operands import DOMAIN
 from graphopt_passes.fusion.transposes.axes import cuts, parts
 from graphopt_passes.fusion.transposes.permuted import axis_of
 from graphopt_passes.layout.activations import ELEMENTWISE
 from graphopt_passes.layout.cost import Price
 from graphopt_passes.layout.known import is_number
-
-DOMAIN = "com.microsoft"
 
 _BYTES = (TensorProto.UINT8, TensorProto.INT8)
 _SIDE = 56

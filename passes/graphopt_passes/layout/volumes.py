@@ -33,7 +33,6 @@ class ConvertConv3dTo2d(ForBlocks, OpRule):
     ops = ("Conv",)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look for a constant kernel that moves through volumes of known size."""
         x, tensor = node.operand(0), node.operand(1).constant_tensor
         if len(x.dims()) != 5:
             raise Decline

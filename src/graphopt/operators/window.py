@@ -9,6 +9,9 @@ from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
 from graphopt.records import dataclass
 
+SETTINGS = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+"""Attributes that say how a window moves."""
+
 
 @dataclass(frozen=True, slots=True)
 class Window:

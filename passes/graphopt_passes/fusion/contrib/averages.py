@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.operators import Pool, Reduction
+from graphopt.operators.window import SETTINGS
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.fusion.contrib.moves import Maker
 from graphopt_passes.fusion.contrib.operands import DOMAIN
@@ -40,8 +41,7 @@ def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Re
         raise Decline("an average of {} is faster on floats", window)
     weight = rw.constant(np.ones((channels, 1, *pool.kernel), np.int8))
     part, zero = rw.constant(np.array(1 / window, np.float32)), rw.constant(np.array(0, np.int8))
-    names = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
-    attrs: dict[str, Any] = {name: op.attrs.get(name) for name in names}
+    attrs: dict[str, Any] = {name: op.attrs.get(name) for name in SETTINGS}
     return rw.op("QLinearConv", *x.read(rw), weight, part, zero, *output.written(rw), group=channels, **attrs)
 
 

@@ -6,10 +6,7 @@ from onnx import TensorProto
 
 from graphopt.match import Const, Either, Match, OpBuilder, Opt, Pattern, Var
 from graphopt.rewrite import Decline, Rewriter, Value
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ForRuntime, may_sum_nothing
-
-_ONE = ((), (1,))
-"""Shapes of one number."""
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ONE, ForRuntime, may_sum_nothing
 
 
 class FuseScaleIntoMatmulInteger(ForRuntime):
@@ -58,7 +55,7 @@ def _scales(scale: Value, m: Match) -> tuple[Value, Value]:
     first, second = both.operand(0), both.operand(1)
     for one, two in ((first, second), (second, first)):
         dims = two.sizes() if two.is_const else None
-        if one.shape in _ONE and (dims in _ONE or (dims == (columns,) and m.right.rank == 2)):
+        if one.shape in ONE and (dims in ONE or (dims == (columns,) and m.right.rank == 2)):
             _check_zeros(m.left_zero, m.right_zero, two)
             return one, two
     raise Decline("{} is not a number times a constant for the right operand", scale.name)
@@ -66,14 +63,14 @@ def _scales(scale: Value, m: Match) -> tuple[Value, Value]:
 
 def _check_zeros(left: Value | None, right: Value | None, scale: Value) -> None:
     """Decline unless zero points have the forms that the kernel takes beside the scale of the right operand."""
-    if left is not None and left.shape not in _ONE:
+    if left is not None and left.shape not in ONE:
         raise Decline("{} is not one number", left.name)
     if right is None:
         return
     dims = right.array().shape
-    if dims not in (*_ONE, scale.shape):
+    if dims not in (*ONE, scale.shape):
         raise Decline("{} is not like the scale", right.name)
-    if dims in _ONE and scale.shape not in _ONE:
+    if dims in ONE and scale.shape not in ONE:
         raise Decline("{} is one number and the scale is not", right.name)
 
 

@@ -18,6 +18,10 @@ A later model is not for it, and stays in the standard's operators.
 """
 
 
+ONE = ((), (1,))
+"""Shapes of one number."""
+
+
 class ForRuntime(PatternRule):
     """A rule that writes operators which ONNX Runtime adds to the standard, for opsets that it runs."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.ir.types import element_count
-from graphopt.operators.window import Window
+from graphopt.operators.window import SETTINGS, Window
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.averages import AVERAGES
@@ -30,7 +30,6 @@ from graphopt_passes.fusion.contrib.requantize import hard_sigmoid, scaled
 from graphopt_passes.fusion.contrib.sums import is_depthwise, rows_of, sums_bytes_exactly
 
 _DEQUANTIZE = ("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
-_WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _LARGEST = 2**31 - 1
 _NOTHING = 1 / 64
 """A difference of so many quantization steps is none that could be told from rounding."""
@@ -199,7 +198,7 @@ def _farthest(operand: Quantized) -> np.int64:
 def _conv(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
     x = operands[0]
     weight, bias = _product(op, operands, output, _Axes(0, tuple(range(1, operands[1].value.rank or 1))), rw)
-    attrs: dict[str, Any] = {name: op.attrs.get(name) for name in _WINDOW}
+    attrs: dict[str, Any] = {name: op.attrs.get(name) for name in ("group", *SETTINGS)}
     return rw.op("QLinearConv", *x.read(rw), *weight.read(rw), *output.written(rw), bias, **attrs)
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from graphopt.errors import Decline
 from graphopt.ir import Node, Tensor, Value
 from graphopt.operators.linear import block_diagonal
+from graphopt.operators.window import SETTINGS
 from graphopt.records import dataclass
 from graphopt_passes.layout import timing, weights
 from graphopt_passes.layout.activations import lanes_of_activation
@@ -19,8 +20,7 @@ from graphopt_passes.layout.lanes import ANYTHING, ZERO, Lanes
 from graphopt_passes.layout.timing import ConvolutionSizes
 from graphopt_passes.layout.weights import Array, Layout
 
-WINDOW = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
-_KEPT = (*WINDOW, "activation", "activation_params")
+_KEPT = (*SETTINGS, "activation", "activation_params")
 
 
 @dataclass(eq=False)

@@ -9,14 +9,14 @@ from graphopt.analysis.pool_sizes import axes_that_differ, is_dilated_beyond_pad
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Pool
+from graphopt.operators.window import SETTINGS
 from graphopt_passes.layout.cost import Costs, Price
 from graphopt_passes.layout.emitter import Built, Emitter
 from graphopt_passes.layout.form import Form, Written, by_element
-from graphopt_passes.layout.forms.convolutions import WINDOW
 from graphopt_passes.layout.known import Known, Sizes
 from graphopt_passes.layout.lanes import ANYTHING
 
-_KEPT = (*WINDOW, "ceil_mode", "storage_order", "count_include_pad")
+_KEPT = (*SETTINGS, "ceil_mode", "storage_order", "count_include_pad")
 
 _CELL = {"MaxPool": (0.12e-3, 0.02e-3), "AveragePool": (0.45e-3, 0.03e-3)}
 """Microseconds per window cell, in NCHW and blocked."""
