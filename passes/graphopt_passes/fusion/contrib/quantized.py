@@ -11,7 +11,6 @@ from onnx import TensorProto
 
 from graphopt.ir.types import element_count
 from graphopt.operators.window import SETTINGS, Window
-from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.averages import AVERAGES
 from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
@@ -138,33 +137,23 @@ def _quantized_bias(bias: Value, units: np.ndarray, output: Quantized, rw: Rewri
     return rw.constant(steps.astype(np.int32), like=bias)
 
 
-@dataclass(frozen=True, slots=True)
-class _Axes:
-    """Along which axes a product adds up: those of its weight, and that of its left operand where there is one.
-
-    Attributes:
-        scales: the axis of the weight along which its scales may vary.
-        added: axes of the weight.
-        inner: the axis of the left operand; None for convolutions, whose weights tell.
-    """
-
-    scales: int
-    added: tuple[int, ...]
-    inner: int | None = None
-
-
 def _product(
-    op: Node, operands: list[Quantized], output: Quantized, axes: _Axes, rw: Rewriter
-) -> tuple[Quantized, Value | None]:
-    """The weight of a sum of products of integers, and its bias, None where it has none."""
+    op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter, *, scales: int, added: tuple[int, ...],
+    inner: int | None = None,
+) -> tuple[Quantized, Value | None]:  # fmt: skip
+    """The weight of a sum of products of integers, and its bias, None where it has none.
+
+    Its scales may vary along the axis `scales`; what is added up are its axes `added`, and the axis `inner` of the left
+    operand, None for convolutions, whose weights tell.
+    """
     x = operands[0]
-    weight = taken(op, x, operands[1], axes.scales, rw)
+    weight = taken(op, x, operands[1], scales, rw)
     bias = _bias(op, x, weight, output, rw)
-    check_range(x, weight, bias, axes.added)
+    check_range(x, weight, bias, added)
     own, left = weight.value.shape, x.value.shape
-    sizes = [[own[axis] if own is not None else None] for axis in axes.added] or [[None]]
-    if axes.inner is not None:
-        sizes[0].append(left[axes.inner] if left is not None else None)
+    sizes = [[own[axis] if own is not None else None] for axis in added] or [[None]]
+    if inner is not None:
+        sizes[0].append(left[inner] if left is not None else None)
     if any(may_sum_nothing(size, op.outputs[0]) for size in sizes):
         raise Decline("nothing may be left to add up in {}", output.value.name)
     return weight, bias
@@ -197,7 +186,8 @@ def _farthest(operand: Quantized) -> np.int64:
 
 def _conv(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
     x = operands[0]
-    weight, bias = _product(op, operands, output, _Axes(0, tuple(range(1, operands[1].value.rank or 1))), rw)
+    inner = tuple(range(1, operands[1].value.rank or 1))
+    weight, bias = _product(op, operands, output, rw, scales=0, added=inner)
     attrs: dict[str, Any] = {name: op.attrs.get(name) for name in ("group", *SETTINGS)}
     return rw.op("QLinearConv", *x.read(rw), *weight.read(rw), *output.written(rw), bias, **attrs)
 
@@ -211,7 +201,7 @@ def _conv_transpose(op: Node, operands: list[Quantized], output: Quantized, rw: 
     (inputs, outputs), size = weight.value.array().shape[:2], _side_by_side(op, weight)
     if size * outputs < _SHORTEST_PIECE:
         raise Decline("pieces of {} bytes would be moved one by one", size * outputs)
-    weight, bias = _product(op, operands, output, _Axes(1, (0,)), rw)
+    weight, bias = _product(op, operands, output, rw, scales=1, added=(0,))
     laid = _laid(x.value, size, outputs)
     flat = weight.value.array().transpose(2, 3, 1, 0).reshape(-1, inputs, 1, 1)
     repeated = [np.tile(row, size * size) if weight.axis is not None else row for row in (weight.scale, weight.zero)]
@@ -266,8 +256,8 @@ def _gemm(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) 
     trans = int(op.attr("transB", 0))
     if op.attr("alpha", 1.0) != 1.0 or (op.input(2) is not None and op.attr("beta", 1.0) != 1.0):
         raise Decline("the product is scaled")
-    axes = _Axes(0 if trans else 1, (trans,), 0 if op.attr("transA", 0) else 1)
-    weight, bias = _product(op, operands, output, axes, rw)
+    inner = 0 if op.attr("transA", 0) else 1
+    weight, bias = _product(op, operands, output, rw, scales=1 - trans, added=(trans,), inner=inner)
     return rw.op(
         "QGemm", *x.read(rw), *weight.read(rw), bias, *output.written(rw), domain=DOMAIN,
         transA=int(op.attr("transA", 0)), transB=trans, alpha=1.0,
@@ -279,8 +269,8 @@ def _matmul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
     rank = weight.value.rank
     if weight.axis is not None and rank != 2:
         raise Decline("{} is not a matrix", weight.value.name)
-    axes = _Axes(1, () if rank is None else (max(rank - 2, 0),), -1)
-    weight, _ = _product(op, operands, output, axes, rw)
+    rows = () if rank is None else (max(rank - 2, 0),)
+    weight, _ = _product(op, operands, output, rw, scales=1, added=rows, inner=-1)
     return rw.op("QLinearMatMul", *x.read(rw), *weight.read(rw), *output.written(rw))
 
 
