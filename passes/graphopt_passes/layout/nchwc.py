@@ -55,7 +55,7 @@ class ConvertLayoutNchwc(ForBlocks, GraphPass):
         plan = make_plan(graph, _setting(rw))
         if rw.log.listen:
             rw.log.show(self.name, plan.rows(graph))
-        self._explain(plan, rw)
+            self._explain(plan, rw)
         emitter = Emitter(rw, target.block)
         converted = False
         for node in graph:
@@ -69,8 +69,6 @@ class ConvertLayoutNchwc(ForBlocks, GraphPass):
             rw.set_metadata(METADATA_KEY, str(target))
 
     def _explain(self, plan: LayoutPlan, rw: Rewriter) -> None:
-        if not rw.log.listen:
-            return
         for node, reason in plan.declined.items():
             rw.note(self.name, node, reason)
         text = "{} takes about {:.1f} us in NCHW, {:.1f} us blocked, without reorders"

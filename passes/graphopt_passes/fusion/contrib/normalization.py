@@ -64,9 +64,11 @@ def skip_layer_normalization(op: OpBuilder, x: Pattern, skip: Pattern, gamma: Pa
 def check_sum(m: Match) -> None:
     """Decline unless what was made of a sum and its normalization can be written as these two again."""
     check_float(m.x)
-    if not _broadcasts(m.skip, m.x):
+    try:
+        m.skip.check_fits(m.x)
+    except Decline:
         reason = "{} is not known to broadcast to {}: runtimes compute what no Add does"
-        raise Decline(reason, m.skip.name, m.x.name)
+        raise Decline(reason, m.skip.name, m.x.name) from None
     for statistic in m.root.outputs[1:3]:
         if statistic is not None and statistic.uses:
             raise Decline("{}, a statistic, is used", statistic.name)
@@ -101,12 +103,3 @@ class ReplaceSkipLayerNormalization(ForRuntime):
             normalized = _branchwise(rw, total, m.gamma, epsilon=epsilon)
         outputs: list[Value | None] = [normalized, None, None, total]
         return outputs[: len(m.root.outputs)]
-
-
-def _broadcasts(skip: Value, x: Value) -> bool:
-    """Whether what is added is known to broadcast to `x` without making it larger."""
-    small, large = skip.shape, x.shape
-    if small is None or large is None:
-        return False
-    sizes = zip(small[::-1], large[::-1], strict=False)
-    return len(small) <= len(large) and all(a == 1 or (a is not None and a == b) for a, b in sizes)
