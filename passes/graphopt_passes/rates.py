@@ -8,17 +8,11 @@ from math import inf
 from typing import Any, Self
 
 from graphopt.records import dataclass
-from graphopt.system.machine import Target
-from graphopt.system.tuned import figures
 
 
 @dataclass(frozen=True, slots=True)
 class MachineRates:
     """Rates of one machine; a subclass says which, each a number or a tuple of them."""
-
-    def measured(self, name: str, target: Target) -> Self:
-        """What was measured for a pass on machines of a target; these rates where nothing was."""
-        return self.stated_by(figures(name, target)) or self
 
     def stated_by(self, kept: Mapping[str, Any] | None) -> Self | None:
         """The rates that figures of a machine hold; None where they hold none of this form."""

@@ -180,11 +180,11 @@ def outputs_blocked(weight: Array, outputs: Layout, block: int) -> Array:
     return np.ascontiguousarray(split.transpose(0, 2, 3, 4, 1)).reshape(shape)
 
 
-def vector(values: Array, layout: Layout, block: int, fill: float = 0.0) -> Array:
+def vector(values: Array, layout: Layout, block: int) -> Array:
     """A number for each channel, spread over a layout."""
     width = lanes(layout, block)
     if width == len(values):
         return values
-    wide = np.full(width, fill, values.dtype)
+    wide = np.zeros(width, values.dtype)
     wide[positions(layout, block)] = values
     return wide
