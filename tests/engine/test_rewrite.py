@@ -10,6 +10,7 @@ import pytest
 
 from graphopt.errors import Decline, PassError
 from graphopt.ir import Graph, Model, Node
+from graphopt.naming import pass_name
 from graphopt.rewrite import Driver, GraphPass, Log, OpRule, Outcome, RewriteLoopError, Rewriter
 from graphopt.testing import canonical_text
 
@@ -463,3 +464,36 @@ def test_a_constant_in_a_function_is_not_called_like_its_reader() -> None:
     run(model, Constant())
     names = [(node.op_type, node.name) for node in model.flush().functions[0].node]
     assert names == [("Constant", "sum_constant"), ("Add", "sum")]
+
+
+@pytest.mark.parametrize(
+    ("of_class", "name"),
+    [
+        ("FuseBnIntoConv", "fuse_bn_into_conv"),
+        ("ConvertConv1dTo2d", "convert_conv_1d_to_2d"),
+        ("FuseInt4IntoMatmul", "fuse_int4_into_matmul"),
+    ],
+)
+def test_a_pass_is_called_like_its_class(of_class: str, name: str) -> None:
+    assert pass_name(of_class) == name
+    assert type(of_class, (GraphPass,), {}).name == name
+
+
+def test_a_pass_over_a_graph_goes_on_behind_a_node_that_declines() -> None:
+    class Doubled(GraphPass):
+        """Write sums of a value with itself as products."""
+
+        def run(self, graph: Graph, rw: Rewriter) -> None:
+            self.at_each((node for node in graph if node.op == "Add"), rw, lambda node: self.doubled(node, rw))
+
+        def doubled(self, node: Node, rw: Rewriter) -> None:
+            if node.operand(0) is not node.operand(1):
+                raise Decline("{} is a sum of two", node.result.name)
+            rw.replace(node, [rw.op("Mul", node.operand(0), np.array(2, np.float32))])
+
+    model = load("g (float[2] x, float[2] u) => (float[2] z) { y = Add (x, u) z = Add (y, y) }")
+    driver = Driver(model, Log(listen=True), check=True)
+    driver.infer()
+    driver.run_pass(Doubled())
+    assert reasons(driver) == ["y is a sum of two"]
+    assert [node.op for node in model.graph] == ["Add", "Mul"]
