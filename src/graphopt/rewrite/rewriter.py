@@ -263,13 +263,7 @@ class Rewriter(Building):
 
     def _look_again(self, fresh: dict[Node, None]) -> None:
         """Note whether inference over the model may know more of what is new."""
-        if self.stale_types:
-            return
-        for node in fresh:
-            for value in node.outputs:
-                if value is not None and not well_known(value):
-                    self.stale_types = True
-                    return
+        self.stale_types = self.stale_types or not all(well_known(value) for node in fresh for value in node.results)
 
     def _sweep(self, values: list[Value], removed: list[NodeNote]) -> int:
         """Drop what nothing uses any more, upwards from `values`. Returns the bytes of constants dropped."""
@@ -307,8 +301,7 @@ class Rewriter(Building):
             raise Decline("{} is no longer in the graph", node.op)
         if any(v is not None and (v.users or v.output_count) for v in node.outputs):
             raise Decline("{} is used", node.outputs[0].name if node.outputs and node.outputs[0] else node.op)
-        removed = [NodeNote.of(node)]
-        freed = reads(node)
+        removed, freed = [NodeNote.of(node)], reads(node)
         self._journal.remove(node)
         size = -self._sweep(freed, removed)
         self._emit(removed, [], size, "")
@@ -405,7 +398,7 @@ class Rewriter(Building):
             raise Decline("{} is not a constant of the model", value.name)
         if value.users or value.is_anchored:
             raise Decline("{} is used or part of the interface", value.name)
-        size = value.tensor.nbytes if value.tensor is not None else 0
+        size = value.tensor.nbytes
         self._journal.remove_initializer(value)
         self._emit([], [], -size, f"initializer {value.name}")
         return FIRED
