@@ -11,12 +11,13 @@ from graphopt.rewrite import GraphPass, Level, Model, Node, Numerics, Rewriter
 from graphopt.system.machine import METADATA_KEY as METADATA
 from graphopt.system.machine import Target
 from graphopt_passes.algorithm import blocked_cost
-from graphopt_passes.algorithm.blocked import DOMAIN, FUSED, BlockedBuilder, BlockedLayer, read_blocked
+from graphopt_passes.algorithm.blocked import FUSED, BlockedBuilder, BlockedLayer, read_blocked
 from graphopt_passes.algorithm.blocked_cost import BlockedRates
 from graphopt_passes.algorithm.layer import Choice, PlainLayer, read_plain
 from graphopt_passes.algorithm.plain import PlainBuilder
 from graphopt_passes.algorithm.plain_cost import RATES, PlainRates, gains
 from graphopt_passes.algorithm.transforms import TILES
+from graphopt_passes.layout.blocks import DOMAIN
 
 METADATA_KEY = "graphopt.winograd"
 """The algorithm that a model asks for by its `metadata_props`: a tile size for all layers that can, or `off`."""
