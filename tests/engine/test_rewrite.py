@@ -484,12 +484,11 @@ def test_a_pass_over_a_graph_goes_on_behind_a_node_that_declines() -> None:
         """Write sums of a value with itself as products."""
 
         def run(self, graph: Graph, rw: Rewriter) -> None:
-            self.at_each((node for node in graph if node.op == "Add"), rw, lambda node: self.doubled(node, rw))
-
-        def doubled(self, node: Node, rw: Rewriter) -> None:
-            if node.operand(0) is not node.operand(1):
-                raise Decline("{} is a sum of two", node.result.name)
-            rw.replace(node, [rw.op("Mul", node.operand(0), np.array(2, np.float32))])
+            for node in [node for node in graph if node.op == "Add"]:
+                with rw.attempt(node):
+                    if node.operand(0) is not node.operand(1):
+                        raise Decline("{} is a sum of two", node.result.name)
+                    rw.replace(node, [rw.op("Mul", node.operand(0), np.array(2, np.float32))])
 
     model = load("g (float[2] x, float[2] u) => (float[2] z) { y = Add (x, u) z = Add (y, y) }")
     driver = Driver(model, Log(listen=True), check=True)

@@ -105,7 +105,7 @@ def _ordered(node: Node, order: np.ndarray, rw: Rewriter) -> tuple[Value, Value]
     packed = weight.array()
     if weight.uses > 1 or not x.rank:
         raise Decline("{} has other readers, or {} is not known to be rows", weight.name, x.name)
-    if packed.ndim != 3 or packed[0].size * 2 != len(order):
+    if packed.ndim != 3 or not packed.size or packed.size * 2 != len(packed) * len(order):
         raise Decline("{} is not packed in blocks of whole bytes", weight.name)
     wide = np.stack([packed & 15, packed >> _BITS], axis=-1).reshape(len(packed), -1)
     pairs = wide[:, order].reshape(*packed.shape, 2)
