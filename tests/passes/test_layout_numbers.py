@@ -210,7 +210,7 @@ MERGED = [
 
 @pytest.mark.parametrize(("sizes", "merge"), MERGED)
 def test_groups_become_whole_blocks(sizes: tuple[int, tuple[int, int], int], merge: int) -> None:
-    assert weights.merged(*sizes) == merge
+    assert weights.groups_in_one(*sizes) == merge
 
 
 def test_cut_is_the_cheapest_of_all() -> None:

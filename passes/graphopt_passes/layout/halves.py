@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from graphopt.analysis.purity import is_deterministic
 from graphopt.ir import Graph, Node, Value
+from graphopt.ir.schema import RUNTIMES_OWN
 from graphopt.records import dataclass
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 from graphopt.rewrite.operands import paired, parameters
@@ -54,10 +55,10 @@ _CONTRIB = frozenset({
     "com.microsoft::Attention", "com.microsoft::BiasGelu", "com.microsoft::EmbedLayerNormalization",
     "com.microsoft::FastGelu", "com.microsoft::FusedMatMul", "com.microsoft::Gelu", "com.microsoft::MultiHeadAttention",
     "com.microsoft::QuickGelu", "com.microsoft::SkipLayerNormalization",
-    "com.microsoft::SkipSimplifiedLayerNormalization", "com.microsoft::RotaryEmbedding", "SimplifiedLayerNormalization",
+    "com.microsoft::SkipSimplifiedLayerNormalization", "com.microsoft::RotaryEmbedding", RUNTIMES_OWN,
 })  # fmt: skip
 """Operators of ONNX Runtime all of whose floats have one type, float32 or half precision."""
-_ALIKE = frozenset({"com.microsoft::RotaryEmbedding", "SimplifiedLayerNormalization"})
+_ALIKE = frozenset({"com.microsoft::RotaryEmbedding", RUNTIMES_OWN})
 """Those of them whose kernels for both types take the same time (21 us for 64 rows of 1024): casts decide."""
 _APART = frozenset({"BitCast", "If", "Loop", "QuantizeLinear", "Scan"})
 """Operators that stay: a number that is not rounded to float16 may be quantized to the next step."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from graphopt.records import dataclass
 from graphopt.system import tuned
 from graphopt.system.machine import Target
-from graphopt_passes.layout.weights import merged, padded
+from graphopt_passes.layout.weights import groups_in_one, padded
 from graphopt_passes.rates import MachineRates
 
 PASS = "convert_layout_nchwc"
@@ -132,7 +132,7 @@ class ConvolutionSizes:
         """Those of a convolution in blocks."""
         depthwise = group > 1 and group == inputs == outputs
         lanes_in = inputs if group == 1 and inputs < block else padded(inputs, block)
-        merge = 1 if depthwise else merged(group, (inputs // group, outputs // group), block)
+        merge = 1 if depthwise else groups_in_one(group, (inputs // group, outputs // group), block)
         return cls(
             inputs, outputs, cells, positions, positions * stride**2, lanes_in, padded(outputs, block),
             group=group, merge=merge, strided=stride > 1, depthwise=depthwise,

@@ -36,7 +36,7 @@ def canonical(segments: Iterable[int], block: int) -> Layout:
     return tuple(found)
 
 
-def merged(group: int, channels: Iterable[int], block: int) -> int:
+def groups_in_one(group: int, channels: Iterable[int], block: int) -> int:
     """How many groups of a convolution to make one, so that each has whole blocks; all where that cannot be.
 
     The last one may have fewer, where its last block is the last of all: 19 groups of 8 channels are 10 blocks of 16.

@@ -7,6 +7,5 @@ from graphopt.opsets.runtimes import Runtime, runtimes
 
 __all__ = [
     "Conversion", "ConversionError", "Refusal", "Runtime", "convert", "convert_loaded", "convert_source",
-    "convert_view", "raise_opset", "runtimes",
-    "write_out",
+    "convert_view", "raise_opset", "runtimes", "write_out",
 ]  # fmt: skip

@@ -49,13 +49,13 @@ class Driver:
 
     def __init__(
         self, model: Model, log: Log | None = None, *, strict: bool = False, check: bool = False,
-        options: Options | None = None,
+        options: Options | None = None, rewriter: Rewriter | None = None,
     ) -> None:  # fmt: skip
         self.model = model
         self.log = log if log is not None else Log()
         self.strict = strict
         self.check = check
-        self.rewriter = Rewriter(model, self.log, options or Options())
+        self.rewriter = rewriter or Rewriter(model, self.log, options or Options())
         self._journal = self.rewriter._journal
         self._failed: dict[str, set[Node | None]] = {}
         self._inferred = 0
@@ -72,9 +72,7 @@ class Driver:
     @classmethod
     def through(cls, rewriter: Rewriter) -> Driver:
         """A driver that works through a gate that a pass has in use: what it does is part of what the pass does."""
-        made = cls(rewriter.model, rewriter._log)
-        made.rewriter, made._journal = rewriter, rewriter._journal
-        return made
+        return cls(rewriter.model, rewriter._log, rewriter=rewriter)
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
@@ -146,7 +144,7 @@ class Driver:
                     at_start = len(self.log.events)
                     self._look()
                     for graph in reversed(list(self.model.graphs())):
-                        if graph.owner is None or not graph.owner.removed:
+                        if not self.log.full and (graph.owner is None or not graph.owner.removed):
                             self._drain(graph, rules, limit)
                     self._looked_at = self._state()  # what rules brought in is among those seen
                     if len(self.log.events) == at_start:
@@ -217,7 +215,7 @@ class Driver:
         queue = deque([node for node in graph.listed() if node.op in table and not node.removed])
         waiting = set(queue)
         rewriter = self.rewriter
-        while queue and not self.log.full:
+        while queue:
             node = queue.popleft()
             waiting.discard(node)
             if node.removed:
@@ -227,6 +225,8 @@ class Driver:
                 continue
             if len(self.log.events) > limit:
                 raise self._loop()
+            if self.log.full:
+                return
             present.update([touched.op for touched in rewriter._touched])
             if len(present) != known:
                 table, known = self._table(rules, graph.opset()), len(present)

@@ -169,7 +169,7 @@ class Log:
         return stats
 
 
-class LimitReached(Exception):  # noqa: N818 -- no error
+class LimitReached(Exception):  # noqa: N818 -- a pass ends as was asked for, which is no error
     """The limit of events is reached: the pass over whole graphs that goes on to its next rewrite ends there."""
 
 

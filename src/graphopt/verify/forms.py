@@ -1,7 +1,8 @@
 """Forms of operators that onnx's evaluator computes otherwise than the standard says, older ones above all.
 
 It has one implementation for most operators, that of the newest opset, and takes attributes of older ones without a
-word: broadcasting along `axis`, softmax over all axes from one on, statistics that are not to be learned.
+word: broadcasting along `axis`, softmax over all axes from one on, statistics that are not to be learned. A form that
+neither computes rightly, such as what trains, raises `NotImplementedError`: nothing is then said of the model.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def _of(opset: int) -> Iterator[tuple[str, _Compute]]:
     if opset < _TRAINS_IF_TOLD:
         yield "BatchNormalization", _normalized
     if opset < _AXIS_FROM_ONE:
-        yield from (("Softmax", _softmax), ("LogSoftmax", _log_softmax), ("Hardmax", _hardmax))
+        rowwise = {"Softmax": _softmax, "LogSoftmax": _log_softmax, "Hardmax": _hardmax}
+        yield from ((op, _in_rows(compute)) for op, compute in rowwise.items())
     if opset < _NUMPY_BROADCASTS:
         yield from (("PRelu", _prelu), ("Dropout", _kept), ("Gemm", _gemm))
         yield from (("Reshape", _reshaped),) if opset < _SHAPE_IS_OPERAND else ()
@@ -120,36 +122,34 @@ def _kept(x: Array, is_test: int = 0, **_: Any) -> Array:
     return x
 
 
-def _rows(x: Array, axis: int) -> Array:
-    """All axes from one on as one."""
-    axis = axis % x.ndim if axis < 0 else axis
-    return x.reshape(int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:])))
+def _in_rows(compute: Callable[[Array], Array]) -> _Compute:
+    """An operator that works on rows, which all axes from one on are together."""
+
+    def run(x: Array, axis: int = 1) -> Array:
+        if not x.size:
+            return x
+        axis = axis % x.ndim if axis < 0 else axis
+        rows = x.reshape(int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:])))
+        return compute(rows).reshape(x.shape)
+
+    return run
 
 
-def _softmax(x: Array, axis: int = 1) -> Array:
-    if not x.size:
-        return x
-    rows = _rows(x, axis)
+def _softmax(rows: Array) -> Array:
     powers = np.exp(rows - rows.max(axis=1, keepdims=True))
-    result: Array = (powers / powers.sum(axis=1, keepdims=True)).reshape(x.shape)
+    result: Array = powers / powers.sum(axis=1, keepdims=True)
     return result
 
 
-def _log_softmax(x: Array, axis: int = 1) -> Array:
-    if not x.size:
-        return x
-    rows = _rows(x, axis)
+def _log_softmax(rows: Array) -> Array:
     below = rows - rows.max(axis=1, keepdims=True)
-    result: Array = (below - np.log(np.exp(below).sum(axis=1, keepdims=True))).reshape(x.shape)
+    result: Array = below - np.log(np.exp(below).sum(axis=1, keepdims=True))
     return result
 
 
-def _hardmax(x: Array, axis: int = 1) -> Array:
-    if not x.size:
-        return x
-    rows = _rows(x, axis)
+def _hardmax(rows: Array) -> Array:
     largest: Array = np.arange(rows.shape[1]) == rows.argmax(axis=1)[:, None]
-    return largest.astype(x.dtype).reshape(x.shape)
+    return largest.astype(rows.dtype)
 
 
 def _normalized(x: Array, *given: Array, epsilon: float, spatial: int = 1, is_test: int = 1, **_: Any) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from graphopt.rewrite import FIRED, Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.fusion.contrib.operands import NEWEST, check_float
+from graphopt_passes.fusion.contrib.operands import NEWEST, check_float, kernel_versions
 
 _SINCE, _WINDOWED = 23, 25
 """The opsets that brought `Attention`, and its windows of keys."""
@@ -42,14 +42,9 @@ class ReplaceAttention(OpRule):
 def _has_kernel(op_type: str, since: int) -> bool:
     """Whether the installed ONNX Runtime has a CPU kernel for a version of an operator, or is not there to be asked."""
     try:
-        from onnxruntime.capi import onnxruntime_pybind11_state as state
+        ranges = kernel_versions(op_type, "")
     except ImportError:
         return True
-    ranges = [
-        kernel.version_range
-        for kernel in state.get_all_opkernel_def()
-        if kernel.op_name == op_type and not kernel.domain and kernel.provider == "CPUExecutionProvider"
-    ]
     return any(first == since or first < since <= last < _OPEN for first, last in ranges)
 
 

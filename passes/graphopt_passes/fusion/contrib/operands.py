@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 
 from onnx import TensorProto
@@ -65,11 +66,21 @@ def in_runtime(op_type: str) -> bool:
 
     Where none is installed the answer is no, since the result may then be run by the oldest.
     """
-    try:
-        from onnxruntime.capi import onnxruntime_pybind11_state as state
-    except ImportError:
-        return False
-    return any(
-        kernel.op_name == op_type and kernel.domain == DOMAIN and kernel.provider == "CPUExecutionProvider"
+    with suppress(ImportError):
+        return bool(kernel_versions(op_type, DOMAIN))
+    return False
+
+
+def kernel_versions(op_type: str, domain: str) -> list[tuple[int, int]]:
+    """The first and the last version of an operator that each CPU kernel of the installed ONNX Runtime is for.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return [
+        kernel.version_range
         for kernel in state.get_all_opkernel_def()
-    )
+        if kernel.op_name == op_type and kernel.domain == domain and kernel.provider == "CPUExecutionProvider"
+    ]

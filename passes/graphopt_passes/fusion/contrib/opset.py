@@ -5,9 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import lru_cache
 
-from onnx import TensorProto
-
-from graphopt.match import CompiledPattern, Either, Match, OpBuilder, Pattern, Var, compile_pattern
+from graphopt.match import FLOAT32, CompiledPattern, Either, Match, OpBuilder, Pattern, Var, compile_pattern
 from graphopt.rewrite import Decline, GraphPass, Level, Model, Node, Rewriter
 from graphopt_passes.fusion.contrib.normalization import check_sum, skip_layer_normalization
 from graphopt_passes.fusion.contrib.operands import DOMAIN
@@ -70,8 +68,7 @@ def _check(m: Match) -> None:
 
 @lru_cache(maxsize=1)
 def _known() -> CompiledPattern:
-    def pattern(op: OpBuilder, skip: Pattern, gamma: Pattern) -> Pattern:
-        x = Var("x", dtype=TensorProto.FLOAT)
+    def pattern(op: OpBuilder, skip: Pattern, gamma: Pattern, x: Pattern = FLOAT32) -> Pattern:
         number = number_over_root_mean_square(op, centered(op, x))
         return Either(layer_normalization(op, x), number, skip_layer_normalization(op, Var("x"), skip, gamma))
 

@@ -182,7 +182,7 @@ def convolution(node: Node, known: Known) -> Form:
     known.assume_image(x, per_group * group, node)
     common: dict[str, Any] = {"node": node, "operands": [x], "sizes": known.sizes(node.result), "group": group}
     depthwise = group > 1 and per_group == 1 and outputs == group
-    merge = 1 if depthwise else weights.merged(group, (per_group, outputs // group), known.block)
+    merge = 1 if depthwise else weights.groups_in_one(group, (per_group, outputs // group), known.block)
     form: Form
     if depthwise and _sums_windows(tensor.array()):
         raise Decline("each window of {} is summed: as the pool that it was it is not blocked", x.name)

@@ -8,6 +8,7 @@ from graphopt.analysis.kernels import Unsupported
 from graphopt.analysis.shapes.elementwise import like_first, normalized
 from graphopt.analysis.shapes.engine import Rule, Shape, ShapeAnalysis
 from graphopt.ir import Node
+from graphopt.ir.schema import RUNTIMES_OWN
 
 _ROWS = 3
 
@@ -84,7 +85,7 @@ def _product_of_bits(analysis: ShapeAnalysis, node: Node) -> Shape:
 
 
 RULES: dict[str, Rule] = {
-    "SimplifiedLayerNormalization": normalized,
+    RUNTIMES_OWN: normalized,
     "com.microsoft::Attention": _attention,
     "com.microsoft::DecoderMaskedMultiHeadAttention": _multi_head_attention,
     "com.microsoft::EmbedLayerNormalization": _embedded,
