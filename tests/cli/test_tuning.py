@@ -127,7 +127,9 @@ def test_the_plan_tells_what_becomes_of_each_node(tmp_path: Path, capsys: Any) -
 
 
 def test_a_fit_finds_the_rates_behind_the_times() -> None:
-    truth = timing.LayoutRates((30e3, 50e3, 60e3), 40e3, 30e3, 9e3, 20e3, 40e3, 20e3, (3e3, 1.5e3), 0.4, 15e3, 1.5, 0.1)
+    truth = timing.LayoutRates(
+        (30e3, 50e3, 60e3), 40e3, 30e3, 12e3, 30e3, 200.0, 20e3, 20e3, 40e3, 20e3, (3e3, 1.5e3), 0.4, 15e3, 1.5, 0.1
+    )  # fmt: skip
     taken = []
     for case in CASES:
         shape = case.shape(16)

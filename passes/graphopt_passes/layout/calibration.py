@@ -1,7 +1,7 @@
 """Built-in rates checked on the machine at hand within a second: what `graphopt tune` does, in small.
 
-A few groups of rates are scaled to what some convolutions take. A group within the error of the built-in rates stays,
-so that machines of one kind get the same rates.
+Where the built-in rates are within their error they stay, so that machines of one kind get the same plans. Elsewhere a
+few groups of rates are scaled to what some convolutions take; a group that is within the error stays as well.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ CASES = (
 )  # fmt: skip
 """Some of each kind, of a few milliseconds together."""
 
-_ROUNDS = 12
+_ROUNDS = 20
 _STEPS = (1.3, 1.1)
 _TOGETHER: tuple[tuple[Place, ...], ...] = (
     (("blocked", 0), ("blocked", 1), ("blocked", 2)), (("plain", None),),
-    (("stream", None), ("copy", None), ("store", None)), (("depthwise", None), ("depthwise_stream", None)),
-    (("plain_depthwise", 0), ("plain_depthwise", 1)),
+    (("stream", None), ("weight", None), ("unroll", None), ("rows", None), ("pack", None), ("store", None)),
+    (("depthwise", None), ("depthwise_stream", None)), (("plain_depthwise", 0), ("plain_depthwise", 1)),
 )  # fmt: skip
 """Rates that go together, since few cases tell them apart."""
 
@@ -42,12 +42,15 @@ def calibrate(target: Target) -> dict[str, Any]:
         raise ValueError(f"{target} has no blocked kernels")
     given = built_in(target)
     taken = time_cases(CASES, target.block, lambda what, part: None, _ROUNDS)
+    shapes = [case.shape(target.block) for case in CASES]
+    if typical_error(shapes, taken, target.block, given) <= given.error:
+        return {"rates": given.stated()}
     found = fit(CASES, taken, target.block, given, places=_TOGETHER, steps=_STEPS)
     rates = replace(
         given,
         **{name: _checked(getattr(given, name), getattr(found, name), given.error) for name in _NAMES},
     )
-    error = typical_error([case.shape(target.block) for case in CASES], taken, target.block, rates)
+    error = typical_error(shapes, taken, target.block, rates)
     return {"rates": replace(rates, error=max(round(error / _STEP) * _STEP, _STEP)).stated()}
 
 

@@ -95,6 +95,11 @@ _WINDOWS = {"div": 0, "conv": 1, "pool": 1}
 
 def pixels(sizes: Sizes, channels: int) -> int:
     """Positions of a value of these sizes; a dynamic batch counts as one."""
+    return prod(image(sizes, channels))
+
+
+def image(sizes: Sizes, channels: int) -> tuple[int, int]:
+    """Rows of all images of a value of these sizes, and positions of a row."""
     side = _UNKNOWN_IMAGE if channels <= _FEW_CHANNELS else _UNKNOWN_SIDE
     batch = sizes[0] if isinstance(sizes[0], int) else 1
-    return max(batch, 1) * nominal(sizes[1], side) * nominal(sizes[2], side)
+    return max(batch, 1) * nominal(sizes[1], side), nominal(sizes[2], side)

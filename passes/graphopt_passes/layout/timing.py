@@ -25,7 +25,10 @@ class LayoutRates(MachineRates):
         blocked: multiply-adds of a blocked convolution, by blocks of outputs: one, two, more.
         plain: multiply-adds of the matrix product in NCHW.
         stream: bytes that a blocked convolution reads and writes.
-        copy: bytes that are unrolled and packed for the matrix product.
+        weight: bytes of weights that the matrix product reads.
+        unroll: bytes that are unrolled for the matrix product.
+        rows: rows of pixels that are unrolled, of however many pixels.
+        pack: bytes that are packed for the matrix product.
         store: bytes that the matrix product writes.
         depthwise: multiply-adds of a blocked depthwise convolution.
         depthwise_stream: bytes that it reads and writes.
@@ -39,7 +42,10 @@ class LayoutRates(MachineRates):
     blocked: tuple[float, float, float]
     plain: float
     stream: float
-    copy: float
+    weight: float
+    unroll: float
+    rows: float
+    pack: float
     store: float
     depthwise: float
     depthwise_stream: float
@@ -50,17 +56,28 @@ class LayoutRates(MachineRates):
     error: float
 
 
-ZEN4 = LayoutRates((61e3, 56e3, 59e3), 53e3, 52e3, 14.6e3, 48e3, 45e3, 31e3, (4.3e3, 1.85e3), 0.21, 13e3, 1.5, 0.1)
+ZEN4 = LayoutRates(
+    (61e3, 56e3, 59e3), 53e3, 52e3, 18e3, 61e3, 380.0, 24e3, 48e3, 45e3, 31e3, (4.3e3, 1.85e3), 0.21, 13e3, 1.5, 0.1
+)  # fmt: skip
 """Measured by `graphopt tune` on one thread of a Zen 4 core with AVX512 and onnxruntime 1.31.1."""
 
-ZEN5 = LayoutRates((102e3, 121e3, 124e3), 126e3, 109e3, 19.6e3, 61e3, 120e3, 52e3, (6.2e3, 3e3), 0.13, 22.7e3, 1.5, 0.1)
+ZEN5 = LayoutRates(
+    (103e3, 130e3, 130e3), 126e3, 145e3, 25e3, 80e3, 590.0, 46e3, 60e3, 115e3, 68e3, (6.4e3, 3.1e3), 0.1, 25e3,
+    1.5, 0.06,
+)  # fmt: skip
 """The same of a Zen 5 core, with onnxruntime 1.32.0."""
 
-AVX2 = LayoutRates((27e3, 40e3, 49e3), 48e3, 47e3, 11e3, 48e3, 30e3, 37e3, (3.6e3, 1.6e3), 0.24, 11e3, 2.0, 0.15)
+AVX2 = LayoutRates(
+    (27e3, 40e3, 49e3), 48e3, 47e3, 16e3, 46e3, 290.0, 19e3, 48e3, 30e3, 37e3, (3.6e3, 1.6e3), 0.24, 11e3, 2.0, 0.15
+)  # fmt: skip
 """The same of a Zen 3 core, which has AVX2 and no more, with onnxruntime 1.32.0; other such cores differ from it."""
 
-_XEON = LayoutRates((85e3, 88e3, 90e3), 100e3, 60e3, 12e3, 36e3, 70e3, 34e3, (4e3, 1.9e3), 0.25, 12e3, 2.0, 0.2)
-_NEON = LayoutRates((21e3, 20e3, 21e3), 22e3, 24e3, 8e3, 24e3, 15e3, 14e3, (3e3, 1.5e3), 0.25, 8e3, 2.0, 0.2)
+_XEON = LayoutRates(
+    (85e3, 88e3, 90e3), 100e3, 60e3, 15e3, 50e3, 310.0, 21e3, 36e3, 70e3, 34e3, (4e3, 1.9e3), 0.25, 12e3, 2.0, 0.2
+)  # fmt: skip
+_NEON = LayoutRates(
+    (21e3, 20e3, 21e3), 22e3, 24e3, 10e3, 33e3, 210.0, 14e3, 24e3, 15e3, 14e3, (3e3, 1.5e3), 0.25, 8e3, 2.0, 0.2
+)  # fmt: skip
 
 RATES = {
     ("avx512", "zen4"): ZEN4, ("avx512", "zen5"): ZEN5, ("avx512", "xeon"): _XEON, ("neon", ""): _NEON,
@@ -73,11 +90,7 @@ cycle of 2.8 GHz (Xeon), and two of 4 at 2.9 GHz (NEON), and bytes in proportion
 count as AVX2.
 """
 
-_FEW_ROWS = 4
-"""With this few outputs the matrix product does without packing."""
-
-
-_ONE_BY_ONE = 2
+_ONE_BY_ONE = 4
 """Times as long as runs of pixels take where the window moves by more than one, so that pixels are copied singly."""
 
 
@@ -103,6 +116,7 @@ class ConvolutionSizes:
         inputs: input channels of all groups together.
         outputs: output channels.
         cells: positions of the kernel.
+        rows: batch * height of the result.
         positions: batch * height * width of the result.
         source: batch * height * width of the input.
         group: number of groups.
@@ -116,6 +130,7 @@ class ConvolutionSizes:
     inputs: int
     outputs: int
     cells: int
+    rows: float
     positions: float
     source: float
     lanes_in: int
@@ -127,14 +142,17 @@ class ConvolutionSizes:
 
     @classmethod
     def of(
-        cls, inputs: int, outputs: int, cells: int, positions: int, block: int, *, stride: int = 1, group: int = 1
-    ) -> ConvolutionSizes:
-        """Those of a convolution in blocks."""
+        cls, inputs: int, outputs: int, cells: int, size: tuple[int, int], block: int, *,
+        batch: int = 1, stride: int = 1, group: int = 1,
+    ) -> ConvolutionSizes:  # fmt: skip
+        """Those of a convolution whose result has that height and width."""
+        rows = batch * size[0]
+        positions = rows * size[1]
         depthwise = group > 1 and group == inputs == outputs
         lanes_in = inputs if group == 1 and inputs < block else padded(inputs, block)
         merge = 1 if depthwise else groups_in_one(group, (inputs // group, outputs // group), block)
         return cls(
-            inputs, outputs, cells, positions, positions * stride**2, lanes_in, padded(outputs, block),
+            inputs, outputs, cells, rows, positions, positions * stride**2, lanes_in, padded(outputs, block),
             group=group, merge=merge, strided=stride > 1, depthwise=depthwise,
         )  # fmt: skip
 
@@ -150,10 +168,14 @@ def plain(shape: ConvolutionSizes, rates: LayoutRates) -> float:
     macs = shape.positions * shape.cells * shape.outputs * per_group
     if shape.depthwise:
         return macs / rates.plain_depthwise[shape.strided] + shape.outputs * rates.per_group + rates.start
-    unrolled = shape.inputs * shape.cells * shape.positions / (2 if shape.outputs <= _FEW_ROWS else 1)
-    copied = 4 * (unrolled * (_ONE_BY_ONE if shape.strided else 1) + shape.outputs * per_group * shape.cells)
+    read = shape.inputs * shape.cells * shape.positions
     stored = 4 * shape.positions * shape.outputs
-    return macs / rates.plain + copied / rates.copy + stored / rates.store + rates.start
+    time = macs / rates.plain + 4 * shape.outputs * per_group * shape.cells / rates.weight + stored / rates.store
+    if shape.cells > 1 or shape.strided:
+        time += 4 * read * (_ONE_BY_ONE if shape.strided else 1) / rates.unroll
+        time += shape.inputs * shape.cells * shape.rows / rates.rows
+    single = shape.outputs == shape.group  # a matrix times a vector, which is not packed
+    return time + 4 * read / (rates.stream if single else rates.pack) + rates.start
 
 
 def blocked(shape: ConvolutionSizes, block: int, rates: LayoutRates) -> float:
@@ -164,8 +186,8 @@ def blocked(shape: ConvolutionSizes, block: int, rates: LayoutRates) -> float:
         return macs / rates.depthwise + moved / rates.depthwise_stream + rates.start
     per_group = shape.lanes_in // shape.count
     rate = rates.blocked[min(max(shape.lanes_out // block // shape.count, 1), 3) - 1]
-    moved += 4 * shape.lanes_out * per_group * shape.cells
-    return shape.positions * shape.cells * shape.lanes_out * per_group / rate + moved / rates.stream + rates.start
+    weights = shape.lanes_out * per_group * shape.cells
+    return shape.positions * weights / rate + (moved + 4 * weights) / rates.stream + rates.start
 
 
 def convolution(
@@ -177,8 +199,8 @@ def convolution(
     Channels are those of all groups, and `size` that of the result.
     """
     rates, block = rates_of(target), target.block
-    positions = batch * size[0] * size[1]
-    shape = ConvolutionSizes.of(inputs, outputs, kernel[0] * kernel[1], positions, block, stride=stride, group=group)
+    cells = kernel[0] * kernel[1]
+    shape = ConvolutionSizes.of(inputs, outputs, cells, size, block, batch=batch, stride=stride, group=group)
     return plain(shape, rates), blocked(shape, block, rates)
 
 

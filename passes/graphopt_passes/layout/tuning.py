@@ -55,10 +55,8 @@ class Timed:
         return self.group == 1 and self.inputs < block
 
     def shape(self, block: int) -> ConvolutionSizes:
-        cells, positions = self.kernel**2, self.side**2
-        return ConvolutionSizes.of(
-            self.inputs, self.outputs, cells, positions, block, stride=self.stride, group=self.group
-        )
+        cells, size = self.kernel**2, (self.side, self.side)
+        return ConvolutionSizes.of(self.inputs, self.outputs, cells, size, block, stride=self.stride, group=self.group)
 
 
 CASES = (
@@ -231,9 +229,9 @@ Place = tuple[str, int | None]
 """A rate, by the name of its field and its place in that."""
 
 _PLACES: tuple[Place, ...] = (
-    ("blocked", 0), ("blocked", 1), ("blocked", 2), ("plain", None), ("stream", None), ("copy", None), ("store", None),
-    ("depthwise", None), ("depthwise_stream", None), ("plain_depthwise", 0), ("plain_depthwise", 1),
-    ("per_group", None),
+    ("blocked", 0), ("blocked", 1), ("blocked", 2), ("plain", None), ("stream", None), ("weight", None),
+    ("unroll", None), ("rows", None), ("pack", None), ("store", None), ("depthwise", None), ("depthwise_stream", None),
+    ("plain_depthwise", 0), ("plain_depthwise", 1), ("per_group", None),
 )  # fmt: skip
 
 

@@ -29,9 +29,6 @@ _TO_THE_END = np.iinfo(np.int64).max
 _COLUMNS, _COLUMNS_IN_A_ROW = (0.2e-3, 1.0e-3), 0.15e-3
 """Microseconds for each product that is added to a result in NCHW: in the cache, out of it, with a stride of one."""
 
-_PACKING = 2
-"""Weights are packed so much faster than columns are unrolled and packed; on Zen 5 it is more."""
-
 _IN_ORDER = (0.55e-3, 1.25e-3)
 """Microseconds to move a result of a blocked one to its place: in the cache, and out of it."""
 
@@ -61,18 +58,19 @@ class TransposedConvolution(Convolving):
         rows, columns, places = phases.rows, phases.columns, len(phases.places)
         source = costs.elements(self.operands[0]) / inputs or pixels(self.sizes, outputs) / places
         unrolled = source * outputs * prod(kernel)
-        plain = unrolled * inputs / rates.plain + 4 * inputs * outputs * prod(kernel) / (_PACKING * rates.copy)
+        plain = unrolled * inputs / rates.plain + 4 * inputs * outputs * prod(kernel) / rates.pack
         plain += unrolled * (_COLUMNS_IN_A_ROW if places == 1 else _COLUMNS[unrolled > _NEAR]) + rates.start
         _, height, width = costs.known.sizes(self.operands[0])
         made = source * (1 + rows.more / nominal(height)) * (1 + columns.more / nominal(width))
         # The kernels work on three positions of a row at a time, or on one.
-        long = nominal(width) + columns.more
-        made *= -(-long // 3) * 3 / max(long, 1)
+        long = max(nominal(width) + columns.more, 1)
+        made *= -(-long // 3) * 3 / long
         count = places // len(phases.kernels)
         wide_in = weights.lanes(costs.known.layout(self.operands[0]) or (inputs,), costs.block)
         wide_out = weights.lanes(self.gives[0] * count, costs.block)
         shapes = [
-            ConvolutionSizes(inputs, outputs * count, prod(k), made, source, wide_in, wide_out) for k in phases.kernels
+            ConvolutionSizes(inputs, outputs * count, prod(cells), made / long, made, source, wide_in, wide_out)
+            for cells in phases.kernels
         ]
         blocked = sum(timing.blocked(shape, costs.block, rates) for shape in shapes)
         moved = made * wide_out * len(shapes)

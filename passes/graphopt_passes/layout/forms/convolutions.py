@@ -12,7 +12,7 @@ from graphopt.operators.window import SETTINGS
 from graphopt.records import dataclass
 from graphopt_passes.layout import timing, weights
 from graphopt_passes.layout.activations import lanes_of_activation
-from graphopt_passes.layout.cost import Costs, Price, pixels
+from graphopt_passes.layout.cost import Costs, Price, image
 from graphopt_passes.layout.emitter import Built, Emitter
 from graphopt_passes.layout.form import Convolving, Form, Group
 from graphopt_passes.layout.known import FLOAT, Known
@@ -68,9 +68,10 @@ class _Convolution(Convolving):
         assert tensor is not None
         outputs, per_group, *kernel = tensor.dims
         inputs = per_group * self.group
-        positions = pixels(self.sizes, outputs)
+        rows, columns = image(self.sizes, outputs)
+        positions = rows * columns
         shape = ConvolutionSizes(
-            inputs, outputs, prod(kernel), positions, costs.elements(self.operands[0]) / inputs or positions,
+            inputs, outputs, prod(kernel), rows, positions, costs.elements(self.operands[0]) / inputs or positions,
             self.lanes_in(costs, inputs), weights.lanes(self.gives[0], costs.block), group=self.group, merge=self.merge,
             strided=max(self.node.attr("strides") or (1,)) > 1, depthwise=self.is_depthwise,
         )  # fmt: skip
