@@ -175,6 +175,7 @@ class FuseConsecutiveConcats(OpRule):
 
     # No pattern: whole trees of them are joined at once, whichever operands are joined in turn.
     ops = ("Concat",)
+    sources = ("Concat",)
     opsets = "4-"
     peers = {"onnxoptimizer": "fuse_consecutive_concats", "onnxslim": "EliminationConcat"}
 
@@ -203,6 +204,7 @@ class FuseConsecutiveMinMax(OpRule):
 
     # No pattern: whole trees of them are joined at once, whichever operands are one.
     ops = ("Max", "Min")
+    sources = ("Max", "Min")
     opsets = "8-"
     numerics = Numerics.ROUNDING  # of two zeros either may be found
     peers = {"onnxscript": ("FuseSuccessiveMin", "FuseSuccessiveMax")}
