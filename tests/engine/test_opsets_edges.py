@@ -329,3 +329,13 @@ def test_what_has_no_like_of_strings_stays(body: str, target: int, why: str) -> 
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {body}')
     with pytest.raises(ConversionError, match=why):
         convert(model, opset=target)
+
+
+def test_a_reduction_with_a_flag_of_two_is_not_converted() -> None:
+    """Runtimes take it for true; that its axes are not read, for it means nothing, is not that there are none."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[1,2,3,4] x) => (float[1,4] y)
+        <int64[2] a = {1, 2}> { y = ReduceMean <keepdims = 0, noop_with_empty_axes = 2> (x, a) }"""
+    model = onnx.parser.parse_model(text)
+    with pytest.raises(ConversionError, match="malformed"):
+        convert(model, 17)
+    assert convert(model, 19).graph.node == model.graph.node

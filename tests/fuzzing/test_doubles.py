@@ -56,3 +56,13 @@ def test_every_float_is_wide() -> None:
 def test_what_the_evaluator_does_not_run_is_not_judged() -> None:
     text = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[2] x) => (float[2] y) { y = com.microsoft.Gelu (x) }'
     assert exact_outputs(onnx.parser.parse_model(text), {"x": np.ones(2, np.float32)}) is None
+
+
+def test_what_depends_on_nothing_unknown_is_judged() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[2] x, float[2] z) => (float[2] y, float[2] w) { y = com.microsoft.Gelu (x) a = Mul (z, z) w = Sqrt (a) }"""
+    feed = {"x": np.ones(2, np.float32), "z": np.asarray([1e30, 2], np.float32)}
+    found = exact_outputs(onnx.parser.parse_model(text), feed)
+    assert found is not None
+    assert found[0] is None
+    assert np.array_equal(found[1], np.asarray([1e30, 2], np.float32))

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from graphopt.fuzzing.building import Sample
+from graphopt.fuzzing.grants import counts_floats
 from graphopt.fuzzing.subjects import Optimized
 from graphopt.fuzzing.verdicts import Judge
 from graphopt.manager import PassManager
@@ -102,3 +103,25 @@ def test_a_result_may_not_overflow_where_the_original_does_not() -> None:
     judge, result = results(text, name, x)
     turned = Judge(Sample(result, [feed for _, feed, _ in judge.expected]))
     assert verdict(turned, judge.model) == "wrong"
+
+
+COUNTED = """<ir_version: 9, opset_import: ["" : 17]>
+    g (float[4] x, int64[3] k) => (float[n] u, int64[m] v, float[4] y)
+    { a = Mul (x, x)  b = Neg (a)  u = Unique (b)  v = Unique (k)  y = Neg (b) }"""
+
+
+def test_how_many_computed_floats_differ_is_granted_and_nothing_else() -> None:
+    model = onnx.parser.parse_model(COUNTED)
+    assert counts_floats(model) == {"u"}
+    feed = {"x": np.float32([1, 2, 3, 4]), "k": np.asarray([1, 1, 2])}
+    judge = Judge(Sample(model, [feed, feed]))
+    fewer = onnx.parser.parse_model(COUNTED.replace("a = Mul (x, x)", "c = Floor (x) d = Mul (c, c) a = Min (d, d, x)"))
+    assert verdict(judge, fewer) == "wrong"  # `y` differs as well
+    merged = onnx.parser.parse_model(
+        COUNTED.replace("u = Unique (b)", "c = Floor (b) d = Clip (c, e) u = Unique (d)").replace(
+            "{ a", "<float e = {-4}> { a"
+        )
+    )
+    assert verdict(judge, merged) is None
+    other = onnx.parser.parse_model(COUNTED.replace("v = Unique (k)", "j = Add (k, k)  v = Unique (j)"))
+    assert verdict(judge, other) == "wrong"

@@ -105,6 +105,11 @@ def may_fold(node: Node, *, qdq: bool = False) -> bool:
     return why_not_fold(node, qdq=qdq) is None
 
 
+def malformed() -> Decline:
+    """The reason why nothing is done with a node that the standard says nothing about."""
+    return Decline("it is malformed ({})", "an attribute has the wrong type, counts less than one, or is no flag of 0 or 1")
+
+
 def why_not_fold(node: Node, *, qdq: bool = False) -> Decline | None:
     """The reason why a node is never computed ahead, None when it may be.
 
@@ -115,7 +120,7 @@ def why_not_fold(node: Node, *, qdq: bool = False) -> Decline | None:
     if node.op.startswith(("call ", "referring ")):
         return Decline("calls of functions and nodes with attribute references are not evaluated")
     if node.op.startswith("malformed "):
-        return Decline("it is malformed ({})", "an attribute has the wrong type, or counts less than one")
+        return malformed()
     if node.op in QDQ:
         return None if qdq or _quantizes_to_integers(node) else Decline("quantize and dequantize operators are kept")
     if node.subgraphs:

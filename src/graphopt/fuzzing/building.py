@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from graphopt.fuzzing.drawing import Draw
 from graphopt.verify.inference import too_large
@@ -65,6 +65,31 @@ def makeshift(
     model = helper.make_model(graph, opset_imports=list(imports), ir_version=10)
     model.functions.extend(functions)
     return model
+
+
+def prune(graph: onnx.GraphProto) -> set[str]:
+    """Take out of a graph the nodes, constants and inputs that no output needs. Returns the names of what stays."""
+    needed = {info.name for info in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            kept.append(node)
+            needed |= names_read(node)
+    nodes = [NodeProto.FromString(node.SerializeToString()) for node in reversed(kept)]
+    tensors = [t for t in graph.initializer if t.name in needed]
+    infos = [i for i in graph.input if i.name in needed]
+    graph.CopyFrom(helper.make_graph(nodes, "g", infos, graph.output, tensors))
+    return needed
+
+
+def names_read(node: NodeProto) -> set[str]:
+    """The names of what a node reads, and of what its bodies read or give."""
+    found = set(node.input)
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            found |= {name for inner in attribute.g.node for name in names_read(inner)}
+            found |= {info.name for info in attribute.g.output}
+    return found
 
 
 def evaluate(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) -> list[Any] | None:

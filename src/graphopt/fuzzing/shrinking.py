@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from graphopt.fuzzing.building import Sample, element_type, evaluate, makeshift, stored
+from graphopt.fuzzing.building import Sample, element_type, evaluate, makeshift, names_read, prune, stored
 from graphopt.verify.values import Array, is_float
 
 Fails = Callable[[Sample], bool]
@@ -68,8 +68,8 @@ def _parts(graph: onnx.GraphProto) -> list[set[str]]:
     parts: list[set[str]] = []
     shared = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer} | {""}
     for node in graph.node:
-        names = (_reads(node) | set(node.output)) - shared
-        if not _reads(node):  # a constant
+        names = (names_read(node) | set(node.output)) - shared
+        if not names_read(node):  # a constant
             shared |= set(node.output)
             continue
         touched = [part for part in parts if part & names]
@@ -144,29 +144,9 @@ def _values(sample: Sample) -> dict[str, Array]:
 
 def _pruned(sample: Sample) -> Sample:
     """Without nodes, constants and inputs that nothing reads."""
-    graph = sample.model.graph
-    needed = {info.name for info in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if needed & set(node.output):
-            kept.append(node)
-            needed |= _reads(node)
-    nodes = [NodeProto.FromString(node.SerializeToString()) for node in reversed(kept)]
-    tensors = [t for t in graph.initializer if t.name in needed]
-    infos = [i for i in graph.input if i.name in needed]
-    fresh = helper.make_graph(nodes, "g", infos, graph.output, tensors)
-    graph.CopyFrom(fresh)
+    needed = prune(sample.model.graph)
     sample.feeds[0] = {name: array for name, array in sample.feeds[0].items() if name in needed}
     return sample
-
-
-def _reads(node: NodeProto) -> set[str]:
-    found = set(node.input)
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            found |= {name for inner in attribute.g.node for name in _reads(inner)}
-            found |= {info.name for info in attribute.g.output}
-    return found
 
 
 # -- steps

@@ -16,6 +16,7 @@ from typing import Any
 
 import onnx
 
+from graphopt.analysis.purity import malformed
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.errors import Decline, GraphoptError, UsageError
 from graphopt.ir import Graph, Model, Node, Source, paused_gc
@@ -255,6 +256,8 @@ class _Crossing:
 
     def _read(self, node: Node, *, at_last: bool) -> None:
         """Try each meaning in turn, and to write the node out at last."""
+        if node.op.startswith("malformed "):
+            raise malformed()
         change, declined = self.differing[node.op_type], Decline()
         for meaning in (*meanings.of(node, change, self.step, at_last=at_last), _written_out):
             self.rw.begin(_RULE, node)

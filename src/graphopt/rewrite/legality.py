@@ -8,6 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.analysis.nodes import infer_node, is_refused
+from graphopt.analysis.overridable import SIZE_OPERANDS
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value, ValueType, captured_values
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
@@ -370,7 +371,10 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
     that are known, and never run.
     """
     check_loads(node, inputs)
-    if node.graph.owner is None or not _is_typed(node):
+    if node.graph.owner is None:
+        return []
+    _check_rank(node, inputs)
+    if not _is_typed(node):
         return []
     told = []
     trial = _trial(node, inputs, node.attrs)
@@ -385,6 +389,19 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
             if new.shape != old.shape:
                 told.append((old, new))
     return told
+
+
+def _check_rank(node: Node, inputs: Sequence[Value | None]) -> None:
+    """See that axes or sizes become constant for an operand of known rank alone.
+
+    The checker follows sizes from the defaults of what a caller may override, which are not known here.
+    """
+    x = inputs[0] if inputs else None
+    if x is None or x.shape is not None or (x.type is not None and not isinstance(x.type, TensorType)):
+        return
+    for index in SIZE_OPERANDS.get(node.op, ()):
+        if index and index < len(inputs) and inputs[index] is not node.inputs[index]:
+            raise Decline("the rank of {}, to which such a constant may not apply, is not known", x.name)
 
 
 def check_readers(old: Value, new: Value, replaced: list[Node], at: Node) -> None:

@@ -65,7 +65,7 @@ def _may_compare(node: onnx.NodeProto) -> bool:
 
 def decided_by(model: onnx.ModelProto) -> set[str]:
     """The inputs whose whole numbers have to stay what they are, see `read_exactly`; masks of 0 and 1, too."""
-    return read_exactly(model.graph, _float_types(model)) | masks_of(model)
+    return read_exactly(model.graph, float_types(model)) | masks_of(model)
 
 
 def rounds_to_steps(model: onnx.ModelProto) -> bool:
@@ -112,7 +112,7 @@ def jittered_model(model: onnx.ModelProto, number: int) -> onnx.ModelProto:
 def without_negative_zeros(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy in which constants and what nodes of the main graph compute have +0.0 in place of each -0.0."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
-    types, kept = _float_types(copy), []
+    types, kept = float_types(copy), []
     for tensor in copy.graph.initializer:
         if numpy_dtype(tensor.data_type) in (np.float32, np.float64, np.float16):
             tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor) + 0, tensor.name))
@@ -168,7 +168,7 @@ def _scale_intermediates(model: onnx.ModelProto, number: int, fixed: set[str]) -
 
     One factor for a whole tensor, so that equal elements stay equal.
     """
-    types = _float_types(model)
+    types = float_types(model)
     used = {n.input[slot] for n in model.graph.node for slot in range(len(n.input)) if (n.op_type, slot) in ROLES}
     exact, largest = unrounded(model.graph, fixed | used | masks_of(model), types)
     rng = np.random.default_rng(number)
@@ -197,7 +197,7 @@ def _scale_intermediates(model: onnx.ModelProto, number: int, fixed: set[str]) -
     model.graph.node.extend(kept)
 
 
-def _float_types(model: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
+def float_types(model: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
     """The values of the main graph that are float tensors, as far as inference can tell."""
     given = {value.name for value in model.graph.input} | {tensor.name for tensor in model.graph.initializer}
     types = _types(model).items()
