@@ -107,7 +107,8 @@ def may_fold(node: Node, *, qdq: bool = False) -> bool:
 
 def malformed() -> Decline:
     """The reason why nothing is done with a node that the standard says nothing about."""
-    return Decline("it is malformed ({})", "an attribute has the wrong type, counts less than one, or is no flag of 0 or 1")
+    reason = "an attribute has the wrong type, counts less than one, or is no flag of 0 or 1"
+    return Decline("it is malformed ({})", reason)
 
 
 def why_not_fold(node: Node, *, qdq: bool = False) -> Decline | None:

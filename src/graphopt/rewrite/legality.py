@@ -9,6 +9,7 @@ from onnx import TensorProto
 
 from graphopt.analysis.nodes import infer_node, is_refused
 from graphopt.analysis.overridable import SIZE_OPERANDS
+from graphopt.analysis.purity import malformed
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value, ValueType, captured_values
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
@@ -373,6 +374,8 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
     check_loads(node, inputs)
     if node.graph.owner is None:
         return []
+    if node.op.startswith("malformed "):
+        raise malformed()
     _check_rank(node, inputs)
     if not _is_typed(node):
         return []
