@@ -245,12 +245,15 @@ class Judge:
         """
         if _twice(self._runner, feed) is None:
             return False
-        poison(old)
-        try:
-            again = OrtRunner(Source(self.model, "again")).run(feed)
-        except (CannotLoadError, RunError):
-            return False
-        return first_difference(old, again, "exact") is None
+        for _ in range(_SESSIONS):
+            poison(old)
+            try:
+                again = OrtRunner(Source(self.model, "again")).run(feed)
+            except (CannotLoadError, RunError):
+                return False
+            if first_difference(old, again, "exact") is not None:
+                return False
+        return True
 
     def _same_but_counts(self, old: list[Any], new: list[Any], numerics: str) -> bool:
         """Whether all that differs follows from which floats are equal."""
@@ -339,6 +342,10 @@ def _apart(old: list[Any], new: list[Any]) -> list[tuple[Any, Any]]:
     """The outputs that differ by more than rounding."""
     pairs = zip(old, new, strict=True)
     return [(a, b) for a, b in pairs if first_difference([a], [b], "rounding") is not None]
+
+
+_SESSIONS = 3
+"""In how many more sessions a model runs before its numbers count as settled."""
 
 
 def _run(runner: Runner, feed: dict[str, Array]) -> list[Any] | None:
