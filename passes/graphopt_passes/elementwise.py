@@ -8,6 +8,9 @@ UNARY = (
 )  # fmt: skip
 """What else they read, like bounds, is a number or two for all elements."""
 
+OF_ONE_TYPE = tuple(name for name in UNARY if name != "Cast")
+"""Without `Cast`, which gives types that the runtime reshapes no tensor of, like integers of 4 bits."""
+
 ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Relu": (), "Sigmoid": (), "Tanh": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"),
 }  # fmt: skip

@@ -32,7 +32,7 @@ PASSES = passes_of(
     ("casts", "FuseConsecutiveCasts", "FuseCastIntoConstantOfShape"),
     ("clips", "FuseConsecutiveClips"),
     ("constants", "FuseConsecutiveMul"),
-    ("reshapes", "FuseConsecutiveReshapes"),
+    ("reshapes", "FuseConsecutiveReshapes", "MoveElementwiseBeforeReshape"),
     ("constants", "FuseDivMul"),
     ("clips", "FuseMinMaxIntoClip", "FuseReluIntoClip"),
     ("affine", "FuseAddBiasIntoGemm", "FuseBnIntoGemm", "FuseBnIntoMatmul", "FuseMulIntoGemm"),

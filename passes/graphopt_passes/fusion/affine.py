@@ -15,6 +15,7 @@ from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRu
 from graphopt_passes.fusion.small_weights import refuse_lost_digits
 
 _NORMALIZATION = ("BatchNormalization",)
+_MORE_AXES = 3
 
 
 class Absorb(PatternRule):
@@ -41,10 +42,14 @@ class Absorb(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """Multiply the weight by channel and shift the bias, in float64; the results have the type of the old ones."""
-        linear = self.into.of(m.linear)
+        linear = self.read(m, rw)
         affine = linear.scaling(m.root, m.linear.result)
         refuse_lost_digits(linear, affine, m.root)
         return linear.then(affine, rw)
+
+    def read(self, m: Match, rw: Rewriter) -> Linear:
+        """The linear operator."""
+        return self.into.of(m.linear)
 
 
 class FuseBnIntoConv(Absorb):
@@ -106,12 +111,32 @@ class FuseBnIntoGemm(Absorb):
 
 
 class FuseBnIntoMatmul(Absorb):
-    """Join a product with a constant matrix and the batch normalization of its columns into one `Gemm`."""
+    """Join a product with a constant matrix and the batch normalization of its columns into one `Gemm`.
+
+    Where the product has more axes and a `Flatten` or `Reshape` behind it makes a matrix of its rows, as LeViT does it,
+    the rows are brought together in front of it.
+    """
 
     affine = _NORMALIZATION
     opsets = "9-"
     into, into_ops = MatrixProduct, ("MatMul",)
     peers = {"onnxruntime": "MatMul_BatchNormalization_Fusion"}
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        product = op.MatMul(Var(), ..., _bind="linear")
+        rows = op.AnyOf("Flatten", "Reshape")(product, ...)
+        return Either(op.BatchNormalization(product, ...), op.BatchNormalization(rows, ...))
+
+    def read(self, m: Match, rw: Rewriter) -> MatrixProduct:
+        x, rows = m.linear.operand(0), m.root.operand(0)
+        if rows is m.linear.result:
+            return MatrixProduct.of(m.linear)
+        if len(x.dims()) < _MORE_AXES:
+            raise Decline("{} has no more axes than a matrix", x.name)
+        product = MatrixProduct.of_rows(m.linear, rw.op("Flatten", x, axis=-1))
+        if rows.rank != product.rank or rows.size(product.axis) != product.channels:
+            raise Decline("the columns of {} are not those of the product", rows.name)
+        return product
 
 
 class FuseMulIntoGemm(Absorb):

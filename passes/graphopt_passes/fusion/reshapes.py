@@ -8,6 +8,7 @@ from graphopt.match import Attr, Match, OpBuilder, Pattern, Rest
 from graphopt.operators import Reshape
 from graphopt.operators.axes import of_ones
 from graphopt.rewrite import Decline, Fired, Node, PatternRule, Rewriter, Value
+from graphopt_passes.elementwise import OF_ONE_TYPE, UNARY
 
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
@@ -69,6 +70,43 @@ def _by_ones(node: Node, x: Value, rw: Rewriter) -> Value:
     if None in before or None in after or [dim for dim in before if dim != 1] != [dim for dim in after if dim != 1]:
         raise Decline
     return of_ones(x, before, after).write(rw)
+
+
+class MoveElementwiseBeforeReshape(PatternRule):
+    """Compute an elementwise operator in front of a reshape where another reshape follows, so that both become one.
+
+    Up to eight operators of one operand may lie between the two, each read by the next alone. `Reshape`, `Flatten`,
+    `Squeeze` and `Unsqueeze` count as reshapes.
+    """
+
+    opsets = "5-"
+
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        return op.AnyOf(*OF_ONE_TYPE)(op.AnyOf(*RESHAPES)(x, ..., _bind="reshape"), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        _check_followed(m.root)
+        reshape = m.reshape
+        moved = rw.op(m.root.op_type, m.x, *m.root.inputs[1:], **m.root.attrs)
+        return rw.op(reshape.op_type, moved, *reshape.inputs[1:], **reshape.attrs)
+
+
+def _check_followed(node: Node) -> None:
+    """See that a reshape follows, behind elementwise operators alone."""
+    graph = node.graph
+    for _ in range(_MOST_BETWEEN):
+        result = node.result
+        node = next(iter(result.users), node)
+        if not result.one_use or node.graph is not graph:
+            raise Decline("{} is no operand of one operator alone", result.name)
+        if node.op in RESHAPES and node.operand(0) is result:
+            return
+        if node.op not in UNARY or node.operand(0) is not result:
+            raise Decline("no reshape follows, but {}", node.op)
+    raise Decline("more than {} operators follow before a reshape may", _MOST_BETWEEN)
+
+
+_MOST_BETWEEN = 8
 
 
 class FuseConcatIntoReshape(PatternRule):

@@ -9,10 +9,7 @@ import numpy as np
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern
 from graphopt.operators import Squeeze
 from graphopt.rewrite import Decline, PatternRule, Rewriter, Value
-from graphopt_passes.elementwise import UNARY
-
-_ACTIVATIONS = tuple(name for name in UNARY if name != "Cast")
-"""`Cast` is none, and gives types that the runtime squeezes no tensor of, like integers of 4 bits."""
+from graphopt_passes.elementwise import OF_ONE_TYPE
 
 
 class MoveSqueezeBehindActivation(PatternRule):
@@ -30,7 +27,7 @@ class MoveSqueezeBehindActivation(PatternRule):
         squeezed = op.Squeeze(Either(convolved, op.Transpose(convolved, ...)), ..., _bind="squeeze")
         constant = Const("constant", silent=True)
         return Either(
-            op.AnyOf(*_ACTIVATIONS)(squeezed, ...),
+            op.AnyOf(*OF_ONE_TYPE)(squeezed, ...),
             op.AnyOf("Add", "Mul")(squeezed, constant),
             op.AnyOf("Sub", "Div", "PRelu")(squeezed, constant),
         )

@@ -228,16 +228,28 @@ class MatrixProduct(Linear):
     @classmethod
     def of(cls, node: Node) -> MatrixProduct:
         """Read a product of two axes."""
+        x = node.operand(0)
+        product = cls.of_rows(node, x)
+        if node.op == "MatMul" and x.rank != product.rank:
+            raise Decline("{} is not known to be a matrix", x.name)
+        return product
+
+    @classmethod
+    def of_rows(cls, node: Node, x: Value) -> MatrixProduct:
+        """Read a product whose left operand is a matrix, or has the rows of that along more axes.
+
+        Args:
+            node: the product.
+            x: its left operand, or that as a matrix.
+        """
         if node.op not in cls.ops:
             raise Decline
-        x, weight = node.operand(0), node.operand(1)
+        weight = node.operand(1)
         if not weight.is_const:
             raise Decline("the right operand of {} is not constant", node.result.name)
         dims = weight.sizes()
         if len(dims) != 2 or weight.dtype not in PLAIN_FLOATS:
             raise Decline("{} is not a matrix that Gemm computes with", weight.name)
-        if node.op == "MatMul" and x.rank != 2:
-            raise Decline("{} is not known to be a matrix", x.name)
         return cls(node, x, weight, node.input(2), dims[0 if node.attr("transB", 0) else 1], 2)
 
     @property
