@@ -15,7 +15,8 @@ from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRu
 from graphopt_passes.fusion.small_weights import refuse_lost_digits
 
 _NORMALIZATION = ("BatchNormalization",)
-_MORE_AXES = 3
+_MORE_AXES = 2
+"""What the last axis is at least where there are more than those of a matrix."""
 
 
 class Absorb(PatternRule):
@@ -131,9 +132,10 @@ class FuseBnIntoMatmul(Absorb):
         x, rows = m.linear.operand(0), m.root.operand(0)
         if rows is m.linear.result:
             return MatrixProduct.of(m.linear)
-        if len(x.dims()) < _MORE_AXES:
+        last = len(x.dims()) - 1
+        if last < _MORE_AXES:
             raise Decline("{} has no more axes than a matrix", x.name)
-        product = MatrixProduct.of_rows(m.linear, rw.op("Flatten", x, axis=-1))
+        product = MatrixProduct.of_rows(m.linear, rw.op("Flatten", x, axis=last))
         if rows.rank != product.rank or rows.size(product.axis) != product.channels:
             raise Decline("the columns of {} are not those of the product", rows.name)
         return product

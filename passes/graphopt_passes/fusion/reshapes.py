@@ -7,8 +7,8 @@ import numpy as np
 from graphopt.match import Attr, Match, OpBuilder, Pattern, Rest
 from graphopt.operators import Reshape
 from graphopt.operators.axes import of_ones
-from graphopt.rewrite import Decline, Fired, Node, PatternRule, Rewriter, Value
-from graphopt_passes.elementwise import OF_ONE_TYPE, UNARY
+from graphopt.rewrite import Decline, Fired, Node, OpRule, Outcome, PatternRule, Rewriter, Value
+from graphopt_passes.elementwise import OF_ONE_TYPE
 
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
@@ -72,41 +72,36 @@ def _by_ones(node: Node, x: Value, rw: Rewriter) -> Value:
     return of_ones(x, before, after).write(rw)
 
 
-class MoveElementwiseBeforeReshape(PatternRule):
-    """Compute an elementwise operator in front of a reshape where another reshape follows, so that both become one.
+_MOST_BETWEEN = 8
+
+
+class MoveElementwiseBeforeReshape(OpRule):
+    """Compute elementwise operators between two reshapes in front of the first, so that both become one.
 
     Up to eight operators of one operand may lie between the two, each read by the next alone. `Reshape`, `Flatten`,
     `Squeeze` and `Unsqueeze` count as reshapes.
     """
 
+    # No pattern: how many operators lie between is open.
+    ops = RESHAPES
+    sources = OF_ONE_TYPE
     opsets = "5-"
 
-    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        return op.AnyOf(*OF_ONE_TYPE)(op.AnyOf(*RESHAPES)(x, ..., _bind="reshape"), ...)
-
-    def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        _check_followed(m.root)
-        reshape = m.reshape
-        moved = rw.op(m.root.op_type, m.x, *m.root.inputs[1:], **m.root.attrs)
-        return rw.op(reshape.op_type, moved, *reshape.inputs[1:], **reshape.attrs)
-
-
-def _check_followed(node: Node) -> None:
-    """See that a reshape follows, behind elementwise operators alone."""
-    graph = node.graph
-    for _ in range(_MOST_BETWEEN):
-        result = node.result
-        node = next(iter(result.users), node)
-        if not result.one_use or node.graph is not graph:
-            raise Decline("{} is no operand of one operator alone", result.name)
-        if node.op in RESHAPES and node.operand(0) is result:
-            return
-        if node.op not in UNARY or node.operand(0) is not result:
-            raise Decline("no reshape follows, but {}", node.op)
-    raise Decline("more than {} operators follow before a reshape may", _MOST_BETWEEN)
-
-
-_MOST_BETWEEN = 8
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        between: list[Node] = []
+        maker = node
+        while maker is node or maker.op not in RESHAPES:
+            if len(between) > _MOST_BETWEEN:
+                raise Decline("more than {} operators lie between it and another reshape", _MOST_BETWEEN)
+            maker = maker.operand(0).sole_source(*OF_ONE_TYPE, *RESHAPES, reader=maker)
+            between.append(maker)
+        first = between.pop()
+        moved = first.operand(0)
+        if not between:
+            raise Decline
+        for each in reversed(between):
+            moved = rw.op(each.op_type, moved, *each.inputs[1:], **each.attrs)
+        return rw.set_input(node, 0, rw.op(first.op_type, moved, *first.inputs[1:], **first.attrs))
 
 
 class FuseConcatIntoReshape(PatternRule):
