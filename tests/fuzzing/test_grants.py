@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from graphopt.fuzzing.building import Sample
-from graphopt.fuzzing.grants import counts_floats
+from graphopt.fuzzing.grants import counts_floats, overflows_integers, reads_unwritten
 from graphopt.fuzzing.subjects import Optimized
 from graphopt.fuzzing.verdicts import Judge
 from graphopt.manager import PassManager
@@ -125,3 +125,20 @@ def test_how_many_computed_floats_differ_is_granted_and_nothing_else() -> None:
     assert verdict(judge, merged) is None
     other = onnx.parser.parse_model(COUNTED.replace("v = Unique (k)", "j = Add (k, k)  v = Unique (j)"))
     assert verdict(judge, other) == "wrong"
+
+
+def test_powers_of_integers_may_overflow_anyhow() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (int32[2] x, int32 p, float[2] f) => (int32[2] y, float[2] z)
+        { y = Pow (x, p)  z = Pow (f, p) }"""
+    feed = {"x": np.int32([2, 40000]), "p": np.asarray(2, np.int32), "f": np.float32([1e10, 1])}
+    model = onnx.parser.parse_model(text)
+    assert not overflows_integers(model, feed)
+    assert overflows_integers(model, {**feed, "p": np.asarray(3, np.int32)})
+
+
+@pytest.mark.parametrize(("bits", "index", "unwritten"), [(2, "k", True), (2, '""', False), (4, "k", False)])
+def test_two_bits_with_an_index_of_groups_are_not_judged(bits: int, index: str, *, unwritten: bool) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        g (float[2,32] x, uint8[2,2,{2 * bits}] w, float[4] s, int32[32] k) => (float[2,2] y)
+        {{ y = com.microsoft.MatMulNBits <K = 32, N = 2, bits = {bits}, block_size = 16> (x, w, s, "", {index}) }}"""
+    assert reads_unwritten(onnx.parser.parse_model(text)) == unwritten

@@ -109,9 +109,10 @@ def _refuse(linear: Linear, rows: Rows, dtype: np.dtype[Any], bias: np.ndarray[A
     info = np.finfo(dtype)
     small = (np.abs(rows.array) < info.smallest_normal) & (rows.array != 0)
     least = np.maximum(np.abs(rows.array), float(info.smallest_subnormal))  # what a weight may be moved by
-    lost = replace(rows, array=least).sums(small)
+    lost, others = replace(rows, array=least).sums(small), rows.largest(small)
     added = np.abs(bias).reshape(lost.shape) if bias is not None else 0.0
-    lost = lost[lost > float(info.eps) ** 2 * added]
-    if lost.size:
+    counts = lost > float(info.eps) ** 2 * added
+    if counts.any():
         refuse_magnified_before(linear.node, 1)
-        refuse_magnified_after(root, float(lost.max()), summed=True)
+        summed = bool((others * float(info.eps) >= lost)[counts].all())
+        refuse_magnified_after(root, float(lost[counts].max()), summed=summed)

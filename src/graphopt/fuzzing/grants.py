@@ -10,6 +10,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from graphopt.fuzzing.building import names_read
+from graphopt.fuzzing.usual import values_of
 from graphopt.verify import compare
 from graphopt.verify.jitter import float_types
 from graphopt.verify.values import Array, is_float
@@ -40,6 +41,33 @@ def counts_floats(model: onnx.ModelProto) -> set[str]:
         if read & found or (node.op_type == "Unique" and node.input[0] in computed):
             found.update(node.output)
     return found & {info.name for info in model.graph.output}
+
+
+def overflows_integers(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    """Whether a power of integers leaves their range: what the kernel gives depends on the exponent then."""
+    powers = [node for node in model.graph.node if node.op_type == "Pow" and not node.domain]
+    found = values_of(model, feed, [name for node in powers for name in node.input]) if powers else None
+    for base, exponent in (((found or {}).get(name) for name in node.input) for node in powers):
+        if not isinstance(base, np.ndarray) or base.dtype.kind not in "iu" or not isinstance(exponent, np.ndarray):
+            continue
+        with np.errstate(all="ignore"):
+            power = np.power(base.astype(np.float64), exponent.astype(np.float64))
+        if not (np.abs(power) <= np.iinfo(base.dtype).max).all():
+            return True
+    return False
+
+
+def reads_unwritten(model: onnx.ModelProto) -> bool:
+    """Whether the runtime computes with memory that nothing was written to: a `MatMulNBits` of 2 bits and groups."""
+    graphs = [model.graph, *(a.g for node in model.graph.node for a in node.attribute if a.HasField("g"))]
+    nodes = (node for graph in graphs for node in graph.node if node.op_type == "MatMulNBits")
+    return any(
+        any(a.name == "bits" and a.i == _UNPACKED for a in node.attribute) and any(node.input[_GROUPS:][:1])
+        for node in nodes
+    )
+
+
+_UNPACKED, _GROUPS = 2, 4
 
 
 def is_of_infinite_constants(

@@ -10,7 +10,13 @@ import onnx
 
 from graphopt.fuzzing.building import Sample, as_standard, makeshift, stored
 from graphopt.fuzzing.doubles import exact_outputs
-from graphopt.fuzzing.grants import counts_floats, is_of_infinite_constants, without_overflow
+from graphopt.fuzzing.grants import (
+    counts_floats,
+    is_of_infinite_constants,
+    overflows_integers,
+    reads_unwritten,
+    without_overflow,
+)
 from graphopt.fuzzing.stepwise import after_steps
 from graphopt.fuzzing.subjects import Optimized, Subject
 from graphopt.fuzzing.usual import is_image_of_unknown_size, is_usual, values_of
@@ -205,7 +211,7 @@ class Judge:
             return None
         if outcome.numerics != "exact" and self._same_but_counts(old, new, numerics):
             return None
-        if not self._is_determined(feed, old):
+        if not self._is_determined(feed, old) or (outcome.portable and overflows_integers(self.model, feed)):
             return None
         loose = outcome.finite or outcome.numerics == "fast"
         if loose and any(_exceeds(model, feed, outcome.largest) for model in (self.model, result)):
@@ -246,7 +252,7 @@ class Judge:
 
         Some kernels read memory that nothing was written to: that of a session may stay the same.
         """
-        if _twice(self._runner, feed) is None:
+        if reads_unwritten(self.model) or _twice(self._runner, feed) is None:
             return False
         for _ in range(_SESSIONS):
             poison(old)
