@@ -25,7 +25,7 @@ _FASTER = f"repeat({{algorithm/*@extended}},{{{_FUSED}}},{{{_CLEAN}}})"
 
 _WHOLE = (
     "fusion/fuse_erf_gelu@extended,fusion/fuse_fast_gelu@extended,fusion/fuse_quick_gelu@extended,"
-    "fusion/move_conv_before_resize@extended,fusion/fuse_prelu@layout"
+    "fusion/convert_quick_gelu_to_silu@extended,fusion/move_conv_before_resize@extended,fusion/fuse_prelu@layout"
 )
 """Fusions of several elementwise operators to one come before the layout, whose plan would price each of them.
 
