@@ -339,3 +339,20 @@ def test_a_reduction_with_a_flag_of_two_is_not_converted() -> None:
     with pytest.raises(ConversionError, match="malformed"):
         convert(model, 17)
     assert convert(model, 19).graph.node == model.graph.node
+
+
+def test_an_optional_of_unknown_type_stays_above_opset_17() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[1] x) => (bool y)
+        <int64[1] s = {1}> { r = Reshape <allowzero = 2> (x, s)  y = OptionalHasElement (r) }"""
+    with pytest.raises(ConversionError, match="the type of r is not known"):
+        convert(onnx.parser.parse_model(text), 17)
+
+
+@pytest.mark.parametrize(("low", "high"), [("inf", '""'), ('""', "low"), ("inf", "low")])
+def test_bounds_that_nothing_lies_between_are_no_attributes(low: str, high: str) -> None:
+    """The runtime loads no Clip whose least number is above the largest, which is what a missing one stands for."""
+    text = f"""<ir_version: 8, opset_import: ["" : 18]> g (float[3] x) => (float[3] y)
+        <float inf = {{inf}}, float low = {{-inf}}> {{ y = Clip (x, {low}, {high}) }}"""
+    model = onnx.parser.parse_model(text)
+    feed = {"x": _float32(1, -2, 0)}
+    assert differs(run_model(model, feed), run_model(convert(model, 10), feed)) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,13 +61,22 @@ def bounds_as_attributes(node: Node, change: Change, rw: Rewriter) -> Iterator[N
     numbers = [bound.array().item() for bound in bounds if bound is not None and bound.is_const]
     if any(map(np.isnan, numbers)):
         raise Decline("a bound of {} is no number, which Clip passes over and Max and Min do not", node.result.name)
-    crossed = len(numbers) == 2 and numbers[0] > numbers[1]  # which the runtime refuses as attributes
-    if x.dtype == TensorProto.FLOAT and all(bound is None or bound.is_const for bound in bounds) and not crossed:
+    if x.dtype == TensorProto.FLOAT and all(bound is None or bound.is_const for bound in bounds) and _in_order(bounds):
         yield from automatic.down(node, change, rw)
         return
     if x.dtype not in FLOAT_TYPES:
         raise Decline("the element type of {} is not known, or none of floats", x.name)
     rw.replace(node, [_bounded(node, rw)])
+
+
+def _in_order(bounds: Sequence[Value | None]) -> bool:
+    """Whether the least number is no larger than the largest one, as the runtime wants it of attributes."""
+    limits = np.finfo(np.float32)
+    low, high = (
+        limit if bound is None else bound.array().item()
+        for bound, limit in zip(bounds, (limits.min, limits.max), strict=True)
+    )  # fmt: skip
+    return bool(low <= high)
 
 
 @down(12, "Clip")

@@ -19,6 +19,8 @@ def there_or_not(node: Node, change: Change, rw: Rewriter) -> Step:
     """A tensor or a sequence is there, and nothing is not; an optional tells by itself, from opset 15 on."""
     x = node.input(0)
     kind = "nothing" if x is None else text(x.type)
+    if x is not None and kind is None and not node.graph.in_function:  # there, types are checked for all calls
+        raise Decline("the type of {} is not known", x.name)
     if kind is None or kind.startswith("optional"):
         if change.before is None:
             raise Decline("there is no {} before opset {}", node.op_type, change.version)
