@@ -85,9 +85,9 @@ class Emitter(Shared):
         if found is not None and (wanted is None or found.layout == wanted):
             return found
         plain = self.now(value)
-        shape = plain.shape
-        channels = shape[1] if shape is not None and len(shape) == 4 else sum(wanted or (0,))
-        if not isinstance(channels, int) or wanted not in (None, (channels,)) or not channels:
+        stated = plain.dim(1)
+        channels = stated if isinstance(stated, int) else sum(wanted or (0,))
+        if wanted not in (None, (channels,)) or not channels:
             raise Decline("{} cannot be reordered to blocks", plain.name)
         made = Blocked(self._reordered(plain, channels), (channels,), ZERO)
         if found is None:
@@ -96,7 +96,7 @@ class Emitter(Shared):
 
     def enter_image(self, value: Value, channels: int) -> Blocked:
         """The blocked form of an image whose channels the weight of its reader tells."""
-        return self.enter(value, None if value.shape is not None or self.blocked(value) else (channels,))
+        return self.enter(value, None if isinstance(value.dim(1), int) or self.blocked(value) else (channels,))
 
     def enter_bounded(self, value: Value, channels: int, *, in_one: bool = False) -> Blocked:
         """What a convolution over all lanes reads; if need be, with all channels in one segment.

@@ -135,7 +135,7 @@ def transposed_convolution(node: Node, known: Known) -> TransposedConvolution:
     """The blocked form of a ConvTranspose."""
     x, tensor = image_and_kernel(node, outputs=1)
     inputs, outputs = tensor.dims[:2]
-    layout = known.layout(x) or ((inputs,) if x.shape is None else None)
+    layout = known.layout(x) or (None if isinstance(x.dim(1), int) else (inputs,))
     if layout is None or sum(layout) != inputs:
         raise Decline("channels of {} do not fit its weight", x.name)
     phases = Phases.of(node, tensor.dims[2:])

@@ -177,7 +177,7 @@ def convolution(node: Node, known: Known) -> Form:
     x, tensor = image_and_kernel(node, outputs=0)
     outputs, per_group = tensor.dims[:2]
     group = int(node.attr("group", 1))
-    layout = known.layout(x) or ((per_group * group,) if x.shape is None else None)
+    layout = known.layout(x) or (None if isinstance(x.dim(1), int) else (per_group * group,))
     if layout is None or sum(layout) != per_group * group or outputs % group:
         raise Decline("channels of {} do not fit its weight", x.name)
     known.assume_image(x, per_group * group, node)
