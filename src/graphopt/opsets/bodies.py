@@ -38,6 +38,8 @@ def write_out(node: Node, rw: Rewriter) -> None:
     Raises:
         Decline: it has no body at this opset, or cannot be replaced by it.
     """
+    if node.op_type == "Attention" and not node.attr("softcap", 0.0) >= 0:
+        raise Decline("a softcap of {} is one in the standard and none in the runtime", node.attr("softcap"))
     proto = _standard(node)
     if proto is None:
         raise Decline
