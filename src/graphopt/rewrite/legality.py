@@ -329,6 +329,8 @@ def check_change(node: Node, inputs: Sequence[Value | None], attrs: Mapping[str,
     """
     trial = _trial(node, inputs, attrs)
     check_node(trial, node, {})
+    if node.graph.owner is not None:
+        _check_sizes(node, inputs)
     _check_outcome(node, trial)
 
 
@@ -376,7 +378,7 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
         return []
     if node.op.startswith("malformed "):
         raise malformed()
-    _check_rank(node, inputs)
+    _check_sizes(node, inputs)
     if not _is_typed(node):
         return []
     told = []
@@ -394,17 +396,20 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
     return told
 
 
-def _check_rank(node: Node, inputs: Sequence[Value | None]) -> None:
-    """See that axes or sizes become constant for an operand of known rank alone.
+def _check_sizes(node: Node, inputs: Sequence[Value | None]) -> None:
+    """See that axes or sizes become constant only where nothing that is known speaks against it.
 
-    The checker follows sizes from the defaults of what a caller may override, which are not known here.
+    The checker knows less than is known here, and follows sizes from the defaults of what a caller may override: an
+    operand must have a known rank, and no output of the body another shape than it says.
     """
     x = inputs[0] if inputs else None
-    if x is None or x.shape is not None or (x.type is not None and not isinstance(x.type, TensorType)):
+    indices = [index for index in SIZE_OPERANDS.get(node.op, ()) if index < len(inputs)]
+    if x is None or all(inputs[index] is node.inputs[index] for index in indices):
         return
-    for index in SIZE_OPERANDS.get(node.op, ()):
-        if index and index < len(inputs) and inputs[index] is not node.inputs[index]:
-            raise Decline("the rank of {}, to which such a constant may not apply, is not known", x.name)
+    if x.shape is None and (x.type is None or isinstance(x.type, TensorType)) and inputs[0] is node.inputs[0]:
+        raise Decline("the rank of {}, to which such a constant may not apply, is not known", x.name)
+    for value in node.graph.outputs:
+        _check_agree(value.name, value.declared, value.type)
 
 
 def check_readers(old: Value, new: Value, replaced: list[Node], at: Node) -> None:
