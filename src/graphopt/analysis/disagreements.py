@@ -159,11 +159,11 @@ def _repeats_letters(node: Node) -> bool:
 def _prelu(facts: Facts) -> Doubts:
     """The standard has no slope that is larger than the data; the runtime broadcasts both."""
     x, slope = facts.shape(0), facts.shape(1)
-    if x is None or slope is None or facts.node.graph.opset() < _BROADCAST_SLOPES:
+    if x is None or facts.node.graph.opset() < _BROADCAST_SLOPES:
         return []
-    offset = len(x) - len(slope)
-    if offset < 0:
+    if slope is None or len(slope) > len(x):
         return facts.whole()
+    offset = len(x) - len(slope)
     pairs = enumerate(zip(x[offset:], slope, strict=True), offset)
     return [(0, axis) for axis, (size, by) in pairs if by not in (1, size) and (type(size) is not int or size == 1)]
 
