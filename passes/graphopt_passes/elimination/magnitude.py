@@ -193,8 +193,9 @@ def _slope(user: Node) -> float:
 
 def _of_activation(node: Node) -> float:
     """By how much the activation of a fused operator may magnify: as much as a parameter of it."""
-    given = (*(node.attr("activation_params") or ()), node.attr("activation_alpha", 0.0))
-    return max(abs(float(number)) for number in given)
+    alpha = node.attr("activation_alpha", 0.0)  # recurrent operators have one for each of their activations
+    given = (*(node.attr("activation_params") or ()), *(alpha if isinstance(alpha, tuple) else (alpha,)))
+    return max((abs(float(number)) for number in given), default=0.0)
 
 
 def _of_linear(user: Node, value: Value) -> float:
@@ -228,9 +229,14 @@ def _largest_weight(user: Node, value: Value) -> float:
 
 
 def _limit(value: Value, depth: int = 4) -> float:
-    """The largest magnitude that a value can have; declines where that is not known."""
-    if value.is_const:
-        return float(_floats(value).max(initial=0.0))
+    """The largest magnitude that a value can have; declines where that is not known.
+
+    A default that a caller may override tells only that it is enormous, where it is.
+    """
+    if value.tensor is not None:
+        limit = float(_floats(value).max(initial=0.0))
+        if value.is_const or not limit <= MOST:
+            return limit
     node = value.producer
     if node is None or depth == 0:
         raise Decline
@@ -265,8 +271,8 @@ def _least(value: Value) -> float:
 
 
 def _floats(value: Value) -> np.ndarray[Any, Any]:
-    """The magnitudes of constant floats; declines where they are not constant, or no floats."""
-    array = value.array()
+    """The magnitudes of constant floats, or of a default; declines where they are neither, or no floats."""
+    array = value.tensor.array() if value.tensor is not None else value.array()
     if array.dtype.kind != "f":
         raise Decline
     return np.asarray(np.abs(array))

@@ -17,6 +17,7 @@ from graphopt.analysis.propagation import (
     longest_vector,
     may_follow_products,
     may_make_vectors,
+    names_meet,
 )
 from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.skeleton import Skeleton
@@ -52,7 +53,7 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
         data_prop: follow the contents of small integer tensors too.
     """
     check_unsealed("types")
-    data_prop = data_prop and not contents_may_explode(model)
+    data_prop = data_prop and not contents_may_explode(model) and not names_meet(model)
     skeleton = Skeleton(model)
     if data_prop and may_make_vectors(model):
         lengths = _infer(model, skeleton, data_prop=False)

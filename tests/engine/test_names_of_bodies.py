@@ -1,0 +1,30 @@
+"""Names that several bodies have: the standard's inference mixes up the contents of their values."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from graphopt import PassManager
+from graphopt.verify import compare
+
+SAME = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (bool c, float x, float[2] z) => (float y, float[?] w)
+    <int64[0] none = {}, int64[1] one = {1}, int64[1] eight = {8}, float[1] e = {1}>
+    {
+        y = If (c) <then_branch = a () => (float[] p) { k = Mul (none, one)  p = Reshape (x, k) },
+                    else_branch = b () => (float[] q) { q = Neg (x) }>
+        w = If (c) <then_branch = a () => (float[] p) { k = Pow (eight, one)  v = Expand (e, k)  p = Neg (v) },
+                    else_branch = b () => (float[] q) { q = Neg (z) }>
+    }
+"""
+
+
+@pytest.mark.parametrize("level", ["basic", "all"])
+def test_a_size_is_not_that_of_another_body(level: str) -> None:
+    model = onnx.parser.parse_model(SAME)
+    result = PassManager(level).run(model).model
+    feed = {"c": np.asarray(True), "x": np.asarray(2, np.float32), "z": np.zeros(2, np.float32)}
+    assert compare(model, result, inputs=feed).ok
