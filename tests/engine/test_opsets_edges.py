@@ -356,3 +356,13 @@ def test_bounds_that_nothing_lies_between_are_no_attributes(low: str, high: str)
     model = onnx.parser.parse_model(text)
     feed = {"x": _float32(1, -2, 0)}
     assert differs(run_model(model, feed), run_model(convert(model, 10), feed)) is None
+
+
+def test_a_crop_without_a_region_stays_above_opset_12() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 15]> g (float[1,1,2,2] x) => (float[1,1,4,4] y)
+        <int64[4] s = {1, 1, 4, 4}>
+        { y = Resize <coordinate_transformation_mode = "tf_crop_and_resize"> (x, "", "", s) }"""
+    model = onnx.parser.parse_model(text)
+    assert convert(model, 13).opset_import[0].version == 13
+    with pytest.raises(ConversionError, match="the region is missing"):
+        convert(model, 12)

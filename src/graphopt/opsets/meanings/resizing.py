@@ -84,6 +84,8 @@ def coordinates_by_default(node: Node, change: Change, rw: Rewriter) -> Iterator
 @down(13, "Resize")
 def operands_given(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """The region and the scales have to be there."""
+    if node.input(1) is None and node.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
+        raise Decline("the region is missing that tf_crop_and_resize is of")
     empty = np.zeros(0, np.float32)
     missing = {index: empty for index in (1, 2) if node.input(index) is None}
     if missing:
