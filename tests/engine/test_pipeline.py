@@ -37,7 +37,7 @@ MODEL = onnx.parser.parse_model(
         ("elimination/eliminate_identity@extended", "eliminate_identity is elimination/eliminate_identity@basic"),
         ("fusion/*@nosuch", "unknown level 'nosuch'"),
         ("eliminate_identiti", r"did you mean eliminate_identity\?$"),
-        ("quick_gelu", r"did you mean fuse_quick_gelu\?$"),
+        ("quick_gelu", r"did you mean fuse_quick_gelu or convert_quick_gelu_to_silu\?$"),
         ("eliminate_nop", r"(eliminate_nop_\w+ or ){4}eliminate_nop_\w+, \.\.\.\?$"),
     ],
 )

@@ -404,9 +404,9 @@ def _check_sizes(node: Node, inputs: Sequence[Value | None]) -> None:
     """
     x = inputs[0] if inputs else None
     indices = [index for index in SIZE_OPERANDS.get(node.op, ()) if index < len(inputs)]
-    if x is None or all(inputs[index] is node.inputs[index] for index in indices):
+    if x is None or all(inputs[index] is node.input(index) for index in indices):
         return
-    if x.shape is None and (x.type is None or isinstance(x.type, TensorType)) and inputs[0] is node.inputs[0]:
+    if x.shape is None and (x.type is None or isinstance(x.type, TensorType)) and x is node.input(0):
         raise Decline("the rank of {}, to which such a constant may not apply, is not known", x.name)
     for value in node.graph.outputs:
         _check_agree(value.name, value.declared, value.type)
