@@ -83,7 +83,8 @@ RATES = {
     ("avx512", "zen4"): ZEN4, ("avx512", "zen5"): ZEN5, ("avx512", "xeon"): _XEON, ("neon", ""): _NEON,
     ("avx512", ""): replace(ZEN4, error=0.2), ("avx2", ""): AVX2,
 }  # fmt: skip
-"""By instruction set and core; those of Zen 3, Zen 4 and Zen 5 were measured.
+"""By instruction set and core; those of Zen 3, Zen 4 and Zen 5 were measured. What Zen 3 and 4 take to unroll, pack and
+read weights was measured as one rate, which is divided here in the proportions of Zen 5.
 
 The others are reckoned, with twice the error: multiply-adds at nine tenths of the peak, two of 16 lanes in each
 cycle of 2.8 GHz (Xeon), and two of 4 at 2.9 GHz (NEON), and bytes in proportion to what such machines copy. Others
