@@ -13,6 +13,7 @@ from graphopt.fuzzing.building import names_read
 from graphopt.fuzzing.usual import values_of
 from graphopt.verify import compare
 from graphopt.verify.jitter import float_types
+from graphopt.verify.source import all_nodes
 from graphopt.verify.values import Array, is_float
 
 
@@ -59,11 +60,10 @@ def overflows_integers(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
 
 def reads_unwritten(model: onnx.ModelProto) -> bool:
     """Whether the runtime computes with memory that nothing was written to: a `MatMulNBits` of 2 bits and groups."""
-    graphs = [model.graph, *(a.g for node in model.graph.node for a in node.attribute if a.HasField("g"))]
-    nodes = (node for graph in graphs for node in graph.node if node.op_type == "MatMulNBits")
     return any(
-        any(a.name == "bits" and a.i == _UNPACKED for a in node.attribute) and any(node.input[_GROUPS:][:1])
-        for node in nodes
+        any(a.name == "bits" and a.i == _UNPACKED for a in node.attribute) and any(node.input[_GROUPS : _GROUPS + 1])
+        for node in all_nodes(model.graph.node)
+        if node.op_type == "MatMulNBits"
     )
 
 

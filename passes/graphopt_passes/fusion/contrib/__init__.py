@@ -4,8 +4,7 @@ from graphopt_passes.naming import passes_of
 
 PASSES = passes_of(
     "fusion.contrib",
-    ("gelu", "FuseFastGelu", "FuseErfGelu", "FuseQuickGelu", "ConvertQuickGeluToSilu",
-     "FuseAddBiasIntoGelu"),
+    ("gelu", "FuseFastGelu", "FuseErfGelu", "FuseQuickGelu", "ConvertQuickGeluToSilu", "FuseAddBiasIntoGelu"),
     ("opset", "ConvertOpset"),
     ("functions", "ReplaceAttention"),
     ("normalization", "FuseBranchwiseRmsNorm", "ReplaceSkipLayerNormalization"),

@@ -117,7 +117,7 @@ class ConvertQuickGeluToSilu(ForRuntime):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         alpha, product, weight = float(m.curve.attr("alpha", _QUICK)), m.root, m.weight
-        if alpha == 1 or product.operand(0) is not m.curve.result:
+        if alpha == 1:
             raise Decline
         if not 1 / _MODERATE <= alpha <= _MODERATE:
             raise Decline("a scale of {} may make other numbers infinite", alpha)
