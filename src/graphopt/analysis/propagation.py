@@ -308,34 +308,3 @@ def _followed(value: Value, sizes: dict[Value, int]) -> int:
         # Of a long vector only the length is followed, which takes less.
         size = tensor.numel if tensor.nbytes <= KEPT_BYTES else tensor.numel // 16
     return size
-
-
-_FOLLOWED = frozenset({
-    "Add", "Cast", "Concat", "Constant", "Div", "Gather", "Identity", "Mul", "Reshape", "Shape", "Size", "Slice",
-    "Squeeze", "Sub", "Unsqueeze",
-})  # fmt: skip
-"""Operators whose contents the standard's inference follows."""
-
-
-def names_meet(model: Model) -> bool:
-    """Whether two graphs, as the branches of an `If`, compute values of one name whose contents may be followed.
-
-    The standard's inference takes the contents of the one for those of the other.
-    """
-    if not model.graph.owners:
-        return False
-    seen, followed = set[str](), set[str]()
-    for graph in model.graphs():
-        if graph.in_function:
-            continue
-        made, told = set[str](), set[str]()
-        for node in graph.listed():
-            names = [value.name for value in node.outputs if value is not None]
-            made.update(names)
-            if node.op in _FOLLOWED:
-                told.update(names)
-        if not (followed.isdisjoint(made) and seen.isdisjoint(told)):
-            return True
-        seen |= made
-        followed |= told
-    return False

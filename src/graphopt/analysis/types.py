@@ -17,9 +17,9 @@ from graphopt.analysis.propagation import (
     longest_vector,
     may_follow_products,
     may_make_vectors,
-    names_meet,
 )
 from graphopt.analysis.shapes import ShapeAnalysis
+from graphopt.analysis.siblings import NamesApart, names_meet
 from graphopt.analysis.skeleton import Skeleton
 from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value, ValueType
 from graphopt.ir.seal import check_unsealed
@@ -53,7 +53,7 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
         data_prop: follow the contents of small integer tensors too.
     """
     check_unsealed("types")
-    data_prop = data_prop and not contents_may_explode(model) and not names_meet(model)
+    data_prop = data_prop and not contents_may_explode(model)
     skeleton = Skeleton(model)
     if data_prop and may_make_vectors(model):
         lengths = _infer(model, skeleton, data_prop=False)
@@ -89,15 +89,29 @@ _MOST_ROUNDS = 16
 def _infer(model: Model, skeleton: Skeleton, data_prop: bool) -> onnx.ModelProto | None:
     """The inferred model, or None when inference gives up on the whole of it."""
     try:
+        apart = data_prop and names_meet(model)
         for _ in range(_MOST_ROUNDS):
-            found = shape_inference.infer_shapes(skeleton.proto.SerializeToString(), False, False, data_prop)
-            result = onnx.ModelProto.FromString(found)
+            result = _inferred_apart(skeleton.proto) if apart else _inferred(skeleton.proto, data_prop)
             if not stop_doubts(model.graph, skeleton.proto.graph, result.graph):
                 return result
         return None
     except Exception:
         # The C++ side raises whatever it likes: InferenceError, RuntimeError, ValidationError, IndexError.
         return None
+
+
+def _inferred(proto: onnx.ModelProto, data_prop: bool) -> onnx.ModelProto:
+    return onnx.ModelProto.FromString(shape_inference.infer_shapes(proto.SerializeToString(), False, False, data_prop))
+
+
+def _inferred_apart(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """With contents, of bodies whose values share names."""
+    asked = onnx.ModelProto()
+    asked.CopyFrom(proto)
+    names = NamesApart(asked.graph)
+    result = _inferred(asked, data_prop=True)
+    names.undo(result.graph)
+    return result
 
 
 def _infer_each(graph: Graph) -> None:
