@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from graphopt.fuzzing.drawing import Draw
 from graphopt.verify.inference import too_large
 from graphopt.verify.runners import CannotLoadError, OrtRunner, RunError
-from graphopt.verify.source import Source
+from graphopt.verify.source import Source, read_by
 from graphopt.verify.values import Array
 
 MOST_ELEMENTS = 4096
@@ -74,22 +74,12 @@ def prune(graph: onnx.GraphProto) -> set[str]:
     for node in reversed(graph.node):
         if needed & set(node.output):
             kept.append(node)
-            needed |= names_read(node)
+            needed |= set(read_by(node))
     nodes = [NodeProto.FromString(node.SerializeToString()) for node in reversed(kept)]
     tensors = [t for t in graph.initializer if t.name in needed]
     infos = [i for i in graph.input if i.name in needed]
     graph.CopyFrom(helper.make_graph(nodes, "g", infos, graph.output, tensors))
     return needed
-
-
-def names_read(node: NodeProto) -> set[str]:
-    """The names of what a node reads, and of what its bodies read or give."""
-    found = set(node.input)
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            found |= {name for inner in attribute.g.node for name in names_read(inner)}
-            found |= {info.name for info in attribute.g.output}
-    return found
 
 
 def evaluate(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) -> list[Any] | None:
@@ -338,7 +328,7 @@ class Builder:
         """
         self.tried.extend(f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes)
         own = {tensor.name for tensor in tensors}
-        read = {name for node in nodes for name in _read(node)} & self.held.keys() - own
+        read = {name for node in nodes for name in read_by(node)} & self.held.keys() - own
         given = [*tensors, *(stored(self.held[name], name) for name in sorted(read))]
         if any(0 in tensor.dims for tensor in given) and any(node.op_type in FRAGILE for node in nodes):
             return False
@@ -366,14 +356,4 @@ def made_by(node: NodeProto) -> set[str]:
     for attribute in node.attribute:
         for inner in attribute.g.node:
             found |= made_by(inner)
-    return found - {""}
-
-
-def _read(node: NodeProto) -> set[str]:
-    """Names that a node or its bodies read."""
-    found = set(node.input)
-    for attribute in node.attribute:
-        for inner in attribute.g.node:
-            found |= _read(inner)
-        found |= {info.name for info in attribute.g.output}
     return found - {""}

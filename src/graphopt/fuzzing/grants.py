@@ -9,11 +9,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from graphopt.fuzzing.building import names_read
 from graphopt.fuzzing.usual import values_of
 from graphopt.verify import compare
 from graphopt.verify.jitter import float_types
-from graphopt.verify.source import all_nodes
+from graphopt.verify.source import all_nodes, read_by
 from graphopt.verify.values import Array, is_float
 
 
@@ -38,7 +37,7 @@ def counts_floats(model: onnx.ModelProto) -> set[str]:
         return set()
     computed, found = float_types(model), set[str]()
     for node in model.graph.node:
-        read = names_read(node)
+        read = set(read_by(node))
         if read & found or (node.op_type == "Unique" and node.input[0] in computed):
             found.update(node.output)
     return found & {info.name for info in model.graph.output}

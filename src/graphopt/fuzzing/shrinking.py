@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 
-from graphopt.fuzzing.building import Sample, element_type, evaluate, makeshift, names_read, prune, stored
+from graphopt.fuzzing.building import Sample, element_type, evaluate, makeshift, prune, stored
+from graphopt.verify.source import all_nodes, read_by
 from graphopt.verify.values import Array, is_float
 
 Fails = Callable[[Sample], bool]
@@ -68,8 +69,9 @@ def _parts(graph: onnx.GraphProto) -> list[set[str]]:
     parts: list[set[str]] = []
     shared = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer} | {""}
     for node in graph.node:
-        names = (names_read(node) | set(node.output)) - shared
-        if not names_read(node):  # a constant
+        read = set(read_by(node))
+        names = (read | set(node.output)) - shared
+        if not read:  # a constant
             shared |= set(node.output)
             continue
         touched = [part for part in parts if part & names]
@@ -94,7 +96,7 @@ def _exhaust(best: Sample, step: Callable[[Sample], Iterator[Sample]], fails: Fa
 def _size(sample: Sample) -> tuple[int, ...]:
     """What is to become less: nodes, values at the interface, attributes, elements, odd numbers, bytes."""
     graph = sample.model.graph
-    nodes = list(_all_nodes(graph))
+    nodes = list(all_nodes(graph.node))
     arrays = [numpy_helper.to_array(t) for t in graph.initializer] + list(sample.feeds[0].values())
     plain = sum(int(np.count_nonzero((a != 0) & (a != 1))) for a in arrays if a.dtype.kind in "fiu")
     odd = sum(is_float(a.dtype) and a.dtype != np.float32 for a in arrays)
@@ -114,14 +116,6 @@ def _size(sample: Sample) -> tuple[int, ...]:
         plain,
         sample.model.ByteSize(),
     )
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                yield from _all_nodes(attribute.g)
 
 
 def _copy(sample: Sample) -> Sample:
@@ -249,7 +243,7 @@ def _bare(sample: Sample) -> Iterator[Sample]:
         other = _copy(made)
         other.model.functions.remove(function)
         yield other
-    used = {node.domain for node in _all_nodes(graph)} | {n.domain for f in model.functions for n in f.node} | {""}
+    used = {node.domain for node in all_nodes(graph.node)} | {n.domain for f in model.functions for n in f.node} | {""}
     if any(entry.domain not in used for entry in model.opset_import):
         other = _copy(made)
         kept = [entry for entry in model.opset_import if entry.domain in used]

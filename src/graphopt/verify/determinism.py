@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import onnx
 
+from graphopt.verify.source import read_by
+
 _RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
@@ -29,9 +31,7 @@ def random_outputs(model: onnx.ModelProto) -> dict[str, str]:
 def _tainted(nodes: Iterable[onnx.NodeProto], functions: Functions, off: set[str]) -> dict[str, str]:
     tainted: dict[str, str] = {}
     for node in nodes:
-        reason = _random_op(node, functions, off) or next((tainted[i] for i in node.input if i in tainted), None)
-        if reason is None:
-            reason = next((tainted[name] for name in _captured(node) if name in tainted), None)
+        reason = _random_op(node, functions, off) or next((tainted[i] for i in read_by(node) if i in tainted), None)
         if reason is not None:
             tainted.update((name, reason) for name in node.output if name)
     return tainted
@@ -55,15 +55,6 @@ def _random_op(node: onnx.NodeProto, functions: Functions, off: set[str], depth:
             if found := _random_op(inner, functions, off, depth + 1):
                 return found
     return None
-
-
-def _captured(node: onnx.NodeProto) -> Iterable[str]:
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            for inner in attribute.g.node:
-                yield from inner.input
-                yield from _captured(inner)
-            yield from (o.name for o in attribute.g.output)
 
 
 def _is_false(tensor: onnx.TensorProto) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphopt.verify.source import all_nodes, constant_tensors
+from graphopt.verify.source import constant_tensors, read_by
 from graphopt.verify.values import limits
 
 _Wide = np.ndarray[Any, np.dtype[np.float64]]
@@ -103,12 +103,6 @@ def _may_jump(node: onnx.NodeProto) -> bool:
         return True
     to = next((each.i for each in node.attribute if each.name == "to"), onnx.TensorProto.FLOAT)
     return node.op_type in _JUMPING or (node.op_type in ("Cast", "CastLike") and to not in _FLOATS)
-
-
-def read_by(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node reads, and what its bodies do."""
-    for inner in all_nodes([node]):
-        yield from inner.input
 
 
 def _stays_exact(node: onnx.NodeProto, rounded: set[str]) -> bool:

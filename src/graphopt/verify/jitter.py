@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphopt.verify.exactness import MOVING, is_simple, read_by, read_exactly, unrounded
+from graphopt.verify.exactness import MOVING, is_simple, read_exactly, unrounded
 from graphopt.verify.inputs import Feed
 from graphopt.verify.roles import ROLES, masks_of
-from graphopt.verify.source import all_nodes, skeleton
+from graphopt.verify.source import all_nodes, read_by, skeleton
 from graphopt.verify.values import Array, is_float, limits, numpy_dtype
 
 _Body = onnx.GraphProto | onnx.FunctionProto

@@ -232,6 +232,14 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
                 yield from all_nodes(attribute.g.node)
 
 
+def read_by(node: onnx.NodeProto) -> Iterator[str]:
+    """The names of what a node reads, and of what its bodies read or give."""
+    for inner in all_nodes([node]):
+        yield from inner.input
+        for attribute in inner.attribute:
+            yield from (info.name for info in attribute.g.output)
+
+
 def constant_tensors(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> dict[str, onnx.TensorProto]:
     """The tensors of a graph's initializers and of the `Constant` nodes among some, where they have contents."""
     found = {tensor.name: tensor for tensor in graph.initializer if has_values(tensor)}
