@@ -98,6 +98,27 @@ def test_strings_that_are_no_text_survive() -> None:
     assert strings == [[b"\xff\xfe", b"ok"]]
 
 
+STRINGS = [b"a\0", b"a", b"\xff", b"\xff\0", b""]
+"""With zeros at their end, which NumPy's own strings do not have, and what is no text."""
+
+
+def test_strings_fold_byte_by_byte() -> None:
+    table = TensorProto(name="t", data_type=T.STRING, dims=[len(STRINGS)], string_data=STRINGS)
+    nodes = [helper.make_node("Gather", ["t", "i"], ["g"]), helper.make_node("Identity", ["g"], ["y"])]
+    order = helper.make_tensor("i", T.INT64, [len(STRINGS)], range(len(STRINGS))[::-1])
+    folded = run(nodes, [table, order], [helper.make_tensor_value_info("y", T.STRING, None)])
+    assert list(constant_output(folded).string_data) == STRINGS[::-1]
+
+
+def test_strings_that_differ_in_a_zero_are_not_one() -> None:
+    tensors = [TensorProto(name=f"t{k}", data_type=T.STRING, dims=[1], string_data=[s]) for k, s in enumerate(STRINGS)]
+    nodes = [helper.make_node("Concat", ["x", t.name], [f"y{k}"], axis=0) for k, t in enumerate(tensors)]
+    outputs = [helper.make_tensor_value_info(node.output[0], T.STRING, [2]) for node in nodes]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", T.STRING, [1])], outputs, tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+    assert MANAGER.run(model).model == model
+
+
 @pytest.mark.parametrize(
     "value_type",
     [

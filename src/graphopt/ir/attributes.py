@@ -10,7 +10,7 @@ from onnx import AttributeProto
 
 from graphopt.errors import PassError
 from graphopt.ir.seal import read_only, unwrapped
-from graphopt.ir.tensor import Tensor
+from graphopt.ir.tensor import Tensor, text_of
 
 _A = AttributeProto
 
@@ -31,22 +31,15 @@ def decode_attribute(proto: AttributeProto) -> Any:
     if kind == _A.FLOAT:
         return proto.f
     if kind == _A.STRING:
-        return _text(proto.s)
+        return text_of(proto.s)
     if kind == _A.FLOATS:
         return tuple(proto.floats)
     if kind == _A.STRINGS:
-        return tuple(_text(s) for s in proto.strings)
+        return tuple(text_of(s) for s in proto.strings)
     if kind == _A.TENSOR:
         opaque = proto.t.data_location == onnx.TensorProto.EXTERNAL
         return Tensor(proto.t.data_type, tuple(proto.t.dims), proto=proto.t, is_opaque=opaque)
     return read_only(proto)
-
-
-def _text(data: bytes) -> str | bytes:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data
 
 
 def encode_attribute(name: str, value: Any, kind: int | None = None) -> AttributeProto:

@@ -139,13 +139,11 @@ class Tensor:
         if size is not None:
             return size
         if self.dtype == TensorProto.STRING:
-            if self._proto is not None:
-                return sum(map(len, self._proto.string_data))
-            return sum(len(str(s)) for s in self.array().ravel())
+            return sum(map(len, self._strings()))
         return self._proto.ByteSize() if self._proto is not None else 0
 
     def array(self) -> np.ndarray:
-        """The contents, read-only. Strings come as an object array, narrow types as `ml_dtypes`.
+        """The contents, read-only. Narrow types come as `ml_dtypes`, strings as objects, as bytes where they are no UTF-8.
 
         Raises:
             ModelError: the data file is missing or short, or the type cannot be read.
@@ -180,6 +178,9 @@ class Tensor:
                 raise ModelError(f"tensor {self._proto.name!r} is in a file beside the model, which was not read")
             if self._proto.data_location == TensorProto.EXTERNAL:
                 raise ModelError(f"tensor {self._proto.name!r} has its data in a file: load the model from its path")
+            if self.dtype == TensorProto.STRING:  # the library's own reader drops zeros at the end of a string
+                strings = np.array([*map(text_of, self._proto.string_data), None], object)[:-1]
+                return _read_only(strings.reshape(self.dims))
             try:
                 return _read_only(onnx.numpy_helper.to_array(self._proto))
             except (ValueError, TypeError, KeyError) as error:
@@ -188,6 +189,12 @@ class Tensor:
             expected = self.numel * direct.itemsize
             raise ModelError(f"tensor of dims {list(self.dims)} needs {expected} bytes, its data has {raw.nbytes}")
         return raw.view(direct).reshape(self.dims)
+
+    def _strings(self) -> list[bytes]:
+        """The elements of a tensor of strings, as a model holds them."""
+        if self._proto is not None:
+            return list(self._proto.string_data)
+        return [s if isinstance(s, bytes) else str(s).encode() for s in self.array().ravel()]
 
     def _stub(self, raw: bytes) -> TensorProto:
         return TensorProto(data_type=self.dtype, dims=self.dims, raw_data=raw)
@@ -203,8 +210,7 @@ class Tensor:
             places = b"".join(entry.SerializeToString() for entry in self._proto.external_data)
             return bytes(self.header("").SerializeToString() + places + self._proto.raw_data)
         if self.dtype == TensorProto.STRING:
-            parts = [s if isinstance(s, bytes) else str(s).encode() for s in self.array().ravel()]
-            return b"".join(len(p).to_bytes(8, "little") + p for p in parts)
+            return b"".join(len(p).to_bytes(8, "little") + p for p in self._strings())
         raw = self._bytes() if self.numel else np.zeros(0, np.uint8)
         if raw.nbytes <= _SHORT:
             return raw.tobytes()
@@ -339,7 +345,7 @@ class Tensor:
         if direct is not None and self._array.dtype == direct:
             proto.raw_data = self._bytes().tobytes() if self._array.size else b""
         elif self.dtype == TensorProto.STRING:
-            proto.string_data.extend(s if isinstance(s, bytes) else str(s).encode() for s in self._array.ravel())
+            proto.string_data.extend(self._strings())
         else:
             proto.raw_data = pack(self._array, self.dtype)
 
@@ -407,6 +413,14 @@ class _SealedTensor(Sealed, Tensor):
 _DATA_FIELDS = frozenset(
     f.name for f in TensorProto.DESCRIPTOR.fields if f.name.endswith("_data") and f.name != "external_data"
 ) | {"external_data", "data_location"}
+
+
+def text_of(data: bytes) -> str | bytes:
+    """A string that a model holds; what is no UTF-8 stays bytes."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def pack(array: np.ndarray, dtype: int) -> bytes:
