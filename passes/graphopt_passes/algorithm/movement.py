@@ -73,6 +73,10 @@ class ConvertDepthToSpaceToMoves(Weighed, OpRule):
         return rw.replace(node, [Reshape.to(moved, (dims[0], left, height * block, width * block)).write(rw)])
 
 
+_WIDEST = 1 << 14
+"""The ones of a longer row would take more than 64 KiB of the model."""
+
+
 class ConvertRepeatedColumnToProduct(Weighed, OpRule):
     """Repeat numbers along the last axis by a product with ones, where `Expand` or `Tile` copies them one by one."""
 
@@ -92,6 +96,8 @@ class ConvertRepeatedColumnToProduct(Weighed, OpRule):
             kept = None not in dims and dims[:-1] == node.result.dims()[:-1]
         if dims[-1] != 1 or times <= 1 or not kept:
             raise Decline("{} is not repeated along its last axis alone", x.name)
+        if times > _WIDEST:
+            raise Decline("{} ones would be a large constant", times)
         size = size_of(x) * times
         self.weigh(rw, {"kernel": 1, f"{node.op.lower()} last": size}, {"kernel": 1, "element": 2 * size})
         return rw.replace(node, [rw.op("Mul", x, np.ones(times, np.float32))])
