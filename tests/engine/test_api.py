@@ -110,6 +110,30 @@ def test_weights_of_onnx_ir_in_a_file_are_run(tmp_path: Path) -> None:
     assert api.profile(model, parts=("levels",), rounds=2, budget=0.05, graphopt=False).levels
 
 
+def test_data_of_bodies_and_attributes_of_onnx_ir_is_read(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 18, "l": 1]>
+        g (bool c, float[2] x) => (float[2] y) {
+          z = If (c) <then_branch = a () => (float[2] o) <float[2] w = {1, 2}> { o = Add (x, w) },
+                      else_branch = b () => (float[2] e) { v = Constant <value = float[2] {3, 4}> () e = Mul (x, v) }>
+          y = l.f (z)
+        }
+        <domain: "l", opset_import: ["": 18]> f (x) => (y) { v = Constant <value = float[2] {5, 6}> () y = Sub (x, v) }
+    """)
+    then, other = (attribute.g for attribute in model.graph.node[0].attribute)
+    tensors = then.initializer[0], other.node[0].attribute[0].t, model.functions[0].node[0].attribute[0].t
+    (tmp_path / "data").mkdir()
+    for number, tensor in enumerate(tensors):
+        (tmp_path / "data" / str(number)).write_bytes(onnx.numpy_helper.to_array(tensor).tobytes())
+        for field in ("raw_data", "float_data"):
+            tensor.ClearField(field)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=f"data/{number}")
+    onnx.save(model, tmp_path / "m.onnx")
+    result = graphopt.optimize(onnx_ir.load(tmp_path / "m.onnx"), "extended", verify=True)
+    assert api.verify(tmp_path / "m.onnx", onnx_ir.to_proto(result)).ok
+
+
 def test_what_weights_of_onnx_ir_state_beside_their_data_stays() -> None:
     model = onnx_ir.from_proto(large())
     notes = {"doc_string": "learned", "metadata_props": {"by": "me"}}

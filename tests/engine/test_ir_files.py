@@ -168,6 +168,16 @@ def test_external_data_is_found_wherever_tensors_are(tmp_path: Path, changed: bo
     assert written.count(data) == 3
 
 
+def test_strings_are_not_found_in_other_files(tmp_path: Path) -> None:
+    source = weights(1, 4)
+    outside(source.graph.initializer.add(name="s"), [2])
+    source.graph.initializer[-1].data_type = TensorProto.STRING
+    (tmp_path / "w.bin").write_bytes(b"ab")
+    onnx.save(source, tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="'s': strings cannot be external data"):
+        Model.load(tmp_path / "m.onnx")
+
+
 @pytest.mark.usefixtures("lifted")
 def test_data_outside_counts_where_there_is_some_inside_too(tmp_path: Path) -> None:
     source = weights(1, 1 << 14)

@@ -57,6 +57,21 @@ def test_what_is_too_deep_is_refused(data: bytes) -> None:
         PassManager("all", inline_functions=True).run(data)
 
 
+@pytest.mark.parametrize("depth", [40, 400])
+def test_graphs_in_graphs_that_no_file_can_hold_are_refused(depth: int) -> None:
+    inputs = [helper.make_tensor_value_info("x", 1, [2]), helper.make_tensor_value_info("c", 9, [])]
+    result = helper.make_tensor_value_info("r", 1, [2])
+    model = helper.make_model(helper.make_graph([], "g", inputs, [result]))
+    graph = model.graph
+    for _ in range(depth):
+        node = graph.node.add(op_type="If", input=["c"], output=["r"])
+        graph = node.attribute.add(name="then_branch", type=onnx.AttributeProto.GRAPH).g
+        graph.output.append(result)
+    graph.node.add(op_type="Relu", input=["x"], output=["r"])
+    with pytest.raises(ModelError, match="deep"):
+        PassManager("basic").run(model)
+
+
 @pytest.mark.parametrize(
     "data", [nested_functions(90, 1), nested_functions(60, 2), nested_functions(1, 1, circular=True), nested_graphs(20)]
 )

@@ -97,7 +97,7 @@ def bring_in(model: onnx.ModelProto, data: bytes, folders: Folders, opaque: Opaq
     if KEY not in data:
         return False
     found = False
-    for tensor in _beside_initializers(model):
+    for tensor in beside_initializers(model):
         if tensor.data_location == TensorProto.EXTERNAL and not _stays_opaque(tensor, folders, opaque):
             check_dims(tuple(tensor.dims), f"tensor {tensor.name!r}")
             held = tensor_from_proto(tensor, folders)
@@ -115,7 +115,7 @@ def locations(model: onnx.ModelProto) -> set[str]:
 
 def external_tensors(model: onnx.ModelProto) -> list[TensorProto]:
     """Every tensor of a model that refers to a file."""
-    tensors = (*model.graph.initializer, *_beside_initializers(model))
+    tensors = (*model.graph.initializer, *beside_initializers(model))
     return [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
 
 
@@ -130,7 +130,7 @@ def check_places(model: onnx.ModelProto, folders: Folders) -> None:
         tensor_from_proto(tensor, folders)
 
 
-def _beside_initializers(model: onnx.ModelProto) -> Iterator[TensorProto]:
+def beside_initializers(model: onnx.ModelProto) -> Iterator[TensorProto]:
     """Every tensor of a model but the initializers of the main graph."""
     yield from _in_sparse(model.graph.sparse_initializer)
     yield from _in_nodes(model.graph.node)
@@ -176,6 +176,8 @@ def _in_graph(graph: onnx.GraphProto) -> Iterator[TensorProto]:
 
 
 def _slice(proto: TensorProto, tensor: Tensor, folders: Folders) -> FileSlice:
+    if proto.data_type == TensorProto.STRING:
+        raise ModelError(f"tensor {proto.name!r}: strings cannot be external data")
     info = {entry.key: entry.value for entry in proto.external_data}
     location = info.get("location", "")
     if not folders:

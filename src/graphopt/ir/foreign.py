@@ -11,13 +11,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
 import onnx
 
 from graphopt.errors import ModelError
-from graphopt.ir.external import Opaque
+from graphopt.ir.external import KEY, Opaque, beside_initializers, bring_in
 from graphopt.ir.flush import stored, without_initializers
 from graphopt.ir.load import build
 from graphopt.ir.model import IrModel, Model, Program
@@ -58,6 +59,7 @@ def to_proto(source: IrModel) -> onnx.ModelProto:
             tensor.ClearField("data_location")
             with _told(tensor.name):
                 tensor.raw_data = source.graph.initializers[tensor.name].const_value.tobytes()
+    _bring_in(proto, source)
     return proto
 
 
@@ -80,6 +82,7 @@ def read(source: IrModel, opaque: Opaque | None = None) -> Model:
     }
     with _set_aside(source, held):
         proto = require("onnx_ir").to_proto(source)
+    _bring_in(proto, source, opaque)
     contents: dict[int, np.ndarray[Any, Any]] = {}
     for number, tensor in enumerate(proto.graph.initializer):
         if tensor.name in held:
@@ -89,6 +92,25 @@ def read(source: IrModel, opaque: Opaque | None = None) -> Model:
     view = build(proto, (), contents, opaque)
     view.graph.changed = bool(contents)  # the proto is not the whole model
     return view
+
+
+def _bring_in(proto: onnx.ModelProto, source: IrModel, opaque: Opaque | None = None) -> None:
+    """Read the data of bodies and attributes that is in files, as of a model that is a file itself."""
+    if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in beside_initializers(proto)):
+        folders = tuple(dict.fromkeys(Path(each.base_dir) for each in _held_by_nodes(source) if _is_file(each)))
+        bring_in(proto, KEY, folders, opaque)
+
+
+def _held_by_nodes(source: IrModel) -> Iterator[Any]:
+    """The tensors of a model that are attributes, or initializers of bodies."""
+    ir = require("onnx_ir")
+    for top in (source.graph, *source.functions.values()):
+        for node in ir.traversal.RecursiveGraphIterator(top):
+            for attribute in node.attributes.values():
+                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                    yield attribute.value
+                elif attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+                    yield from (value.const_value for value in attribute.value.initializers.values())
 
 
 def write(view: Model, like: object) -> Any:

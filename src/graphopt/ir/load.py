@@ -224,6 +224,8 @@ class _Loader:
     def _subgraph(self, node: Node, key: str, proto: onnx.GraphProto) -> None:
         outer = node.graph
         graph = Graph(self.model, _text(proto.name), proto, outer.opsets, parent=outer, owner=node)
+        if _graphs_around(graph) > _MOST_AROUND:
+            raise ModelError(f"graphs are inside of one another more than {_MOST_AROUND} deep, which no file can hold")
         if not node.subgraphs:
             node.subgraphs = {}
             outer.owners[node] = None
@@ -239,6 +241,17 @@ class _Loader:
             scope = scope.parent
         where = f" of {node.op} node {node.name!r}" if node is not None else ""
         raise ModelError(f"{role} {name!r}{where} in graph {graph.name!r} is defined nowhere")
+
+
+_MOST_AROUND = 31
+"""Each graph inside of another takes three of the hundred levels that protobuf reads, and its contents some more."""
+
+
+def _graphs_around(graph: Graph) -> int:
+    count = 0
+    while graph.parent is not None:
+        graph, count = graph.parent, count + 1
+    return count
 
 
 def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.AttributeProto]) -> bool:

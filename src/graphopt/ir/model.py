@@ -26,6 +26,10 @@ class IrModel(Protocol):
         """The main graph."""
 
     @property
+    def functions(self) -> Any:
+        """Its functions."""
+
+    @property
     def opset_imports(self) -> Any:
         """Versions of operator domains."""
 

@@ -143,7 +143,7 @@ class Tensor:
         return self._proto.ByteSize() if self._proto is not None else 0
 
     def array(self) -> np.ndarray:
-        """The contents, read-only. Narrow types come as `ml_dtypes`, strings as objects, as bytes where they are no UTF-8.
+        """The contents, read-only. Narrow types come as `ml_dtypes`, strings as objects: bytes where they are no UTF-8.
 
         Raises:
             ModelError: the data file is missing or short, or the type cannot be read.
