@@ -115,3 +115,15 @@ def test_no_points_of_an_image(shape: tuple[int, ...], points: tuple[int, ...]) 
     dims, grid = (",".join(map(str, each)) for each in (shape, points))
     graph = f"(float[{dims}] x, float[{grid}] q) => (float[k,l,m,n] y) {{ y = GridSample (x, q) }}"
     _same(16, graph, {"x": _ones(*shape), "q": _ones(*points)}, 15)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (2, 3)])
+@pytest.mark.parametrize("stated", [True, False])
+def test_nothing_has_no_places(shape: tuple[int, ...], stated: bool) -> None:
+    dims = ",".join(map(str, shape)) if stated else "a,b"
+    _same(13, f"(float[{dims}] x) => (int64[2,n] y) {{ y = NonZero (x) }}", {"x": _ones(*shape)}, 9, 8, 7)
+
+
+def test_no_box_is_chosen() -> None:
+    graph = "(float[1,6,4] b, float[1,1,6] s) => (int64[n,3] y) { y = NonMaxSuppression (b, s) }"
+    _same(11, graph, {"b": _ones(1, 6, 4), "s": _ones(1, 1, 6)}, 10, 9, 8, 7)

@@ -130,12 +130,13 @@ class Conversion:
             except _FailedError as failed:
                 origin = self.descent.origin(failed.node)
                 refusal = _refusal(origin, internal(failed.error), version)
-                raise ConversionError(target, [refusal]) from failed.error
+                raise ConversionError(target, [refusal], domain=domain) from failed.error
             except _EndlessError as endless:
-                raise ConversionError(target, [_refusal(endless.origin, endless.reason, version)]) from None
+                refusal = _refusal(endless.origin, endless.reason, version)
+                raise ConversionError(target, [refusal], domain=domain) from None
             if declined:
                 refusals = [_refusal(self.descent.origin(node), str(why), version) for node, why in declined.items()]
-                raise ConversionError(target, list(dict.fromkeys(refusals)))
+                raise ConversionError(target, list(dict.fromkeys(refusals)), domain=domain)
             version += step
 
     def _step(self, top: Graph, domain: str, version: int, step: int) -> dict[Node, Decline]:
@@ -343,7 +344,7 @@ def targets_of(model: Model, opset: int | None, ml_opset: int | None) -> dict[st
         raise UsageError("expected an opset to convert to")
     for domain, version in given.items():
         if reason := obstacle(model, domain, version):
-            raise ConversionError(version, [], reason)
+            raise ConversionError(version, [], reason, domain)
     return given
 
 

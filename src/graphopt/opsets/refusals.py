@@ -41,10 +41,10 @@ class ConversionError(ModelError):
             is about no node.
     """
 
-    def __init__(self, target: int, refusals: list[Refusal], reason: str = "") -> None:
+    def __init__(self, target: int, refusals: list[Refusal], reason: str = "", domain: str = "") -> None:
         more = f"; and {len(refusals) - 3} more" if len(refusals) > 3 else ""
         shown = "; ".join(map(str, refusals[:3])) or reason
-        super().__init__(f"cannot convert to opset {target}: {shown}{more}")
+        super().__init__(f"cannot convert to {domain and f'{domain} '}opset {target}: {shown}{more}")
         self.refusals = refusals
 
 

@@ -14,7 +14,7 @@ from graphopt.opsets.bodies import called
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.computed import integers
 from graphopt.opsets.meanings.indexing import flat, flat_positions
-from graphopt.opsets.meanings.positions import Counting
+from graphopt.opsets.meanings.positions import Counting, Number
 from graphopt.opsets.meanings.registry import down, number_like
 from graphopt.opsets.meanings.reshaping import reshaped
 from graphopt.rewrite import Rewriter
@@ -63,10 +63,17 @@ def places_along_each_axis(node: Node, change: Change, rw: Rewriter) -> None:
     rows: list[Value] = []
     for axis in reversed(range(len(x.dims()))):
         size = op.size(x, axis)
-        behind = op("Div", places, size)
+        behind = op("Div", places, _divisor(rw, size))
         rows.append(rw.op("Unsqueeze", op("Sub", places, op("Mul", behind, size)), axes=[0]))
         places = behind
     rw.replace(node, [rw.op("Concat", *rows[::-1], axis=0)])
+
+
+def _divisor(rw: Rewriter, size: Number) -> Number:
+    """A size to divide by; where it is 0 there is nothing to divide, and the runtime stops all the same."""
+    if isinstance(size, np.ndarray):
+        return size.clip(1)
+    return rw.op("Add", size, rw.op("Cast", rw.op("Equal", size, integers(0)), to=TensorProto.INT64))
 
 
 @down(9, "OneHot")
