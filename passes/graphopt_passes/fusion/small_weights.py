@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
@@ -23,6 +24,9 @@ _SMALL = 2.0**-10
 
 _LARGE = 2.0**20
 """Scaled by more than this, the digits that a sum loses below the smallest normal number are some of a normal one."""
+
+_HALF = 2.0**-13
+"""The largest weight of an output from which on halves have as many digits of it as of any number, or one less."""
 
 
 def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
@@ -39,7 +43,7 @@ def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
     scale = affine.scale
     if scale is not None:
         check_scale(scale, linear.kernel)
-    if scale is not None and _is_small(scale):
+    if scale is not None and _is_small(scale, linear.kernel):
         rows = read_rows(linear.node, 1)
         wide = _product(rows.array, rows.spread(scale.reshape(rows.bias.shape)))
         bias = affine.of_bias(linear.bias(), linear.channels)
@@ -49,9 +53,9 @@ def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
 def refuse_lost_digits_before(conv: Convolution, scale: np.ndarray[Any, Any]) -> None:
     """The same of weights of a `Conv` that are scaled as the channels of its input are."""
     check_scale(scale, conv.kernel)
-    if _is_small(scale):
+    if _is_small(scale, conv.kernel):
         rows = read_rows(conv.node, 1)
-        if not np.abs(rows.array).max(initial=0.0) <= _LARGE:
+        if not float(np.abs(rows.array).max(initial=0.0)) <= _LARGE:
             raise Decline("the input loses digits before it meets weights above {:.2g}", _LARGE)
         wide = _product(conv.kernel.array(), conv.of_inputs(scale)).reshape(rows.array.shape)
         _refuse(conv, replace(rows, array=wide), rows.array.dtype, conv.bias(), conv.node)
@@ -74,9 +78,10 @@ def check_scale(scale: np.ndarray[Any, Any], weight: Value) -> None:
         _check_sums(weight.array())
 
 
-def _is_small(scale: np.ndarray[Any, Any]) -> bool:
-    """Whether some of these numbers may make a weight lose digits; those of few networks do."""
-    return bool(((scale != 0) & (np.abs(scale) < _SMALL)).any())
+def _is_small(scale: np.ndarray[Any, Any], weight: Value) -> bool:
+    """Whether some of these numbers may make a weight lose digits; those of few networks do, but for halves."""
+    least = 1.0 if weight.dtype == TensorProto.FLOAT16 else _SMALL
+    return bool(((scale != 0) & (np.abs(scale) < least)).any())
 
 
 def _product(array: np.ndarray[Any, Any], by: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -104,6 +109,8 @@ def _refuse(linear: Linear, rows: Rows, dtype: np.dtype[Any], bias: np.ndarray[A
         bias: its new bias.
         root: the node whose result is to be that of the operator.
     """
+    if dtype == np.float16:
+        _refuse_halves(rows)
     if dtype not in (np.float32, np.float64):
         return
     info = np.finfo(dtype)
@@ -116,3 +123,10 @@ def _refuse(linear: Linear, rows: Rows, dtype: np.dtype[Any], bias: np.ndarray[A
         refuse_magnified_before(linear.node, 1)
         summed = bool((others * float(info.eps) >= lost)[counts].all())
         refuse_magnified_after(root, float(lost[counts].max()), summed=summed)
+
+
+def _refuse_halves(rows: Rows) -> None:
+    """Decline where all weights of an output are below the normal range of halves, which activations make up for."""
+    largest = np.abs(rows.array).max(axis=(1, 3), initial=0)
+    if ((largest > 0) & (largest < _HALF)).any():
+        raise Decline("an output would have weights below {:.2g} alone, of which halves have fewer digits", _HALF)
