@@ -116,13 +116,14 @@ def _floats_of_blocks(node: Node, size: int) -> np.ndarray:
 
 
 def _comes_of_integers(value: Value) -> bool:
-    """Whether a value that is computed is dequantized, or moved behind that."""
+    """Whether a value that is computed is dequantized from bytes, or moved behind that; products are of no others."""
     for _ in range(_MOST_MOVES):
         maker = value.producer
         if maker is None:
             return False
-        if maker.op == "DequantizeLinear":
-            return not maker.operand(0).is_const
+        if maker.op in FoldDequantizedWeights.ops:
+            stored = maker.operand(0)
+            return not stored.is_const and stored.dtype in (None, *BYTES)
         if maker.op not in _MOVING:
             return False
         value = maker.operand(0)

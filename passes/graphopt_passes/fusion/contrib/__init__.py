@@ -10,6 +10,7 @@ PASSES = passes_of(
     ("normalization", "FuseBranchwiseRmsNorm", "ReplaceSkipLayerNormalization"),
     ("matmul", "FuseTransposeIntoMatmul", "FuseScaleIntoMatmul"),
     ("activation", "FuseActivationIntoGemm", "FuseAddIntoConv", "FuseActivationIntoConv"),
+    ("standard", "ReplaceContribQuantization"),
     ("signed", "ConvertInt8ToUint8"),
     ("weights", "ConvertQuantizedWeights"),
     ("constants", "FoldDequantizedParameters"),
