@@ -214,6 +214,86 @@ def test_what_is_read_is_not_replaced(run: Run, model_file: Path, tmp_path: Path
     assert model_file.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect", "--html"), ("explain", "--html"), ("bisect", "--output"), ("check", "--save"), ("check", "--junit"),
+        ("audit", "--html"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_weights_and_inputs_that_are_read_are_not_replaced(
+    run: Run, tmp_path: Path, arguments: tuple[str, str]
+) -> None:
+    command_name, option = arguments
+    path, weights, data = tmp_path / "outside.onnx", tmp_path / "small.data", tmp_path / "data.npz"
+    onnx.save(small_model(external=True), path)
+    np.savez(data, x=np.ones((2, 3), np.float32))
+    before = weights.read_bytes(), data.read_bytes()
+    assert_one_line(run(command_name, path, option, weights), 2, "would be replaced")
+    if command_name not in ("inspect", "explain"):
+        assert_one_line(run(command_name, path, "--data", data, option, data), 2, "would be replaced")
+    assert (weights.read_bytes(), data.read_bytes()) == before
+
+
+@pytest.mark.parametrize("words", [("optimize",), ("convert", "--opset", "17")], ids=str)
+def test_inputs_to_compare_with_are_not_replaced(
+    run: Run, model_file: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    data = tmp_path / "data.npz"
+    np.savez(data, x=np.ones((2, 3), np.float32))
+    before = data.read_bytes()
+    assert_one_line(run(*words, model_file, data, "--verify", "--data", data), 2, "would be replaced")
+    assert data.read_bytes() == before
+
+
+def test_a_report_does_not_replace_the_baseline(run: Run, model_file: Path, tmp_path: Path) -> None:
+    baseline = tmp_path / "baseline.json"
+    baseline.write_text("{}")
+    assert_one_line(run("check", model_file, "--baseline", baseline, "--junit", baseline), 2, "would be replaced")
+
+
+CYCLE = """
+<ir_version: 8, opset_import: ["" : 13]>
+g (float[2] x) => (float[2] y) { a = Relu (b)  b = Relu (a)  y = Add (a, x) }
+"""
+
+
+@pytest.mark.parametrize("command_name", ["optimize", "convert", "explain", "inspect", "diff", "bisect", "layout"])
+def test_a_broken_graph_is_told_by_its_file(run: Run, model_file: Path, tmp_path: Path, command_name: str) -> None:
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(onnx.parser.parse_model(CYCLE).SerializeToString())
+    more = {"optimize": [tmp_path], "convert": [tmp_path, "--opset", "12"]}
+    several = command_name in ("optimize", "convert", "inspect", "diff")
+    (tmp_path / "in").mkdir()
+    first = model_file.rename(tmp_path / "in" / model_file.name)
+    words = [*([first] if several else []), path, *more.get(command_name, [])]
+    assert_one_line(run(command_name, *words), 3, "broken.onnx: ", "cycle")
+
+
+@pytest.mark.parametrize(
+    "words", [("verify", "-", "-"), ("diff", "-", "-"), ("inspect", "-", "-"), ("profile", "-", "-")]
+)
+def test_standard_input_is_read_once(run: Run, words: tuple[str, ...]) -> None:
+    assert_one_line(run(*words), 2, "standard input holds one model")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("passes", "eliminate_identity", "--peers"), ("NAME", "--peers")),
+        (("passes", "--peers", "--write", "pages"), ("--peers", "--write")),
+        (("passes", "--markdown"), ("--markdown", "NAME")),
+        (("passes", "eliminate_identity", "--json", "--markdown"), ("--json", "--markdown")),
+        (("check", "model.onnx", "--json", "--markdown"), ("--json", "--markdown")),
+        (("fuzz", "--level", "turbo"), ("unknown level 'turbo'", "convert")),
+    ],
+    ids=str,
+)
+def test_options_that_exclude_each_other(run: Run, words: tuple[str, ...], said: tuple[str, ...]) -> None:
+    assert_one_line(run(*words), 2, *said)
+
+
 def test_folder_that_cannot_be_made(run: Run) -> None:
     assert_one_line(run("passes", "--write", "/proc/no"), 3, "/proc/no")
 

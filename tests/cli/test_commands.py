@@ -92,6 +92,11 @@ def test_pipes(tmp_path: Path) -> None:
     assert b"3 -> 2 nodes" in done.stderr
 
 
+@pytest.mark.parametrize("command_name", ["verify", "diff"])
+def test_the_second_model_comes_through_a_pipe(model_file: Path, command_name: str) -> None:
+    assert command(command_name, model_file, "-", stdin=model_file.read_bytes()).returncode == 0
+
+
 def test_version_and_help(run: Run) -> None:
     done = command("--version")
     assert done.stdout.decode() == f"graphopt {graphopt.__version__}\n"

@@ -64,7 +64,7 @@ def audit(
     threads, shapes, dims, others = measured.thread_counts, sizes.shapes, sizes.dims, peers(against)
     if model != "-" and Path(model).is_dir():
         raise UsageError(f"{model} is a folder; `graphopt corpus run` audits many models")
-    check_place(html, model)
+    check_place(html, model, data)
     managers = {name: PassManager(name, numerics=numerics, target=machine) for name in level or LEVELS}
     given = PassManager(opset=opset).prepared(read_source(model))
     with progress(f"auditing {model}") as told:

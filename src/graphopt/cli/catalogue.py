@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from graphopt.cli.arguments import Argument, Option
 from graphopt.cli.console import show, show_json
-from graphopt.cli.options import Json, Markdown
+from graphopt.cli.options import ReportForm
 from graphopt.errors import UsageError
 from graphopt.system.files import write_text
 
@@ -21,26 +21,28 @@ def passes(
     peers: Annotated[bool, Option("--peers", help="Every pass of the other optimizers, and graphopt's.")] = False,
     write: Annotated[str | None, Option(help="Write a page for each pass into this folder.")] = None,
     index: Annotated[str | None, Option(help="Write what the passes of this package need into its index.")] = None,
-    as_json: Json = False,
-    as_markdown: Markdown = False,
+    form: ReportForm,
 ) -> None:
     """List the passes there are, or show everything about one."""
     from graphopt.cli.reference import Page, record
     from graphopt.pipeline import registry
 
+    _check_asked({"NAME": name, "--peers": peers, "--write": write, "--index": index})
+    if form.as_markdown and name is None and not peers:
+        raise UsageError("--markdown needs NAME or --peers; --write makes a page of each pass")
     known = registry()
     if peers:
-        _show_peers(as_json=as_json, as_markdown=as_markdown)
+        _show_peers(form)
     elif write is not None:
         _write(write)
     elif index is not None:
         _write_index(index)
     elif name is not None:
         page = Page.of(known.rule_class(name), known.owner(name))
-        if as_json:
+        if form.as_json:
             show_json(page.record)
         else:
-            sys.stdout.write(page.to_markdown() if as_markdown else page.to_text())
+            sys.stdout.write(page.to_markdown() if form.as_markdown else page.to_text())
     else:
         records = [record(rule, known.owner(rule.name)) for rule in known.rules()]
         for key, wanted in (("family", family), ("level", level)):
@@ -48,18 +50,29 @@ def passes(
             if wanted is not None and wanted not in choices:
                 raise UsageError(f"unknown {key} {wanted!r}; expected one of {', '.join(choices)}")
             records = [each for each in records if wanted in (None, each[key])]
-        show_json(records) if as_json else show(*_listed(records))
+        show_json(records) if form.as_json else show(*_listed(records))
 
 
-def _show_peers(*, as_json: bool, as_markdown: bool) -> None:
+def _check_asked(asked: dict[str, Any]) -> None:
+    """Refuse two things at once, of which one would be passed over in silence.
+
+    Raises:
+        UsageError: naming them.
+    """
+    given = [name for name, value in asked.items() if value]
+    if len(given) > 1:
+        raise UsageError(f"{given[0]} and {given[1]} exclude each other")
+
+
+def _show_peers(form: ReportForm) -> None:
     from rich.text import Text
 
     from graphopt.audit.equivalents import equivalents
 
     found = equivalents()
-    if as_json:
+    if form.as_json:
         show_json(found.to_dict())
-    elif as_markdown:
+    elif form.as_markdown:
         sys.stdout.write(found.to_markdown())
     else:
         lines = [(f"{row.peer} {row.theirs}: ", ", ".join(row.ours) or f"none, {row.reason}") for row in found.rows]

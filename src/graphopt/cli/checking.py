@@ -33,8 +33,8 @@ def check(
 
     conditions = FailOn.parse(fail_on)
     files = model_files(models)
-    for place in (save, junit):
-        check_place(place, *files)
+    check_place(save, *files, data)  # a baseline may be replaced by the next
+    check_place(junit, *files, data, baseline)
     past = read_baseline(baseline) if baseline is not None else None
     with progress("checking") as told:
         found = judge(

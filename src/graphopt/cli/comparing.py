@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from graphopt.cli.arguments import Argument, Exit
-from graphopt.cli.console import plain_table, progress, read_source, show, show_json
+from graphopt.cli.console import plain_table, progress, read_sources, show, show_json
 from graphopt.cli.options import Data, Json, Numerics, Patience, Seed, Sizes, feed
 
 if TYPE_CHECKING:
     from graphopt.audit.difference import Diff
 
 First = Annotated[str, Argument(metavar="A", help="The original; `-` reads standard input.")]
-Second = Annotated[str, Argument(metavar="B", help="The model to judge.")]
+Second = Annotated[str, Argument(metavar="B", help="The model to judge; `-` likewise.")]
 _LISTED = 20
 
 
@@ -30,14 +30,14 @@ def verify(
     """Run two models on inputs that expose errors, all optimizations of the runtime off. Exit code 1: they differ."""
     from graphopt.verify import SETS, compare
 
-    given, first = feed(data), read_source(original)
+    given, (first, second) = feed(data), read_sources([original, result])
     with progress(f"comparing {original} and {result}"):
         report = compare(
-            first, result, numerics=numerics, seed=seed, shapes=sizes.shapes, dims=sizes.dims,
+            first, second, numerics=numerics, seed=seed, shapes=sizes.shapes, dims=sizes.dims,
             timeout=timeout, inputs=given, sets=None if given is None else SETS,
         )  # fmt: skip
     if not report.ok:
-        _check_data(first, result)
+        _check_data(first, second)
     if as_json:
         show_json(report.to_dict())
     else:
@@ -55,20 +55,21 @@ def _check_data(*models: str | bytes) -> None:
     from pathlib import Path
 
     from graphopt.ir.external import check_places, folders_of
-    from graphopt.ir.files import parse, read_bytes
+    from graphopt.ir.files import parse, read_bytes, told_of
 
     for model in models:
         if isinstance(model, bytes):
             check_places(parse(model, "standard input"), ())
         else:
-            check_places(parse(read_bytes(Path(model)), model), folders_of(Path(model)))
+            with told_of(Path(model)):
+                check_places(parse(read_bytes(Path(model)), model), folders_of(Path(model)))
 
 
 def diff(before: First, after: Second, as_json: Json = False) -> None:
     """Show what changed between two models, without running them. Exit code 1: something did."""
     from graphopt.audit.difference import diff as difference
 
-    found = difference(read_source(before), after)
+    found = difference(*read_sources([before, after]))
     if as_json:
         show_json(found.to_dict())
     else:

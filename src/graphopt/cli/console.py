@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -117,6 +117,17 @@ def read_source(name: str) -> str | bytes:
     return sys.stdin.buffer.read()
 
 
+def read_sources(names: Sequence[str]) -> list[str | bytes]:
+    """What is read for several models; see `read_source`.
+
+    Raises:
+        UsageError: more than one of them is standard input.
+    """
+    if names.count("-") > 1:
+        raise UsageError("`-` twice: standard input holds one model")
+    return [read_source(name) for name in names]
+
+
 def write_page(place: str, text: str) -> None:
     """Write a file that was asked for beside the report, and say so on standard error.
 
@@ -127,8 +138,12 @@ def write_page(place: str, text: str) -> None:
     show(f"wrote {place}", stderr=True)
 
 
-def check_place(path: str | None, *read: str) -> None:
+def check_place(path: str | None, *read: str | None) -> None:
     """Refuse a file that cannot be written before anything is measured for it, and one that is read for it.
+
+    Args:
+        path: the file; None for none.
+        *read: models, whose files of weights are read too, and other files; None for none.
 
     Raises:
         ModelError: it is a folder, or its folder does not exist, or it is read-only.
@@ -137,6 +152,12 @@ def check_place(path: str | None, *read: str) -> None:
     if path is None:
         return
     place = destination(Path(path))
+    if not place.exists():
+        return
+    from graphopt.ir.files import files_named_by
+
     for name in read:
-        if name != "-" and place.exists() and Path(name).exists() and place.samefile(name):
+        if name in (None, "-") or not Path(name).is_file():
+            continue
+        if any(file.exists() and place.samefile(file) for file in (Path(name), *files_named_by(Path(name)))):
             raise UsageError(f"{path} is read, and would be replaced; expected another file")

@@ -38,7 +38,7 @@ def convert(
     from graphopt.opsets import convert_source
 
     pairs = pairs_of(files, "convert")
-    check_output(pairs, outside, as_json=as_json)
+    check_output(pairs, outside, data, as_json=as_json)
     layout, own = outside.layout(), feed(data)
     if opset is None and ml_opset is None and runtime is None:
         raise UsageError("expected --opset with a version, or --for with a runtime")

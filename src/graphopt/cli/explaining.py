@@ -86,7 +86,7 @@ def bisect(
 
     if suspect and peer is None:
         raise UsageError("--pass names passes of another optimizer: give --peer, or --passes for graphopt's own")
-    check_place(output, model)
+    check_place(output, model, data)
     given, manager = read_source(model), chosen.manager(sizes)
     known: dict[str, Any] = {"numerics": chosen.numerics, "seed": seed, "feed": feed(data)}
     with progress(f"bisecting {model}") as told:

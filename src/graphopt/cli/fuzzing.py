@@ -52,10 +52,13 @@ def fuzz(
 ) -> None:
     """Find what optimizers get wrong on random models, reduce it and name the pass. Exit code 1: graphopt was wrong."""
     from graphopt.fuzzing import fuzz as run
-    from graphopt.fuzzing.subjects import DEFAULT
+    from graphopt.fuzzing.subjects import DEFAULT, KNOWN
 
     check_place(html)
     levels = DEFAULT if level is None else tuple(name for name in level if name != "none")
+    for name in levels:
+        if name not in KNOWN:
+            raise UsageError(f"unknown level {name!r}; expected some of {', '.join(KNOWN)}, none")
     others = peers(peer) or []
     if not levels and not others and not only:
         raise UsageError("nothing to test: name a level, a pass or a peer")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from graphopt.cli.arguments import Argument, Option
-from graphopt.cli.console import check_place, read_source, show, show_json, write_page
+from graphopt.cli.console import check_place, read_sources, show, show_json, write_page
 from graphopt.cli.options import Json
 from graphopt.errors import UsageError
 
@@ -25,7 +25,7 @@ def inspect(
     if html is not None and len(models) > 1:
         raise UsageError("--html shows one model")
     check_place(html, *models)
-    given = {name: read_source(name) for name in models}
+    given = dict(zip(models, read_sources(models), strict=True))
     found = {name: look(source) for name, source in given.items()}
     if html is not None:
         from graphopt.audit.html import alone, inspection_html

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from graphopt.cli.arguments import Exit, Option
-from graphopt.cli.console import progress, quiet, read_source, show_json, show_lines
+from graphopt.cli.console import check_place, progress, quiet, read_source, show_json, show_lines
 from graphopt.cli.options import Data, Files, Json, Opaque, Outside, Passes, Patience, Seed, Sizes, Verify, feed
 from graphopt.errors import ModelError, UsageError
 from graphopt.printable import printable
@@ -45,7 +45,7 @@ def optimize(
 ) -> None:
     """Optimize a model from file to file. OUT is written at the end, at once, or not at all."""
     pairs = pairs_of(files, "optimize")
-    check_output(pairs, outside, as_json=as_json)
+    check_output(pairs, outside, data, as_json=as_json)
     layout = outside.layout()
     manager = chosen.manager(sizes, strict=strict, inline_functions=inline_functions, opaque_weights=opaque_weights)
     own, reports, failed = feed(data), [], False
@@ -109,14 +109,17 @@ def _optimize(
     return result
 
 
-def check_output(pairs: list[tuple[str, str]], outside: Outside, *, as_json: bool) -> None:
+def check_output(pairs: list[tuple[str, str]], outside: Outside, data: str | None, *, as_json: bool) -> None:
     """Refuse an output that cannot be written before anything is done.
 
     Raises:
-        UsageError: standard output is a terminal, or is wanted for something else; or one file is wanted for the
-            weights of several models.
+        ModelError: there can be no such file.
+        UsageError: standard output is a terminal, or is wanted for something else; one file is wanted for the weights
+            of several models; or the inputs to compare with would be replaced.
     """
-    target = pairs[-1][1]
+    for _, target in pairs:
+        if target != "-":
+            check_place(target, data)
     if target == "-" and as_json:
         raise UsageError("--json and OUT `-` both want standard output")
     if target == "-" and sys.stdout.isatty():

@@ -162,6 +162,10 @@ class ReportForm(OptionGroup):
     as_json: Json = False
     as_markdown: Markdown = False
 
+    def __post_init__(self) -> None:
+        if self.as_json and self.as_markdown:
+            raise UsageError("--json and --markdown exclude each other")
+
     def show(self, found: _Report, *, ok: bool = True) -> None:
         """Print a report in the form wanted, and end with exit code 1 where it says that something is wrong."""
         if self.as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from graphopt.cli.arguments import Argument, Option
-from graphopt.cli.console import progress, read_source, show, show_json
+from graphopt.cli.console import progress, read_sources, show, show_json
 from graphopt.cli.options import Data, Json, Seed, Sizes, Threads, feed
 from graphopt.cli.sizes import parse_threads
 
@@ -38,11 +38,11 @@ def profile(
     thread_counts = counts if len(counts) > 1 else None
     given, shapes, dims = feed(data), sizes.shapes, sizes.dims
     found = []
-    for model in models:
+    for model, source in zip(models, read_sources(models), strict=True):
         with progress(f"profiling {model}") as told:
             found.append(
                 measured(
-                    read_source(model), parts=tuple(only) if only else PARTS, threads=counts[0],
+                    source, parts=tuple(only) if only else PARTS, threads=counts[0],
                     thread_counts=thread_counts, graphopt=not no_graphopt, top=top, rounds=rounds, budget=budget,
                     shapes=shapes, dims=dims, data=given, seed=seed, progress=told,
                 )

@@ -35,6 +35,9 @@ DEFAULT = (*LEVELS, ALONE)
 CONVERT = "convert"
 """In place of a level: bringing the model to another opset, or refusing to."""
 
+KNOWN = (*LEVELS, "layout", ALONE, CONVERT)
+"""What may be named as a level."""
+
 
 @dataclass(slots=True)
 class Optimized:
@@ -324,6 +327,7 @@ def subject_of(name: str, **settings: Any) -> Subject:
 __all__ = [
     "ALONE",
     "DEFAULT",
+    "KNOWN",
     "LEVELS",
     "Alone",
     "Optimized",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
@@ -68,12 +70,22 @@ def read(source: Source, *, inplace: bool = False, opaque: str | None = None) ->
     whole = whole_file(path)  # before it is read: what is written into it meanwhile is noticed
     data, slices = _contents(path)
     proto, folders = parse(data, str(path)), folders_of(path)
-    brought_in = bring_in(proto, data, folders, unread)
-    model = build(proto, folders, slices, unread)
+    with told_of(path):
+        brought_in = bring_in(proto, data, folders, unread)
+        model = build(proto, folders, slices, unread)
     model.path, model.whole = path, whole
     model.lifted = bool(slices) or has_external(model)
     model.graph.changed = brought_in
     return model
+
+
+@contextmanager
+def told_of(model: Path | str) -> Iterator[None]:
+    """Let what is wrong with a model say which one, or which file, it is."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(f"{model}: {error}") from error
 
 
 def as_path(source: object, expected: str = "a path") -> Path:

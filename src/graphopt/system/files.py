@@ -92,6 +92,8 @@ def destination(path: Path) -> Path:
         raise ModelError(f"cannot write {path}: folder {real.parent} not found")
     if real.exists() and not os.access(real, os.W_OK):
         raise ModelError(f"cannot write {path}: it is read-only")
+    if not os.access(real.parent, os.W_OK | os.X_OK):  # what is written is made there first
+        raise ModelError(f"cannot write {path}: folder {real.parent} is read-only")
     return real
 
 

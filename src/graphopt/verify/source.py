@@ -14,7 +14,7 @@ from google.protobuf.message import EncodeError
 from graphopt.errors import ModelError
 from graphopt.ir.contents import check_model
 from graphopt.ir.external import Folders, folders_of, locations
-from graphopt.ir.files import parse, read_bytes
+from graphopt.ir.files import parse, read_bytes, told_of
 from graphopt.ir.foreign import as_ir_model, to_proto
 from graphopt.ir.messages import copy_fields
 from graphopt.ir.model import Source as AnySource
@@ -60,7 +60,8 @@ class Source:
             self._given = _with_its_data(given, self._beside)
         else:
             raise ModelError(f"{label}: expected a ModelProto, bytes or a path, found {type(model).__name__}")
-        check_model(self.proto)
+        with told_of(self._given if isinstance(self._given, Path) else label):
+            check_model(self.proto)
         if isinstance(self._given, Path):
             self.proto = skeleton(self.proto)
 
