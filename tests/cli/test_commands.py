@@ -105,6 +105,12 @@ def test_version_and_help(run: Run) -> None:
         assert run(name, "--help").exit_code == 0
 
 
+@pytest.mark.parametrize("columns", [40, 60])
+def test_the_overview_fits_the_terminal(run: Run, columns: int) -> None:
+    said = run("--help", env={"COLUMNS": str(columns)}).stdout
+    assert max(map(len, said.splitlines())) <= columns
+
+
 def test_starting_imports_nothing_heavy() -> None:
     import subprocess
     import sys

@@ -173,20 +173,16 @@ def overview(names: Sequence[str] = tuple(_PLACES)) -> str:
     import shutil
     import textwrap
 
-    lines = [
-        "Usage: graphopt COMMAND ...",
-        "",
-        "Optimize ONNX models, prove it, and compare with every other optimizer.",
-        "",
-        "Commands:",
-    ]
     width = max(map(len, names)) + 2
     room = max(width + 20, shutil.get_terminal_size().columns)
+    about = "Optimize ONNX models, prove it, and compare with every other optimizer."
+    lines = ["Usage: graphopt COMMAND ...", "", *textwrap.wrap(about, room), "", "Commands:"]
     broken = textwrap.TextWrapper(room, subsequent_indent=" " * (width + 2))
     for name in names:
         sentence = COMMANDS[name].text.partition("\n\n")[0].partition(". ")[0]
         lines += broken.wrap(f"  {name:<{width}}{sentence.rstrip('.')}")
-    lines += ["", "graphopt COMMAND --help shows its options; graphopt --version the version."]
+    last = "graphopt COMMAND --help shows its options; graphopt --version the version."
+    lines += ["", *textwrap.wrap(last, room)]
     return "\n".join(lines) + "\n"
 
 
