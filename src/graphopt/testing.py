@@ -150,12 +150,23 @@ class Case:
 
 
 def cases(folder: Path) -> list[Path]:
-    """The golden files below a folder."""
+    """The golden files below a folder, in the order of their names.
+
+    Args:
+        folder: where to look; none are found where it does not exist.
+    """
     return sorted(folder.rglob("*.onnxtxt"))
 
 
 def cases_of(rule: type[Rule]) -> Iterator[Case]:
-    """The golden cases of a pass: beside its package, in the source tree, or in the archive that a wheel has."""
+    """The golden cases of a pass: beside its package, in the source tree, or in the archive that a wheel has.
+
+    Args:
+        rule: the class of the pass; a package that has no cases has none for it.
+
+    Raises:
+        GoldenError: a file is no golden case.
+    """
     package = importlib.import_module(rule.__module__.partition(".")[0])
     for root in map(Path, getattr(package, "__path__", ())):
         for folder in (root / "golden", root.parent.parent / "tests" / "golden"):
@@ -321,7 +332,14 @@ def _spell(tensor: TensorProto) -> None:
 
 
 def canonical_text(model: onnx.ModelProto) -> str:
-    """The model as text with internal names numbered in order and node names, doc strings and metadata left out."""
+    """The model as text with internal names numbered in order and node names, doc strings and metadata left out.
+
+    Args:
+        model: the model; it is not changed.
+
+    Raises:
+        ModelError: the standard's printer does not take it.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     copy.producer_name = copy.producer_version = copy.doc_string = ""
@@ -388,7 +406,14 @@ def _first_use(graph: onnx.GraphProto, name: str) -> tuple[int, int, str]:
 
 
 def load_case_model(path: Path) -> Model:
-    """The model before, of a golden file, as a view."""
+    """The model before, of a golden file, as a view.
+
+    Args:
+        path: the file.
+
+    Raises:
+        GoldenError: it is no golden case.
+    """
     return Model.load(Case.read(path).model())
 
 
@@ -434,3 +459,9 @@ def models(ops: Sequence[str] = (), steps: int = 10) -> SearchStrategy[Sample]:
     check_ops(ops)
     drawn = strategies.integers(0, 1 << 32).map(lambda seed: draw_sample(seed, ops, steps))
     return drawn.filter(lambda found: found is not None)  # type: ignore[return-value]  # None is filtered out
+
+
+__all__ = [
+    "Case", "GoldenError", "canonical_text", "cases", "cases_of", "draw_sample", "load_case_model", "models",
+    "run_case",
+]  # fmt: skip

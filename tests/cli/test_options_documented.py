@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import re
 import shlex
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import graphopt
+from graphopt import api, compat, integrations, testing
 from graphopt.cli.app import COMMANDS
 from graphopt.pipeline import registry
 from tests.cli.conftest import Run
@@ -79,11 +81,32 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("what", [graphopt.PassManager, graphopt.Options, graphopt.optimize, graphopt.optimize_file])
+FUNCTIONS = dict.fromkeys(
+    each
+    for module in (graphopt, api, testing)
+    for name in module.__all__
+    if inspect.isfunction(each := getattr(module, name))
+)
+
+
+@pytest.mark.parametrize("what", [graphopt.PassManager, graphopt.Options, *FUNCTIONS])
 def test_every_argument_is_documented(what: object) -> None:
     text = inspect.getdoc(what) or ""
     for name in inspect.signature(what).parameters:  # type: ignore[arg-type]
         assert re.search(rf"^\s*\**{name}: \S", text, re.MULTILINE), name
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
+    shown = re.findall(r"^::: (\S+)$|members: \[(.*)\]", page, re.MULTILINE)
+    names = {name.rpartition(".")[2] for name, _ in shown} | {
+        each for _, listed in shown for each in listed.split(", ")
+    }
+    errors = {name for name in vars(graphopt.errors) if name.endswith("Error")}
+    assert set(graphopt.__all__) | set(api.__all__) <= names | errors | {"demo"}
+    for package in (compat, integrations):
+        modules = {module.name for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")}
+        assert modules - {"graphopt.compat.interface"} <= {name for name, _ in shown}
 
 
 @pytest.mark.parametrize("options", [(), ("--peers",)])
