@@ -255,6 +255,26 @@ def test_the_ir_version_is_that_of_the_opset() -> None:
     assert convert(model, opset=7).ir_version == 4
 
 
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [("bfloat16", 4), ("float8e5m2", 9), ("int4", 10), ("uint4", 10), ("float4e2m1", 11), ("optional(seq(float))", 8)],
+)
+def test_the_ir_version_has_the_types_of_what_is_beside(kind: str, least: int) -> None:
+    """An operator of another domain may take what no operator of the opset does."""
+    model = parsed(f"""<ir_version: 12, opset_import: ["" : 23, "com.microsoft" : 1]>
+        g (float[2] x, {kind} w) => (float[2] y) {{ y = Relu (x) }}""")
+    assert convert(model, opset=7).ir_version == least
+    assert convert(model, opset=26).ir_version == 13
+
+
+@pytest.mark.parametrize(("attributes", "least"), [("", 8), ("<slope: float = 0.5>", 9)])
+def test_the_ir_version_has_defaults_of_functions(attributes: str, least: int) -> None:
+    model = parsed(f"""<ir_version: 10, opset_import: ["" : 20, "of" : 1]>
+        g (float[2] x) => (float[2] y) {{ y = of.F (x) }}
+        <opset_import: ["" : 20], domain: "of"> F {attributes} (x) => (y) {{ y = Relu (x) }}""")
+    assert convert(model, opset=9).ir_version == least
+
+
 @pytest.mark.parametrize("asked", [{"opset": 20}, {"runtime": "tensorrt"}, {"ml_opset": 3}])
 def test_what_is_there_already_is_left_alone(asked: dict[str, Any]) -> None:
     model = parsed('<ir_version: 8, opset_import: ["" : 20]> g (float[2] x) => (float[2] y) { y = Mish (x) }')

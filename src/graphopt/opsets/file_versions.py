@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from onnx import helper
 
 from graphopt.ir import Model
+from graphopt.opsets.types import text
 
-_LEAST, _WITH_SPARSE, _WITH_TRAINING, _WITH_FUNCTIONS, _WITH_OVERLOADS = 4, 5, 7, 8, 10
+_LEAST, _WITH_ANNOTATIONS, _WITH_SPARSE, _WITH_TRAINING, _WITH_FUNCTIONS, _WITH_DEFAULTS, _WITH_OVERLOADS = (
+    4, 5, 6, 7, 8, 9, 10,
+)  # fmt: skip
 """The first that is written, and those that brought fields which older ones do not have."""
+
+_TYPES = {
+    "optional(": 8, "float8e4m3": 9, "float8e5m2": 9, "int4": 10, "float4": 11, "float8e8m0": 12,
+    "int2": 13, "float6": 14,
+}  # fmt: skip
+"""The versions that brought types, by a part of their names."""
 
 
 def ir_of(opset: int) -> int:
@@ -16,14 +27,21 @@ def ir_of(opset: int) -> int:
 
 
 def least_ir(model: Model) -> int:
-    """The first IR version that has all fields of the model that mean something."""
+    """The first IR version that has all types, and all fields of the model that mean something."""
+    return max(_needed(model), default=_LEAST)
+
+
+def _needed(model: Model) -> Iterator[int]:
     proto = model.proto
-    if any(function.overload for function in proto.functions):
-        return _WITH_OVERLOADS
     if model.functions:
-        return _WITH_FUNCTIONS
+        yield _WITH_FUNCTIONS
+        yield from (_WITH_OVERLOADS for function in proto.functions if function.overload)
+        yield from (_WITH_DEFAULTS for function in proto.functions if function.attribute_proto)
     if proto.training_info:
-        return _WITH_TRAINING
-    if any(value.is_sparse for graph in model.graphs() for value in graph.values.values()):
-        return _WITH_SPARSE
-    return _LEAST
+        yield _WITH_TRAINING
+    if proto.graph.quantization_annotation:
+        yield _WITH_ANNOTATIONS
+    values = [value for graph in model.graphs() for value in graph.values.values()]
+    yield from (_WITH_SPARSE for value in values if value.is_sparse)
+    for name in {text(value.type) or "" for value in values}:
+        yield from (version for part, version in _TYPES.items() if part in name)
