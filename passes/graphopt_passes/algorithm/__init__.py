@@ -40,6 +40,7 @@ PASSES = passes_of(
     ("masked_softmax", "ConvertMaskedSoftmaxToBounded"),
     ("movement", "ConvertRepeatedColumnToProduct"),
     ("rows", "ConvertTransposeOfUnits", "ConvertTransposeToRows", "ConvertRollToGather"),
-    ("rotary", "ConvertHalvesToRotaryEmbedding", "ConvertPairsToRotaryEmbedding"),
+    ("rotary", "ConvertHalvesToRotaryEmbedding", "ConvertPairsToRotaryEmbedding",
+     "ConvertTurnedHalvesToRotaryEmbedding", "ConvertTurnedPairsToRotaryEmbedding"),
     ("activations", "ConvertPreluToMin", "FuseClipIntoHardSigmoid"),
 )  # fmt: skip

@@ -6,159 +6,221 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 from onnx import TensorProto
 
 from graphopt.match import Attr, Match, OpBuilder, Pattern, Var
-from graphopt.operators import Cut, Reshape, Selection, Slice
-from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, size_of
+from graphopt.operators import Gather, Selection
+from graphopt.rewrite import Decline, Dim, Numerics, PatternRule, Rewriter, Value
+from graphopt_passes.algorithm.waves import WaveRows, once
+from graphopt_passes.algorithm.work import Weighed, count
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 
 _RANK = 4
-_DEEPEST = 8
+
+Heads = tuple[Dim, ...]
+"""The sizes of what is turned, with all elements of a head along the last axis."""
 
 
 class _Rotary(Weighed, PatternRule):
-    """Recognize `x * cos + turned * sin`, where pairs of elements of `x` are turned by a quarter, as `RotaryEmbedding`.
-
-    The cosines and sines are those of positions, the same for all heads and all of the batch.
-    """
+    """Recognize pairs of elements that are turned by the angle of their position, as `RotaryEmbedding`."""
 
     opsets = f"7-{NEWEST}"
     numerics = Numerics.ROUNDING
     kind: ClassVar[str]
     attrs: ClassVar[Mapping[str, Any]] = {}
-
-    def pattern(self, op: OpBuilder) -> Pattern:
-        straight = op.Mul(Var("x"), Var("cosine"), _shared=True)
-        return op.Add(straight, op.Mul(self.turned(op), Var("sine"), _shared=True))
+    paired: ClassVar[bool] = False
+    twice: ClassVar[bool] = True
+    """Whether waves have each number twice, as the elements of a head."""
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        x, dims = m.x, m.x.dims()
-        pieces = Selection.of(m.second), Selection.of(m.first)
-        if any(piece.x is not x or piece.axis != len(dims) - 1 for piece in pieces):
+        dims, first = self.part(m.first)
+        _, second = self.part(m.second)
+        x, width = first.x, dims[-1]
+        if second.x is not x or not isinstance(width, int) or width % 2:
             raise Decline
-        width = x.size(len(dims) - 1)
-        if width % 2 or not all(piece.takes(at) for piece, at in zip(pieces, self.places(width), strict=True)):
+        if not all(part.takes(at) for part, at in zip((first, second), self.places(width), strict=True)):
             raise Decline
-        self.check(m)
+        self.check(m, x)
         if x.dtype != TensorProto.FLOAT or len(dims) != _RANK:
             raise Decline("{} is not of float32 with {} axes, for which the kernel is", x.name, _RANK)
-        size = size_of(x)
-        self.weigh(rw, {"kernel": 7, "element": 5.5 * size}, {"kernel": 1, self.kind: size})
-        caches = [self._cache(wave, x, width // 2, rw) for wave in (m.cosine, m.sine)]
-        return rw.op("RotaryEmbedding", x, np.zeros(1, np.int64), *caches, domain=DOMAIN, **self.attrs)
+        if 0 in dims:
+            raise Decline("{} is empty", x.name)
+        return self._write(m, x, dims, width, rw)
 
-    def _cache(self, wave: Value, x: Value, half: int, rw: Rewriter) -> Value:
-        """A number for each position and each pair of elements."""
-        dims, positions = wave.dims(), x.dims()[-2]
-        if any(dim != 1 for dim in dims[:-2]):
-            raise Decline("{} differs between heads or batches", wave.name)
-        if positions is None or dims[-2:] != (positions, 2 * half):
-            row = "{} is not known to have a row of {} numbers for each position of {}"
-            raise Decline(row, wave.name, 2 * half, x.name)
-        rows = positions if isinstance(positions, int) else None
-        return Reshape.to(self.once(wave, half, rw), (rows, half)).write(rw)
+    def _write(self, m: Match, x: Value, dims: Heads, width: int, rw: Rewriter) -> Value:
+        """The operator, to which heads that stand behind the positions lie side by side."""
+        rows = WaveRows.of(x.name, dims, m.cosine, m.sine, width if self.twice else width // 2)
+        size, apart, ends = count(dims), rows.axis != _RANK - 2, self.ends(width)
+        heads = (x.size(2),) if apart else (0,)
+        moves = (apart or x.rank != _RANK) + (apart or len(ends) > 1)
+        shared = rows.kernels / max(len(m.cosine.users), 1)
+        self.weigh(rw, {"kernel": 7, "element": 5.5 * size}, {"kernel": 1 + moves + shared, self.kind: size})
+        waves = [m.cosine, m.sine]
+        if self.twice:
+            waves = [once(wave, paired=self.paired, rw=rw) for wave in waves]
+        operands = [rows.numbers(m.cosine, rw), *(rows.cache(wave, width // 2, rw) for wave in waves)]
+        if apart or x.rank != _RANK:
+            x = rw.op("Reshape", x, shape=(0, 0, heads[0] * width) if apart else (0, 0, 0, width))
+        turned = rw.op("RotaryEmbedding", x, *operands, domain=DOMAIN, **self.attrs)
+        return rw.op("Reshape", turned, shape=(0, 0, *heads, *ends)) if apart or len(ends) > 1 else turned
+
+    def ends(self, width: int) -> tuple[int, ...]:
+        """The sizes that a head has in the result."""
+        return (width,)
 
     @abstractmethod
-    def turned(self, op: OpBuilder) -> Pattern:
-        """The `second` elements of all pairs, negated, and the `first` ones."""
+    def part(self, value: Value) -> tuple[Heads, Selection]:
+        """What some elements of all heads are taken of, and which."""
 
     @abstractmethod
     def places(self, width: int) -> tuple[range, range]:
-        """Where the second and the first elements of all pairs are."""
+        """Where the first and the second elements of all pairs are."""
 
     @abstractmethod
-    def check(self, m: Match) -> None:
-        """Decline unless they are joined along the last axis."""
-
-    @abstractmethod
-    def once(self, wave: Value, half: int, rw: Rewriter) -> Value:
-        """The numbers of a wave, which has each of them twice, once; declines where that is not known."""
+    def check(self, m: Match, x: Value) -> None:
+        """Decline unless the elements are joined as those of heads are."""
 
 
-class ConvertHalvesToRotaryEmbedding(_Rotary):
-    """Recognize rotary embeddings whose pairs are an element of the first half and one of the second half.
+def _at_once(op: OpBuilder, turned: Pattern, cosine: Pattern) -> Pattern:
+    """`x * cos + turned * sin`."""
+    return op.Add(op.Mul(Var("x"), cosine, _shared=True), op.Mul(turned, Var("sine"), _shared=True))
 
-    `x * cos + concat(-x[h:], x[:h]) * sin`, as in LLaMA, with cosines and sines that have all numbers twice.
-    """
+
+def _one_by_one(op: OpBuilder, first: Pattern, second: Pattern) -> tuple[Pattern, Pattern]:
+    """`first * cos - second * sin` and `second * cos + first * sin`."""
+    cosine, sine = Var("cosine"), Var("sine")
+    less = op.Sub(op.Mul(first, cosine), op.Mul(second, sine))
+    return less, op.Add(op.Mul(second, cosine), op.Mul(first, sine))
+
+
+class _Halves(_Rotary):
+    """An element of the first half of each head and one of the second half."""
 
     kind = "rotate"
 
-    def turned(self, op: OpBuilder) -> Pattern:
-        second = op.Neg(Var("second"), _shared=True)
-        return op.Concat(second, Var("first"), axis=Attr("axis"), _shared=True)
+    def part(self, value: Value) -> tuple[Heads, Selection]:
+        part = Selection.of(value)
+        if part.axis != len(part.x.dims()) - 1:
+            raise Decline
+        return part.x.dims(), part
 
     def places(self, width: int) -> tuple[range, range]:
-        return range(width // 2, width), range(width // 2)
+        return range(width // 2), range(width // 2, width)
 
-    def check(self, m: Match) -> None:
-        if m.x.axis(m.axis) != m.x.rank - 1:
+    def check(self, m: Match, x: Value) -> None:
+        if m.first.axis(m.axis) != len(x.dims()) - 1:
             raise Decline
 
-    def once(self, wave: Value, half: int, rw: Rewriter) -> Value:
-        if not _is_twice(wave, half):
-            raise Decline("the halves of {} are not known to be equal", wave.name)
-        array = wave.const()
-        if array is not None:
-            return rw.constant(np.ascontiguousarray(array[..., :half]), like=wave)
-        return Slice(wave, {len(wave.dims()) - 1: Cut(0, half)}).write(rw)
 
+class ConvertHalvesToRotaryEmbedding(_Halves):
+    """Recognize rotary embeddings whose pairs are an element of the first half and one of the second half.
 
-_ALONG = frozenset({"Cos", "Sin", "Cast", "Identity", "Neg", "Reshape", "Squeeze", "Unsqueeze"})
-_BY_NUMBERS = frozenset({"Mul", "Div", "Add"})
-
-
-def _is_twice(value: Value, half: int, depth: int = 0) -> bool:
-    """Whether both halves of a value's last axis are known to be the same."""
-    array = value.const()
-    if array is not None:
-        return bool(array.ndim) and array.shape[-1] == 2 * half and np.array_equal(array[..., :half], array[..., half:])
-    node = value.producer
-    if node is None or depth == _DEEPEST or not value.dims() or value.dims()[-1] != 2 * half:
-        return False
-    if node.op == "Concat":
-        last = value.axis(node.attr("axis")) == len(value.dims()) - 1
-        return last and len(node.inputs) == 2 and node.inputs[0] is node.inputs[1]
-    if node.op in _ALONG:
-        return _is_twice(node.operand(0), half, depth + 1)
-    if node.op == "Gather":
-        x = node.operand(0)
-        return x.axis(node.attr("axis", 0)) < len(x.dims()) - 1 and _is_twice(x, half, depth + 1)
-    if node.op in _BY_NUMBERS:
-        operands = (node.operand(0), node.operand(1))
-        return all(each.dims()[-1:] in ((), (1,)) or _is_twice(each, half, depth + 1) for each in operands)
-    return False
-
-
-class ConvertPairsToRotaryEmbedding(_Rotary):
-    """Recognize rotary embeddings whose pairs are neighbours, with constant cosines and sines.
-
-    `x * cos + flatten(stack(-x[1::2], x[::2])) * sin`, as in GPT-J.
+    `x * cos + concat(-x[h:], x[:h]) * sin`, as in LLaMA, with cosines and sines that have all numbers twice. Heads
+    stand before the positions or behind them, and batches may have positions of their own. Where how many batches
+    there are is open, more than none are taken for granted then: the runtime refuses others.
     """
+
+    def pattern(self, op: OpBuilder, first: Pattern, second: Pattern, cosine: Pattern) -> Pattern:
+        negative = op.Neg(second, _shared=True)
+        return _at_once(op, op.Concat(negative, first, axis=Attr("axis"), _shared=True), cosine)
+
+    def check(self, m: Match, x: Value) -> None:
+        super().check(m, x)
+        if m.x is not x:
+            raise Decline
+
+
+class ConvertTurnedHalvesToRotaryEmbedding(_Halves):
+    """Recognize rotary embeddings of halves that are turned one by one.
+
+    `concat(a * cos - b * sin, b * cos + a * sin)` of both halves of a head; else as
+    `convert_halves_to_rotary_embedding`.
+    """
+
+    twice = False
+
+    def pattern(self, op: OpBuilder, first: Pattern, second: Pattern) -> Pattern:
+        return op.Concat(*_one_by_one(op, first, second), axis=Attr("axis"))
+
+
+class _Pairs(_Rotary):
+    """Neighbours."""
 
     kind = "rotate pairs"
     attrs: ClassVar[Mapping[str, Any]] = {"interleaved": 1}
+    paired = True
 
-    def turned(self, op: OpBuilder) -> Pattern:
-        stacked = op.AnyOf("Reshape", "Unsqueeze")
-        second = stacked(op.Neg(Var("second"), _shared=True), ..., _shared=True, _bind="seconds")
-        first = stacked(Var("first"), ..., _shared=True, _bind="firsts")
-        return op.Reshape(op.Concat(second, first, axis=Attr("axis"), _shared=True), ..., _shared=True, _bind="flat")
+    def part(self, value: Value) -> tuple[Heads, Selection]:
+        """Every other element, or one of two along an axis that goes away."""
+        node = value.producer
+        if node is not None and node.op == "Gather" and node.operand(1).rank == 0:
+            gather = Gather.of(node)
+            return _one_of_two(Selection(gather.x, gather.axis, gather.from_front()[None]))
+        if node is not None and node.op in ("Squeeze", "Reshape"):
+            if node.operand(0).dims() != (*value.dims(), 1):
+                raise Decline
+            return _one_of_two(Selection.of(node.operand(0)))
+        part = Selection.of(value)
+        if part.axis != len(part.x.dims()) - 1:
+            raise Decline
+        return part.x.dims(), part
 
     def places(self, width: int) -> tuple[range, range]:
-        return range(1, width, 2), range(0, width, 2)
+        return range(0, width, 2), range(1, width, 2)
 
-    def check(self, m: Match) -> None:
-        """They are stacked along an axis of their own, which is joined with the last one."""
-        joined, rank = m.flat.operand(0), m.x.rank
-        apart = any(node.result.dims()[:-1] != node.operand(0).dims() for node in (m.seconds, m.firsts))
-        if apart or joined.rank != rank + 1 or joined.axis(m.axis) != rank or not m.x.has_shape_of(m.flat.result):
+    def check(self, m: Match, x: Value) -> None:
+        """They are stacked along an axis of their own."""
+        joined, rank = m.stacked.result, m.first.rank
+        apart = any(node.result.dims()[:-1] != node.operand(0).dims() for node in (m.lefts, m.rights))
+        if apart or joined.rank != rank + 1 or joined.axis(m.axis) != rank:
             raise Decline
 
-    def once(self, wave: Value, half: int, rw: Rewriter) -> Value:
-        array = wave.array()
-        if not np.array_equal(array[..., ::2], array[..., 1::2]):
-            raise Decline("the neighbours in {} are not equal", wave.name)
-        return rw.constant(np.ascontiguousarray(array[..., ::2]), like=wave)
+
+def _stacked(op: OpBuilder, left: Pattern, right: Pattern, *, shared: bool = False) -> Pattern:
+    longer = op.AnyOf("Reshape", "Unsqueeze")
+    lefts = longer(left, ..., _shared=shared, _bind="lefts")
+    rights = longer(right, ..., _shared=shared, _bind="rights")
+    return op.Concat(lefts, rights, axis=Attr("axis"), _shared=shared, _bind="stacked")
+
+
+def _one_of_two(taken: Selection) -> tuple[Heads, Selection]:
+    """What is taken of pairs along the last axis, as elements of heads."""
+    dims, half = taken.x.dims(), taken.x.size(-2)
+    if taken.axis != len(dims) - 1 or dims[-1] != 2 or len(taken.positions) != 1:
+        raise Decline
+    elements = range(int(taken.positions[0]), 2 * half, 2)
+    return (*dims[:-2], 2 * half), Selection(taken.x, len(dims) - 2, elements)
+
+
+class ConvertPairsToRotaryEmbedding(_Pairs):
+    """Recognize rotary embeddings whose pairs are neighbours.
+
+    `x * cos + flatten(stack(-x[1::2], x[::2])) * sin`, as in GPT-J, with cosines and sines that have all numbers twice
+    in a row; else as `convert_halves_to_rotary_embedding`.
+    """
+
+    def pattern(self, op: OpBuilder, first: Pattern, second: Pattern, cosine: Pattern) -> Pattern:
+        stacked = _stacked(op, op.Neg(second, _shared=True), first, shared=True)
+        return _at_once(op, op.Reshape(stacked, ..., _shared=True, _bind="flat"), cosine)
+
+    def check(self, m: Match, x: Value) -> None:
+        """The axis of the pairs is joined with the last one."""
+        super().check(m, x)
+        if m.x is not x or not x.has_shape_of(m.flat.result):
+            raise Decline
+
+
+class ConvertTurnedPairsToRotaryEmbedding(_Pairs):
+    """Recognize rotary embeddings of neighbours that are turned one by one.
+
+    `stack(a * cos - b * sin, b * cos + a * sin)`, as LLaMA's authors have it; else as
+    `convert_halves_to_rotary_embedding`.
+    """
+
+    twice = False
+
+    def pattern(self, op: OpBuilder, first: Pattern, second: Pattern) -> Pattern:
+        return _stacked(op, *_one_by_one(op, first, second))
+
+    def ends(self, width: int) -> tuple[int, ...]:
+        return width // 2, 2
