@@ -36,7 +36,7 @@ PASSES = passes_of(
     ("convolutions", "ConvertWholeImageConvToSum", "ConvertConvTranspose3dTo2d", "ConvertConvTransposeToProducts"),
     ("spectra", "ConvertDftToProduct", "ConvertStftToProduct"),
     ("resize", "ConvertLinearResizeToChannelsLast"),
-    ("masks", "ConvertMaskToBounds", "ConvertZeroMaskToProduct"),
+    ("masks", "ConvertNanMaskToThresholdedRelu", "ConvertMaskToBounds", "ConvertZeroMaskToProduct"),
     ("masked_softmax", "ConvertMaskedSoftmaxToBounded"),
     ("movement", "ConvertRepeatedColumnToProduct"),
     ("rows", "ConvertTransposeOfUnits", "ConvertTransposeToRows", "ConvertRollToGather"),

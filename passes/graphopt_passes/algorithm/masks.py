@@ -7,8 +7,9 @@ from abc import abstractmethod
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.match import FLOAT32, Match, OpBuilder, Pattern
 from graphopt.match.factors import number
-from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, size_of
 
 _LIMITS = np.finfo(np.float32)
@@ -76,3 +77,24 @@ class ConvertZeroMaskToProduct(_Masked):
         self.weigh(rw, {"kernel": 1, "where": size}, then)
         ones = rw.op("Cast", condition if kept else rw.op("Not", condition), to=TensorProto.FLOAT)
         return rw.op("Mul", x, ones)
+
+
+class ConvertNanMaskToThresholdedRelu(PatternRule):
+    """Put zeros in place of NaN into probabilities by `ThresholdedRelu`: a NaN is not larger than -1.
+
+    Since PyTorch 2.5 attention gives nothing where all of a row is masked, and its `Softmax` gives NaN. `IsNaN` and
+    `Where` take a third of the time of all that is between the products; one kernel that compares takes a tenth.
+    Probabilities are those of `Softmax` and `Sigmoid`, in float32, for which the runtime has the kernel.
+    """
+
+    opsets = "10-"
+    level = Level.EXTENDED
+
+    def pattern(self, op: OpBuilder, probability: Pattern = FLOAT32) -> Pattern:
+        """What gives the probability is not part of the match, since it stays."""
+        return op.Where(op.IsNaN(probability, _shared=True), 0.0, probability)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        if m.probability.made_by("Softmax", "Sigmoid") is None:
+            raise Decline("{} may be -1 or less", m.probability.name)
+        return rw.op("ThresholdedRelu", m.probability, alpha=-1.0)
