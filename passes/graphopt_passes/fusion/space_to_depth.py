@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from graphopt.match import Attr, Match, OpBuilder, Pattern
 from graphopt.operators import Gather, Slice
+from graphopt.operators.slice import FARTHEST
 from graphopt.rewrite import Decline, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.channels import check_count
 
@@ -20,8 +21,9 @@ _TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
 class ConvertSlicesToSpaceToDepth(PatternRule):
     """Move pixels to channels with one `SpaceToDepth` instead of joining four `Slice` of every second row and column.
 
-    The sizes must be known and even. Where the slices stand in another order than by rows, a `Gather` puts the channels
-    in order, which a convolution behind it takes in.
+    Sizes that are known must be even; of others only even ones can be, for the four parts to have one size. Where the
+    slices stand in another order than by rows, a `Gather` puts the channels in order, which a convolution behind it
+    takes in.
     """
 
     opsets = "10-"
@@ -50,9 +52,13 @@ def _block(part: Slice) -> int:
     """Which pixel of each block of four a slice takes, by rows."""
     block = 0
     for axis in (2, 3):
-        size = part.x.size(axis)
-        positions = part.along(axis).positions(size)
-        if size % 2 or len(part.cuts) != 2 or positions not in (range(0, size, 2), range(1, size, 2)):
+        size, cut = part.x.dims()[axis], part.along(axis)
+        if isinstance(size, int):
+            fits, positions = size % 2 == 0, cut.positions(size)
+        else:
+            fits, positions = cut.start >= 0 and cut.end in FARTHEST, range(cut.start, cut.end, cut.step)
+            size = cut.end
+        if not fits or len(part.cuts) != 2 or positions not in (range(0, size, 2), range(1, size, 2)):
             raise Decline("the parts of {} are not those of every second row and column", part.x.name)
         block = 2 * block + positions.start
     return block
