@@ -22,7 +22,7 @@ PASSES = passes_of(
     ("gemm", "FuseMatmulAddBiasIntoGemm"),
     ("gemm_batched", "FuseMatmulAddBiasIntoGemmBatched"),
     ("affine", "FuseMulIntoConv"),
-    ("padding", "FusePadIntoConv", "FusePadIntoMaxPool", "FusePadIntoPool"),
+    ("padding", "FusePadIntoConv", "FusePadIntoMaxPool", "FusePadIntoPool", "FuseZeroPadIntoMaxPool"),
     ("parallel_convs", "FuseParallelConvs"),
     ("qkv", "FuseQkv"),
     ("transposes.move", "MoveTransposes"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from graphopt.match import Match, OpBuilder, Pattern
-from graphopt.operators import Pad, Window
+from graphopt.operators import Bounds, Pad, Window
 from graphopt.rewrite import Decline, Dim, Node, Numerics, PatternRule, Rewriter, Value
 
 Pads = tuple[int, ...]
@@ -106,12 +106,34 @@ class FusePadIntoPool(FusePadInto):
 class FusePadIntoMaxPool(FusePadInto):
     """Let a `MaxPool` pad by itself what a `Pad` with minus infinity pads in front of it.
 
-    A pad of zeros is not what `MaxPool` does. It takes `numerics="fast"`, since ONNX Runtime's `MaxPool` gives the
-    lowest finite number for a window of nothing but minus infinities once it has pads. Sizes that are not known are
-    taken for more than 0, as in `fuse_pad_into_pool`.
+    A pad of zeros is not what `MaxPool` does; `fuse_zero_pad_into_max_pool` is for those that do no harm. It takes
+    `numerics="fast"`, since ONNX Runtime's `MaxPool` gives the lowest finite number for a window of nothing but minus
+    infinities once it has pads. Sizes that are not known are taken for more than 0, as in `fuse_pad_into_pool`.
     """
 
     into, fill = "MaxPool", -float("inf")
     opsets = "7-"
     numerics = Numerics.FAST
     peers = {"onnxoptimizer": "fuse_pad_into_pool", "onnxruntime": "Pad_Fusion"}
+
+
+class FuseZeroPadIntoMaxPool(FusePadInto):
+    """Let a `MaxPool` pad by itself what a `Pad` with zeros pads in front of it, where no number is below zero.
+
+    Behind a `Relu`, or another lower bound, as in ResNet and DenseNet of Keras: each window holds a number of the
+    image, and no zero is larger than that. A window of NaN and padding loses the zeros, which were its largest number.
+    Sizes that are not known are taken for more than 0, as in `fuse_pad_into_pool`.
+    """
+
+    into = "MaxPool"
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+    finite = True
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        bound = m.x.made_by("Clip", "Max", "Relu")
+        if bound is None or Bounds.of(bound).low < 0:
+            raise Decline("{} may hold negative numbers", m.x.name)
+        if any(step != 1 for step in m.window.attr("dilations") or ()):
+            raise Decline("a window with gaps may have nothing but padding")
+        return super().rewrite(m, rw)
