@@ -1,4 +1,4 @@
-"""Operators on images with channels last: which there are, their prices, and how they are written."""
+"""Operators on images, rows and volumes with channels last: which there are, their prices, how they are written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.ir.types import element_count
-from graphopt.operators.transpose import FIRST, LAST
+from graphopt.operators.transpose import LAST, Perm, channels_first, channels_last
 from graphopt.operators.window import Window
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
@@ -22,6 +22,8 @@ from graphopt_passes.layout.cost import Price
 from graphopt_passes.layout.known import is_number
 
 _BYTES = (TensorProto.UINT8, TensorProto.INT8)
+_RANKS = (3, 4, 5)
+"""Those of rows, images and volumes with their batch and channels."""
 _SIDE = 56
 """What a size counts as that is not known."""
 Rates = Mapping[str, float]
@@ -40,6 +42,7 @@ class LastForm:
         attrs: its attributes.
         constants: inputs that take others' places.
         gives: whether its outputs are images with channels last.
+        rank: how many axes its images have.
     """
 
     node: Node
@@ -49,6 +52,17 @@ class LastForm:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[int, np.ndarray] = field(default_factory=dict)
     gives: bool = True
+    rank: int = 4
+
+    @property
+    def last(self) -> Perm:
+        """What moves channels last."""
+        return channels_last(self.rank)
+
+    @property
+    def first(self) -> Perm:
+        """What moves them back."""
+        return channels_first(self.rank)
 
     @property
     def operands(self) -> dict[Value, None]:
@@ -94,10 +108,18 @@ def last_form(node: Node, rates: Rates) -> LastForm:
     ranks = [value.rank for value in form.operands]
     if form.gives:
         ranks += [value.rank for value in node.results]
-    # Where a convolution's own rank is not known, that of its weight is.
-    if any(rank != len(LAST) and (rank is not None or read is not _convolution) for rank in ranks):
+    if read is _convolution:  # where its own rank is not known, that of its weight is
+        ranks = [len(node.operand(3).sizes()), *(rank for rank in ranks if rank is not None)]
+    own = ranks[0]
+    if own not in _RANKS or any(rank != own for rank in ranks):
         raise Decline
-    return form
+    return replace(form, rank=own)
+
+
+def _rank(value: Value) -> int:
+    if value.rank not in _RANKS:
+        raise Decline
+    return value.rank
 
 
 def _same(node: Node, images: tuple[int, ...], price: Price = (0.0, 0.0), **changed: Any) -> LastForm:
@@ -115,7 +137,7 @@ def _rated(node: Node, kind: str, rates: Rates) -> Price:
 
 def _convolution(node: Node, rates: Rates) -> LastForm:
     tensor = node.operand(3).constant_tensor
-    if tensor is None or len(tensor.dims) != len(LAST) or not gains(node):
+    if tensor is None or not gains(node):
         raise Decline
     # The kernel for channels second moves image and result by itself; transposes may still meet others that undo them.
     plain = 1.05 * (reorder(node.operand(0), rates) + reorder(node.result, rates))
@@ -135,17 +157,17 @@ def _binary(first: int, second: int) -> Callable[[Node, Rates], LastForm]:
     """Operators of two operands, of which one may be a constant."""
 
     def read(node: Node, rates: Rates) -> LastForm:
-        images, constants = [], {}
+        images, constants, rank = [], {}, _rank(node.result)
         for at in (first, second):
             value = node.operand(at)
             if value.constant_tensor is None:
                 images.append(at)
             elif not is_number(value):
                 array = value.array()
-                if array.ndim > len(LAST):
+                if array.ndim > rank:
                     raise Decline
-                wide = array.reshape((1,) * (len(LAST) - array.ndim) + array.shape)
-                constants[at] = np.ascontiguousarray(wide.transpose(LAST))
+                wide = array.reshape((1,) * (rank - array.ndim) + array.shape)
+                constants[at] = np.ascontiguousarray(wide.transpose(channels_last(rank)))
         return replace(_same(node, tuple(images)), constants=constants)
 
     return read
@@ -156,17 +178,22 @@ def _concat(start: int, step: int) -> Callable[[Node, Rates], LastForm]:
 
     def read(node: Node, rates: Rates) -> LastForm:
         places = tuple(range(start, len(node.inputs), step))
-        return _same(node, places, _rated(node, "image pass", rates), axis=FIRST[axis_of(node, FIRST)])
+        first = channels_first(_rank(node.operand(start)))
+        return _same(node, places, _rated(node, "image pass", rates), axis=first[axis_of(node, first)])
 
     return read
 
 
+def _first(node: Node) -> Perm:
+    return channels_first(_rank(node.operand(0)))
+
+
 def _split(node: Node, rates: Rates) -> LastForm:
-    return _same(node, (0,), _rated(node, "image pass", rates), **parts(node, FIRST).settings)
+    return _same(node, (0,), _rated(node, "image pass", rates), **parts(node, _first(node)).settings)
 
 
 def _slice(node: Node, rates: Rates) -> LastForm:
-    return _same(node, (0,), _rated(node, "image pass", rates), **cuts(node, FIRST).settings)
+    return _same(node, (0,), _rated(node, "image pass", rates), **cuts(node, _first(node)).settings)
 
 
 def _pool(kind: str, op_type: str = "", **changed: Any) -> Callable[[Node, Rates], LastForm]:
@@ -192,17 +219,20 @@ def _average_pool(node: Node, rates: Rates) -> LastForm:
 
 
 def _global_average_pool(node: Node, rates: Rates) -> LastForm:
-    if node.attr("channels_last", 0):
+    # What gives the types of such operators takes the image for one where it cannot tell.
+    if node.attr("channels_last", 0) or node.operand(0).rank != len(LAST):
         raise Decline
     return _contrib(node, (0.0, 0.0), channels_last=1)
 
 
 def _transpose(node: Node, rates: Rates) -> LastForm:
-    """One between both orders is none where its image is had in both."""
+    """One between both orders is none where its image is had in both; of rows, one moves either way."""
     perm = tuple(node.attr("perm", ()))
-    if perm == LAST:
+    if len(perm) not in _RANKS[1:]:
+        raise Decline
+    if perm == channels_last(len(perm)):
         return LastForm(node, (0,), (reorder(node.operand(0), rates), 0.0), gives=False)
-    if perm == FIRST:
+    if perm == channels_first(len(perm)):
         return LastForm(node, (), (reorder(node.result, rates), 0.0))
     raise Decline
 

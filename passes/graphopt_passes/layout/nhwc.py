@@ -1,4 +1,4 @@
-"""Channels last, for ONNX Runtime's kernels on quantized images."""
+"""Channels last, for ONNX Runtime's kernels on quantized images, rows and volumes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from graphopt.ir import Graph, Node, TensorType, Value
-from graphopt.operators.transpose import FIRST, LAST
 from graphopt.rewrite import Decline, GraphPass, Level, Numerics, Rewriter
 from graphopt_passes.algorithm.work import rates_of
 from graphopt_passes.fusion.transposes.region import is_absorbed
@@ -19,7 +18,7 @@ _TIE = 1e-3
 
 
 class ConvertLayoutNhwc(GraphPass):
-    """Let quantized convolutions, and what lies between them, work on images with channels last.
+    """Let quantized convolutions, and what lies between them, work on images, rows or volumes with channels last.
 
     `QLinearConv` becomes the one of `com.microsoft`, which has kernels for that order. Each node of a graph keeps the
     order or changes it, such that kernels and transposes take the least time by the rates of `graphopt tune`. Sizes
@@ -98,14 +97,15 @@ class _ChannelsLast(Shared):
             if form.gives:
                 self.keep({node.result: node.operand(0)})
             return
-        made = form.write(self._last, self.rw)
+        made = form.write(lambda value: self._last(value, form), self.rw)
         for old, new in zip(node.outputs, made, strict=True):
             if old is not None and isinstance(old.type, TensorType):
                 shape = old.type.shape
-                new.type = TensorType(old.type.dtype, None if shape is None else tuple(shape[axis] for axis in LAST))
-        firsts = [self.rw.op("Transpose", value, perm=FIRST) for value in made]
+                moved = None if shape is None else tuple(shape[axis] for axis in form.last)
+                new.type = TensorType(old.type.dtype, moved)
+        firsts = [self.rw.op("Transpose", value, perm=form.first) for value in made]
         self.rw.replace(node, firsts)
         self.keep(dict(zip(firsts, made, strict=True)))
 
-    def _last(self, value: Value) -> Value:
-        return self.once(value, lambda: self.rw.op("Transpose", value, perm=LAST))
+    def _last(self, value: Value, form: LastForm) -> Value:
+        return self.once(value, lambda: self.rw.op("Transpose", value, perm=form.last))

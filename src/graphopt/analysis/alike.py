@@ -9,9 +9,11 @@ import onnx
 from onnx import TensorProto, defs
 
 from graphopt.ir import Node, Tensor, TensorType, Value
+from graphopt.operators.transpose import channels_first, channels_last
 
-_LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 _RESULT = "result"
+_IMAGE = 4
+"""As many axes has an image."""
 
 
 def _operand(number: int) -> str:
@@ -94,19 +96,28 @@ def _single(op_type: str, *operands: int, keep: tuple[str, ...] = ()) -> Builder
 
 
 def _last_channels(build: Builder, always: bool = False) -> Builder:
-    """The same between transposes, for images with channels last."""
+    """The same between transposes, for images, rows or volumes with channels last."""
 
     def outer(node: Node) -> Body | None:
         body = build(node)
         if body is None or (not always and not node.attr("channels_last", 0)):
             return body
+        rank = _rank(node)
         body[0].input[0], body[-1].output[0] = "image", "made"
         return [
-            onnx.helper.make_node("Transpose", [_operand(0)], ["image"], perm=_FIRST), *body,
-            onnx.helper.make_node("Transpose", ["made"], [_RESULT], perm=_LAST),
+            onnx.helper.make_node("Transpose", [_operand(0)], ["image"], perm=channels_first(rank)), *body,
+            onnx.helper.make_node("Transpose", ["made"], [_RESULT], perm=channels_last(rank)),
         ]  # fmt: skip
 
     return outer
+
+
+def _rank(node: Node) -> int:
+    """As many axes as the window tells, the weight of a convolution or the data; an image's where none does."""
+    kernel, tells = node.attr("kernel_shape"), node.input(3 if node.op_type == "QLinearConv" else 0)
+    if kernel or tells is None or tells.shape is None:
+        return len(kernel) + 2 if kernel else _IMAGE
+    return len(tells.shape)
 
 
 def _cast(build: Builder, dtype: Callable[[Node], int | None]) -> Builder:

@@ -15,8 +15,19 @@ from graphopt.records import dataclass
 Perm = tuple[int, ...]
 """A permutation: axis `i` of the result is axis `perm[i]` of the operand."""
 
-LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
-"""Those that move the channels of images behind their sides, and in front of them."""
+
+def channels_last(rank: int) -> Perm:
+    """That which moves the channels of images, rows or volumes behind their sides."""
+    return (0, *range(2, rank), 1)
+
+
+def channels_first(rank: int) -> Perm:
+    """That which moves them in front of the sides again."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+LAST, FIRST = channels_last(4), channels_first(4)
+"""Those of images."""
 
 
 @lru_cache(maxsize=1024)
