@@ -22,10 +22,10 @@ MOST = 2.3
 """How many times as much twice the size may cost."""
 
 
-def _split(b: Builder, x: str, count: int) -> list[str]:
+def _split(b: Builder, x: str, count: int, *, stated: bool = True) -> list[str]:
     parts = [f"part{n}" for n in range(count)]
     axis = AttributeProto(name="axis", type=AttributeProto.INT, i=0)
-    inputs = [x, b.weight([1] * count)]
+    inputs = [x, *([b.weight([1] * count)] if stated else [])]
     b.nodes.append(NodeProto(op_type="Split", name="split", input=inputs, output=parts, attribute=[axis]))
     return parts
 
@@ -122,6 +122,11 @@ def _wide_concat(b: Builder, count: int) -> None:
 
 def _split_to_concat(b: Builder, count: int) -> None:
     b.output(b.node("Concat", *_split(b, b.input("x", (count, 4)), count), axis=0), (count, 4))
+
+
+def _equal_parts(b: Builder, count: int) -> None:
+    """The same of parts whose sizes are not stated."""
+    b.output(b.node("Concat", *_split(b, b.input("x", (count, 4)), count, stated=False), axis=0), (count, 4))
 
 
 def _wide_split(b: Builder, count: int) -> None:
@@ -222,9 +227,9 @@ def _functions(b: Builder, count: int) -> None:
 FAMILIES: dict[str, Callable[[Builder, int], None]] = {
     "fan-in": _fan_in, "fan-out": _fan_out, "diamonds": _diamonds, "reshapes": _reshapes, "transposes": _transposes,
     "products": _products, "head products": _head_products, "convolutions": _convs, "dense blocks": _dense,
-    "wide concat": _wide_concat, "split to concat": _split_to_concat, "wide split": _wide_split, "slices": _slices,
-    "gathers": _gathers, "outputs": _outputs, "inputs": _inputs, "initializers": _initializers,
-    "constants": _constants, "dead": _dead, "bodies": _bodies, "functions": _functions,
+    "wide concat": _wide_concat, "split to concat": _split_to_concat, "equal parts": _equal_parts,
+    "wide split": _wide_split, "slices": _slices, "gathers": _gathers, "outputs": _outputs, "inputs": _inputs,
+    "initializers": _initializers, "constants": _constants, "dead": _dead, "bodies": _bodies, "functions": _functions,
     **{f"chain of {op}": _chain(op) for op in ("Identity", "Relu", "Neg", "Exp", "Abs", "Floor")},
     **{f"chain of {op}": _chain(op) for op in _BINARY if op not in ("Concat", "PRelu")},
     **{f"chain of {op} by constants": _chain(op, constant=True) for op in ("Add", "Mul", "Sub", "Max", "Min", "PRelu")},

@@ -288,9 +288,7 @@ def _rolled(value: Value, node: Node) -> _Chain:
 def _positions(node: Node, output: int, axis: int) -> Sequence[int] | None:
     """What a `Slice` or a `Split` takes along an axis; None where it cuts another one."""
     if node.op == "Split":
-        split = Split.of(node)
-        if split.axis != axis:
-            return None
-        return range(split.starts[output], split.starts[output] + split.sizes[output])
+        _, along, positions = Split.part(node, output)
+        return positions if along == axis else None
     cut = Slice.of(node)
     return cut.along(axis).positions(cut.x.size(axis)) if set(cut.cuts) <= {axis} else None

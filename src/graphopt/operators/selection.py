@@ -60,11 +60,7 @@ class Selection:
         if node.op == "Slice":
             return cls._of_slice(Slice.of(node))
         if node.op == "Split":
-            split = Split.of(node)
-            if sum(split.sizes) != split.x.size(split.axis):
-                raise Decline("the parts of {} do not add up to its size", split.x.name)
-            start = split.starts[value.index]
-            return cls(split.x, split.axis, range(start, start + split.sizes[value.index]))
+            return cls(*Split.part(node, value.index))
         gather = Gather.of(node)
         if gather.positions.ndim != 1:
             raise Decline

@@ -39,11 +39,31 @@ class Split:
         sizes, count = node.ints("split"), len(node.outputs)
         if sizes is None:
             whole = x.size(axis)
-            part = -(-whole // count)
-            sizes = tuple(max(min(part, whole - part * number), 0) for number in range(count))
+            sizes = tuple([len(_equal_part(whole, count, number)) for number in range(count)])
         if len(sizes) != count:
             raise Decline("{} sizes for {} parts", len(sizes), count)
         return cls(x, axis, sizes)
+
+    @classmethod
+    def part(cls, node: Node, number: int) -> tuple[Value, int, range]:
+        """What a `Split` takes for one part: of what, along which axis, at which positions.
+
+        Of equal parts it looks at no other: there may be thousands.
+
+        Raises:
+            Decline: it is none, or the rank or the sizes of the parts are not known, or do not add up.
+        """
+        if node.op != "Split":
+            raise Decline
+        x, sizes, count = node.operand(0), node.ints("split"), len(node.outputs)
+        axis = x.axis(node.attr("axis", 0))
+        whole = x.size(axis)
+        if sizes is None:
+            return x, axis, _equal_part(whole, count, number)
+        if len(sizes) != count or sum(sizes) != whole:
+            raise Decline("the parts of {} do not add up to its size", x.name)
+        start = sum(sizes[:number])
+        return x, axis, range(start, start + sizes[number])
 
     @classmethod
     def of_sequence(cls, node: Node, most: int) -> Split:
@@ -87,3 +107,9 @@ class Split:
         """The operator, in the form of the opset of the graph: one value a part."""
         parts = to.outputs(len(self.sizes), "Split", self.x, axis=self.axis, split=self.sizes)
         return parts if isinstance(parts, tuple) else (parts,)
+
+
+def _equal_part(whole: int, count: int, number: int) -> range:
+    """The positions of one of so many equal parts; the last ones may be smaller, or empty."""
+    size = -(-whole // count)
+    return range(min(size * number, whole), min(size * (number + 1), whole))
