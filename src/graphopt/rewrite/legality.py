@@ -362,6 +362,8 @@ def _check_dependents(old: Value, new: Value) -> None:
     while waiting:
         old, new = waiting.pop()
         for user in old.users:
+            if user.graph.owner is None and user.op not in _LOOKED_INTO and not user.subgraphs:
+                continue  # nothing to see to, and it may have thousands of operands
             told = _check_reader(user, [new if value is old else value for value in user.inputs])
             waiting += [pair for pair in told if pair[0] not in seen]
             seen.update(before for before, _ in told)
