@@ -50,21 +50,21 @@ def _chosen(condition: Value, x: Value, other: Value) -> Value:
 
 
 class EliminateNopScatter(OpRule):
-    """Replace `ScatterND` that writes every slice in order by what it writes."""
+    """Replace `ScatterND` that writes every slice, or every element, in order by what it writes."""
 
     ops = ("ScatterND",)
     peers = {"onnxscript": ("ScatterAllStatic", "ScatterAllDynamic")}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         data, indices, updates = node.operand(0), node.operand(1), node.operand(2)
-        if indices.rank != 2 or indices.size(1) != 1:
+        if not indices.rank or not 0 < indices.size(-1) == indices.rank - 1:
             raise Decline
-        written = indices.array().reshape(-1)
         if node.attr("reduction", "none") != "none":
             raise Decline("it combines {} with what is there", updates.name)
         if not data.has_shape_of(updates):
             raise Decline("the shapes of {} and {} are not known to be equal", data.name, updates.name)
-        rows = data.size(0)
-        if not np.array_equal(np.where(written < 0, written + rows, written), np.arange(rows)):
+        written = indices.array()
+        sizes = [data.size(axis) for axis in range(written.shape[-1])]
+        if not np.array_equal(np.where(written < 0, written + sizes, written), np.moveaxis(np.indices(sizes), 0, -1)):
             raise Decline("it writes the slices in another order")
         return rw.replace(node, [updates])
