@@ -9,6 +9,9 @@ from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Scalar, Var
 from graphopt.operators.linear import joint_shape, narrowed
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter
 
+_NEAR = 2.0**16
+"""A factor between this and its reciprocal takes no number out of the range of float32 that is used in earnest."""
+
 
 def _two_in_a_row(op: OpBuilder, x: Pattern, *ops: str) -> Pattern:
     """Two operators with a constant each; the constant may stand on the left where that is the same."""
@@ -29,8 +32,8 @@ def _constants(m: Match) -> tuple[np.ndarray, np.ndarray]:
 class FuseConsecutiveMul(PatternRule):
     """Join two multiplications or divisions by constants into one.
 
-    Both must make numbers larger, or both smaller: then nothing overflows or vanishes on the way that would not at the
-    end. Integers are only multiplied.
+    Where one makes numbers larger and the other smaller, they must be near 1, as in the `* n / (n - 1)` of a variance,
+    and half precision declines: what overflows or vanishes on the way does not any more. Integers are only multiplied.
     """
 
     opsets = "7-"
@@ -52,19 +55,21 @@ class FuseConsecutiveMul(PatternRule):
         factors = [array.astype(np.float64) for array in (one, two)]
         with np.errstate(all="ignore"):
             factors = [1 / f if d and op == "Mul" else f for f, d in zip(factors, divides, strict=True)]
-        _check_direction(factors)
+        _check_direction(factors, narrow=one.dtype == np.float16)
         product = narrowed(factors[0] * factors[1], one.dtype, "constants")
         if _vanishes(factors, product):
             raise Decline("the new constants leave the range of their element type")
         return rw.op(op, m.x, product)
 
 
-def _check_direction(factors: list[np.ndarray]) -> None:
-    """Decline unless both factors make numbers larger, or both smaller."""
+def _check_direction(factors: list[np.ndarray], *, narrow: bool) -> None:
+    """Decline unless both factors make numbers larger, or both smaller, or neither moves them far in a wide range."""
     sizes = [np.abs(f) for f in factors]
     if not all(np.isfinite(s).all() for s in sizes):
         raise Decline("the constants give infinities or NaN")
-    if not (all((s >= 1).all() for s in sizes) or all((s <= 1).all() for s in sizes)):
+    if all((s >= 1).all() for s in sizes) or all((s <= 1).all() for s in sizes):
+        return
+    if narrow or not all(((s >= 1 / _NEAR) & (s <= _NEAR)).all() for s in sizes):
         raise Decline("one constant makes numbers larger, the other smaller")
 
 
