@@ -40,6 +40,7 @@ PASSES = passes_of(
     ("affine_before", "FusePrecedingAddIntoConv", "FusePrecedingMulIntoConv"),
     ("selections", "FuseGathersIntoSplit", "FuseSlicesIntoSplit", "FuseSplitGatherConcat"),
     ("split_to_sequence", "ReplaceSplitToSequence"),
+    ("split_parts", "ConvertSplitToGathers"),
     ("reshape_transpose", "FuseReshapeIntoTranspose"),
     ("reshaped_matmul", "FuseReshapesIntoMatmul"),
     ("matmul_scales", "FuseScalesOfMatmul"),

@@ -106,6 +106,13 @@ _UNKNOWN_SIZE = 16
 """What a dimension is taken for that is not known."""
 
 
+def runs_along(x: Value, axis: int) -> tuple[int, int, bool]:
+    """In how many runs a position of an axis lies, of how many elements, and whether `Gather` copies them as fast."""
+    dims = x.dims()
+    runs, run = element_count(dims[:axis], _UNKNOWN_SIZE), element_count(dims[axis + 1 :], _LONGEST_RUN + 1)
+    return runs, run, run > _LONGEST_RUN or runs < _FEWEST_RUNS
+
+
 class FuseGathersIntoSplit(TakenApart):
     """Join `Gather` nodes that together take every position of an axis into one `Split`.
 
@@ -128,10 +135,8 @@ class FuseGathersIntoSplit(TakenApart):
     def check(self, x: Value, axis: int) -> None:
         if x.dtype not in NUMBER_TYPES:  # others can be gathered
             raise Decline("{} is of a type that not every opset splits", x.name)
-        dims = x.dims()
-        run = element_count(dims[axis + 1 :], _LONGEST_RUN + 1)
-        runs = element_count(dims[:axis], _UNKNOWN_SIZE)
-        if run > _LONGEST_RUN or runs < _FEWEST_RUNS:
+        runs, run, fast = runs_along(x, axis)
+        if fast:
             raise Decline("{} runs of {} elements are gathered as fast", runs, run)
 
     def write(self, part: Value, node: Node, rw: Rewriter) -> Value:

@@ -1,0 +1,54 @@
+"""Parts of a `Split` that lose its axis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.operators import Gather, Split, Squeeze
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
+from graphopt_passes.fusion.reshapes import RESHAPES
+from graphopt_passes.fusion.selections import runs_along
+
+
+class ConvertSplitToGathers(OpRule):
+    """Take the slices of a value by `Gather`, where a `Split` makes parts of size 1 and each loses the axis.
+
+    An exporter of PyTorch writes `unbind` as `Split` and `Squeeze`: queries, keys and values of most vision
+    transformers. Many short runs are left to `Split`, which copies them faster.
+    """
+
+    # No pattern: there are any number of parts.
+    ops = ("Split",)
+    opsets = "2-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        split = Split.of(node)
+        if len(split.sizes) < 2 or set(split.sizes) != {1}:
+            raise Decline
+        readers = [
+            (position, user)
+            for position, part in enumerate(node.outputs)
+            if part is not None
+            for user in _squeezes(part, split)
+        ]
+        runs, run, fast = runs_along(split.x, split.axis)
+        if not fast:
+            raise Decline("{} runs of {} elements are split faster", runs, run)
+        slices = [Gather(split.x, split.axis, np.array(position)).write(rw) for position, _ in readers]
+        return rw.replace_all([(user, [value]) for (_, user), value in zip(readers, slices, strict=True)], anchor=node)
+
+
+def _squeezes(part: Value, split: Split) -> tuple[Node, ...]:
+    """The readers of a part, where each of them removes the axis and nothing else."""
+    if part.output_count:
+        raise Decline("{} is an output", part.name)
+    for user in part.users:
+        if user.op != "Squeeze":
+            raise Decline("{} is read by {}", part.name, user.op)
+        if user.graph is not part.graph:
+            raise Decline("{} is read in another graph", part.name)
+        if Squeeze.of(user).axes != (split.axis,):
+            raise Decline("{} loses more than axis {}", part.name, split.axis)
+        if any(reader.op in RESHAPES for reader in user.result.users):
+            raise Decline("{} goes into another reshape", user.result.name)
+    return tuple(part.users)
