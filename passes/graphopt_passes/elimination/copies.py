@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from onnx import TensorProto as T
+
 from graphopt.operators import Reshape
 from graphopt.operators.transpose import Transpose, keeps_order
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Tries, Value
+from graphopt_passes.elementwise import UNARY
 
 
 class EliminateExpandBeforeBroadcast(OpRule):
@@ -39,6 +42,42 @@ class EliminateExpandBeforeBroadcast(OpRule):
 def _has_other(node: Node, value: Value) -> bool:
     """Whether another operand has the shape of the result."""
     return any(other is not value and other.has_shape_of(node.result) for other in node.operands)
+
+
+_BETWEEN_TWO = (
+    "Add", "And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Or", "Pow", "Sub", "Xor",
+)  # fmt: skip
+"""Without `Div`: an integer that is 0 may be in no result, where that is empty."""
+_EXPANDED = frozenset({T.BOOL, T.FLOAT, T.FLOAT16, T.DOUBLE, T.INT32, T.INT64})
+
+
+class MoveElementwiseBeforeExpand(OpRule):
+    """Compute of each element once what would be computed of all that an `Expand` makes of it.
+
+    Operators of one operand, those of two whose other one is a number, and `Where` that chooses between numbers. As
+    many operators are left, of which the `Expand` goes where what reads it broadcasts, as attention does to a mask.
+    """
+
+    # No pattern: the operators have different numbers of operands.
+    ops = (*UNARY, *_BETWEEN_TWO, "Where")
+    sources = ("Expand",)
+    opsets = "8-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        expanded = [value for value in node.operands if value.made_by("Expand") is not None]
+        if len(expanded) != 1:
+            raise Decline
+        expand = expanded[0].sole_source("Expand", reader=node)
+        x, shape = expand.operand(0), expand.operand(1)
+        for value in node.operands:
+            if value is not expanded[0] and (value.constant_tensor is None or value.sizes() not in ((), (1,))):
+                raise Decline("{} is no constant number", value.name)
+        if node.result.dtype not in _EXPANDED:
+            raise Decline("{} is of a type that is not expanded everywhere", node.result.name)
+        if not x.dims() and any(value.dims() for value in node.operands if value is not expanded[0]):
+            raise Decline("{} has fewer axes than what it is joined with", x.name)
+        inputs = [x if value is expanded[0] else value for value in node.inputs]
+        return rw.replace(node, [rw.op("Expand", rw.op(node.op_type, *inputs, **node.attrs), shape)])
 
 
 class ConvertTransposeToReshape(OpRule):
