@@ -82,7 +82,7 @@ class Einsum:
         """
         a, b, out = self.first, self.second, self.out
         batch = "".join(letter for letter in out if letter in a and letter in b)
-        inner = "".join(letter for letter in a if letter in b and letter not in out)
+        inner = "".join(dict.fromkeys(letter for letter in a if letter in b and letter not in out))
         rows = "".join(letter for letter in out if letter in a and letter not in b)
         columns = "".join(letter for letter in out if letter in b and letter not in a)
         if sorted(a) != sorted(batch + inner + rows) or sorted(b) != sorted(batch + inner + columns):

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Node
-from graphopt.operators import Pad, Reduction, Softmax
+from graphopt.operators import Pad, Reduction, Slice, Softmax
 from graphopt.operators.axes import from_front
 from graphopt.operators.reduce import POSITIONS
 from graphopt.operators.transpose import Perm
@@ -109,9 +109,7 @@ def pad(node: Node, perm: Perm) -> Permuted:
 
 def cuts(node: Node, perm: Perm) -> Permuted:
     """`Slice` along certain axes, wherever it starts and ends."""
-    axes = node.ints("axes")
-    if axes is None:
-        axes = tuple(range(len(node.ints("starts") or ())))
+    axes = Slice.axes_of(node)
     from_front(axes, len(perm), node.operand(0).name)
     return Permuted(perm, {"axes": [perm[axis] for axis in axes]})
 
