@@ -127,8 +127,8 @@ class ConvertReshapesToSpaceToDepth(PixelShuffle):
     """Move pixels to channels with one `SpaceToDepth` instead of `Reshape`, `Transpose` and `Reshape`.
 
     Where the pixels of one channel stay together, a `Gather` puts the channels in order, which a convolution behind it
-    takes in. The sizes must be known, that of the batch excepted. Measured on one thread, `SpaceToDepth` takes a tenth
-    of the time.
+    takes in; from opset 28 on the operator has a mode for that. The sizes must be known, that of the batch excepted.
+    Measured on one thread, `SpaceToDepth` takes a tenth of the time.
     """
 
     blocks_first, channels_first = (0, 3, 5, 1, 2, 4), (0, 1, 3, 5, 2, 4)
@@ -140,8 +140,11 @@ class ConvertReshapesToSpaceToDepth(PixelShuffle):
             raise Decline("{} is not parted into square blocks of pixels", m.x.name)
         if after != (channels * size * size, height // size, width // size):
             raise Decline("the blocks of {} do not become channels", m.x.name)
+        apart = m.perm == self.channels_first and channels > 1
+        if apart and rw.graph.has("SpaceToDepth", "mode"):
+            return rw.op("SpaceToDepth", m.x, blocksize=size, mode="CRD")
         made = rw.op("SpaceToDepth", m.x, blocksize=size)
-        if m.perm == self.blocks_first or channels == 1:
+        if not apart:
             return made
         check_count(channels * size * size)
         order = np.arange(channels * size * size).reshape(size * size, channels).T
