@@ -12,8 +12,10 @@ from benchmarks.architectures.net import Net
 from graphopt import Options, PassManager
 from graphopt.demo.skeletons import refill
 from graphopt.errors import PassError
+from graphopt.ir import Model
 from graphopt.system.machine import host
 from graphopt_passes.layout import timing
+from graphopt_passes.layout.plan import Setting, blocks_something
 from tests.passes import layout_models as models
 
 SURE = dataclasses.replace(timing.ZEN5, error=0.0)
@@ -107,3 +109,26 @@ def test_rates_by_name_are_an_error() -> None:
     manager = PassManager(passes=models.PASS, options=Options(extra={models.PASS: {"rates": "zen4"}}), strict=True)
     with pytest.raises(PassError, match="rates are 'zen4': expected LayoutRates"):
         manager.run(model)
+
+
+def _in_blocks(body: str, error: float) -> bool:
+    weights = ", ".join(f"float[16,16,1,1] w{n} = {{{', '.join(['0.1'] * 256)}}}" for n in range(2))
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[1,16,56,56] x) => (float[1,16,56,56] y) <{weights}> {{ {body} }}
+    """)
+    rates = dataclasses.replace(timing.ZEN4, blocked=(30e3, 30e3, 30e3), error=error)
+    return blocks_something(Model.load(model).graph, Setting(16, force=False, rates=rates))
+
+
+def test_an_activation_counts_the_same_once_it_is_fused() -> None:
+    """What is not worth it by itself is not worth it in a second run."""
+    before = "a = Conv (x, w0) b = LeakyRelu (a) c = Conv (b, w1) y = LeakyRelu (c)"
+    after = """
+        b = com.microsoft.FusedConv <activation = "LeakyRelu", activation_params = [0.01]> (x, w0)
+        y = com.microsoft.FusedConv <activation = "LeakyRelu", activation_params = [0.01]> (b, w1)
+    """
+    errors = np.linspace(0, 2, 101)
+    chosen = [_in_blocks(before, error) for error in errors]
+    assert set(chosen) == {False, True}
+    assert chosen == [_in_blocks(after, error) for error in errors]

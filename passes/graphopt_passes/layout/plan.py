@@ -141,12 +141,14 @@ def with_margin(form: Form, price: Price, costs: Costs) -> Price:
     """The price of a form that has to pay beyond the model's error to be other than the runtime's own choice.
 
     The runtime blocks all convolutions that it can. What gains less than the model's error stays as it would be there.
+    An activation that one has already is none of the model's, as it is none where it stands alone.
     """
     plain, blocked = price
     if form.usual is None:
         return price
-    more = 1 + costs.rates.error
-    return (more * plain, blocked) if form.usual else (plain, more * blocked)
+    error = costs.rates.error
+    own = plain - form.second_pass(costs) if form.is_active else plain
+    return (plain + error * own, blocked) if form.usual else (plain, (1 + error) * blocked)
 
 
 def blocks_something(graph: Graph, setting: Setting) -> bool:
