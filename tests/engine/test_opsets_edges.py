@@ -259,6 +259,16 @@ def test_a_list_of_the_first_opsets_becomes_an_initializer(target: int) -> None:
     assert [value.name for value in after.graph.input] == ["x"]
 
 
+@pytest.mark.parametrize("op", ["GlobalLpPool", "LpPool"])
+def test_a_power_that_was_a_float_is_an_integer(op: str) -> None:
+    attrs = "p = 3.0" if op == "GlobalLpPool" else "p = 3.0, kernel_shape = [4, 4]"
+    text = f'<ir_version: 3, opset_import: ["" : 1]> g (float[1,2,4,4] x) => (float[1,2,1,1] y) {{ y = {op} <{attrs}> (x) }}'
+    after = convert(onnx.parser.parse_model(text), opset=7)
+    onnx.checker.check_model(after, full_check=True)
+    x = np.arange(32, dtype=np.float32).reshape(1, 2, 4, 4)
+    assert differs([np.cbrt((x**3).sum((2, 3), keepdims=True))], run_model(after, {"x": x})) is None
+
+
 CROPPED = """
 <ir_version: 8, opset_import: ["" : 18]>
 g (float[4,3] x, int32[2] sizes) => (float[2,5] y) { y = CenterCropPad (x, sizes) }

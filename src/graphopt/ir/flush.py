@@ -293,7 +293,7 @@ def _write_attributes(node: Node, result: NodeProto) -> None:
             attribute.name, attribute.type = name, onnx.AttributeProto.GRAPH
             write_graph(graph, attribute.g)
         elif original is not None and (
-            decoded is None or not node.attrs_changed or _unchanged(original, decoded[name])
+            decoded is None or not node.attrs_changed or _unchanged(original, decoded[name], kinds.get(name))
         ):
             copy = result.attribute.add()
             copy.CopyFrom(original)
@@ -310,12 +310,13 @@ def _flush_graph_list(node: Node, name: str, attribute: onnx.AttributeProto) -> 
             write_graph(graph, target)
 
 
-def _unchanged(original: onnx.AttributeProto, value: Any) -> bool:
+def _unchanged(original: onnx.AttributeProto, value: Any, kind: int | None) -> bool:
+    """Whether an attribute is as it was; 3 is not where it was 3.0, and another version of the operator counts."""
     if isinstance(value, onnx.AttributeProto):
         return bool(unwrapped(value) == original)
     if isinstance(value, Tensor):
         return value._proto is not None and bool(value._proto == original.t)
-    return encode_attribute(original.name, value, original.type).SerializeToString() == _bare(original)
+    return encode_attribute(original.name, value, kind or original.type).SerializeToString() == _bare(original)
 
 
 def _bare(original: onnx.AttributeProto) -> bytes:
