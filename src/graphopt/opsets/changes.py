@@ -11,6 +11,11 @@ from onnx import defs, helper
 DOMAINS = ("", "ai.onnx.ml")
 """The domains whose versions are converted; operators of all others stay as they are."""
 
+_EXPERIMENTAL = frozenset({
+    "Affine", "Crop", "DynamicSlice", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh",
+})  # fmt: skip
+"""Operators that no schema states, and that are gone from opset 10 on."""
+
 _VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 _OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 
@@ -43,6 +48,8 @@ def changes(domain: str, version: int) -> dict[str, Change]:
         version: the version; what holds before it is that of `version - 1`.
     """
     found = {}
+    if (domain, version) == ("", 10):
+        found = {name: Change(name, domain, version, None, None) for name in _EXPERIMENTAL}
     for name, schemas in _history()[domain].items():
         at = next((i for i, schema in enumerate(schemas) if schema.since_version == version), None)
         if at is not None:

@@ -14,9 +14,9 @@ from graphopt.opsets.meanings.registry import AT_LAST, DOWN, UP, Meaning
 from graphopt.rewrite import Rewriter
 
 _GROUPS = (
-    "arithmetic", "bits", "computed", "early", "elementary", "indexing", "kernels", "labels", "layers", "listing",
-    "lists", "loops", "matrices", "movement", "optional", "pooling", "positions", "products", "quantizing", "reshaping",
-    "resizing", "resizing_computed", "sampling", "signals", "suppression",
+    "arithmetic", "bits", "computed", "early", "elementary", "experimental", "indexing", "kernels", "labels", "layers",
+    "listing", "lists", "loops", "matrices", "movement", "optional", "pooling", "positions", "products", "quantizing",
+    "reshaping", "resizing", "resizing_computed", "sampling", "signals", "suppression",
 )  # fmt: skip
 
 _KNOWN = 7
