@@ -19,13 +19,14 @@ from graphopt.audit.profile.peak import measure_peak
 from graphopt.audit.profile.record import Profile
 from graphopt.audit.settings import Settings
 from graphopt.audit.timing import Progress
-from graphopt.errors import UsageError
+from graphopt.errors import ModelError, UsageError
 from graphopt.rewrite import Level
 from graphopt.system.files import scratch
 from graphopt.system.given import check_numbers, check_threads, several
-from graphopt.system.processes import call
+from graphopt.system.processes import ChildError, call
 from graphopt.verify import ModelLike
 from graphopt.verify.interface import Shapes, sizes_from_shapes, taken
+from graphopt.verify.runners import CannotLoadError, open_runner
 from graphopt.verify.source import Source
 
 PARTS = ("levels", "alone", "denormals", "threads")
@@ -78,11 +79,27 @@ def profile(
             run = _Run(found, path, feed, Path(folder), progress, rounds=rounds, budget=budget)
             if graphopt:
                 run.add_graphopt()
-            run.measure(parts, top, tuple(thread_counts or _counts()))
+            try:
+                run.measure(parts, top, tuple(thread_counts or _counts()))
+            except ChildError:
+                _check_loads(given)
+                raise
         found.findings = findings(found)
         return found
     finally:
         given.close()
+
+
+def _check_loads(given: Source) -> None:
+    """Refuse a model that the runtime does not load, rather than pass on how its process ended.
+
+    Raises:
+        ModelError: the message is the runtime's.
+    """
+    try:
+        open_runner(given, ("onnxruntime",))
+    except CannotLoadError as error:
+        raise ModelError(f"{given.label}: {error}") from None
 
 
 def _counts() -> list[int]:
