@@ -9,7 +9,7 @@ PASSES = passes_of(
     ("affine", "FuseAddBiasIntoConv", "FuseAffineIntoConcatenatedConvs", "FuseBnIntoConv"),
     ("reshapes", "FuseConcatIntoReshape"),
     ("consecutive", "FuseConsecutiveConcats", "FuseConsecutiveLogSoftmax", "FuseConsecutiveReduceUnsqueeze",
-     "FuseConsecutiveReduce", "FuseConsecutiveMinMax"),
+     "FuseConsecutiveReduceSqueeze", "FuseConsecutiveReduce", "FuseConsecutiveMinMax"),
     ("gemm", "FuseSumIntoGemm"),
     ("space_to_depth", "ConvertSlicesToSpaceToDepth", "ConvertReshapesToDepthToSpace", "ConvertReshapesToSpaceToDepth"),
     ("channels", "FuseChannelShuffleIntoConv", "FuseGatherIntoConv"),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
 
-from graphopt.ir import Node, Value
+from graphopt.ir import Dim, Node, Value
 from graphopt.match import Either, Match, OpBuilder, Pattern
 from graphopt.operators import Reduction, Slice, Squeeze, Transpose, Unsqueeze
 from graphopt.operators.linear import joint_shape
 from graphopt.operators.reduce import POSITIONS, REDUCTIONS
 from graphopt.rewrite import Decline, Fired, Numerics, OpRule, Outcome, PatternRule, Rewriter, Tries
+from graphopt_passes.fusion.reshaped_matmul import must_be
 
 
 class Consecutive(PatternRule):
@@ -106,22 +107,54 @@ class FuseConsecutiveReduce(Consecutive):
     peers = {"onnxsim": "fuse_consecutive_reduce"}
 
 
+_REDUCING = tuple(sorted(REDUCTIONS | POSITIONS))
+"""Positions of the largest or smallest count as reductions."""
+
+
 class FuseConsecutiveReduceUnsqueeze(PatternRule):
-    """Let a reduction keep its axes instead of putting them back with `Unsqueeze`."""
+    """Let a reduction keep its axes instead of putting them back with `Unsqueeze` or `Reshape`."""
 
     peers = {"onnxoptimizer": "fuse_consecutive_reduce_unsqueeze", "onnxslim": "FusionReduce"}
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """Positions of the largest or smallest count as reductions."""
-        return op.Unsqueeze(op.AnyOf(*sorted(REDUCTIONS | POSITIONS))(x, ..., _bind="reduction"), ...)
+        return op.AnyOf("Reshape", "Unsqueeze")(op.AnyOf(*_REDUCING)(x, ..., _bind="reduction"), ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        reduction, added = Reduction.of(m.reduction), Unsqueeze.of(m.root)
+        reduction = Reduction.of(m.reduction)
         if reduction.keepdims:
             raise Decline
-        if reduction.axes != added.axes:
-            raise Decline("axes {} are reduced, {} come back", reduction.axes, added.axes)
+        if m.root.op == "Unsqueeze":
+            added = Unsqueeze.of(m.root)
+            if reduction.axes != added.axes:
+                raise Decline("axes {} are reduced, {} come back", reduction.axes, added.axes)
+        else:
+            _check_shape(m, [1 if axis in reduction.axes else dim for axis, dim in enumerate(m.x.dims())])
         return reduction.keeping(True).write(rw)
+
+
+class FuseConsecutiveReduceSqueeze(PatternRule):
+    """Let a reduction drop its axes instead of taking them away with `Squeeze`, `Reshape` or `Flatten`."""
+
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        return op.AnyOf("Flatten", "Reshape", "Squeeze")(op.AnyOf(*_REDUCING)(x, ..., _bind="reduction"), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        reduction = Reduction.of(m.reduction)
+        if not reduction.keepdims:
+            raise Decline
+        if m.root.op == "Squeeze":
+            removed = Squeeze.of(m.root)
+            if reduction.axes != removed.axes:
+                raise Decline("axes {} are reduced, {} go", reduction.axes, removed.axes)
+        else:
+            _check_shape(m, [dim for axis, dim in enumerate(m.x.dims()) if axis not in reduction.axes])
+        return reduction.keeping(False).write(rw)
+
+
+def _check_shape(m: Match, wanted: Sequence[Dim]) -> None:
+    """Decline unless the result is known to have a shape of as many elements, names of sizes included."""
+    if not must_be(m.root.result.shape, tuple(wanted)):
+        raise Decline("{} is not known to differ from the reduction by its axes alone", m.root.result.name)
 
 
 class FuseConsecutiveLogSoftmax(PatternRule):

@@ -50,7 +50,7 @@ def _rows_merged(x: Value, left: Value, right: Value, result: Shape | None) -> b
     if len(before) < 2 or len(between) < 2 or len(weight) != 2:
         return False
     depth_stays = _is_size(before[-1]) and before[-1] == between[-1]
-    return depth_stays and _must_be(result, (*before[:-1], weight[1]))
+    return depth_stays and must_be(result, (*before[:-1], weight[1]))
 
 
 def _batches_merged(left: tuple[Value, Value], right: tuple[Value, Value], result: Shape | None) -> bool:
@@ -64,7 +64,7 @@ def _batches_merged(left: tuple[Value, Value], right: tuple[Value, Value], resul
         return False
     if not len(a_between) == len(b_between) == 3 and not _same(a_between[:-2], b_between[:-2]):
         return False  # a single axis of batches has as many as there are before, whether or not that is known
-    return _must_be(result, (*a[:-1], b[-1]))
+    return must_be(result, (*a[:-1], b[-1]))
 
 
 def _is_size(dim: Dim) -> bool:
@@ -76,7 +76,7 @@ def _same(a: Shape, b: Shape) -> bool:
     return a == b and None not in a
 
 
-def _must_be(shape: Shape | None, wanted: Shape) -> bool:
+def must_be(shape: Shape | None, wanted: Shape) -> bool:
     """Whether a shape is known to be another one of as many elements: one dimension follows from all others."""
     if shape is None or len(shape) != len(wanted):
         return False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.operators import Reduction
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt.system.machine import BLOCKS
 from graphopt_passes.elementwise import ACTIVATIONS
@@ -53,7 +55,9 @@ class ConvertGemmToConv(ForBlocks, OpRule):
             raise Decline("no other convolution of the model is blocked")
         array = np.ascontiguousarray(weight.array().T) if turned else weight.array()
         made = rw.constant(array.reshape(outputs, inputs, 1, 1), like=weight)
-        image = _image(x) or rw.op("Reshape", x, shape=(1, inputs, 1, 1))
+        mean = _mean(x, node)
+        image = _image(x) if mean is None else mean.keeping(True).write(rw)
+        image = image or rw.op("Reshape", x, shape=(1, inputs, 1, 1))
         out = rw.op("Conv", image, made, bias, kernel_shape=(1, 1))
         name = str(node.attr("activation", "")) if node.op == _FUSED else ""
         if name:
@@ -77,7 +81,8 @@ class ConvertGemmToConv(ForBlocks, OpRule):
             raise Decline("{} is not a constant matrix of float32", weight.name)
         if x.dims()[0] != 1:
             raise Decline("{} may have more than one row", x.name)
-        if tensor.numel < _SMALLEST[_image(x) is not None] or min(tensor.dims) < 4:
+        is_pixel = _image(x) is not None or _mean(x, node) is not None
+        if tensor.numel < _SMALLEST[is_pixel] or min(tensor.dims) < 4:
             raise Decline("{} is small", weight.name)
         if not weight.one_use:
             raise Decline("{} has other readers", weight.name)
@@ -121,6 +126,15 @@ def _image(x: Value) -> Value | None:
         return None
     source, dims = producer.operand(0), x.dims()
     return source if source.shape == (1, *dims[1:], 1, 1) and len(dims) == 2 else None
+
+
+def _mean(x: Value, reader: Node) -> Reduction | None:
+    """The mean over an image that a row is, for one reader alone."""
+    with suppress(Decline):
+        mean = Reduction.of(x.sole_source("ReduceMean", reader=reader))
+        if mean.axes == (2, 3) and mean.x.rank == 4 and not mean.keepdims:
+            return mean
+    return None
 
 
 def _before_flatten(node: Node, rw: Rewriter) -> Outcome:
