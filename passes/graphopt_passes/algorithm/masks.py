@@ -48,7 +48,7 @@ class ConvertMaskToBounds(_Masked):
     """Mask by the smaller one of a value and a bound, which is infinite where the value is kept.
 
     The bound has the size of the mask, which attention has once for all heads. The number is the least or the largest
-    one, or an infinity. A NaN in a masked place stays one.
+    one, or an infinity. A NaN in a masked place stays one, and so does an infinity beyond the number.
     """
 
     def write(self, x: Value, condition: Value, fill: float, kept: bool, rw: Rewriter) -> Value:
