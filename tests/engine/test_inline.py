@@ -90,3 +90,11 @@ def test_sparse_initializers_are_refused() -> None:
     view = Model.load(with_branch(branch))
     driver = Driver(view, strict=True)
     assert driver.run_rules([EliminateIfWithConstCond()]) == 0
+
+
+def test_quantization_annotations_of_a_branch_are_kept() -> None:
+    branch = helper.make_graph([helper.make_node("Add", ["x", "x"], ["p"])], "then", [], [vector("p")])
+    branch.quantization_annotation.add(tensor_name="p").quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="w")
+    result = PassManager(passes=NAME, strict=True, check=True, explain=True).run(with_branch(branch))
+    assert not result.changed
+    assert result.near_misses[0].reason == "graph then has quantization annotations"

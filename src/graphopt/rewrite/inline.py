@@ -181,9 +181,10 @@ def _check_copy(source: Graph, foreign: bool) -> None:
             raise Decline("graph {} has a sparse initializer", graph.name)
         if any("[" in key for node in graph.owners for key in node.subgraphs):
             raise Decline("graph {} has an operator with a list of graphs", graph.name)
-    for graph in inner if foreign else ():
+    for graph in (source, *(inner if foreign else ())):
         if isinstance(graph._proto, onnx.GraphProto) and graph._proto.quantization_annotation:
             raise Decline("graph {} has quantization annotations", graph.name)
+    for graph in inner if foreign else ():
         if source.model.ir_version < IR_WITH_FREE_INITIALIZERS and any(True for _ in graph.initializers):
             raise Decline("before IR version 4 initializers of inner graphs cannot be renamed")
 
@@ -232,8 +233,6 @@ def trimmed(
     """
     for graph in node.subgraphs.values():
         _check_copy(graph, foreign=True)
-        if isinstance(graph._proto, onnx.GraphProto) and graph._proto.quantization_annotation:
-            raise Decline("graph {} has quantization annotations", graph.name)
         if rw.model.ir_version < IR_WITH_FREE_INITIALIZERS and any(graph.initializers):
             raise Decline("before IR version 4 initializers of inner graphs cannot be moved")
     new = Node(node.op_type, node.domain, node.graph)
