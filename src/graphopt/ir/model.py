@@ -185,7 +185,9 @@ class Model:
 
         names = trained_names(self._proto)
         for graph in self.graphs():
-            names.update(graph.values, [node.name for node in graph])
+            names.update(graph.values, graph.annotated, [node.name for node in graph])
+            if isinstance(graph._proto, onnx.GraphProto):
+                names.update(note.tensor_name for note in graph._proto.quantization_annotation)
             names.update(info.name for info in graph._proto.value_info)
         return names
 
