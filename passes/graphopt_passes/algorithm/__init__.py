@@ -41,6 +41,6 @@ PASSES = passes_of(
     ("movement", "ConvertRepeatedColumnToProduct"),
     ("rows", "ConvertTransposeOfUnits", "ConvertTransposeToRows", "ConvertRollToGather"),
     ("rotary", "ConvertHalvesToRotaryEmbedding", "ConvertPairsToRotaryEmbedding",
-     "ConvertTurnedHalvesToRotaryEmbedding", "ConvertTurnedPairsToRotaryEmbedding"),
+     "ConvertTurnedHalvesToRotaryEmbedding", "ConvertTurnedPairsToRotaryEmbedding", "FuseRestIntoRotaryEmbedding"),
     ("activations", "ConvertPreluToMin", "FuseClipIntoHardSigmoid"),
 )  # fmt: skip

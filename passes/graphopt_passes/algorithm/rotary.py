@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from onnx import TensorProto
 
-from graphopt.match import Attr, Match, OpBuilder, Pattern, Var
+from graphopt.match import Attr, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators import Gather, Selection
-from graphopt.rewrite import Decline, Dim, Numerics, PatternRule, Rewriter, Value
+from graphopt.rewrite import Decline, Dim, Level, Numerics, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.waves import WaveRows, once
 from graphopt_passes.algorithm.work import Weighed, count
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
@@ -224,3 +224,39 @@ class ConvertTurnedPairsToRotaryEmbedding(_Pairs):
 
     def ends(self, width: int) -> tuple[int, ...]:
         return width // 2, 2
+
+
+class FuseRestIntoRotaryEmbedding(PatternRule):
+    """Let `RotaryEmbedding` copy the elements of heads that it does not turn, in place of a `Split` and a `Concat`.
+
+    GPT-NeoX, GPT-J and Phi turn the first elements of each head only.
+    """
+
+    level = Level.EXTENDED
+
+    def pattern(self, op: OpBuilder, part: Pattern, rest: Pattern) -> Pattern:
+        """Heads stand before the positions, or were laid side by side."""
+        rotary, waves = op.domain(DOMAIN).RotaryEmbedding, (Var("positions"), Var("cosine"), Var("sine"))
+        aside = rotary(op.Reshape(part, ..., _bind="flat"), *waves, _other_attrs=True, _bind="rotary")
+        turned = Either(rotary(part, *waves, _other_attrs=True, _bind="rotary"), op.Reshape(aside, ..., _bind="turned"))
+        return op.Concat(turned, rest, axis=Attr("axis"))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        first, last = Selection.of(m.part), Selection.of(m.rest)
+        x, dims = first.x, first.x.dims()
+        if last.x is not x or len(dims) != _RANK or {first.axis, last.axis, x.axis(m.axis)} != {_RANK - 1}:
+            raise Decline
+        width, taken = x.size(-1), len(first.positions)
+        if not taken or not first.takes(range(taken)) or not last.takes(range(taken, width)):
+            raise Decline("{} and {} are not the first and the other elements of {}", m.part.name, m.rest.name, x.name)
+        if not m.rotary.attrs.keys() <= {"interleaved"}:
+            raise Decline("{} leaves elements as they are already", m.rotary.result.name)
+        heads = x.size(1 if m.flat is None else 2)
+        attrs = {**m.rotary.attrs, "num_heads": heads, "rotary_embedding_dim": taken}
+        if m.flat is None:
+            return rw.op("RotaryEmbedding", x, m.positions, m.cosine, m.sine, domain=DOMAIN, **attrs)
+        if m.flat.result.dims() != (*dims[:2], heads * taken) or not m.part.has_shape_of(m.turned.result):
+            raise Decline("the heads of {} are not side by side", m.part.name)
+        rows = rw.op("Reshape", x, shape=(0, 0, heads * width))
+        rows = rw.op("RotaryEmbedding", rows, m.positions, m.cosine, m.sine, domain=DOMAIN, **attrs)
+        return rw.op("Reshape", rows, shape=(0, 0, heads, width))
