@@ -232,6 +232,42 @@ def test_several_models_are_converted_into_a_folder(run: Run, model_file: Path, 
     assert onnx.load(out / "other.onnx").graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
 
 
+@pytest.mark.parametrize("words", [("optimize",), ("convert", "--opset", "16")], ids=str)
+@pytest.mark.parametrize("as_json", [True, False])
+def test_of_several_models_one_that_is_broken_does_not_keep_the_others(
+    run: Run, model_file: Path, tmp_path: Path, words: tuple[str, ...], as_json: bool
+) -> None:
+    broken, other, out = tmp_path / "broken.onnx", tmp_path / "other.onnx", tmp_path / "out"
+    broken.write_bytes(b"no model")
+    other.write_bytes(model_file.read_bytes())
+    out.mkdir()
+    (out / "broken.onnx").write_text("precious")
+    done = run(*words, broken, model_file, other, out, *(["--json"] if as_json else []))
+    assert done.exit_code == 3
+    assert sorted(path.name for path in out.iterdir()) == sorted(["broken.onnx", model_file.name, "other.onnx"])
+    assert (out / "broken.onnx").read_text() == "precious"
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("graphopt: error: ")
+    assert "broken.onnx" in line
+    if as_json:
+        first, *others = json.loads(done.stdout)
+        assert first == {"model": str(broken), "error": line.removeprefix("graphopt: error: ")}
+        assert [each["schema"] for each in others] == [1, 1]
+    else:
+        assert "other.onnx" in done.stdout
+
+
+def test_a_refused_conversion_names_the_model_of_several(run: Run, model_file: Path, tmp_path: Path) -> None:
+    text = '<ir_version: 9, opset_import: ["" : 20]> g (string[1] x) => (string[1] y) { y = StringConcat (x, x) }'
+    newer, out = tmp_path / "newer.onnx", tmp_path / "out"
+    newer.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    out.mkdir()
+    done = run("convert", newer, model_file, out, "--opset", "16")
+    assert done.exit_code == 3
+    assert f"{newer}: cannot convert to opset 16: StringConcat" in done.stderr
+    assert [path.name for path in out.iterdir()] == [model_file.name]
+
+
 def test_models_that_convert_to_other_results_are_told_of(
     run: Run, model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from graphopt.cli.arguments import Exit, Option
-from graphopt.cli.console import progress, read_source, show, show_json
-from graphopt.cli.optimizing import check_output, pairs_of, say_unwritten, write
+from graphopt.cli.arguments import Option
+from graphopt.cli.console import progress, read_source, show
+from graphopt.cli.optimizing import Batch, check_output, pairs_of, say_unwritten, write
 from graphopt.cli.options import Data, Files, Json, Opaque, Outside, Patience, Seed, Sizes, Verify, feed
 from graphopt.errors import UsageError
 from graphopt.printable import printable
@@ -42,8 +42,9 @@ def convert(
     layout, own = outside.layout(), feed(data)
     if opset is None and ml_opset is None and runtime is None:
         raise UsageError("expected --opset with a version, or --for with a runtime")
-    reports, failed = [], False
-    for source, target in pairs:
+    batch = Batch(len(pairs) > 1)
+
+    def bring(source: str, target: str) -> tuple[Conversion, Report | None]:
         given = read_source(source)
         with progress(f"converting {source}") as told:
             conversion = convert_source(
@@ -54,18 +55,19 @@ def convert(
             report = _compared(given, conversion.model, sizes, own=own, seed=seed, timeout=timeout) if verify else None
             if report is None or report.ok:
                 write(conversion.model, target, layout)
-        if as_json:
-            reports.append(_as_dict(conversion, report))
-        if report is not None and not report.ok:
-            failed = True
-            show(*report.parts(), stderr=True)
-            say_unwritten(target, report)
-        elif not as_json:
-            show(_line(conversion, source if len(pairs) > 1 else None), stderr=target == "-")
-    if as_json:
-        show_json(reports if len(pairs) > 1 else reports[0])
-    if failed:
-        raise Exit(1)
+        return conversion, report
+
+    for source, target in pairs:
+        with batch.going_on(source):
+            conversion, report = bring(source, target)
+            batch.reports.append(_as_dict(conversion, report) if as_json else {})
+            if report is not None and not report.ok:
+                batch.code = batch.code or 1
+                show(*report.parts(), stderr=True)
+                say_unwritten(target, report)
+            elif not as_json:
+                show(_line(conversion, source if batch.several else None), stderr=target == "-")
+    batch.end(as_json=as_json)
 
 
 def _compared(

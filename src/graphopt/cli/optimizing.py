@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from graphopt.cli.arguments import Exit, Option
 from graphopt.cli.console import check_place, progress, quiet, read_source, show_json, show_lines
 from graphopt.cli.options import Data, Files, Json, Opaque, Outside, Passes, Patience, Seed, Sizes, Verify, feed
 from graphopt.errors import ModelError, UsageError
 from graphopt.printable import printable
+from graphopt.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +23,10 @@ if TYPE_CHECKING:
     from graphopt.manager import PassManager
     from graphopt.results import Result
     from graphopt.verify import Report
+
+
+_UNUSABLE = 3
+"""The exit code that says that a model is not usable."""
 
 
 def optimize(
@@ -48,24 +56,57 @@ def optimize(
     check_output(pairs, outside, data, as_json=as_json)
     layout = outside.layout()
     manager = chosen.manager(sizes, strict=strict, inline_functions=inline_functions, opaque_weights=opaque_weights)
-    own, reports, failed = feed(data), [], False
+    own, batch = feed(data), Batch(len(pairs) > 1)
 
     def judge(given: str | bytes, result: Result) -> Report:
         return manager.verification(given, result, seed=seed, inputs=own, timeout=timeout)
 
     for source, target in pairs:
-        result = _optimize(manager, source, target, layout, judge if verify else None)
+        with batch.going_on(source):
+            result = _optimize(manager, source, target, layout, judge if verify else None)
+            batch.reports.append(result.to_dict() if as_json else {})
+            if not as_json:
+                _report(result, source if batch.several else None, events=events, stderr=target == "-")
+            if result.verification is not None and not result.verification.ok:
+                batch.code = batch.code or 1
+                say_unwritten(target, result.verification)
+    batch.end(as_json=as_json)
+
+
+@dataclass
+class Batch:
+    """What became of several models, one after the other, or of one.
+
+    Attributes:
+        several: whether there are several; what is wrong with one of them does not keep the others from their turn.
+        reports: one for each, for JSON.
+        code: the exit code: 3 where one was not usable, 1 where a result differs.
+    """
+
+    several: bool
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    code: int = 0
+
+    @contextmanager
+    def going_on(self, source: str) -> Iterator[None]:
+        """Of several models, tell what is wrong with one, and go on."""
+        try:
+            yield
+        except ModelError as error:
+            if not self.several:
+                raise
+            said = " ".join(str(error).split())
+            said = said if source in said else f"{source}: {said}"
+            sys.stderr.write(f"graphopt: error: {printable(said)}\n")
+            self.reports.append({"model": source, "error": said})
+            self.code = _UNUSABLE
+
+    def end(self, *, as_json: bool) -> None:
+        """Print the reports where they are wanted, and end with the exit code."""
         if as_json:
-            reports.append(result.to_dict())
-        else:
-            _report(result, source if len(pairs) > 1 else None, events=events, stderr=target == "-")
-        if result.verification is not None and not result.verification.ok:
-            failed = True
-            say_unwritten(target, result.verification)
-    if as_json:
-        show_json(reports if len(reports) > 1 else reports[0])
-    if failed:
-        raise Exit(1)
+            show_json(self.reports if self.several else self.reports[0])
+        if self.code:
+            raise Exit(self.code)
 
 
 def pairs_of(files: list[str], command: str) -> list[tuple[str, str]]:
