@@ -32,7 +32,7 @@ class ConvertTransposeToRows(Weighed, OpRule):
         x, perm, dims = view.x, view.perm, view.x.dims()
         if x.dtype not in _TYPES:
             raise Decline("{} is not of 4 bytes an element, for which the kernels were measured", x.name)
-        if x.is_const or _is_one_move(dims, perm):
+        if x.is_const or is_one_move(dims, perm):
             raise Decline("{} moves one axis, or whole rows: already fast", node.result.name)
         open_first = not isinstance(dims[0], int)
         if (open_first and perm[0] != 0) or not all(isinstance(dim, int) for dim in dims[1:]):
@@ -75,7 +75,7 @@ class ConvertTransposeOfUnits(Weighed, OpRule):
         x, dims = view.x, view.x.dims()
         if x.is_const or x.dtype == TensorProto.STRING:
             raise Decline
-        if keeps_order(view.perm, dims) or not _is_one_move(dims, view.perm) or _is_seen(dims, view.perm):
+        if keeps_order(view.perm, dims) or not is_one_move(dims, view.perm) or _is_seen(dims, view.perm):
             raise Decline
         size = size_of(x)
         moved = size * (_MOVES_OF_EIGHT_BYTES if x.dtype in _EIGHT_BYTES else 1)
@@ -92,7 +92,7 @@ _LARGEST = 1 << 20
 """Bytes of a list of rows."""
 
 
-def _is_one_move(dims: Sequence[Dim], perm: Sequence[int]) -> bool:
+def is_one_move(dims: Sequence[Dim], perm: Sequence[int]) -> bool:
     """Whether a permutation moves one axis, with neighbours that stay together as one, or leaves the last one."""
     long = [axis for axis in perm if dims[axis] != 1]
     if not long or long[-1] == max(long):

@@ -42,6 +42,7 @@ PASSES = passes_of(
     ("split_to_sequence", "ReplaceSplitToSequence"),
     ("split_parts", "ConvertSplitToGathers"),
     ("reshape_transpose", "FuseReshapeIntoTranspose"),
+    ("transposed_reshape", "FuseTransposesAroundReshape"),
     ("reshaped_matmul", "FuseReshapesIntoMatmul"),
     ("matmul_scales", "FuseScalesOfMatmul"),
     ("gelu", "FuseGelu"),

@@ -1,0 +1,159 @@
+"""A reshape between two `Transpose`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from graphopt.match import Match, OpBuilder, Pattern
+from graphopt.operators import Reshape, Transpose
+from graphopt.records import dataclass
+from graphopt.rewrite import Decline, Dim, PatternRule, Rewriter, Value
+from graphopt_passes.algorithm.rows import is_one_move
+from graphopt_passes.fusion.reshapes import RESHAPES
+
+
+class FuseTransposesAroundReshape(PatternRule):
+    """Join two `Transpose` with a reshape between them into one, or into a reshape alone.
+
+    The reshape parts and joins dimensions, so that there are pieces that move as a whole: tokens that become an image
+    and then rows of channels again, heads that are joined before they become an image, windows of windows. It must
+    leave fewer operators, or reshapes where others are beside them, and no permutation that is slower than the two.
+    """
+
+    opsets = "5-"
+
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        between = op.AnyOf(*RESHAPES)(op.Transpose(x, ..., _bind="first"), ..., _bind="between")
+        return op.Transpose(between, ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """The pieces in the order in which they are in the value, then in that of the result."""
+        first, second, result = Transpose.of(m.first), Transpose.of(m.root), m.root.result
+        pieces = _pieces(m.first.result.dims(), m.between.result.dims())
+        before = sorted(pieces, key=lambda piece: first.perm[piece.before])
+        after = sorted(before, key=lambda piece: second.inverse[piece.after])
+        found = [_Moved.of(before, after, together) for together in _TOGETHER]
+        best = min(found, key=lambda each: sum(each.reshapes(m.x, result)))
+        around = best.reshapes(m.x, result)
+        if all(around) and not _is_beside_reshapes(m):
+            raise Decline("as many operators would be left of {}", result.name)
+        slow = [not is_one_move(view.x.dims(), view.perm) for view in (first, second)]
+        if not any(slow) and not is_one_move(best.shape, best.perm):
+            raise Decline("two permutations of one axis, or of rows, are faster than {}", list(best.perm))
+        if best.moves_nothing:
+            return Reshape.to(m.x, result.dims()).write(rw)
+        return _written(best, m.x, result, around, rw)
+
+
+def _written(best: _Moved, x: Value, result: Value, around: tuple[bool, bool], rw: Rewriter) -> Value:
+    """The permutation with axes of size 1 as they are, or as they are to be, and the reshapes that it needs."""
+    shape = list(x.dims())
+    if around[0]:
+        shape = [*(size for size in result.dims() if size == 1 and not around[1]), *best.shape]
+        x = Reshape.to(x, shape).write(rw)
+    ones = [axis for axis, size in enumerate(shape) if size == 1]
+    long = [axis for axis, size in enumerate(shape) if size != 1]
+    order = [long[axis] for axis in best.perm]
+    if around[1]:
+        moved = Transpose(x, (*ones, *order)).write(rw)
+        return Reshape.to(moved, result.dims(), before=[shape[axis] for axis in (*ones, *order)]).write(rw)
+    rest, units = iter(order), iter(ones)
+    return Transpose(x, tuple([next(units if size == 1 else rest) for size in result.dims()])).write(rw)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A dimension, or a part of one, with the axes that it is of before and after the reshape."""
+
+    size: Dim
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """One permutation of pieces.
+
+    Attributes:
+        shape: the sizes before it.
+        perm: the permutation.
+    """
+
+    shape: list[Dim]
+    perm: tuple[int, ...]
+
+    @classmethod
+    def of(cls, before: list[_Piece], after: list[_Piece], together: Callable[[_Piece, _Piece], bool]) -> _Moved:
+        """That of pieces which stay together where they are neighbours in both orders, and as a function says."""
+        runs: list[list[_Piece]] = []
+        for piece in before:
+            last = runs[-1][-1] if runs else None
+            if (
+                last
+                and together(last, piece)
+                and after.index(piece) == after.index(last) + 1
+                and _is_fixed(last, piece)
+            ):
+                runs[-1].append(piece)
+            else:
+                runs.append([piece])
+        order = sorted(range(len(runs)), key=lambda run: after.index(runs[run][0]))
+        sizes = [run[0].size if len(run) == 1 else prod(p.size for p in run if isinstance(p.size, int)) for run in runs]
+        return cls(sizes, tuple(order))
+
+    @property
+    def moves_nothing(self) -> bool:
+        """Whether every piece stays where it is."""
+        return self.perm == tuple(range(len(self.perm)))
+
+    def reshapes(self, x: Value, result: Value) -> tuple[bool, bool]:
+        """Whether it needs a reshape before it and behind it, for what axes of size 1 do not settle."""
+        if self.moves_nothing:
+            return False, False
+        before, after = list(x.dims()), list(result.dims())
+        shaped = [size for size in before if size != 1] == self.shape
+        moved = [size for size in after if size != 1] == [self.shape[axis] for axis in self.perm]
+        return not shaped, not moved or (shaped and before.count(1) != after.count(1))
+
+
+_TOGETHER: tuple[Callable[[_Piece, _Piece], bool], ...] = (
+    lambda one, two: False,
+    lambda one, two: one.before == two.before,
+    lambda one, two: one.after == two.after,
+)
+"""Which neighbours may stay together: none, or those of one axis before or after."""
+
+
+def _is_fixed(*pieces: _Piece) -> bool:
+    return all(isinstance(piece.size, int) for piece in pieces)
+
+
+def _is_beside_reshapes(m: Match) -> bool:
+    """Whether the new reshapes become part of others."""
+    users = m.root.result.users
+    return m.x.made_by(*RESHAPES) is not None and m.x.one_use and all(user.op in RESHAPES for user in users)
+
+
+def _pieces(before: Sequence[Dim], after: Sequence[Dim]) -> list[_Piece]:
+    """The largest pieces that neither shape parts, without those of size 1."""
+    pieces: list[_Piece] = []
+    left = [(size, axis) for axis, size in enumerate(before) if size != 1]
+    right = [(size, axis) for axis, size in enumerate(after) if size != 1]
+    while left and right:
+        (one, at), (two, to) = left.pop(0), right.pop(0)
+        size = one if one == two and one is not None else _common(one, two)
+        pieces.append(_Piece(size, at, to))
+        if isinstance(one, int) and isinstance(two, int) and one != two:
+            left[:0] = [(one // two, at)] * (one > two)
+            right[:0] = [(two // one, to)] * (two > one)
+    if left or right:
+        raise Decline("the sizes {} and {} do not fit", tuple(before), tuple(after))
+    return pieces
+
+
+def _common(one: Dim, two: Dim) -> int:
+    """The smaller of two sizes, where it parts the larger one."""
+    if not isinstance(one, int) or not isinstance(two, int) or not one or not two or max(one, two) % min(one, two):
+        raise Decline("{} and {} have no pieces in common", one, two)
+    return min(one, two)
