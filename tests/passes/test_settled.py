@@ -98,3 +98,29 @@ def test_orders_of_images_are_chosen_once_where_others_freed_none() -> None:
         result = PassManager("all", strict=True).run(model)
     assert result.hits["convert_layout_nhwc"] == 1
     assert chosen.call_count == 1
+
+
+def quantized_shuffle() -> onnx.ModelProto:
+    """A shuffle of channels that is quantized after each of its steps, as by the runtime's quantizer."""
+    pairs = [f"q{n} = QuantizeLinear (f{n}, s, z) d{n} = DequantizeLinear (q{n}, s, z)" for n in range(4)]
+    return onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[1,4,3,3] f0) => (float[1,4,3,3] d3)
+        <float s = {{0.05}}, uint8 z = {{100}}, int64[5] apart = {{1, 2, 2, 3, 3}}, int64[4] whole = {{1, 4, 3, 3}}>
+        {{
+            {pairs[0]}
+            f1 = Reshape (d0, apart)
+            {pairs[1]}
+            f2 = Transpose <perm = [0, 2, 1, 3, 4]> (d1)
+            {pairs[2]}
+            f3 = Reshape (d2, whole)
+            {pairs[3]}
+        }}
+    """)
+
+
+def test_a_shuffle_of_bytes_is_one_operator_in_the_first_run() -> None:
+    manager = PassManager("all", strict=True)
+    result = manager.run(quantized_shuffle())
+    assert [node.op_type for node in result.model.graph.node] == ["QuantizeLinear", "Gather", "DequantizeLinear"]
+    assert not manager.run(result.model).events

@@ -50,13 +50,16 @@ _OPSET = "fusion/convert_opset@extended,fusion/replace_attention@extended"
 """What suits the opset to the runtime. The first waits for what finds normalizations written in other ways, and goes
 before what serves in older opsets; what the second leaves of `Attention` is for all passes."""
 
+_SHUFFLE = "layout/convert_channel_shuffle_to_gather@layout"
+"""Quantize operators part the nodes of a shuffle, up to the fusions for quantized values."""
+
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
     Level.EXTENDED: f"{INLINED},repeat({{{_CLEAN},{_OPSET}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
     Level.ALL: (
         f"{INLINED},{_SINGLES},repeat({{{_CLEAN},{_OPSET}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),"
         f"layout/*@layout,custom/*@layout,algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
-        f"repeat(layout/*@all,custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}})),{_FASTER}"
+        f"repeat({_SHUFFLE},layout/*@all,custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}})),{_FASTER}"
     ),
 }
 """The pipeline of each level; `layout` and `all` are one."""
