@@ -32,7 +32,7 @@ class FuseTransposesAroundReshape(PatternRule):
         first, second, result = Transpose.of(m.first), Transpose.of(m.root), m.root.result
         pieces = _pieces(m.first.result.dims(), m.between.result.dims())
         before = sorted(pieces, key=lambda piece: first.perm[piece.before])
-        after = sorted(before, key=lambda piece: second.inverse[piece.after])
+        after = sorted(pieces, key=lambda piece: second.inverse[piece.after])
         found = [_Moved.of(before, after, together) for together in _TOGETHER]
         best = min(found, key=lambda each: sum(each.reshapes(m.x, result)))
         around = best.reshapes(m.x, result)
