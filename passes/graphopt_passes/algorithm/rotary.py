@@ -116,8 +116,7 @@ class ConvertHalvesToRotaryEmbedding(_Halves):
     """Recognize rotary embeddings whose pairs are an element of the first half and one of the second half.
 
     `x * cos + concat(-x[h:], x[:h]) * sin`, as in LLaMA, with cosines and sines that have all numbers twice. Heads
-    stand before the positions or behind them, and batches may have positions of their own. Where how many batches
-    there are is open, more than none are taken for granted then: the runtime refuses others.
+    stand before the positions or behind them, and batches may have positions of their own.
     """
 
     def pattern(self, op: OpBuilder, first: Pattern, second: Pattern, cosine: Pattern) -> Pattern:

@@ -57,7 +57,7 @@ class WaveRows:
     @property
     def kernels(self) -> int:
         """How many are started for what all readers of the waves have in common."""
-        return 4 if self.rows is not None or self.batch == 1 else 9
+        return 4 if self.rows is not None or self.batch == 1 else 13
 
     @property
     def rows(self) -> int | None:
@@ -67,8 +67,16 @@ class WaveRows:
         return None
 
     def cache(self, wave: Value, width: int, rw: Rewriter) -> Value:
-        """The rows of a wave, one below the other."""
-        return Reshape.to(wave, (self.rows, width)).write(rw)
+        """The rows of a wave, one below the other.
+
+        The kernel asks for no fewer rows than there are positions, where there is no batch, too. So as many are added
+        where there may be none.
+        """
+        rows = Reshape.to(wave, (self.rows, width)).write(rw)
+        if self.rows is not None or self.batch == 1:
+            return rows
+        sizes = rw.op("Gather", rw.op("Shape", wave), np.array([0, 0, self.axis, 0], np.int64))
+        return rw.op("Pad", rows, rw.op("Mul", sizes, np.array([0, 0, 1, 0], np.int64)))
 
     def numbers(self, wave: Value, rw: Rewriter) -> np.ndarray | Value:
         """Which row each position of each batch has, or the first one where all batches have the same rows."""

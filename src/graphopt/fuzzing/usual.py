@@ -151,15 +151,19 @@ def _is_something_empty(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     return any(0 in a.shape for a in feed.values()) or any(0 in t.dims for t in model.graph.initializer)
 
 
-def is_empty_of_unknown_size(model: onnx.ModelProto, feed: dict[str, Array], first: int) -> bool:
-    """Whether a value is empty from its first axis of some on, and each such value is one whose size nothing states."""
+_FIRST_PIXELS = 2
+"""Images have a batch, channels, and one size or more."""
+
+
+def is_image_of_unknown_size(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    """Whether a value is an image without pixels on a feed, and each such value is one whose size nothing states."""
     names = [name for node in model.graph.node for name in node.output if name]
     inferred = (strictly_inferred(model) or model).graph
     held, types = values_of(model, feed, names), {info.name: info.type for info in inferred.value_info}
     types |= {info.name: info.type for info in (*inferred.input, *inferred.output)}
     arrays = {name: value for name, value in {**feed, **(held or {})}.items() if isinstance(value, np.ndarray)}
-    empty = [name for name, array in arrays.items() if 0 in array.shape[first:]]
-    return bool(empty) and all(_states_no_zero(types.get(name)) for name in empty)
+    images = [name for name, array in arrays.items() if 0 in array.shape[_FIRST_PIXELS:]]
+    return bool(images) and all(_states_no_zero(types.get(name)) for name in images)
 
 
 def _states_no_zero(stated: onnx.TypeProto | None) -> bool:
