@@ -251,6 +251,8 @@ class FuseRestIntoRotaryEmbedding(PatternRule):
         if not m.rotary.attrs.keys() <= {"interleaved"}:
             raise Decline("{} leaves elements as they are already", m.rotary.result.name)
         heads = x.size(1 if m.flat is None else 2)
+        if not heads:
+            raise Decline("{} has no heads, of which the operator has to be told the number", x.name)
         attrs = {**m.rotary.attrs, "num_heads": heads, "rotary_embedding_dim": taken}
         if m.flat is None:
             return rw.op("RotaryEmbedding", x, m.positions, m.cosine, m.sine, domain=DOMAIN, **attrs)
