@@ -7,7 +7,7 @@ PASSES = passes_of(
     "fusion",
     ("canonical", "AdjustAdd", "AdjustSliceAndMatmul"),
     ("affine", "FuseAddBiasIntoConv", "FuseAffineIntoConcatenatedConvs", "FuseBnIntoConv"),
-    ("reshapes", "FuseConcatIntoReshape"),
+    ("reshapes", "FuseConcatIntoReshape", "FuseReshapesIntoGather"),
     ("consecutive", "FuseConsecutiveConcats", "FuseConsecutiveLogSoftmax", "FuseConsecutiveReduceUnsqueeze",
      "FuseConsecutiveReduceSqueeze", "FuseConsecutiveReduce", "FuseConsecutiveMinMax"),
     ("gemm", "FuseSumIntoGemm"),

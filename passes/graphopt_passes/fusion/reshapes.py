@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.match import Attr, Match, OpBuilder, Pattern, Rest
+from graphopt.match import Attr, Match, OpBuilder, Pattern, Rest, Var
 from graphopt.operators import Reshape
 from graphopt.operators.axes import of_ones
 from graphopt.rewrite import Decline, Fired, Node, OpRule, Outcome, PatternRule, Rewriter, Value
@@ -102,6 +102,27 @@ class MoveElementwiseBeforeReshape(OpRule):
         for each in reversed(between):
             moved = rw.op(each.op_type, moved, *each.inputs[1:], **each.attrs)
         return rw.set_input(node, 0, rw.op(first.op_type, moved, *first.inputs[1:], **first.attrs))
+
+
+class FuseReshapesIntoGather(PatternRule):
+    """Let a `Gather` take an index of any rank, instead of flattening it before and parting the result behind it.
+
+    `index_select` of a table is exported like that, for positions that were computed for each sequence of a batch.
+    """
+
+    opsets = "5-"
+
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        """The flat index stays for its other readers, where it has any."""
+        flat = op.Reshape(Var("index"), ..., _shared=True, _bind="flat")
+        return op.Reshape(op.Gather(x, flat, axis=Attr("axis")), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        dims, axis, result = m.x.dims(), m.x.axis(m.axis), m.root.result
+        wanted = (*dims[:axis], *m.index.dims(), *dims[axis + 1 :])
+        if len(m.flat.result.dims()) != 1 or None in wanted or result.dims() != wanted:
+            raise Decline("{} does not have the shape that {} gives of {}", result.name, m.index.name, m.x.name)
+        return rw.op("Gather", m.x, m.index, axis=axis)
 
 
 class FuseConcatIntoReshape(PatternRule):
