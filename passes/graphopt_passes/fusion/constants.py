@@ -8,6 +8,7 @@ from graphopt.ir import FLOAT_TYPES, Value
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Scalar, Var
 from graphopt.operators.linear import joint_shape, narrowed
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter
+from graphopt_passes.fusion.gelu import completes_gelu
 
 _NEAR = 2.0**16
 """A factor between this and its reciprocal takes no number out of the range of float32 that is used in earnest."""
@@ -34,6 +35,7 @@ class FuseConsecutiveMul(PatternRule):
 
     Where one makes numbers larger and the other smaller, they must be near 1, as in the `* n / (n - 1)` of a variance,
     and half precision declines: what overflows or vanishes on the way does not any more. Integers are only multiplied.
+    The 0.5 of a written-out Gelu stays, so that runtimes recognize it.
     """
 
     opsets = "7-"
@@ -46,6 +48,8 @@ class FuseConsecutiveMul(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         one, two = _constants(m)
+        if completes_gelu(m.first):
+            raise Decline("{} is the last factor of a Gelu", m.first.result.name)
         divides = m.first.op == "Div", m.root.op == "Div"
         if one.dtype.kind in "iu":
             if any(divides):
