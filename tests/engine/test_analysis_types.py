@@ -400,3 +400,16 @@ def test_inference_gets_the_numbers_of_ranges() -> None:
         assert found["y"] == (3,)
     text = "g (float[1,1,2,2] x, int64[] i) => (float[a,b,c,d] y) { y = MaxUnpool<kernel_shape = [2,2]>(x, i) }"
     assert len(shapes(load(text))["y"] or ()) in (0, 4)
+
+
+def test_what_our_rules_know_goes_on_to_readers() -> None:
+    model = Model.load(
+        onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 11]>
+        g (float[1,2,1,3] x) => (float[?,?] z)
+        <int64[2] copied = {0, 0}>
+        { s = Squeeze (x)  y = Reshape (s, copied)  z = Transpose (y) }
+    """)
+    )
+    infer_types(model)
+    assert [node.result.shape for node in model.graph] == [(2, 3), (2, 3), (3, 2)]

@@ -134,11 +134,39 @@ def _infer_further(nodes: Iterable[Node], *, behind: bool) -> None:
         nodes: those of which inference left a shape open.
         behind: whether there are operators that the standard's inference does not know. What reads them is put to it.
     """
+    found: list[Value] = []
     for node in nodes:
         types = infer_node(node) if behind else infer_by_rules(node)
         for value, value_type in zip(node.outputs, types, strict=True):
             if value is not None and value.shape is None and isinstance(value_type, TensorType):
                 value.type = value_type
+                found.append(value)
+    for value in found:  # those that are found below come behind them
+        for reader in value.users:
+            found += _told_by(reader)
+
+
+def _told_by(node: Node) -> list[Value]:
+    """The results of which a node tells sizes, where inference knew the rank alone; they are known from now on."""
+    if all(each.shape is None or all(map(_is_size, each.shape)) for each in node.results):
+        return []
+    told = []
+    for value, value_type in zip(node.outputs, infer_node(node), strict=True):
+        old = value.shape if value is not None else None
+        if value is None or old is None or not isinstance(value_type, TensorType):
+            continue
+        new = value_type.shape or ()
+        if len(old) != len(new):
+            continue
+        merged = tuple([two if _is_size(two) and not _is_size(one) else one for one, two in zip(old, new, strict=True)])
+        if merged != old:
+            value.type = TensorType(value_type.dtype, merged)
+            told.append(value)
+    return told
+
+
+def _is_size(dim: Dim) -> bool:
+    return dim is not None and not (isinstance(dim, str) and dim.startswith(_GENERATED))
 
 
 def _stale(graph: Graph, result: onnx.GraphProto) -> bool:
