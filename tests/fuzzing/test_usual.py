@@ -83,6 +83,17 @@ def test_images_without_pixels_are_granted_where_no_size_is_stated(height: str) 
     assert not is_image_of_unknown_size(model, {"x": np.ones((1, 2, 3, 4), np.float32)})
 
 
+def test_an_image_whose_size_is_stated_says_nothing_of_another() -> None:
+    model = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 18]>
+    g (float[1,2,H,4] x, float[1,2,0,5] z) => (float[1,2,K,L] y, float[1,2,0,5] w) { y = Relu (x) w = Neg (z) }
+    """)
+    feed = {"x": np.ones((1, 2, 0, 4), np.float32), "z": np.ones((1, 2, 0, 5), np.float32)}
+    assert not is_image_of_unknown_size(model, feed)
+    assert is_image_of_unknown_size(model, feed, (0, 4))
+    assert not is_image_of_unknown_size(model, feed, (0, 5))
+
+
 def test_products_of_integers_in_a_branch_have_terms() -> None:
     text = """
     <ir_version: 8, opset_import: ["" : 17]>

@@ -155,15 +155,23 @@ _FIRST_PIXELS = 2
 """Images have a batch, channels, and one size or more."""
 
 
-def is_image_of_unknown_size(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
-    """Whether a value is an image without pixels on a feed, and each such value is one whose size nothing states."""
+def is_image_of_unknown_size(model: onnx.ModelProto, feed: dict[str, Array], sides: tuple[int, ...] = ()) -> bool:
+    """Whether a value is an image without pixels on a feed, of which nothing states the size.
+
+    Args:
+        model: the model.
+        feed: what it is run on.
+        sides: the sizes of the image in question, without batch and channels: one of these will do. Where they are not
+            known, each image without pixels is to be one whose size nothing states.
+    """
     names = [name for node in model.graph.node for name in node.output if name]
     inferred = (strictly_inferred(model) or model).graph
     held, types = values_of(model, feed, names), {info.name: info.type for info in inferred.value_info}
     types |= {info.name: info.type for info in (*inferred.input, *inferred.output)}
     arrays = {name: value for name, value in {**feed, **(held or {})}.items() if isinstance(value, np.ndarray)}
-    images = [name for name, array in arrays.items() if 0 in array.shape[_FIRST_PIXELS:]]
-    return bool(images) and all(_states_no_zero(types.get(name)) for name in images)
+    found = {name: array.shape[_FIRST_PIXELS:] for name, array in arrays.items()}
+    open_ones = [_states_no_zero(types.get(name)) for name, own in found.items() if 0 in own and own == (sides or own)]
+    return any(open_ones) if sides else bool(open_ones) and all(open_ones)
 
 
 def _states_no_zero(stated: onnx.TypeProto | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,12 @@ class Verdict:
 
 class NotUsableError(Exception):
     """A model that says nothing: it does not run, or gives other numbers each time, or hardly any."""
+
+
+def _sides_in(refusal: str) -> tuple[int, ...]:
+    """The sides of the image that a pool of the runtime refuses; none where it does not say."""
+    found = re.search(r"Got:\{([\d,]+)\}", refusal)
+    return tuple(map(int, found[1].split(",")))[2:] if found else ()
 
 
 class Judge:
@@ -182,7 +189,7 @@ class Judge:
             difference = self._difference(runner, result, outcome, feed, old)
             if difference is not None:
                 refused = any(words in difference for words in _NO_EMPTY_IMAGE)
-                if refused and is_image_of_unknown_size(self.model, feed):
+                if refused and is_image_of_unknown_size(self.model, feed, _sides_in(difference)):
                     continue
                 unchecked = outcome.portable and self._is_unchecked(difference)
                 wrong = Verdict("runtime" if refused or unchecked else "wrong", difference, number)
