@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,9 @@ def _sizes(node: Node) -> dict[str, Any]:
     sizes = {name: int(node.attr(name, _BITS if name == "bits" else 0)) for name in names}
     if sizes["bits"] != _BITS or sizes["block_size"] < 1 or sizes["K"] % sizes["block_size"]:
         raise Decline("{} is no product with whole blocks of integers of 4 bits", node.result.name)
+    packed = node.operand(1)
+    if prod(packed.sizes()) * 8 != sizes["N"] * sizes["K"] * _BITS:
+        raise Decline("{} does not hold as many integers as are stated", packed.name)
     return sizes
 
 
