@@ -197,14 +197,14 @@ def test_places_are_looked_at_before_the_work(
     assert_one_line(run(command_name, model_file, *options), code, *words)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("audit", "--html"), ("bisect", "--output"), ("check", "--save"), ("check", "--junit"), ("explain", "--html"),
-        ("inspect", "--html"),
-    ],
-    ids=str,
-)  # fmt: skip
+WRITING = [
+    ("audit", "--html"), ("bisect", "--output"), ("check", "--save"), ("check", "--junit"), ("explain", "--html"),
+    ("inspect", "--html"),
+]  # fmt: skip
+"""Commands that write a file beside the report."""
+
+
+@pytest.mark.parametrize("arguments", WRITING, ids=str)
 def test_what_is_read_is_not_replaced(run: Run, model_file: Path, tmp_path: Path, arguments: tuple[str, str]) -> None:
     before = model_file.read_bytes()
     link = tmp_path / "link.onnx"
@@ -214,14 +214,7 @@ def test_what_is_read_is_not_replaced(run: Run, model_file: Path, tmp_path: Path
     assert model_file.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("inspect", "--html"), ("explain", "--html"), ("bisect", "--output"), ("check", "--save"), ("check", "--junit"),
-        ("audit", "--html"),
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("arguments", WRITING, ids=str)
 def test_weights_and_inputs_that_are_read_are_not_replaced(
     run: Run, tmp_path: Path, arguments: tuple[str, str]
 ) -> None:

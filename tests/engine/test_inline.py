@@ -98,3 +98,11 @@ def test_quantization_annotations_of_a_branch_are_kept() -> None:
     result = PassManager(passes=NAME, strict=True, check=True, explain=True).run(with_branch(branch))
     assert not result.changed
     assert result.near_misses[0].reason == "graph then has quantization annotations"
+
+
+def test_fresh_names_are_none_that_an_annotation_has() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17]> g (float[2] a) => (float[2] y) { y = Neg (a) }'
+    )
+    proto.graph.quantization_annotation.add(tensor_name="a_1")
+    assert Model.load(proto).fresh_name("a") == "a_2"

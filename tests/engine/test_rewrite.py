@@ -242,14 +242,6 @@ def test_new_names_never_meet_names_of_other_scopes() -> None:
     assert model.fresh_name("new") == "new_1"
 
 
-def test_fresh_names_are_none_that_an_annotation_has() -> None:
-    proto = onnx.parser.parse_model(
-        '<ir_version: 9, opset_import: ["": 17]> g (float[2] a) => (float[2] y) { y = Neg (a) }'
-    )
-    proto.graph.quantization_annotation.add(tensor_name="a_1")
-    assert Model.load(proto).fresh_name("a") == "a_2"
-
-
 def test_limit_replays_a_prefix() -> None:
     body = "g (float[2] x) => (float[2] y) { a = Identity (x)  b = Identity (a)  d = Identity (b)  y = Relu (d) }"
     full = run(load(body), Drop()).log.events

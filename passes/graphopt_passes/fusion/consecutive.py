@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import Any, ClassVar
@@ -111,50 +111,59 @@ _REDUCING = tuple(sorted(REDUCTIONS | POSITIONS))
 """Positions of the largest or smallest count as reductions."""
 
 
-class FuseConsecutiveReduceUnsqueeze(PatternRule):
+class _ReducedAxes(PatternRule):
+    """Let a reduction do what an operator behind it does to the axes that it reduced.
+
+    Attributes:
+        view: of the operator that names the axes; a reshape may do the same by their sizes.
+        reshapes: the reshapes.
+        keeps: whether the axes are there in the end.
+        said: what becomes of the axes.
+    """
+
+    view: ClassVar[Any]
+    reshapes: ClassVar[tuple[str, ...]] = ("Reshape",)
+    keeps: ClassVar[bool]
+    said: ClassVar[str]
+
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        behind = op.AnyOf(*sorted((self.view.__name__, *self.reshapes)))
+        return behind(op.AnyOf(*_REDUCING)(x, ..., _bind="reduction"), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        reduction, result = Reduction.of(m.reduction), m.root.result
+        if reduction.keepdims == self.keeps:
+            raise Decline
+        if m.root.op in self.reshapes:
+            if not must_be(result.shape, tuple(self.sizes(m.x.dims(), reduction.axes))):
+                raise Decline("{} is not known to differ from the reduction by its axes alone", result.name)
+        else:
+            axes = self.view.of(m.root).axes
+            if reduction.axes != axes:
+                raise Decline("axes {} are reduced, {} {}", reduction.axes, axes, self.said)
+        return reduction.keeping(self.keeps).write(rw)
+
+    def sizes(self, dims: Sequence[Dim], axes: Sequence[int]) -> Iterator[Dim]:
+        """Those of the result of what has these, with the axes as they are to be in the end."""
+        for axis, dim in enumerate(dims):
+            if axis not in axes:
+                yield dim
+            elif self.keeps:
+                yield 1
+
+
+class FuseConsecutiveReduceUnsqueeze(_ReducedAxes):
     """Let a reduction keep its axes instead of putting them back with `Unsqueeze` or `Reshape`."""
 
+    view, keeps, said = Unsqueeze, True, "come back"
     peers = {"onnxoptimizer": "fuse_consecutive_reduce_unsqueeze", "onnxslim": "FusionReduce"}
 
-    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        return op.AnyOf("Reshape", "Unsqueeze")(op.AnyOf(*_REDUCING)(x, ..., _bind="reduction"), ...)
 
-    def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        reduction = Reduction.of(m.reduction)
-        if reduction.keepdims:
-            raise Decline
-        if m.root.op == "Unsqueeze":
-            added = Unsqueeze.of(m.root)
-            if reduction.axes != added.axes:
-                raise Decline("axes {} are reduced, {} come back", reduction.axes, added.axes)
-        else:
-            _check_shape(m, [1 if axis in reduction.axes else dim for axis, dim in enumerate(m.x.dims())])
-        return reduction.keeping(True).write(rw)
-
-
-class FuseConsecutiveReduceSqueeze(PatternRule):
+class FuseConsecutiveReduceSqueeze(_ReducedAxes):
     """Let a reduction drop its axes instead of taking them away with `Squeeze`, `Reshape` or `Flatten`."""
 
-    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        return op.AnyOf("Flatten", "Reshape", "Squeeze")(op.AnyOf(*_REDUCING)(x, ..., _bind="reduction"), ...)
-
-    def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        reduction = Reduction.of(m.reduction)
-        if not reduction.keepdims:
-            raise Decline
-        if m.root.op == "Squeeze":
-            removed = Squeeze.of(m.root)
-            if reduction.axes != removed.axes:
-                raise Decline("axes {} are reduced, {} go", reduction.axes, removed.axes)
-        else:
-            _check_shape(m, [dim for axis, dim in enumerate(m.x.dims()) if axis not in reduction.axes])
-        return reduction.keeping(False).write(rw)
-
-
-def _check_shape(m: Match, wanted: Sequence[Dim]) -> None:
-    """Decline unless the result is known to have a shape of as many elements, names of sizes included."""
-    if not must_be(m.root.result.shape, tuple(wanted)):
-        raise Decline("{} is not known to differ from the reduction by its axes alone", m.root.result.name)
+    view, keeps, said = Squeeze, False, "go"
+    reshapes = ("Flatten", "Reshape")
 
 
 class FuseConsecutiveLogSoftmax(PatternRule):

@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 
 from graphopt.analysis.lengths import NEVER_LONGER, SIZES_IN_ATTRIBUTES
+from graphopt.analysis.siblings import bodies_of
 from graphopt.ir import Model, Node, Value
 from graphopt.ir.types import element_count
 
@@ -202,8 +203,7 @@ def follows_long_vectors(graph: onnx.GraphProto, limit: int, outer: Collection[s
             long.add(info.name)
     if long and any(not long.isdisjoint(node.input) for node in graph.node if node.op_type in FOLLOWERS):
         return True
-    inner = (a.g for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
-    return any(follows_long_vectors(each, limit, long) for each in inner)
+    return any(follows_long_vectors(each, limit, long) for each in bodies_of(graph))
 
 
 _WIDE = 1 << 12

@@ -54,11 +54,11 @@ class NamesApart:
     def undo(self, graph: onnx.GraphProto) -> None:
         """Give what has such a name its former one, in a graph with its bodies."""
         _rename(graph, self._before)
-        for body in _bodies_of(graph):
+        for body in bodies_of(graph):
             self.undo(body)
 
     def _nodes(self, graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-        for body in _bodies_of(graph):
+        for body in bodies_of(graph):
             own = {name: self._new(name) for node in body.node for name in node.output if name}
             given = {*(each.name for each in body.input), *(each.name for each in body.initializer)}
             inner = {name: new for name, new in names.items() if name not in given} | own
@@ -79,11 +79,12 @@ def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
         info.name = names.get(info.name, info.name)
 
 
-def _bodies_of(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
+def bodies_of(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
+    """The graphs that the nodes of a graph have."""
     return [each.g for node in graph.node for each in node.attribute if each.type == onnx.AttributeProto.GRAPH]
 
 
 def _names_of(graph: onnx.GraphProto) -> set[str]:
     names = {*(each.name for each in graph.input), *(each.name for each in graph.initializer)}
     names.update(name for node in graph.node for name in (*node.input, *node.output))
-    return names.union(*map(_names_of, _bodies_of(graph)))
+    return names.union(*map(_names_of, bodies_of(graph)))

@@ -23,9 +23,8 @@ from graphopt.analysis.siblings import NamesApart, names_meet
 from graphopt.analysis.skeleton import Skeleton
 from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value, ValueType
 from graphopt.ir.seal import check_unsealed
-from graphopt.ir.types import KNOWN_TYPES, decode_type
+from graphopt.ir.types import GENERATED, KNOWN_TYPES, decode_type, is_told
 
-_GENERATED = "unk__"
 _counters: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 
 
@@ -128,7 +127,7 @@ def _infer_further(nodes: Iterable[Node], *, behind: bool) -> None:
     """Fill in what the standard's inference left open and our own rules know.
 
     That is asked of every model, whatever operators are in it: a pass that brings another operator in is not to make
-    more known of nodes far from it.
+    more known of nodes far from it. So do readers of what is found, of whose results only the rank was known.
 
     Args:
         nodes: those of which inference left a shape open.
@@ -148,7 +147,7 @@ def _infer_further(nodes: Iterable[Node], *, behind: bool) -> None:
 
 def _told_by(node: Node) -> list[Value]:
     """The results of which a node tells sizes, where inference knew the rank alone; they are known from now on."""
-    if all(each.shape is None or all(map(_is_size, each.shape)) for each in node.results):
+    if all(each.shape is None or all(map(is_told, each.shape)) for each in node.results):
         return []
     told = []
     for value, value_type in zip(node.outputs, infer_node(node), strict=True):
@@ -158,15 +157,11 @@ def _told_by(node: Node) -> list[Value]:
         new = value_type.shape or ()
         if len(old) != len(new):
             continue
-        merged = tuple([two if _is_size(two) and not _is_size(one) else one for one, two in zip(old, new, strict=True)])
+        merged = tuple([two if is_told(two) and not is_told(one) else one for one, two in zip(old, new, strict=True)])
         if merged != old:
             value.type = TensorType(value_type.dtype, merged)
             told.append(value)
     return told
-
-
-def _is_size(dim: Dim) -> bool:
-    return dim is not None and not (isinstance(dim, str) and dim.startswith(_GENERATED))
 
 
 def _stale(graph: Graph, result: onnx.GraphProto) -> bool:
@@ -273,15 +268,15 @@ class _Writer:
         return inferred
 
     def _dim(self, dim: Dim) -> Dim:
-        if not isinstance(dim, str) or not dim.startswith(_GENERATED) or dim in self.taken:
+        if not isinstance(dim, str) or not dim.startswith(GENERATED) or dim in self.taken:
             return dim
         name = self.names.get(dim)
         if name is None:
             number = _counters.get(self.model, 0)
-            while f"{_GENERATED}{number}" in self.taken:
+            while f"{GENERATED}{number}" in self.taken:
                 number += 1
             _counters[self.model] = number + 1
-            name = self.names[dim] = f"{_GENERATED}{number}"
+            name = self.names[dim] = f"{GENERATED}{number}"
         return name
 
 

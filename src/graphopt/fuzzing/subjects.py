@@ -35,7 +35,8 @@ DEFAULT = (*LEVELS, ALONE)
 CONVERT = "convert"
 """In place of a level: bringing the model to another opset, or refusing to."""
 
-KNOWN = (*LEVELS, "layout", ALONE, CONVERT)
+_OPTIMIZING = (*LEVELS, "layout")
+KNOWN = (*_OPTIMIZING, ALONE, CONVERT)
 """What may be named as a level."""
 
 
@@ -317,7 +318,7 @@ def subject_of(name: str, **settings: Any) -> Subject:
             return Alone(**settings)
         if rest == CONVERT:
             return Converter()
-        if rest in LEVELS or rest == "layout":
+        if rest in _OPTIMIZING:
             return OwnSubject(rest, **settings)
         return OwnSubject(passes=rest, **settings)
     except GraphoptError as error:

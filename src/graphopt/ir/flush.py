@@ -17,13 +17,12 @@ from graphopt.ir.model import Model
 from graphopt.ir.schema import op_schema
 from graphopt.ir.seal import is_sealed, unwrapped
 from graphopt.ir.tensor import Tensor
-from graphopt.ir.types import TensorType, encode_type
+from graphopt.ir.types import GENERATED, TensorType, encode_type
 from graphopt.ir.value import Value
 
 _TYPED_DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
 """Domains whose operators the standard's inference does not know, though rewrites bring them."""
 
-_GENERATED = "unk__"
 """How names of dimensions begin that inference made up: they mean nothing in another run."""
 
 IR_WITH_FREE_INITIALIZERS = 4
@@ -234,7 +233,7 @@ def _types_nobody_infers(graph: Graph, stated: set[str]) -> list[onnx.ValueInfoP
             if value is None or value.name in stated or not isinstance(known, TensorType):
                 continue
             info = onnx.ValueInfoProto(name=value.name, type=encode_type(known))
-            if not any(dim.dim_param.startswith(_GENERATED) for dim in info.type.tensor_type.shape.dim):
+            if not any(dim.dim_param.startswith(GENERATED) for dim in info.type.tensor_type.shape.dim):
                 found.append(info)
     return found
 

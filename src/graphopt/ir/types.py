@@ -106,6 +106,15 @@ class TensorType:
         return TensorType(self.dtype, tuple(d if isinstance(d, int) else 1 for d in self.shape)).nbytes
 
 
+GENERATED = "unk__"
+"""How names of dimensions begin that inference makes up."""
+
+
+def is_told(dim: Dim) -> bool:
+    """Whether a dimension is fixed or has a name that the model gave it."""
+    return dim is not None and not (isinstance(dim, str) and dim.startswith(GENERATED))
+
+
 ValueType = TensorType | onnx.TypeProto
 """A tensor type, or the proto itself for sequences, optionals, maps and sparse tensors."""
 

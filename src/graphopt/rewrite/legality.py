@@ -14,7 +14,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value, ValueType, captured_values
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.ir.schema import RUNTIMES_OWN, has_its_operands, op_schema
-from graphopt.ir.types import FLOAT_TYPES, type_name
+from graphopt.ir.types import FLOAT_TYPES, is_told, type_name
 from graphopt.rewrite.operands import check_operand_types
 
 CONTRIB_OPSETS = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "ai.onnx.ml": 3}
@@ -45,15 +45,8 @@ def reads(node: Node) -> list[Value]:
 
 def well_known(value: Value) -> bool:
     """Whether every dimension is fixed or has a name that the model gave it."""
-    shape = value.shape
-    if shape is None:
-        return False
-    if {*map(type, shape)} <= _NUMBERS:
-        return True
-    for dim in shape:  # noqa: SIM110 -- asked for every value that is replaced or made
-        if dim is None or (isinstance(dim, str) and dim.startswith("unk__")):
-            return False
-    return True
+    shape = value.shape  # asked for every value that is replaced or made
+    return shape is not None and ({*map(type, shape)} <= _NUMBERS or all(map(is_told, shape)))
 
 
 def tells_more(old: Value, new: Value) -> bool:
