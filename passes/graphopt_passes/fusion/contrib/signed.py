@@ -13,8 +13,11 @@ from graphopt_passes.fusion.contrib.parameters import other_bytes
 
 _SHARED = ("Add", "Mul", "Concat", "Gather")
 """Operators that take constants as quantized as their other operand; products take signed weights with either type."""
-_MOVING = frozenset({"Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"})
+_MOVING = frozenset(
+    {"Flatten", "Gather", "MaxPool", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
 """Operators that move signed and unsigned bytes alike, by their first operand."""
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 class ConvertInt8ToUint8(OnIntegers):
@@ -22,7 +25,8 @@ class ConvertInt8ToUint8(OnIntegers):
 
     For values between quantize and dequantize operators, moved in between or not, and for constants that are
     dequantized for an `Add`, `Mul`, `Concat` or `Gather`. The floats stay the same. On x86, where the kernels for
-    signed activations are slow.
+    signed activations are slow. Signed bytes that a product gives to others than these, as to a caller, are computed
+    from the unsigned ones, and those that a product gets from others, unsigned ones from them: both exactly.
     """
 
     # No pattern: all readers of a value change with it, however many they are.
@@ -30,16 +34,16 @@ class ConvertInt8ToUint8(OnIntegers):
     peers = {"onnxruntime": "QDQS8ToU8Transformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        constant = node.op == "DequantizeLinear"
-        value = node.operand(0) if constant else node.result
+        reads = node.op == "DequantizeLinear"
+        value = node.operand(0) if reads else node.result
         zero = _zero_point(node)
-        if constant and not value.is_const:
-            raise Decline
         if rw.target.name not in X86:
             raise Decline("other machines have kernels for signed bytes")
         if zero.size != 1 or node.attr("block_size", 0):
             raise Decline("{} is not quantized as a whole", value.name)
-        return _constant(node, value, zero, rw) if constant else _computed(node, value, zero, rw)
+        if not reads:
+            return _computed(node, value, zero, rw)
+        return _constant(node, value, zero, rw) if value.is_const else _given(node, value, zero, rw)
 
 
 def _constant(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
@@ -51,29 +55,72 @@ def _constant(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
     return rw.replace(node, [rw.op("DequantizeLinear", *inputs, **node.attrs)])
 
 
+def _given(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
+    """A dequantize whose signed bytes nothing here quantizes, as those of a caller, for a product of bytes."""
+    if not _is_for_bytes(node):
+        raise Decline
+    source = value
+    while (producer := source.producer) is not None and producer.op in _MOVING:
+        source = producer.operand(0)
+    if source.made_by("QuantizeLinear"):
+        raise Decline
+    inputs = (_in_other_bytes(value, zero, rw), node.inputs[1], rw.constant(other_bytes(zero), like=node.inputs[2]))
+    return rw.replace(node, [rw.op("DequantizeLinear", *inputs, **node.attrs)])
+
+
+def _in_other_bytes(value: Value, zero: np.ndarray, rw: Rewriter) -> Value:
+    """Bytes in the other type, by floats that are whole numbers."""
+    one = np.array(1, np.float32)
+    start, end = (rw.constant(each.reshape(())) for each in (zero, other_bytes(zero)))
+    return rw.op("QuantizeLinear", rw.op("DequantizeLinear", value, one, start), one, end)
+
+
+def _is_of_bytes(node: Node | None) -> bool:
+    """Whether a node is a product of dequantized operands, which there are kernels on bytes for."""
+    if node is None or node.op not in _PRODUCTS:
+        return False
+    return all(each.made_by("DequantizeLinear") for each in node.operands[:2])
+
+
+def _is_for_bytes(node: Node) -> bool:
+    """Whether such a product reads what a node dequantizes as its data."""
+    return any(_is_of_bytes(user) and user.input(0) is node.result for user in node.result.users)
+
+
 def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
     attrs = {name: attr for name, attr in node.attrs.items() if name != "output_dtype"}
     point = rw.constant(other_bytes(zero), like=node.inputs[2])
     integers = rw.op("QuantizeLinear", node.inputs[0], node.inputs[1], point, **attrs)
     pairs: list[tuple[Node, list[Value]]] = []
-    if not value.users:
-        raise Decline("{} is read as it is", value.name)
+    kept: list[tuple[Value, Value]] = []  # values that others read as signed bytes, each with the unsigned ones
     stack = [(value, integers)]
     while stack:
         old, new = stack.pop()
-        if old.output_count:
-            raise Decline("{} is read as it is", value.name)
+        as_it_is = bool(old.output_count)
         for reader in old.users:
             if _only_moves(old, reader, node):
                 parts = rw.outputs(len(reader.outputs), reader.op_type, new, *reader.inputs[1:], **reader.attrs)
                 stack += [(o, part) for o, part in zip(reader.outputs, parts, strict=True) if o is not None]
-                continue
-            own = _zero_of(reader, old, node)
-            if own is None:
-                raise Decline("{} is read as it is", value.name)
-            start = point if np.array_equal(own, zero) and own.shape == zero.shape else rw.constant(other_bytes(own))
-            pairs.append((reader, [rw.op("DequantizeLinear", new, reader.inputs[1], start, **reader.attrs)]))
+            elif (own := _zero_of(reader, old, node)) is None:
+                as_it_is = True
+            else:
+                same = np.array_equal(own, zero) and own.shape == zero.shape
+                start = point if same else rw.constant(other_bytes(own))
+                pairs.append((reader, [rw.op("DequantizeLinear", new, reader.inputs[1], start, **reader.attrs)]))
+        if as_it_is:
+            kept.append((old, new))
+    if kept and not _is_of_bytes(node.operand(0).producer) and not any(_is_for_bytes(reader) for reader, _ in pairs):
+        raise Decline("{} is read as it is", kept[0][0].name)
+    pairs += [_signed(old, new, other_bytes(zero), rw) for old, new in kept]
     return rw.replace_all(pairs, anchor=node)
+
+
+def _signed(old: Value, new: Value, zero: np.ndarray, rw: Rewriter) -> tuple[Node, list[Value]]:
+    """What makes signed bytes that others read, and what replaces it."""
+    maker = old.producer
+    if maker is None or len(maker.outputs) > 1:
+        raise Decline("{} is read as it is", old.name)
+    return maker, [_in_other_bytes(new, zero, rw)]
 
 
 def _only_moves(value: Value, reader: Node, node: Node) -> bool:
