@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from graphopt.fuzzing.building import Sample
-from graphopt.fuzzing.grants import counts_floats, overflows_integers, reads_unwritten
+from graphopt.fuzzing.grants import counts_floats, no_farther, overflows_integers, reads_unwritten
 from graphopt.fuzzing.subjects import Optimized
 from graphopt.fuzzing.verdicts import Judge
 from graphopt.manager import PassManager
@@ -142,3 +142,15 @@ def test_two_bits_with_an_index_of_groups_are_not_judged(bits: int, index: str, 
         g (float[2,32] x, uint8[2,2,{2 * bits}] w, float[4] s, int32[32] k) => (float[2,2] y)
         {{ y = com.microsoft.MatMulNBits <K = 32, N = 2, bits = {bits}, block_size = 16> (x, w, s, "", {index}) }}"""
     assert reads_unwritten(onnx.parser.parse_model(text)) == unwritten
+
+
+def test_no_number_is_farther_from_doubles_than_the_original() -> None:
+    """What amplifies rounding is off in the original too: only an element that got worse is left as it is."""
+    exact, old = np.array([0.0, 1.0, 2.0, np.inf]), np.array([0.125, 1.0, 2.0, np.inf], np.float32)
+    as_good, worse = (np.array([first, 1.0, 2.0, np.inf], np.float32) for first in (0.109375, 0.25))
+    other = np.array([0.125, 1.5, 2.0, np.nan], np.float32)
+    assert no_farther([old], [as_good], [exact])[0].tolist() == exact.tolist()
+    assert no_farther([old], [worse], [exact])[0].tolist() == worse.tolist()
+    assert no_farther([old], [other], [exact])[0][:2].tolist() == [0.0, 1.5]
+    assert np.isnan(no_farther([old], [other], [exact])[0][3])
+    assert no_farther([["text"]], [["text"]], [["other"]]) == [["text"]]

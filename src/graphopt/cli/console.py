@@ -76,10 +76,16 @@ def plain_table(*titles: str, words: int = 1, **settings: Any) -> Any:
     return table
 
 
+_SCHEMA = 1
+"""The version of the JSON that commands print, where a report states none of its own."""
+
+
 def show_json(data: Any) -> None:
-    """Print data as JSON to standard output."""
+    """Print data as JSON to standard output; an object states the version of its form."""
     import json
 
+    if isinstance(data, dict):
+        data = {"schema": _SCHEMA, **data}
     sys.stdout.write(json.dumps(data, indent=2) + "\n")
 
 

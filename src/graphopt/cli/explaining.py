@@ -97,7 +97,7 @@ def bisect(
         else:
             fault = search(prepared, manager, timeout=timeout, progress=told, **known)
     if fault is None:
-        show_json({"fault": None}) if as_json else show("the result agrees with the original: nothing to find")
+        show_json({"fault": None}) if as_json else show("no rewrite makes the result differ: nothing to find")
         return
     _write(fault, output)
     if as_json:

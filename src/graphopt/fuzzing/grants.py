@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,31 @@ def without_overflow(old: Sequence[Any], new: Sequence[Any], exact: Sequence[Any
 
     What was computed on the way had left the range of floats there.
     """
-    return [_mended(*leaves) for leaves in zip(old, new, exact, strict=False)]
+    leaves = zip(old, new, exact, strict=False)
+    return [_where(_overflowed, a, (a, b, c)) for a, b, c in leaves]
 
 
-def _mended(old: Any, new: Any, exact: Any) -> Any:
-    for leaf in (old, new, exact):
-        if not isinstance(leaf, np.ndarray) or not is_float(leaf.dtype) or leaf.shape != old.shape:
-            return old
-    return np.where(~np.isfinite(old) & np.isfinite(new) & np.isfinite(exact), exact.astype(old.dtype), old)
+def no_farther(old: Sequence[Any], new: Sequence[Any], exact: Sequence[Any]) -> list[Any]:
+    """The outputs of a result, but those that doubles give where it is no farther from them than the original."""
+    leaves = zip(old, new, exact, strict=False)
+    return [_where(_as_near, b, (a, b, c)) for a, b, c in leaves]
+
+
+def _overflowed(old: Array, new: Array, exact: Array) -> Array:
+    return ~np.isfinite(old) & np.isfinite(new) & np.isfinite(exact)
+
+
+def _as_near(old: Array, new: Array, exact: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.abs(new.astype(np.float64) - exact) <= np.abs(old.astype(np.float64) - exact)
+
+
+def _where(chosen: Callable[[Array, Array, Array], Array], other: Any, leaves: tuple[Any, Any, Any]) -> Any:
+    """What doubles give where a condition holds, and elsewhere another output; that as it is unless all are floats."""
+    for leaf in leaves:
+        if not isinstance(leaf, np.ndarray) or not is_float(leaf.dtype) or leaf.shape != other.shape:
+            return other
+    return np.where(chosen(*leaves), leaves[2].astype(other.dtype), other)
 
 
 def counts_floats(model: onnx.ModelProto) -> set[str]:

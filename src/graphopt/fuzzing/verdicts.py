@@ -14,6 +14,7 @@ from graphopt.fuzzing.doubles import exact_outputs
 from graphopt.fuzzing.grants import (
     counts_floats,
     is_of_infinite_constants,
+    no_farther,
     overflows_integers,
     reads_unwritten,
     without_overflow,
@@ -249,9 +250,9 @@ class Judge:
         return pair is not None and first_difference(*pair, numerics) is None
 
     def _is_nearer(self, feed: dict[str, Array], old: list[Any], new: list[Any], numerics: str) -> bool:
-        """Whether the result is what the original is in doubles, which the original itself is not.
+        """Whether each number is what the original is in doubles, which it is not itself, or no farther from that.
 
-        Or it differs only where the original left the range of floats on the way, and in doubles does not.
+        Or the result differs only where the original left the range of floats on the way, and in doubles does not.
         """
         exact = exact_outputs(self.model, feed)
         if exact is None or len(exact) != len(old):
@@ -259,7 +260,9 @@ class Judge:
         exact = [a if b is None else b for a, b in zip(old, exact, strict=True)]
         if first_difference(without_overflow(old, new, exact), new, numerics) is None:
             return True
-        return first_difference(exact, new, numerics) is None and first_difference(exact, old, numerics) is not None
+        if first_difference(exact, old, numerics) is None:
+            return False
+        return first_difference(exact, no_farther(old, new, exact), numerics) is None
 
     def _is_determined(self, feed: dict[str, Array], old: list[Any]) -> bool:
         """Whether the original gives the same numbers each time, in another session too.
