@@ -105,7 +105,8 @@ def rates_of(target: Target) -> LayoutRates:
     given = built_in(target)
     figures = tuned.figures(PASS, target)
     if figures is None:
-        figures = tuned.calibration(PASS, target, "graphopt_passes.layout.calibration:calibrate")
+        measure = "graphopt_passes.layout.calibration:calibrate"
+        figures = tuned.calibration(PASS, target, measure, lambda kept: given.stated_by(kept) is not None)
     return given.stated_by(figures) or given
 
 

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -69,13 +69,16 @@ def calibrated_place(target: Target) -> Path | None:
     return root / f"calibrated-{name}-{target.name}-nchwc{target.block}.json" if root is not None else None
 
 
-def calibration(name: str, target: Target, measure: str) -> dict[str, Any] | None:
+def calibration(
+    name: str, target: Target, measure: str, fits: Callable[[dict[str, Any]], bool] = lambda figures: True
+) -> dict[str, Any] | None:
     """What a short calibration found for a pass on this machine: measured at first use, and kept from then on.
 
     Args:
         name: the pass.
         target: the machine.
         measure: where the function is that measures, as `module:function`; it gets the target.
+        fits: whether figures are of the form that the pass works with; kept ones that are not are measured anew.
 
     Returns:
         The figures; None where tables are switched off, none can be kept, the target is not this machine, or there is
@@ -84,8 +87,8 @@ def calibration(name: str, target: Target, measure: str) -> dict[str, Any] | Non
     path = calibrated_place(target)
     if path is None or not is_host(target):
         return None
-    passes = _read(path, _stamp(path))
-    return passes[name] if name in passes else _calibrate(path, name, target, measure)
+    kept = _read(path, _stamp(path)).get(name)
+    return kept if kept is not None and fits(kept) else _calibrate(path, name, target, measure)
 
 
 @lru_cache(maxsize=8)
