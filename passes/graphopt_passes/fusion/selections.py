@@ -6,6 +6,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 import numpy as np
+from onnx import TensorProto
 
 from graphopt.ir.types import NUMBER_TYPES, element_bits, element_count
 from graphopt.operators import Concat, Cut, Gather, Selection, Slice, Split, Squeeze
@@ -33,8 +34,8 @@ class TakenApart(OpRule):
         """What a node takes, the axis kept."""
         return Selection.of(node.result)
 
-    def check(self, x: Value, axis: int) -> None:
-        """Decline where a `Split` would not be faster, or not run."""
+    def check(self, x: Value, axis: int, nodes: Collection[Node]) -> None:
+        """Decline where a `Split` in place of these would not be faster, or not run."""
 
     def write(self, part: Value, node: Node, rw: Rewriter) -> Value:
         """What a node gives, from what it takes."""
@@ -61,7 +62,7 @@ class TakenApart(OpRule):
             raise Decline
         if [0, *(run.stop for run in parts)] != [*(run.start for run in parts), x.size(axis)]:
             raise Decline("what is taken of {} along axis {} overlaps or leaves something out", x.name, axis)
-        self.check(x, axis)
+        self.check(x, axis, [user for users in readers.values() for user in users])
         made = Split(x, axis, tuple(map(len, parts))).write(rw)
         pairs = []
         for run in sorted(readers, key=lambda run: (run.start, run.stop)):
@@ -102,6 +103,9 @@ _LONGEST_RUN = 32
 """Elements from which on copying itself takes the time: 256 runs of 16 took 12.5 us gathered and 8.0 us split, of 64
 12.9 and 11.7."""
 
+_SPLIT = NUMBER_TYPES | {TensorProto.STRING}
+"""The element types that are split at every opset."""
+
 _UNKNOWN_SIZE = 16
 """What a dimension is taken for that is not known."""
 
@@ -118,7 +122,8 @@ class FuseGathersIntoSplit(TakenApart):
 
     Each takes one position, by a constant scalar (then a `Squeeze` follows) or a list of one. A `Gather` copies run
     by run: the real and the imaginary part of a spectrum, or the four numbers of a box, are runs of one element. Where
-    the axis is one of the first, or the runs are long, nothing would be gained, and the nodes stay.
+    the runs are long, or a few that lose the axis, nothing would be gained, and the nodes stay. The columns of a table,
+    each of which keeps its axis, are split however few rows there are: that is one node in place of one a column.
     """
 
     ops = ("Gather",)
@@ -132,11 +137,11 @@ class FuseGathersIntoSplit(TakenApart):
         gather = Gather.of(node)
         return Selection.at(gather.x, gather.axis, gather.from_front().reshape(1))
 
-    def check(self, x: Value, axis: int) -> None:
-        if x.dtype not in NUMBER_TYPES:  # others can be gathered
+    def check(self, x: Value, axis: int, nodes: Collection[Node]) -> None:
+        if x.dtype not in _SPLIT:  # others can be gathered
             raise Decline("{} is of a type that not every opset splits", x.name)
         runs, run, fast = runs_along(x, axis)
-        if fast:
+        if fast and (run > _LONGEST_RUN or any(node.operand(1).rank == 0 for node in nodes)):
             raise Decline("{} runs of {} elements are gathered as fast", runs, run)
 
     def write(self, part: Value, node: Node, rw: Rewriter) -> Value:
