@@ -12,6 +12,7 @@ PASSES = passes_of(
     ("shape_ops", "EliminateShapeOp", "EliminateShapeGather", "EliminateSliceAfterShape", "EliminateNopSize"),
     ("cast_like", "FoldCastLike"),
     ("branches", "EliminateIfWithConstCond"),
+    ("independent_rounds", "EliminateScanOfIndependentRounds"),
     ("loops", "EliminateLoopWithConstTripCount", "EliminateScanWithConstLength"),
     ("store", "ExtractConstantToInitializer"),
 )  # fmt: skip
