@@ -8,6 +8,7 @@ from graphopt.match import Attr, Either, Match, OpBuilder, Opt, Pattern, Var
 from graphopt.operators import Bounds
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.elementwise import ACTIVATIONS
+from graphopt_passes.fusion.contrib.limits import check_not_of_bytes
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float
 
 
@@ -27,6 +28,7 @@ class FuseActivationIntoGemm(ForRuntime):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         check_float(m.gemm.result)
+        check_not_of_bytes(m.gemm, m.root)
         parameters = {f"activation_{name}": value for name, value in _parameters(m.root).items()}
         attrs = {**m.gemm.attrs, "activation": m.root.op_type, **parameters}
         return rw.op("FusedGemm", *m.gemm.inputs, domain=DOMAIN, **attrs)
@@ -52,6 +54,7 @@ class FuseActivationIntoConv(ForRuntime):
         if conv.attr("activation", ""):
             raise Decline("{} has an activation already", conv.result.name)
         check_float(conv.result)
+        check_not_of_bytes(conv, node)
         if node.op == "Clip":
             bounds = Bounds.of(node, dtype=TensorProto.FLOAT)
             parameters = [float(bounds.low), float(bounds.high)]

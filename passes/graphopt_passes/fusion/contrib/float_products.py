@@ -8,6 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
+from graphopt_passes.fusion.contrib.limits import is_quantized
 from graphopt_passes.fusion.contrib.operands import DOMAIN, OnIntegers, check_float
 from graphopt_passes.fusion.contrib.parameters import Quantized, check_not_tied, dequantized
 from graphopt_passes.fusion.contrib.quantized import check_range, taken
@@ -31,7 +32,7 @@ class FuseDequantizeIntoMatmul(OnIntegers):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, given = (dequantized(node.operand(at)) for at in (0, 1))
         check_float(node.result)
-        if any(user.op == "QuantizeLinear" for user in node.result.users):
+        if is_quantized(node.result):
             raise Decline("{} is quantized", node.result.name)
         if x.dtype != TensorProto.UINT8 or (x.value.rank or 0) < 2:
             raise Decline("{} is not known to be rows of unsigned bytes", x.value.name)

@@ -13,6 +13,7 @@ from graphopt.ir.types import element_count
 from graphopt.operators.window import SETTINGS, Window
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.averages import AVERAGES
+from graphopt_passes.fusion.contrib.limits import LIMITS, bounded, limit
 from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
 from graphopt_passes.fusion.contrib.operands import DOMAIN, OnIntegers, may_sum_nothing
 from graphopt_passes.fusion.contrib.parameters import (
@@ -46,6 +47,8 @@ class FuseQdqIntoOp(OnIntegers):
     have such operators; those that only move data, and `MaxPool`, take the integers where both sides have one scale.
     An average pool is a depthwise convolution, a transposed convolution whose windows lie side by side a product for
     each position. The sums are exact then, so that a value between two integers may be rounded to the other one.
+    `Relu` and `Clip` that limit more than the range does, as where 0 is in its middle, are a `Clip` of integers, behind
+    what they limit or where they are alone.
     `Softmax` is left alone, since its kernel for integers does not round to the nearest. Signed weights become unsigned
     where the processor would add pairs of their products in 16 bits and one of these might not fit, and are left alone
     where they are not constant. Weights of 7 bits always fit.
@@ -57,17 +60,23 @@ class FuseQdqIntoOp(OnIntegers):
     peers = {"onnxruntime": "QDQSelectorActionTransformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        value = node.operand(0)
-        op = value.made_by(*_MAKERS)
-        if op is None:
-            raise Decline
-        operands = _operands(op)
-        value.sole_source(op.op, reader=node)
-        output = quantized(node)
-        fits = output.dtype in BYTES or (output.dtype is not None and op.op in _OF_ANY_TYPE)
-        if output.axis is not None or not fits or operands[0].dtype != output.dtype:
-            raise Decline("{} is not quantized to bytes like {}", node.result.name, operands[0].value.name)
-        return rw.replace(node, [_MAKERS[op.op](op, operands, output, rw)])
+        return rw.replace(node, [_quantized(node.operand(0), node, quantized(node), rw)])
+
+
+def _quantized(value: Value, reader: Node, output: Quantized, rw: Rewriter) -> Value:
+    """The integers of a value that one reader alone wants."""
+    op = value.made_by(*_MAKERS)
+    if op is None:
+        raise Decline
+    limited = op.op in LIMITS and not op.operand(0).made_by(*_DEQUANTIZE)
+    operands = [] if limited else _operands(op)
+    value.sole_source(op.op, reader=reader)
+    if limited:
+        return limit(_quantized(op.operand(0), op, output, rw), op, output, rw)
+    fits = output.dtype in BYTES or (output.dtype is not None and op.op in _OF_ANY_TYPE)
+    if output.axis is not None or not fits or operands[0].dtype != output.dtype:
+        raise Decline("{} is not quantized to bytes like {}", output.value.name, operands[0].value.name)
+    return _MAKERS[op.op](op, operands, output, rw)
 
 
 def _operands(op: Node) -> list[Quantized]:
@@ -312,12 +321,15 @@ def _concat(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
     return rw.op("QLinearConcat", *output.written(rw), *reads, domain=DOMAIN, axis=op.attr("axis"))
 
 
-_OPERANDS = {**DATA, "Conv": slice(2), "ConvTranspose": slice(2), "Gemm": slice(2), "ReduceMean": slice(1)}
+_OPERANDS = {
+    **DATA, **dict.fromkeys(LIMITS, slice(1)),
+    "Conv": slice(2), "ConvTranspose": slice(2), "Gemm": slice(2), "ReduceMean": slice(1),
+}  # fmt: skip
 """Which of an operator's inputs are to be dequantized; all where nothing is said. A bias is seen to by itself."""
 
 _MAKERS: dict[str, Maker] = {
     "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul,
     "Add": _plain(), "Mul": _mul, "Sigmoid": _plain(),
     "LeakyRelu": _plain({"alpha": 0.01}), "Concat": _concat, "HardSigmoid": hard_sigmoid,
-    **AVERAGES, **MOVES,
+    **dict.fromkeys(LIMITS, bounded), **AVERAGES, **MOVES,
 }  # fmt: skip

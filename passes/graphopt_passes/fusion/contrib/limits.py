@@ -1,0 +1,54 @@
+"""Limits of quantized values, as limits of their integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.operators import Bounds
+from graphopt.rewrite import Decline, Node, Rewriter, Value
+from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, check_per_tensor
+from graphopt_passes.fusion.contrib.requantize import scaled
+
+LIMITS = ("Clip", "Relu")
+_PRODUCTS = ("Conv", "Gemm")
+"""Products that there are kernels on bytes for."""
+_SINCE = 12
+"""The opset from which on `Clip` takes bytes."""
+
+
+def limit(integers: Value, op: Node, output: Quantized, rw: Rewriter) -> Value:
+    """Integers of what an operator limits, limited where that is.
+
+    Larger floats are larger integers or the same ones, so that it makes no difference what is limited.
+    """
+    if output.dtype not in BYTES or output.axis is not None or not output.ordered:
+        raise Decline("{} is not quantized to bytes as a whole, or its scale is negative", output.value.name)
+    bounds, kind = Bounds.of(op), BYTES[output.dtype]
+    ends, step = np.iinfo(kind), np.float32(output.scale.item())
+    with np.errstate(over="ignore"):
+        steps = [np.rint(np.float32(bound) / step) + int(output.zero.item()) for bound in (bounds.low, bounds.high)]
+    low, high = (int(np.clip(each, ends.min, ends.max)) for each in steps)
+    if (low, high) == (ends.min, ends.max):
+        return integers
+    if op.graph.opset() < _SINCE:
+        raise Decline("Clip takes no bytes before opset {}", _SINCE)
+    return rw.op("Clip", integers, rw.constant(np.array(low, kind)), rw.constant(np.array(high, kind)))
+
+
+def is_quantized(value: Value) -> bool:
+    """Whether something quantizes a value, limited or not."""
+    return any(user.op == "QuantizeLinear" or (user.op in LIMITS and is_quantized(user.result)) for user in value.users)
+
+
+def check_not_of_bytes(product: Node, activation: Node) -> None:
+    """Decline where a product and what limits it are for kernels on bytes."""
+    of_bytes = all(each.made_by("DequantizeLinear") for each in product.operands[:2])
+    if product.op in _PRODUCTS and of_bytes and activation.op in LIMITS and is_quantized(activation.result):
+        raise Decline("{} is quantized, as what it is computed from", activation.result.name)
+
+
+def bounded(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
+    """A limit of dequantized values: these in the scale of the result, limited."""
+    check_per_tensor([*operands, output])
+    (x,) = operands
+    return limit(x.value if x.same_scale(output) else scaled(x, 1.0, 0.0, output, rw, exactly=True), op, output, rw)
