@@ -21,10 +21,8 @@ _MOST = 2**30
 _STORED = {"DequantizeLinear": 0, f"{DOMAIN}::DequantizeLinear": 0, f"{DOMAIN}::MatMulNBits": 1}
 """Operators that read bytes as floats, and which operand these are."""
 _totals: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
-_PRODUCTS = frozenset(
-    {"Conv", "ConvTranspose", "Gemm", "MatMul", "com.microsoft::FusedConv", "com.microsoft::FusedGemm",
-     "com.microsoft::FusedMatMul"}
-)  # fmt: skip
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "com.microsoft::FusedConv"})
+_PRODUCTS = _CONVOLUTIONS | {"Gemm", "MatMul", "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul"}
 
 _MOVING = frozenset(
     {"Clip", "Concat", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Relu", "Reshape", "Slice", "Split",
@@ -39,8 +37,8 @@ class FoldDequantizedWeights(OpRule):
 
     Dequantizing takes as long as the product, or longer, and what is not constant the kernels cannot pack. It comes
     before the blocked layout, which reads weights that are constant, and leaves those of products whose other operand
-    is dequantized, too: rules behind the layout make products of integers of them. A `Transpose` between a weight and
-    its products is folded with it.
+    is dequantized, too: rules behind the layout make products of integers of them, which of convolutions they do where
+    these alone are quantized. A `Transpose` between a weight and its products is folded with it.
     """
 
     # No pattern: all readers of the result count.
@@ -93,9 +91,25 @@ def _check_readers(value: Value) -> None:
     if value.output_count:
         raise Decline("{} is a result of the graph", value.name)
     for user in value.users:
+        if user.op in _CONVOLUTIONS and not _is_quantized(user.result):
+            continue
         for operand in user.operands:
             if operand is not value and _comes_of_integers(operand):
                 raise Decline("{} is multiplied with integers", value.name)
+
+
+def _is_quantized(value: Value) -> bool:
+    """Whether a value goes to one quantize operator alone, moved or limited on the way."""
+    for _ in range(_MOST_MOVES):
+        if not value.one_use or value.output_count:
+            return False
+        reader = next(iter(value.users))
+        if reader.op in ("QuantizeLinear", f"{DOMAIN}::QuantizeLinear"):
+            return True
+        if reader.op not in _MOVING or len(reader.outputs) > 1:
+            return False
+        value = reader.result
+    return True
 
 
 def _floats_of_blocks(node: Node, size: int) -> np.ndarray:
