@@ -50,14 +50,17 @@ _OPSET = "fusion/convert_opset@extended,fusion/replace_attention@extended"
 """What suits the opset to the runtime. The first waits for what finds normalizations written in other ways, and goes
 before what serves in older opsets; what the second leaves of `Attention` is for all passes."""
 
+_UNSIGNED = "fusion/convert_int8_to_uint8@extended"
+"""All bytes have the type that they keep before other rules make operators on bytes of what is around them."""
+
 _SHUFFLE = "layout/convert_channel_shuffle_to_gather@layout"
 """Quantize operators part the nodes of a shuffle, up to the fusions for quantized values."""
 
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
-    Level.EXTENDED: f"{INLINED},repeat({{{_CLEAN},{_OPSET}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
+    Level.EXTENDED: f"{INLINED},repeat({{{_CLEAN},{_OPSET},{_UNSIGNED}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
     Level.ALL: (
-        f"{INLINED},{_SINGLES},repeat({{{_CLEAN},{_OPSET}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),"
+        f"{INLINED},{_SINGLES},repeat({{{_CLEAN},{_OPSET},{_UNSIGNED}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),"
         f"layout/*@layout,custom/*@layout,algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
         f"repeat({_SHUFFLE},layout/*@all,custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}})),{_FASTER}"
     ),

@@ -8,15 +8,13 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
+from graphopt_passes.fusion.contrib.limits import LIMITS
 from graphopt_passes.fusion.contrib.operands import X86, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import other_bytes
+from graphopt_passes.fusion.contrib.signed_moves import moved, moves
 
 _SHARED = ("Add", "Mul", "Concat", "Gather")
 """Operators that take constants as quantized as their other operand; products take signed weights with either type."""
-_MOVING = frozenset(
-    {"Flatten", "Gather", "MaxPool", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-)
-"""Operators that move signed and unsigned bytes alike, by their first operand."""
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
@@ -26,14 +24,18 @@ class ConvertInt8ToUint8(OnIntegers):
     For values between quantize and dequantize operators, moved in between or not, and for constants that are
     dequantized for an `Add`, `Mul`, `Concat` or `Gather`. The floats stay the same. On x86, where the kernels for
     signed activations are slow. Signed bytes that a product gives to others than these, as to a caller, are computed
-    from the unsigned ones, and those that a product gets from others, unsigned ones from them: both exactly.
+    from the unsigned ones, and those that a product gets from others, unsigned ones from them: both exactly. A `Concat`
+    of signed bytes, as converters from TFLite write it, becomes one of unsigned bytes between two such steps, which go
+    where what is around it is converted.
     """
 
     # No pattern: all readers of a value change with it, however many they are.
-    ops = ("QuantizeLinear", "DequantizeLinear")
+    ops = ("QuantizeLinear", "DequantizeLinear", "Concat")
     peers = {"onnxruntime": "QDQS8ToU8Transformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        if node.op == "Concat":
+            return _joined(node, rw)
         reads = node.op == "DequantizeLinear"
         value = node.operand(0) if reads else node.result
         zero = _zero_point(node)
@@ -59,17 +61,82 @@ def _given(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
     """A dequantize whose signed bytes nothing here quantizes, as those of a caller, for a product of bytes."""
     if not _is_for_bytes(node):
         raise Decline
-    source = value
-    while (producer := source.producer) is not None and producer.op in _MOVING:
-        source = producer.operand(0)
-    if source.made_by("QuantizeLinear"):
+    if _path(value)[-1].made_by("QuantizeLinear"):
         raise Decline
     inputs = (_in_other_bytes(value, zero, rw), node.inputs[1], rw.constant(other_bytes(zero), like=node.inputs[2]))
     return rw.replace(node, [rw.op("DequantizeLinear", *inputs, **node.attrs)])
 
 
+def _path(value: Value) -> list[Value]:
+    """Signed bytes, and what they were before each step that moved or limited them; the first of all is the last."""
+    path = [value]
+    while (producer := value.producer) is not None and producer.inputs and moves(producer.operand(0), producer):
+        value = producer.operand(0)
+        path.append(value)
+    return path
+
+
+def _joined(node: Node, rw: Rewriter) -> Outcome:
+    """A `Concat` of signed bytes, where they are quantized here and read as floats, or were unsigned before."""
+    if rw.target.name not in X86 or any(value.dtype != TensorProto.INT8 for value in node.operands):
+        raise Decline
+    paths = [_path(value) for value in node.operands if not value.is_const]
+    makers = [path[-1].made_by("QuantizeLinear") for path in paths]
+    if not makers or not all(maker is not None and _is_whole(maker) for maker in makers):
+        raise Decline("not all that {} joins is quantized here, as a whole", node.result.name)
+    if not all(_was_unsigned(path[-1]) for path in paths):
+        _check_goes_on(node.result, node)
+        for value in {value: None for path in paths for value in path}:
+            _check_goes_on(value, node)
+    zero = np.zeros((), np.int8)
+    parts = [_in_other_bytes(value, zero, rw) for value in node.operands]
+    whole = rw.op("Concat", *parts, **node.attrs)
+    return rw.replace(node, [_in_other_bytes(whole, other_bytes(zero), rw)])
+
+
+def _check_goes_on(value: Value, node: Node) -> None:
+    """Decline unless all readers of signed bytes are converted with these, and in the graph of a node."""
+    for user in value.users:
+        if user.graph is not node.graph or not _goes_on(value, user):
+            raise Decline("{} is read by {}", value.name, user.op)
+    if value.output_count or (value.producer is not None and value.producer.graph is not node.graph):
+        raise Decline("{} is read as it is, or comes from outside", value.name)
+
+
+def _goes_on(value: Value, user: Node) -> bool:
+    if user.op == "DequantizeLinear":
+        return user.inputs[0] is value and _is_whole(user)
+    return user.op == "Concat" or moves(value, user)
+
+
+def _is_whole(node: Node) -> bool:
+    """Whether an operator quantizes or dequantizes signed bytes as a whole."""
+    with suppress(Decline):
+        return _zero_point(node).size == 1 and not node.attr("block_size", 0)
+    return False
+
+
+def _was_unsigned(value: Value) -> Value | None:
+    """The unsigned bytes that signed ones were made of, as `_in_other_bytes` does; None where they were not."""
+    end = value.made_by("QuantizeLinear")
+    start = end.operand(0).made_by("DequantizeLinear") if end is not None else None
+    if end is None or start is None or start.operand(0).dtype != TensorProto.UINT8:
+        return None
+    for node in (start, end):
+        scale, zero = node.operand(1).const(), node.input(2)
+        if scale is None or scale.size != 1 or scale.item() != 1 or zero is None or zero.const() is None:
+            return None
+    zeros = [node.operand(2).array() for node in (start, end)]
+    alike = zeros[1].dtype == np.int8 and np.array_equal(other_bytes(zeros[1]), zeros[0])
+    return start.operand(0) if alike and zeros[0].size == 1 else None
+
+
 def _in_other_bytes(value: Value, zero: np.ndarray, rw: Rewriter) -> Value:
     """Bytes in the other type, by floats that are whole numbers."""
+    if value.is_const:
+        return rw.constant(other_bytes(value.array()), like=value)
+    if (unsigned := _was_unsigned(value)) is not None:
+        return unsigned
     one = np.array(1, np.float32)
     start, end = (rw.constant(each.reshape(())) for each in (zero, other_bytes(zero)))
     return rw.op("QuantizeLinear", rw.op("DequantizeLinear", value, one, start), one, end)
@@ -80,6 +147,13 @@ def _is_of_bytes(node: Node | None) -> bool:
     if node is None or node.op not in _PRODUCTS:
         return False
     return all(each.made_by("DequantizeLinear") for each in node.operands[:2])
+
+
+def _unlimited(value: Value) -> Value:
+    """Floats before they were limited."""
+    while (limit := value.made_by(*LIMITS)) is not None:
+        value = limit.operand(0)
+    return value
 
 
 def _is_for_bytes(node: Node) -> bool:
@@ -98,8 +172,8 @@ def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
         old, new = stack.pop()
         as_it_is = bool(old.output_count)
         for reader in old.users:
-            if _only_moves(old, reader, node):
-                parts = rw.outputs(len(reader.outputs), reader.op_type, new, *reader.inputs[1:], **reader.attrs)
+            if reader.graph is node.graph and moves(old, reader):
+                parts = moved(reader, new, rw)
                 stack += [(o, part) for o, part in zip(reader.outputs, parts, strict=True) if o is not None]
             elif (own := _zero_of(reader, old, node)) is None:
                 as_it_is = True
@@ -109,7 +183,11 @@ def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
                 pairs.append((reader, [rw.op("DequantizeLinear", new, reader.inputs[1], start, **reader.attrs)]))
         if as_it_is:
             kept.append((old, new))
-    if kept and not _is_of_bytes(node.operand(0).producer) and not any(_is_for_bytes(reader) for reader, _ in pairs):
+    if (
+        kept
+        and not _is_of_bytes(_unlimited(node.operand(0)).producer)
+        and not any(_is_for_bytes(reader) for reader, _ in pairs)
+    ):
         raise Decline("{} is read as it is", kept[0][0].name)
     pairs += [_signed(old, new, other_bytes(zero), rw) for old, new in kept]
     return rw.replace_all(pairs, anchor=node)
@@ -121,13 +199,6 @@ def _signed(old: Value, new: Value, zero: np.ndarray, rw: Rewriter) -> tuple[Nod
     if maker is None or len(maker.outputs) > 1:
         raise Decline("{} is read as it is", old.name)
     return maker, [_in_other_bytes(new, zero, rw)]
-
-
-def _only_moves(value: Value, reader: Node, node: Node) -> bool:
-    """Whether a reader only moves a value, by constants if by anything, so that it can stand where `node` is."""
-    if reader.op not in _MOVING or reader.graph is not node.graph or reader.inputs[0] is not value:
-        return False
-    return all(other.is_const for other in reader.operands[1:])
 
 
 def _zero_of(reader: Node, value: Value, node: Node) -> np.ndarray | None:
