@@ -85,7 +85,10 @@ MOVES: dict[str, Maker] = {
 
 
 class FuseQdqIntoSplit(OnIntegers):
-    """Split quantized values instead of the floats that they stand for, where every part is quantized as they were."""
+    """Split quantized values instead of the floats that they stand for, where every part is quantized again.
+
+    A part that is quantized otherwise than they were is brought to the other scale.
+    """
 
     # No pattern: any number of parts, each with any number of readers.
     ops = ("Split",)
@@ -102,9 +105,7 @@ class FuseQdqIntoSplit(OnIntegers):
         for old, new in zip(node.outputs, parts, strict=True):
             if old is None:
                 continue
-            for reader in old.users:
-                _check_quantizes(reader, old, whole, node)
-                pairs.append((reader, [new]))
+            pairs += [(reader, [_quantized_part(reader, old, new, whole, rw)]) for reader in old.users]
             if old.output_count:
                 raise Decline("{} is a result of the graph", old.name)
         if not pairs:
@@ -112,9 +113,11 @@ class FuseQdqIntoSplit(OnIntegers):
         return rw.replace_all(pairs, anchor=node)
 
 
-def _check_quantizes(reader: Node, value: Value, whole: Quantized, node: Node) -> None:
-    """Decline unless a reader of a part quantizes it as the whole was."""
-    if reader.op != "QuantizeLinear" or reader.graph is not node.graph or reader.operand(0) is not value:
+def _quantized_part(reader: Node, value: Value, new: Value, whole: Quantized, rw: Rewriter) -> Value:
+    """What takes the place of a reader of a part, which must quantize that."""
+    if reader.op != "QuantizeLinear" or reader.graph is not value.graph or reader.inputs[0] is not value:
         raise Decline("{} is read by {}", value.name, reader.op)
-    if not quantized(reader).same_scale(whole):
-        raise Decline("the scales before and after {} differ", node.op)
+    if quantized(reader).same_scale(whole):
+        return new
+    floats = rw.op("DequantizeLinear", new, *whole.written(rw))
+    return rw.op("QuantizeLinear", floats, *reader.inputs[1:], **reader.attrs)
