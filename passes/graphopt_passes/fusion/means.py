@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from onnx import TensorProto
 
 from graphopt.ir.types import element_count
-from graphopt.match import FLOAT32, Match, OpBuilder, Pattern, Product
+from graphopt.match import FLOAT32, Either, Match, OpBuilder, Pattern, Product, Var
 from graphopt.operators import Reduction
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
@@ -15,16 +16,20 @@ from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 class FuseReduceMean(PatternRule):
     """Recognize `ReduceMean`: a `ReduceSum` divided by the number of elements, as JAX writes it, for float32.
 
-    Pools, normalizations and layouts are made of means.
+    Pools, normalizations and layouts are made of means. So is a `GlobalAveragePool` over the last of three axes, which
+    tf2onnx makes of the means of a written-out normalization too; it takes up to 1.6 times as long.
     """
 
     numerics = Numerics.ROUNDING
 
     def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
-        """Divided by that number, or multiplied by its reciprocal."""
-        return Product(op.ReduceSum(x, ..., _bind="sum"), scale="scale")
+        """Divided by that number, or multiplied by its reciprocal; or a pool."""
+        pool = op.GlobalAveragePool(Var("row", dtype=TensorProto.FLOAT, rank=3))
+        return Either(Product(op.ReduceSum(x, ..., _bind="sum"), scale="scale"), pool)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        if m.row is not None:
+            return rw.op("ReduceMean", m.row, axes=(2,))
         summed = Reduction.of(m.sum)
         sizes = [summed.x.dims()[axis] for axis in summed.axes]
         count = element_count(sizes, unknown=0)

@@ -90,8 +90,9 @@ def spread(constant: np.ndarray, shape: tuple[int, ...], rank: int | None) -> np
 class FuseMeanIntoSub(PatternRule):
     """Subtract a mean first: `x * r + (b - m * r)` is `(x - m) / d * s + b` where `r` is `s / d`.
 
-    TensorFlow writes the normalization of layers like that. Its deviation `d` is of `x - m` already, and what is left
-    is what other passes know as a normalization.
+    TensorFlow writes the normalization of layers like that, Keras 3 `x * r + (-m * r + b)`, either without a bias too,
+    and `r` may be a mere reciprocal. Its deviation `d` is of `x - m` already, and what is left is what other passes
+    know as a normalization.
     """
 
     numerics = Numerics.ROUNDING
@@ -100,15 +101,18 @@ class FuseMeanIntoSub(PatternRule):
         """The deviation is a root that divides, as `fuse_div_mul` leaves it."""
         mean = op.ReduceMean(x, axes=Attr("mean_axes"), keepdims=1)
         root = op.Sqrt(mean_of_squares(op, op.Sub(x, mean, _shared=True, _bind="centered")), _bind="deviation")
-        factor = op.Div(Const("scale"), root)
-        return op.Add(op.Mul(x, factor), op.Sub(bias, op.Mul(mean, factor)))
+        factor = Either(op.Div(Const("scale"), root), op.Reciprocal(root))
+        scaled, negated = op.Mul(mean, factor), op.Mul(op.Neg(mean), factor)
+        product, rest = op.Mul(x, factor), Either(op.Sub(bias, scaled), op.Add(negated, bias), negated)
+        return Either(op.Add(product, rest), op.Sub(product, scaled))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         checked_axes(m)
-        if not np.isfinite(m.scale.array()).all():
+        if m.scale is not None and not np.isfinite(m.scale.array()).all():
             raise Decline("the scale is not finite")
-        normalized = rw.op("Div", m.centered.result, m.deviation.result)
-        return rw.op("Add", rw.op("Mul", normalized, m.scale), m.bias)
+        made = rw.op("Div", m.centered.result, m.deviation.result)
+        made = made if m.scale is None else rw.op("Mul", made, m.scale)
+        return made if m.bias is None else rw.op("Add", made, m.bias)
 
 
 class MoveScaleBehindDeviation(PatternRule):
