@@ -32,7 +32,7 @@ PASSES = passes_of(
     ("casts", "FuseConsecutiveCasts", "FuseCastIntoConstantOfShape"),
     ("clips", "FuseConsecutiveClips"),
     ("constants", "FuseConsecutiveMul"),
-    ("reshapes", "FuseConsecutiveReshapes", "MoveElementwiseBeforeReshape"),
+    ("reshapes", "FuseConsecutiveReshapes", "MoveBiasBeforeReshape", "MoveElementwiseBeforeReshape"),
     ("constants", "FuseDivMul"),
     ("clips", "FuseMinMaxIntoClip", "FuseReluIntoClip"),
     ("affine", "FuseAddBiasIntoGemm", "FuseBnIntoGemm", "FuseBnIntoMatmul", "FuseMulIntoGemm"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
-from graphopt.match import Attr, Match, OpBuilder, Pattern, Rest, Var
+from graphopt.match import Attr, Const, Match, OpBuilder, Pattern, Rest, Var
 from graphopt.operators import Reshape
 from graphopt.operators.axes import of_ones
-from graphopt.rewrite import Decline, Fired, Node, OpRule, Outcome, PatternRule, Rewriter, Value
+from graphopt.rewrite import Decline, Dim, Fired, Node, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.elementwise import OF_ONE_TYPE
 
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -102,6 +104,45 @@ class MoveElementwiseBeforeReshape(OpRule):
         for each in reversed(between):
             moved = rw.op(each.op_type, moved, *each.inputs[1:], **each.attrs)
         return rw.set_input(node, 0, rw.op(first.op_type, moved, *first.inputs[1:], **first.attrs))
+
+
+class MoveBiasBeforeReshape(PatternRule):
+    """Add a bias to a matrix product in front of the reshape that parts its columns, where fusions look for it.
+
+    The projections of a `MultiHeadAttention` of Keras are products whose columns become heads, and a bias of each.
+    """
+
+    opsets = "7-"
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """A product with a constant matrix, whose columns lie in the last axes behind the reshape."""
+        product = op.AnyOf("MatMul", "Gemm")(Var(), Const("weight", silent=True), ..., _bind="product")
+        return op.Add(op.AnyOf(*RESHAPES)(product, ..., _bind="reshape"), Const("bias", silent=True))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        product, bias = m.product.result, m.bias.array()
+        columns = _last_of_product(m.reshape.result.dims(), product.dim(-1))
+        if columns is None:
+            raise Decline("the last axes of {} are not the columns of {}", m.reshape.result.name, product.name)
+        lead = max(bias.ndim - len(columns), 0)
+        if bias.ndim > len(m.reshape.result.dims()) or set(bias.shape[:lead]) - {1}:
+            raise Decline("{} differs from row to row", m.bias.name)
+        row = np.broadcast_to(bias.reshape(bias.shape[lead:]), columns).reshape(-1)
+        total = rw.op("Add", product, rw.constant(row, like=m.bias))
+        return rw.op(m.reshape.op_type, total, *m.reshape.inputs[1:], **m.reshape.attrs)
+
+
+def _last_of_product(dims: tuple[Dim, ...], product: Dim) -> tuple[int, ...] | None:
+    """The sizes of the last axes that have as many positions together as there are columns; None where none have."""
+    if not isinstance(product, int) or product < 1:
+        return None
+    for count in range(1, len(dims) + 1):
+        sizes = tuple(dim for dim in dims[-count:] if isinstance(dim, int))
+        if len(sizes) < count or prod(sizes) > product:
+            return None
+        if prod(sizes) == product:
+            return sizes
+    return None
 
 
 class FuseReshapesIntoGather(PatternRule):
