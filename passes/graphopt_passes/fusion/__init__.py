@@ -10,6 +10,7 @@ PASSES = passes_of(
     ("reshapes", "FuseConcatIntoReshape", "FuseReshapesIntoGather"),
     ("consecutive", "FuseConsecutiveConcats", "FuseConsecutiveLogSoftmax", "FuseConsecutiveReduceUnsqueeze",
      "FuseConsecutiveReduceSqueeze", "FuseConsecutiveReduce", "FuseConsecutiveMinMax"),
+    ("stacks", "FuseStackIntoConcat"),
     ("gemm", "FuseSumIntoGemm"),
     ("space_to_depth", "ConvertSlicesToSpaceToDepth", "ConvertReshapesToDepthToSpace", "ConvertReshapesToSpaceToDepth"),
     ("channels", "FuseChannelShuffleIntoConv", "FuseGatherIntoConv"),
