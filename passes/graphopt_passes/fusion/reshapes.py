@@ -127,6 +127,8 @@ class MoveBiasBeforeReshape(PatternRule):
         lead = max(bias.ndim - len(columns), 0)
         if bias.ndim > len(m.reshape.result.dims()) or set(bias.shape[:lead]) - {1}:
             raise Decline("{} differs from row to row", m.bias.name)
+        if any(size not in (1, column) for size, column in zip(bias.shape[::-1], columns[::-1], strict=False)):
+            raise Decline("{} gives the sum other sizes than {}", m.bias.name, m.reshape.result.name)
         row = np.broadcast_to(bias.reshape(bias.shape[lead:]), columns).reshape(-1)
         total = rw.op("Add", product, rw.constant(row, like=m.bias))
         return rw.op(m.reshape.op_type, total, *m.reshape.inputs[1:], **m.reshape.attrs)

@@ -36,8 +36,9 @@ def limit(integers: Value, op: Node, output: Quantized, rw: Rewriter) -> Value:
 
 
 def is_quantized(value: Value) -> bool:
-    """Whether something quantizes a value, limited or not."""
-    return any(user.op == "QuantizeLinear" or (user.op in LIMITS and is_quantized(user.result)) for user in value.users)
+    """Whether something quantizes a value, limited once or not: two limits in a row are one by then."""
+    limited = [user.result for user in value.users if user.op in LIMITS]
+    return any(user.op == "QuantizeLinear" for each in (value, *limited) for user in each.users)
 
 
 def check_not_of_bytes(product: Node, activation: Node) -> None:

@@ -68,7 +68,7 @@ def _quantized(value: Value, reader: Node, output: Quantized, rw: Rewriter) -> V
     op = value.made_by(*_MAKERS)
     if op is None:
         raise Decline
-    limited = op.op in LIMITS and not op.operand(0).made_by(*_DEQUANTIZE)
+    limited = op.op in LIMITS and not op.operand(0).made_by(*_DEQUANTIZE, *LIMITS)
     operands = [] if limited else _operands(op)
     value.sole_source(op.op, reader=reader)
     if limited:
