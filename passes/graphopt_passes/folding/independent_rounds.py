@@ -21,8 +21,10 @@ _MOST_ELEMENTS = 1 << 22
 _MOST_PER_ROW = 1 << 16
 """The same where a size is open, as that of a batch is: the product of the sizes that are known."""
 
+_SUMS = REDUCTIONS - {"ReduceMax", "ReduceMin"}
+"""Reductions that give the same, up to rounding, wherever their axis lies; extrema skip NaN along some axes alone."""
 
-_COMPUTED = frozenset(BROADCASTING) | frozenset(UNARY) | REDUCTIONS | {"Identity"}
+_COMPUTED = frozenset(BROADCASTING) | frozenset(UNARY) | _SUMS | {"Identity"}
 
 
 class EliminateScanOfIndependentRounds(OpRule):
@@ -91,7 +93,7 @@ class _Rounds:
         if self.all.keys().isdisjoint(node.operands):
             inputs = [value and self._same(value) for value in node.inputs]
             self.same[node.result] = self.rw.op(node.op, *inputs, **node.attrs)
-        elif node.op in REDUCTIONS:
+        elif node.op in _SUMS:
             self._keep(node, replace(Reduction.of(node), x=self.all[node.operand(0)]).write(self.rw))
         else:
             inputs = [value and self._operand(value, node) for value in node.inputs]
