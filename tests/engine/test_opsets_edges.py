@@ -231,6 +231,19 @@ def test_a_mask_of_numbers_stays_below_opset_10() -> None:
         convert(onnx.parser.parse_model(text), opset=10)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "dtype"), [(7, 13, "float"), (8, 10, "float"), (13, 7, "bool"), (10, 9, "bool")]
+)
+def test_a_mask_that_nobody_reads_is_left_out(before: int, after: int, dtype: str) -> None:
+    text = f"""
+        <ir_version: 4, opset_import: ["" : {before}]>
+        g (float[3] x) => (float[3] y) <{dtype}[3] m> {{ a, m = Dropout (x)  y = Neg (a) }}"""
+    found = convert(onnx.parser.parse_model(text), opset=after)
+    onnx.checker.check_model(found, full_check=True)
+    assert list(found.graph.node[0].output) == ["a"]
+    assert differs([_float32(-1, 2, -3)], run_model(found, {"x": _float32(1, -2, 3)})) is None
+
+
 @pytest.mark.parametrize("opset", [10, 11])
 def test_a_mask_that_lets_nothing_through_stays_below_opset_12(opset: int) -> None:
     """It does in the runtime alone; the standard's evaluator lets everything through at all opsets."""

@@ -186,18 +186,29 @@ def normalized_by_deviation(node: Node, change: Change, rw: Rewriter) -> None:
 @up(10, "Dropout")
 def mask_of_truths(node: Node, change: Change, rw: Rewriter) -> Step:
     """The mask was of numbers for the standard, and of truths for its inference and for runtimes."""
-    if (mask := node.output(1)) is not None and mask.uses:
+    mask = node.output(1)
+    if mask is None:
+        return automatic.up(node, change, rw)
+    if mask.uses:
         raise Decline("mask is used, of which nobody agreed on the type before opset 10")
-    return automatic.up(node, change, rw)
+    return without_mask(node, rw)
 
 
 @down(10, "Dropout")
 def mask_of_numbers(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """The mask, which says nothing in inference, was of numbers."""
-    if (mask := node.output(1)) is not None and mask.uses:
+    mask = node.output(1)
+    if mask is None:
+        yield from automatic.down(node, change, rw)
+    elif mask.uses:
         all_pass(node, rw)
-        return
-    yield from automatic.down(node, change, rw)
+    else:
+        without_mask(node, rw)
+
+
+def without_mask(node: Node, rw: Rewriter) -> None:
+    """One that nothing reads need not have a type."""
+    rw.replace(node, [rw.op("Dropout", *node.inputs, **node.attrs)])
 
 
 def all_pass(node: Node, rw: Rewriter) -> None:
