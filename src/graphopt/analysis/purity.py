@@ -138,9 +138,9 @@ def why_not_fold(node: Node, *, qdq: bool = False) -> Decline | None:
 
 
 def _quantizes_to_integers(node: Node) -> bool:
-    """Whether the node is a standard QuantizeLinear to integers of 8 or 16 bits."""
+    """Whether the node is a standard QuantizeLinear, or DynamicQuantizeLinear, to integers of 8 or 16 bits."""
     if node.op != "QuantizeLinear":
-        return False
+        return node.op == "DynamicQuantizeLinear"
     zero = node.input(2)
     dtype = zero.dtype if zero is not None else node.attr("output_dtype", 0) or TensorProto.UINT8
     return dtype in _INTEGERS
