@@ -1,4 +1,4 @@
-"""`Cast` behind another one, or behind a tensor that is filled with one number."""
+"""`Cast` behind another one, behind a tensor that is filled with one number, or before a comparison."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from onnx import TensorProto as T
 from graphopt.ir import FLOAT_TYPES, Tensor, Value
 from graphopt.ir.numpy_types import numpy_type
 from graphopt.ir.types import NUMBER_TYPES, type_name
-from graphopt.match import Attr, Match, OpBuilder, Pattern
+from graphopt.match import Attr, Match, OpBuilder, Pattern, Scalar, Var
 from graphopt.rewrite import Decline, Fired, PatternRule, Rewriter
 
 
@@ -75,3 +75,31 @@ class FuseConsecutiveCasts(PatternRule):
         if x.dtype in FLOAT_TYPES and last not in FLOAT_TYPES:
             raise Decline("what is out of the range of {} may convert otherwise", type_name(last))
         return rw.replace(m.root, [rw.op("Cast", x, **m.root.attrs)])
+
+
+_COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+_EXACT = {T.FLOAT: 2**24, T.DOUBLE: 2**53}
+"""Up to where the floats of a type hold all integers."""
+
+
+class FuseCastIntoComparison(PatternRule):
+    """Compare integers with a whole number as integers, instead of making floats of them first.
+
+    Up to where floats hold every integer, rounding leaves each number on its side.
+    """
+
+    opsets = "9-"
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """The floats stay for their other readers, where they have any."""
+        integers = Var("integers", dtype=(T.INT32, T.INT64))
+        floats = op.Cast(integers, _shared=True, _other_attrs=True, _bind="floats")
+        return op.AnyOf(*_COMPARISONS)(floats, Scalar("number"), _ordered=True)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        dtype = m.floats.result.dtype
+        most = -1 if dtype is None else _EXACT.get(dtype, -1)
+        if not float(m.number).is_integer() or abs(m.number) > most:
+            raise Decline("{} is no whole number that floats have neighbours of", m.number)
+        dtype = np.int32 if m.integers.dtype == T.INT32 else np.int64
+        return rw.op(m.root.op, m.integers, rw.constant(np.array(int(m.number), dtype)))
