@@ -96,6 +96,16 @@ class Affine:
         parts = (None if row is None else row[channels] for row in (self.scale, self.shift))
         return Affine(*parts)
 
+    def among(self, part: range, channels: int) -> Affine:
+        """What happens to all of some channels where this happens to a part of them, and nothing to the others."""
+        rows: list[np.ndarray | None] = []
+        for row, nothing in ((self.scale, 1.0), (self.shift, 0.0)):
+            full = None if row is None else np.full(channels, nothing)
+            if full is not None:
+                full[part.start : part.stop] = row
+            rows.append(full)
+        return Affine(*rows)
+
     def of_bias(self, bias: np.ndarray | None, channels: int) -> np.ndarray | None:
         """What becomes of a bias, in float64; None where there is none and none comes."""
         if bias is None and self.shift is None:

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.ir.numpy_types import numpy_type
-from graphopt.operators.affine import Affine
+from graphopt.operators.affine import Affine, per_channel
 from graphopt.operators.builder import NodeBuilder
 from graphopt.records import dataclass
 
@@ -278,6 +278,56 @@ class MatrixProduct(Linear):
         attrs = {key: value for key, value in self.node.attrs.items() if key != "beta" or bias is self.shift}
         result: Value = to.op("Gemm", self.x, kernel, bias, **attrs)
         return result
+
+
+@dataclass(frozen=True, slots=True)
+class RowProduct(Linear):
+    """A `MatMul` of rows, along any number of axes, with a constant matrix, and the `Add` of a constant row behind it.
+
+    `node` is the product, which the `Add`, where there is one, reads alone.
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("Add", "MatMul")
+
+    @classmethod
+    def of(cls, node: Node) -> RowProduct:
+        """Read a product, or the sum of one and a constant."""
+        product, bias = node, None
+        if node.op == "Add":
+            sides = [(a, b) for a, b in (node.operands, node.operands[::-1]) if a.made_by("MatMul") and b.is_const]
+            if not sides:
+                raise Decline
+            value, bias = sides[0]
+            product = value.sole_source("MatMul", reader=node)
+        if product.op != "MatMul":
+            raise Decline
+        weight, rank = product.operand(1), product.result.rank
+        if not weight.is_const or weight.rank != 2 or weight.dtype not in PLAIN_FLOATS:
+            raise Decline("{} is not a constant matrix of floats", weight.name)
+        if rank is None or rank < 2:
+            raise Decline("{} is not known to have rows", product.result.name)
+        return cls(product, product.operand(0), weight, bias, weight.sizes()[1], rank)
+
+    @property
+    def axis(self) -> int:
+        """Channels are the last axis."""
+        return self.rank - 1
+
+    def bias(self) -> np.ndarray | None:
+        """The constant that is added, which must not stretch the product."""
+        return None if self.shift is None else per_channel(self.shift, self.rank, self.axis, self.channels)
+
+    def scaled(self, scale: np.ndarray) -> np.ndarray:
+        """The matrix by column."""
+        return _times(_copy(self.kernel), scale, self.kernel)
+
+    def write(self, to: NodeBuilder, kernel: Value, bias: Value | None) -> Value:
+        """A `MatMul`, and an `Add` where there is a bias."""
+        product: Value = to.op("MatMul", self.x, kernel)
+        if bias is None:
+            return product
+        total: Value = to.op("Add", product, bias)
+        return total
 
 
 def _copy(value: Value) -> np.ndarray:
