@@ -79,13 +79,13 @@ class FuseConsecutiveCasts(PatternRule):
 
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 _EXACT = {T.FLOAT: 2**24, T.DOUBLE: 2**53}
-"""Up to where the floats of a type hold all integers."""
+"""The first integer of a type of floats that one beside it is rounded to."""
 
 
 class FuseCastIntoComparison(PatternRule):
     """Compare integers with a whole number as integers, instead of making floats of them first.
 
-    Up to where floats hold every integer, rounding leaves each number on its side.
+    Below where floats hold every integer, rounding leaves each number on its side.
     """
 
     opsets = "9-"
@@ -99,7 +99,7 @@ class FuseCastIntoComparison(PatternRule):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         dtype = m.floats.result.dtype
         most = -1 if dtype is None else _EXACT.get(dtype, -1)
-        if not float(m.number).is_integer() or abs(m.number) > most:
+        if not float(m.number).is_integer() or abs(m.number) >= most:
             raise Decline("{} is no whole number that floats have neighbours of", m.number)
         dtype = np.int32 if m.integers.dtype == T.INT32 else np.int64
         return rw.op(m.root.op, m.integers, rw.constant(np.array(int(m.number), dtype)))
