@@ -191,7 +191,8 @@ def mask_of_truths(node: Node, change: Change, rw: Rewriter) -> Step:
         return automatic.up(node, change, rw)
     if mask.uses:
         raise Decline("mask is used, of which nobody agreed on the type before opset 10")
-    return without_mask(node, rw)
+    without_mask(node, rw)
+    return None
 
 
 @down(10, "Dropout")
