@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size, at_least
+from graphopt.analysis.shapes import Shape, ShapeAnalysis, Size, at_least, divide
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node
 from graphopt.operators.axes import from_front
+
+_MOST_TIMES = 1 << 12
+"""No image is made larger by more: what it has then is a number that a float holds, too."""
 
 
 def _known(node: Node, index: int, analysis: ShapeAnalysis) -> tuple[Shape, list[Size]]:
@@ -125,6 +128,36 @@ def slice_ends(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
         else:
             raise Decline("it cuts axis {} at a dynamic place", axis % len(source))
     return np.asarray(result, kind)
+
+
+def resize_scales(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
+    """Constant factors for a `Resize` that computes sizes: those of its image, or such that they double it and so on.
+
+    Only factors that 32-bit floats hold: the runtime divides the sizes as such, and multiplies in the other form.
+    """
+    source, sizes = _known(node, 3, analysis)
+    if node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise Decline("it keeps the aspect ratio")
+    if node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+        raise Decline("it takes a part of the image")
+    axes = node.attr("axes") or tuple(range(len(source)))
+    if len(axes) != len(sizes):
+        raise Decline
+    from_front(axes, len(source), node.operand(0).name)
+    return np.asarray([_factor(source[axis], size) for axis, size in zip(axes, sizes, strict=True)], np.float32)
+
+
+def _factor(before: Size, after: Size) -> float:
+    """What a size is multiplied by, exactly."""
+    if isinstance(before, int) and isinstance(after, int):
+        factor = float(np.float32(after / before)) if before > 0 and after > 0 else 0.0
+        if not factor or before * factor != after:
+            raise Decline("{} by {} is no number that a float holds", after, before)
+        return factor
+    times = 1 if before == after else divide(after, before)
+    if not isinstance(times, int) or not 0 < times < _MOST_TIMES:
+        raise Decline("it resizes to a dynamic size")
+    return float(times)
 
 
 def _list(node: Node, index: int, analysis: ShapeAnalysis, default: list[Size]) -> list[Size]:

@@ -13,7 +13,13 @@ from graphopt.analysis.shapes.engine import DATA_RULES
 from graphopt.ir import Dim, Graph, Model, Node, Tensor, TensorType, Value
 from graphopt.operators import Shape
 from graphopt.rewrite import Decline, GraphPass, Rewriter
-from graphopt_passes.folding.shape_operands import expand_target, never_empty, reshape_target, slice_ends
+from graphopt_passes.folding.shape_operands import (
+    expand_target,
+    never_empty,
+    reshape_target,
+    resize_scales,
+    slice_ends,
+)
 from graphopt_passes.folding.store import store
 
 _SEEDS = frozenset({"Shape", "Size"})
@@ -21,17 +27,24 @@ _SEEDS = frozenset({"Shape", "Size"})
 
 _INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32})
 
-_OPERANDS = {"Reshape": (1, reshape_target), "Expand": (1, expand_target), "Slice": (2, slice_ends)}
+_OPERANDS = {
+    "Expand": (1, expand_target), "Reshape": (1, reshape_target), "Resize": (3, resize_scales),
+    "Slice": (2, slice_ends),
+}  # fmt: skip
 """Operators with an operand that states a shape: its position, and how it can be stated otherwise."""
+
+_INSTEAD = {"Resize": 2}
+"""Where another operand states it, the position of that one."""
 
 
 class FoldShapes(GraphPass):
     """Compute shape arithmetic ahead, with dynamic sizes as symbols.
 
-    Small tensors that hold the same numbers in every run become constants. The shape of `Reshape` becomes a constant
-    with 0 and -1, that of `Expand` one with 1, the end of `Slice` the largest integer, where that means the same for
-    all sizes, 0 included. Sizes that are computed twice are computed once, and values are told what is known of their
-    shapes. No equality of dynamic dimensions is assumed that would only hold in some runs.
+    Small tensors that hold the same numbers in every run become constants. The shape of `Reshape` becomes a
+    constant with 0 and -1, that of `Expand` one with 1, the end of `Slice` the largest integer, where that means
+    the same for all sizes, 0 included; the sizes of `Resize` become factors, as where only the batch is dynamic.
+    Sizes that are computed twice are computed once, and values are told what is known of their shapes. No equality
+    of dynamic dimensions is assumed that would only hold in some runs.
     """
 
     peers = {"onnxsim": "constant_folding", "onnxruntime": "ReshapeFusion", "onnxscript": "FoldConstantsPass"}
@@ -74,7 +87,8 @@ class FoldShapes(GraphPass):
             with rw.attempt(node):
                 array = target(node, analysis)
                 copies = node.op == "Reshape" and bool(node.attr("allowzero", 0)) and 0 in array
-                rw.set_inputs(node, {index: array}, "a fixed shape", **({"allowzero": None} if copies else {}))
+                fixed = {index: None, _INSTEAD.get(node.op, index): array}
+                rw.set_inputs(node, fixed, "a fixed shape", **({"allowzero": None} if copies else {}))
 
     def _merge(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
         """Let one value stand for all that hold the same sizes."""
