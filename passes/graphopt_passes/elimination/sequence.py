@@ -34,7 +34,7 @@ class EliminateSequenceLengthConstruct(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         count = len(Elements.of(node.operand(0)).values)
-        return rw.replace(node, [rw.constant(np.array(count, np.int64))])
+        return rw.replace(node, [_answer(node, np.array(count, np.int64), rw)])
 
 
 class ChangedSequence(OpRule):
@@ -126,4 +126,9 @@ class EliminateOptionalHasElement(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Whether it holds anything; an input that is left out does not."""
         optional = node.input(0)
-        return rw.replace(node, [rw.constant(np.array(optional is not None and held(optional) is not None))])
+        return rw.replace(node, [_answer(node, np.array(optional is not None and held(optional) is not None), rw)])
+
+
+def _answer(node: Node, array: np.ndarray, rw: Rewriter) -> Value:
+    """What a node always gives: an initializer, or a `Constant` node where a graph puts it out."""
+    return rw.op("Constant", value=array) if node.result.output_count else rw.constant(array)
