@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import TypeAlias
 
 from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Reshape, Transpose
@@ -117,6 +118,9 @@ class _Moved:
         return not shaped, not moved or (shaped and before.count(1) != after.count(1))
 
 
+_Size: TypeAlias = tuple[Dim, int]
+"""A size and the axis that has it."""
+
 _TOGETHER: tuple[Callable[[_Piece, _Piece], bool], ...] = (
     lambda one, two: False,
     lambda one, two: one.before == two.before,
@@ -140,6 +144,10 @@ def _pieces(before: Sequence[Dim], after: Sequence[Dim]) -> list[_Piece]:
     pieces: list[_Piece] = []
     left = [(size, axis) for axis, size in enumerate(before) if size != 1]
     right = [(size, axis) for axis, size in enumerate(after) if size != 1]
+    if joined := _joined(left, right):
+        return [_Piece(size, at, to) for (size, at), (_, to) in joined]
+    if joined := _joined(right, left):
+        return [_Piece(size, at, to) for (size, to), (_, at) in joined]
     while left and right:
         (one, at), (two, to) = left.pop(0), right.pop(0)
         size = one if one == two and one is not None else _common(one, two)
@@ -150,6 +158,21 @@ def _pieces(before: Sequence[Dim], after: Sequence[Dim]) -> list[_Piece]:
     if left or right:
         raise Decline("the sizes {} and {} do not fit", tuple(before), tuple(after))
     return pieces
+
+
+def _joined(parts: list[_Size], whole: list[_Size]) -> list[tuple[_Size, _Size]]:
+    """Each part with what it is in, where all that is open is of how many elements some parts are together.
+
+    All other sizes are numbers, and the same on both sides: so an open one follows from that of all elements.
+    """
+    count = len(parts) - len(whole) + 1
+    at = next((at for at, (size, _) in enumerate(whole) if not isinstance(size, int)), -1)
+    if count < 2 or at < 0:
+        return []
+    pairs = list(zip(parts, [*whole[:at], *[whole[at]] * count, *whole[at + 1 :]], strict=True))
+    others = [*pairs[:at], *pairs[at + count :]]
+    same = all(isinstance(one, int) and one > 0 and one == two for (one, _), (two, _) in others)
+    return pairs if same else []
 
 
 def _common(one: Dim, two: Dim) -> int:
