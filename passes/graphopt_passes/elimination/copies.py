@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from onnx import TensorProto as T
 
 from graphopt.operators import Reshape
@@ -56,6 +58,7 @@ class MoveElementwiseBeforeExpand(OpRule):
 
     Operators of one operand, those of two whose other one is a number, and `Where` that chooses between numbers. As
     many operators are left, of which the `Expand` goes where what reads it broadcasts, as attention does to a mask.
+    One that others read is repeated behind each of them where all of these go.
     """
 
     # No pattern: the operators have different numbers of operands.
@@ -67,17 +70,39 @@ class MoveElementwiseBeforeExpand(OpRule):
         expanded = [value for value in node.operands if value.made_by("Expand") is not None]
         if len(expanded) != 1:
             raise Decline
-        expand = expanded[0].sole_source("Expand", reader=node)
+        if expanded[0].one_use or not self._goes(expanded[0]):
+            expanded[0].sole_source("Expand", reader=node)
+        expand = expanded[0].source("Expand", reader=node)
         x, shape = expand.operand(0), expand.operand(1)
-        for value in node.operands:
-            if value is not expanded[0] and (value.constant_tensor is None or value.sizes() not in ((), (1,))):
-                raise Decline("{} is no constant number", value.name)
+        _check_numbers(node, expanded[0])
         if node.result.dtype not in _EXPANDED:
             raise Decline("{} is of a type that is not expanded everywhere", node.result.name)
         if not x.dims() and any(value.dims() for value in node.operands if value is not expanded[0]):
             raise Decline("{} has fewer axes than what it is joined with", x.name)
         inputs = [x if value is expanded[0] else value for value in node.inputs]
         return rw.replace(node, [rw.op("Expand", rw.op(node.op_type, *inputs, **node.attrs), shape)])
+
+    def _goes(self, value: Value, most: int = 8) -> bool:
+        """Whether all that reads a value in the end broadcasts it, behind no more than a few operators each."""
+        if value.output_count or not value.users or not most:
+            return False
+        return all(self._goes_at(user, value, most) for user in value.users)
+
+    def _goes_at(self, user: Node, value: Value, most: int) -> bool:
+        if user.op in EliminateExpandBeforeBroadcast.ops and _has_other(user, value):
+            return True
+        with suppress(Decline):
+            if user.op in self.ops:
+                _check_numbers(user, value)
+                return self._goes(user.result, most - 1)
+        return False
+
+
+def _check_numbers(node: Node, expanded: Value) -> None:
+    """Decline unless all other operands are constant numbers."""
+    for value in node.operands:
+        if value is not expanded and (value.constant_tensor is None or value.sizes() not in ((), (1,))):
+            raise Decline("{} is no constant number", value.name)
 
 
 class ConvertTransposeToReshape(OpRule):
