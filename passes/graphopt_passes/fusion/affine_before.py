@@ -1,13 +1,17 @@
-"""Scales and shifts of input channels, taken into the weights of the convolution after them."""
+"""Scales and shifts of input channels, taken into the weights of the operator after them."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import ClassVar
+
+import numpy as np
 
 from graphopt.match import Const, Match, OpBuilder, Pattern
 from graphopt.operators.affine import Affine
-from graphopt.operators.linear import Convolution, narrowed, narrowed_weights
-from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
+from graphopt.operators.linear import Convolution, Linear, MatrixProduct, RowProduct, narrowed, narrowed_weights
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.gelu import completes_gelu
 from graphopt_passes.fusion.small_weights import refuse_lost_digits_before
 
@@ -71,8 +75,129 @@ class FusePrecedingAddIntoConv(AbsorbBefore):
         if conv.pads:
             raise Decline("the convolution pads")
         assert shift is not None
-        weighted = m.kernel.array().astype("float64") * conv.of_inputs(shift)
-        total = weighted.reshape(conv.channels, -1).sum(axis=1)
+        total = conv.of_shift(shift)
         bias = conv.bias()
         row = narrowed(total if bias is None else total + bias, m.kernel.array().dtype, "biases")
         return conv.write(rw, conv.kernel, rw.constant(row, like=conv.shift or f"{m.x.name}_bias"), m.x)
+
+
+_FARTHEST = 16.0
+"""Deviations that the mean of a normalization may be from zero: four bits of a sum cancel then."""
+
+
+class FusePrecedingBnIntoConv(PatternRule):
+    """Let a `Conv` with constant weights do what the batch normalization in front of it does.
+
+    Only without padding, which would be added around what is normalized, and where no mean is farther than 16
+    deviations from zero.
+    """
+
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """Nothing else reads what is normalized."""
+        return op.Conv(op.BatchNormalization(..., _bind="before"), Const("kernel"), ..., _bind="conv")
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        conv, x = Convolution.of(m.conv), m.before.operand(0)
+        channels = m.kernel.sizes()[1] * conv.group
+        if x.rank != conv.rank or x.dims()[1] != channels:
+            raise Decline("{} is not known to have {} channels of its own", x.name, channels)
+        if conv.pads:
+            raise Decline("the convolution pads")
+        affine = _normalization(m.before, channels)
+        kernel, bias = _with_inputs(conv, affine, rw)
+        return conv.write(rw, kernel, bias, x)
+
+
+class FusePrecedingAffineIntoGemm(OpRule):
+    """Let a product with a constant matrix scale the columns of what it multiplies, or normalize them.
+
+    `Mul` and `Div` by one number, or one for each column, and a batch normalization of a `Gemm` or of the product of
+    two matrices; a `Flatten` or `Reshape` may lie between, as in face recognition. No mean may be farther than 16
+    deviations from zero. The 0.5 of a written-out Gelu stays, and the scale of a normalization, so that runtimes
+    recognize them.
+    """
+
+    # No pattern: what scales may lie in front of a reshape, and its constant on either side.
+    ops = ("Gemm", "MatMul")
+    sources = ("BatchNormalization", "Div", "Flatten", "Mul", "Reshape")
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        value = node.operand(0)
+        flat = value.made_by("Flatten", "Reshape")
+        if flat is not None:
+            value = value.sole_source("Flatten", "Reshape", reader=node).operand(0)
+        before = value.sole_source("BatchNormalization", "Div", "Mul", reader=flat or node)
+        normalizes = before.op == "BatchNormalization"
+        if node.attr("transA", 0) or completes_gelu(before):
+            raise Decline
+        linear = MatrixProduct.of(node) if normalizes or node.op == "Gemm" else RowProduct.of(node)
+        if linear.kernel.uses > 1:
+            raise Decline("{} has other readers", linear.kernel.name)
+        if any(map(_is_normalized, before.operands)):
+            raise Decline("{} is the scale of a normalization", before.result.name)
+        computed = [each for each in before.operands if each.constant_tensor is None]
+        x = computed[0] if computed and not normalizes else before.operand(0)
+        each = _each_column(x, flat, linear)
+        rank, axis = len(x.dims()), 1 if flat is not None or normalizes else len(x.dims()) - 1
+        channels = x.size(axis)
+        affine = _normalization(before, channels) if normalizes else Affine.of(before, x, rank, axis, channels)
+        affine = Affine(*(None if row is None else np.repeat(row, each) for row in (affine.scale, affine.shift)))
+        kernel, bias = _with_inputs(linear, affine, rw)
+        moved = x if flat is None else rw.op(flat.op_type, x, *flat.inputs[1:], **flat.attrs)
+        return rw.replace(node, [replace(linear, x=moved).write(rw, kernel, bias)])
+
+
+def _is_normalized(value: Value) -> bool:
+    """Whether a value is divided by a root, so that a runtime may make one operator of that and a scale behind it."""
+    maker = value.made_by("Cast", "Div", "Mul")
+    if maker is not None and maker.op == "Cast":
+        maker = maker.operand(0).made_by("Div", "Mul")
+    return maker is not None and any(each.made_by("Pow", "Reciprocal", "Sqrt", "Div") for each in maker.operands)
+
+
+def _each_column(x: Value, flat: Node | None, linear: Linear) -> int:
+    """How many columns of a product each channel of `x` is."""
+    dims, columns = x.dims(), linear.kernel.sizes()[1 if linear.node.attr("transB", 0) else 0]
+    if flat is None:
+        if len(dims) != linear.rank or dims[-1] != columns:
+            raise Decline("{} is not known to have {} columns of its own", x.name, columns)
+        return 1
+    sizes = [dim for dim in dims[1:] if isinstance(dim, int)]
+    flattened = flat.result.dims()
+    if (
+        len(dims) < 2
+        or len(flattened) != 2
+        or flattened[1] != columns
+        or len(sizes) != len(dims) - 1
+        or math.prod(sizes) != columns
+    ):
+        raise Decline("{} is not known to have {} numbers in each row of {}", x.name, columns, flat.result.name)
+    return math.prod(sizes[1:])
+
+
+def _normalization(node: Node, channels: int) -> Affine:
+    """What a batch normalization does, where that is not next to nothing of what it reads."""
+    affine = Affine.of_normalization(node, channels)
+    mean, variance = (node.operand(index).array().astype(np.float64) for index in (3, 4))
+    if (np.abs(mean) > _FARTHEST * np.sqrt(variance + node.attr("epsilon"))).any():
+        raise Decline("a mean is more than {:.3g} deviations from zero", _FARTHEST)
+    return affine
+
+
+def _with_inputs(linear: Linear, affine: Affine, rw: Rewriter) -> tuple[Value, Value | None]:
+    """The weight and the bias of an operator that scales and shifts its input by itself."""
+    scale, shift, dtype = affine.scale, affine.shift, linear.kernel.array().dtype
+    assert scale is not None
+    refuse_lost_digits_before(linear, scale)
+    kernel = rw.constant(narrowed_weights(linear.scaled_inputs(scale), dtype), like=linear.kernel)
+    if shift is None:
+        return kernel, linear.shift
+    total = linear.of_shift(shift)
+    bias = linear.bias()
+    row = narrowed(total if bias is None else total + bias, dtype, "biases")
+    return kernel, rw.constant(row, like=linear.shift or f"{linear.x.name}_bias")

@@ -15,7 +15,7 @@ from onnx import TensorProto
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.operators.affine import Affine
-from graphopt.operators.linear import Convolution, Linear
+from graphopt.operators.linear import Linear
 from graphopt.operators.rows import Rows, read_rows
 from graphopt_passes.elimination.magnitude import refuse_magnified_after, refuse_magnified_before
 
@@ -50,15 +50,15 @@ def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
         _refuse(linear, replace(rows, array=wide), rows.array.dtype, bias, root)
 
 
-def refuse_lost_digits_before(conv: Convolution, scale: np.ndarray[Any, Any]) -> None:
-    """The same of weights of a `Conv` that are scaled as the channels of its input are."""
-    check_scale(scale, conv.kernel)
-    if _is_small(scale, conv.kernel):
-        rows = read_rows(conv.node, 1)
+def refuse_lost_digits_before(linear: Linear, scale: np.ndarray[Any, Any]) -> None:
+    """The same of weights that are scaled as the channels of the input of their operator are."""
+    check_scale(scale, linear.kernel)
+    if _is_small(scale, linear.kernel):
+        rows = read_rows(linear.node, 1)
         if not float(np.abs(rows.array).max(initial=0.0)) <= _LARGE:
             raise Decline("the input loses digits before it meets weights above {:.2g}", _LARGE)
-        wide = _product(conv.kernel.array(), conv.of_inputs(scale)).reshape(rows.array.shape)
-        _refuse(conv, replace(rows, array=wide), rows.array.dtype, conv.bias(), conv.node)
+        wide = _product(linear.kernel.array(), linear.of_inputs(scale)).reshape(rows.array.shape)
+        _refuse(linear, replace(rows, array=wide), rows.array.dtype, linear.bias(), linear.node)
 
 
 def check_scale(scale: np.ndarray[Any, Any], weight: Value) -> None:

@@ -107,6 +107,22 @@ class Linear(ABC):
             Decline: it is not constant.
         """
 
+    def of_inputs(self, numbers: np.ndarray) -> np.ndarray:
+        """One number for each input channel, to be broadcast to the weight of a product."""
+        return numbers.reshape(1, -1) if self.node.attr("transB", 0) else numbers.reshape(-1, 1)
+
+    def scaled_inputs(self, scale: np.ndarray) -> np.ndarray:
+        """The weight with what each input channel meets multiplied, as `scaled` does it; not of `ConvTranspose`."""
+        return _times(_copy(self.kernel), self.of_inputs(scale), self.kernel)
+
+    def of_shift(self, shift: np.ndarray) -> np.ndarray:
+        """What numbers that are added to the input channels add to the output channels, in float64.
+
+        Of a convolution that does not pad.
+        """
+        weighed = self.kernel.array().astype(np.float64) * self.of_inputs(shift)
+        return np.asarray(weighed.sum(axis=1 if self.node.attr("transB", 0) else 0) * self.node.attr("alpha", 1.0))
+
     @abstractmethod
     def write(self, to: NodeBuilder, kernel: Value, bias: Value | None) -> Value:
         """The operator with another weight and bias."""
@@ -209,9 +225,10 @@ class Convolution(Linear):
         by = np.repeat(numbers.reshape(self.group, inputs), outputs // self.group, axis=0)
         return np.asarray(by.reshape(outputs, inputs, *(1,) * len(spatial)))
 
-    def scaled_inputs(self, scale: np.ndarray) -> np.ndarray:
-        """The kernel of a `Conv` with the weights of each input channel multiplied, as `scaled` does it."""
-        return _times(_copy(self.kernel), self.of_inputs(scale), self.kernel)
+    def of_shift(self, shift: np.ndarray) -> np.ndarray:
+        """All weights of an output meet it."""
+        weighed = self.kernel.array().astype(np.float64) * self.of_inputs(shift)
+        return np.asarray(weighed.reshape(self.channels, -1).sum(axis=1))
 
     def write(self, to: NodeBuilder, kernel: Value, bias: Value | None, x: Value | None = None) -> Value:
         """The convolution with another weight and bias, and of another value where one is given."""
