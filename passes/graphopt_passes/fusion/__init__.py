@@ -40,6 +40,7 @@ PASSES = passes_of(
     ("affine", "FuseAddBiasIntoGemm", "FuseBnIntoGemm", "FuseBnIntoMatmul", "FuseMulIntoGemm"),
     ("matmul_scales", "FuseMulIntoMatmul"),
     ("affine_parts", "FuseAffineIntoMovedLinear"),
+    ("gathered", "FuseArithmeticIntoGather"),
     ("affine_before", "FusePrecedingAddIntoConv", "FusePrecedingAffineIntoGemm", "FusePrecedingBnIntoConv",
      "FusePrecedingMulIntoConv"),
     ("selections", "FuseGathersIntoSplit", "FuseSlicesIntoSplit", "FuseSplitGatherConcat"),

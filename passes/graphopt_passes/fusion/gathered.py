@@ -1,0 +1,52 @@
+"""Arithmetic on what is gathered from a constant table."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.operators.linear import PLAIN_FLOATS
+from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
+
+_ARITHMETIC = {"Add": np.add, "Div": np.divide, "Mul": np.multiply, "Sub": np.subtract}
+
+
+class FuseArithmeticIntoGather(OpRule):
+    """Add constants to a constant table, or multiply it, instead of what is gathered from it.
+
+    Embeddings are scaled by the root of their size like this. One number for all, or one for each position along the
+    axes behind that of the positions. Nothing else may read the table.
+    """
+
+    # No pattern: the constant may stand on either side of four operators.
+    ops = tuple(_ARITHMETIC)
+    sources = ("Gather",)
+    opsets = "7-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        at = 0 if node.operand(0).made_by("Gather") else 1
+        gather = node.operand(at).sole_source("Gather", reader=node)
+        table, other = gather.operand(0), node.operand(1 - at)
+        if table.constant_tensor is None or other.constant_tensor is None:
+            raise Decline
+        if table.uses > 1:
+            raise Decline("{} has other readers", table.name)
+        if table.dtype not in PLAIN_FLOATS:
+            raise Decline("{} does not hold floats", table.name)
+        behind = table.sizes()[table.axis(gather.attr("axis", 0)) + 1 :]
+        _check_fits(other, behind, gather.result)
+        operands = [table.array(), other.array()]
+        with np.errstate(all="ignore"):
+            changed = _ARITHMETIC[node.op](*(operands if at == 0 else operands[::-1]))
+        inputs = (rw.constant(changed, like=table), gather.operand(1))
+        return rw.replace(node, [rw.op("Gather", *inputs, **gather.attrs)])
+
+
+def _check_fits(constant: Value, behind: tuple[int, ...], gathered: Value) -> None:
+    """Decline unless a constant is the same at all positions and stretches nothing."""
+    sizes = constant.sizes()
+    if len(sizes) > len(gathered.dims()):
+        raise Decline("{} has more axes than {}", constant.name, gathered.name)
+    while sizes and sizes[0] == 1:
+        sizes = sizes[1:]
+    if len(sizes) > len(behind) or any(a not in (1, b) for a, b in zip(sizes[::-1], behind[::-1], strict=False)):
+        raise Decline("{} of shape {} is not the same at all positions", constant.name, constant.sizes())
