@@ -33,8 +33,8 @@ class ConvertConv1dTo2d(ForBlocks, GraphPass):
     """Compute 1-D convolutions, and what lies between them, as 2-D ones over images of one row.
 
     The blocked layout has kernels for these only: depthwise ones take 0.3 of the time there, dense ones 0.8 to 1.
-    `Unsqueeze` and `Squeeze` stand at both ends. It is done where the cost model says that it pays. A `MaxPool` that
-    sees NaN may drop or keep it, as in blocks.
+    `Unsqueeze` and `Squeeze` stand at both ends. It is done where the cost model says that it pays; the last ones stay
+    as they are where they alone would lose by it. A `MaxPool` that sees NaN may drop or keep it, as in blocks.
 
     `Options(extra={"convert_conv_1d_to_2d": {"force": True}})` converts whatever it costs.
     """
@@ -46,13 +46,15 @@ class ConvertConv1dTo2d(ForBlocks, GraphPass):
         convs = [node for node in graph if node.op == "Conv" and _is_row_wise(node)]
         if not convs or graph.in_function or target.block not in BLOCKS:
             return
-        gain = sum(_gain(node, target) for node in convs)
+        gains = {node: _gain(node, target) for node in convs}
+        left = {node for node in _last(graph) if gains.get(node, 0) < 0}
+        gain = sum(gains[node] for node in convs if node not in left)
         if gain <= 0 and not rw.options.forces(self.name):
-            rw.decline("blocks gain {:.1f} us over all convolutions along one axis", gain, node=convs[0])
+            rw.decline("blocks gain {:.1f} us over all convolutions along one axis", sum(gains.values()), node=convs[0])
             return
         rows = _Rows(rw)
         for node in list(graph):
-            if not node.removed and node.op in _FORMS:
+            if not node.removed and node.op in _FORMS and (node not in left or rw.options.forces(self.name)):
                 with rw.attempt(node):
                     rows.convert(node)
 
@@ -63,6 +65,21 @@ def _is_row_wise(node: Node) -> bool:
     if tensor is None or tensor.dtype != TensorProto.FLOAT:
         return False
     return len(tensor.dims) == 3 and 0 not in tensor.dims and node.operand(0).rank == 3
+
+
+def _last(graph: Graph) -> list[Node]:
+    """The convolutions whose results reach no other by operators that have forms for images, so that each may stay."""
+    leads: set[Node] = set()
+    last: list[Node] = []
+    for node in reversed(graph.listed()):
+        if node.op not in _FORMS:
+            continue
+        readers = [user for value in node.results for user in value.users]
+        if any(user in leads or user.op in _CONVOLUTIONS for user in readers):
+            leads.add(node)
+        elif node.op == "Conv":
+            last.append(node)
+    return last
 
 
 def _gain(node: Node, target: Any) -> float:
