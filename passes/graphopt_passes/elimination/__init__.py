@@ -6,7 +6,7 @@ PASSES = passes_of(
     "elimination",
     ("names", "SetUniqueNameForNodes"),
     ("nop", "EliminateIdentity", "EliminateNopDropout", "EliminateNopCast", "EliminateNopTranspose"),
-    ("copies", "ConvertTransposeToReshape"),
+    ("copies", "ConvertGatherToSqueeze", "ConvertTransposeToReshape"),
     ("nop", "EliminateNopReshape", "EliminateNopFlatten"),
     ("cancel", "EliminateConsecutiveIdempotentOps"),
     ("softmax", "EliminateNopMonotoneArgmax"),

@@ -127,6 +127,26 @@ class ConvertTransposeToReshape(OpRule):
         return rw.replace(node, [Reshape(x, _target(transpose)).write(rw)])
 
 
+class ConvertGatherToSqueeze(OpRule):
+    """Turn a `Gather` of the one slice that an axis of size 1 has into a `Squeeze`, which copies nothing.
+
+    Exporters take a batch of one image or a value of a stack like this.
+    """
+
+    ops = ("Gather",)
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        x, index = node.operand(0), node.operand(1)
+        if index.rank != 0 or not index.is_const:
+            raise Decline
+        axis = x.axis(node.attr("axis", 0))
+        if x.dim(axis) != 1:
+            raise Decline
+        if index.integer() not in (0, -1):
+            raise Decline("{} is no position of axis {}", index.integer(), axis)
+        return rw.replace(node, [rw.op("Squeeze", x, axes=(axis,))])
+
+
 def _target(transpose: Transpose) -> tuple[int, ...]:
     """The sizes that the `Reshape` states: 0 keeps that of an axis, -1 stands for the one that is not fixed."""
     shape = transpose.x.dims()
