@@ -9,6 +9,7 @@ PASSES = passes_of(
     ("functions", "ReplaceAttention"),
     ("normalization", "FuseBranchwiseRmsNorm", "ReplaceSkipLayerNormalization"),
     ("matmul", "FuseTransposeIntoMatmul", "FuseScaleIntoMatmul"),
+    ("moved_scales", "FuseScaleIntoMovedMatmul"),
     ("activation", "FuseActivationIntoGemm", "FuseAddIntoConv", "FuseActivationIntoConv"),
     ("standard", "ReplaceContribQuantization"),
     ("signed", "ConvertInt8ToUint8"),

@@ -20,13 +20,13 @@ def _products(op: OpBuilder, a: Pattern, b: Pattern) -> Iterator[Pattern]:
         yield product(a, b, _bind="product", _other_attrs=True)
 
 
-def _fused(rw: Rewriter, product: Node, changes: Mapping[Value, Value], attrs: Mapping[str, Any]) -> Value:
+def fused(rw: Rewriter, product: Node, changes: Mapping[Value, Value], attrs: Mapping[str, Any]) -> Value:
     """The product of other operands, with other attributes."""
     operands = [changes.get(value, value) if value is not None else None for value in product.inputs]
     return rw.op("FusedMatMul", *operands, domain=DOMAIN, **{**product.attrs, **attrs})
 
 
-def _check_matrices(product: Node) -> None:
+def check_matrices(product: Node) -> None:
     """Decline unless both operands are matrices; vectors have meanings of their own."""
     for value in (product.operand(0), product.operand(1)):
         if (value.rank or 0) < 2:
@@ -51,11 +51,11 @@ class FuseTransposeIntoMatmul(ForRuntime):
         if product.attr("transBatchA", 0) or product.attr("transBatchB", 0):
             raise Decline("{} moves its batches as well", product.op_type)
         check_float(value)
-        _check_matrices(product)
+        check_matrices(product)
         flag = "transA" if value is product.operand(0) else "transB"
         attrs = {flag: 1 - int(product.attr(flag, 0))}
         _check_not_empty(product, {**product.attrs, **attrs})
-        return _fused(rw, product, {value: m.x}, attrs)
+        return fused(rw, product, {value: m.x}, attrs)
 
 
 class FuseScaleIntoMatmul(ForRuntime):
@@ -75,15 +75,15 @@ class FuseScaleIntoMatmul(ForRuntime):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         product, scaled = m.product, m.scaled
         check_float(product.result if scaled is None else scaled.result)
-        _check_matrices(product)
+        check_matrices(product)
         by = m.scale if m.divisor is None else m.divisor
-        _check_moderate(by)
+        check_moderate(by)
         alpha = float(product.attr("alpha", 1.0)) * (by if m.divisor is None else 1 / by)
-        _check_moderate(alpha)
-        return _fused(rw, product, {} if scaled is None else {scaled.result: m.x}, {"alpha": alpha})
+        check_moderate(alpha)
+        return fused(rw, product, {} if scaled is None else {scaled.result: m.x}, {"alpha": alpha})
 
 
-def _check_moderate(scale: float) -> None:
+def check_moderate(scale: float) -> None:
     """Decline where a scale, or what several make together, may overflow in one order only."""
     if not 1 / _LARGEST <= abs(scale) <= _LARGEST:
         raise Decline("{} is not a moderate number", scale)

@@ -1,0 +1,75 @@
+"""Scales behind what is made of matrix products by moves and sums."""
+
+from __future__ import annotations
+
+from graphopt.match.factors import number
+from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt_passes.fusion.contrib.matmul import check_matrices, check_moderate, fused
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, check_float
+from graphopt_passes.fusion.gelu import completes_gelu
+from graphopt_passes.fusion.reshapes import RESHAPES
+
+_MOVES = ("Pad", "Slice", "Transpose", *RESHAPES)
+_PRODUCTS = ("MatMul", f"{DOMAIN}::FusedMatMul")
+_MOST_MOVES = 8
+
+
+class FuseScaleIntoMovedMatmul(OpRule):
+    """Let `FusedMatMul` multiply with the constant that a sum of products is multiplied with or divided by.
+
+    What is made of each product before the sum may be padded with zeros, reshaped, cut and transposed, as the scores
+    of relative positions are in Conformer and Transformer-XL. A single product is taken as well.
+    """
+
+    # No pattern: how many moves there are is open.
+    ops = ("Div", "Mul")
+    sources = ("Add", *_MOVES)
+    level = Level.EXTENDED
+    numerics = Numerics.ROUNDING
+    opsets = f"7-{NEWEST}"
+    finite = True
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        at = 1 if node.op == "Mul" and node.operand(0).is_const else 0
+        value, constant = node.operand(at), node.operand(1 - at)
+        by = number(constant)
+        if by is None or constant.rank is None or completes_gelu(node):
+            raise Decline
+        if value.rank is None or constant.rank > value.rank:
+            raise Decline("{} may have more axes than {}", constant.name, value.name)
+        check_moderate(by)
+        factor = by if node.op == "Mul" else 1 / by
+        add = value.made_by("Add")
+        if add is None:
+            return rw.replace(node, [_scaled(value, node, factor, rw)])
+        value.sole_source("Add", reader=node)
+        parts = [_scaled(part, add, factor, rw) for part in add.operands]
+        return rw.replace(node, [rw.op("Add", *parts)])
+
+
+def _scaled(value: Value, reader: Node, factor: float, rw: Rewriter) -> Value:
+    """The same moves of a product that scales by itself."""
+    moves: list[Node] = []
+    while len(moves) < _MOST_MOVES and value.made_by(*_MOVES):
+        reader = value.sole_source(*_MOVES, reader=reader)
+        if reader.op == "Pad":
+            _check_zeros(reader)
+        moves.append(reader)
+        value = reader.operand(0)
+    product = value.sole_source(*_PRODUCTS, reader=reader)
+    check_float(product.result)
+    check_matrices(product)
+    alpha = float(product.attr("alpha", 1.0)) * factor
+    check_moderate(alpha)
+    value = fused(rw, product, {}, {"alpha": alpha})
+    for move in reversed(moves):
+        value = rw.op(move.op_type, value, *move.inputs[1:], **move.attrs)
+    return value
+
+
+def _check_zeros(pad: Node) -> None:
+    """Decline unless zeros are padded, which no scale changes."""
+    fill = pad.input(2) if pad.graph.opset() >= 11 else None
+    filled = pad.attr("value", 0.0) if fill is None else number(fill)
+    if pad.attr("mode", "constant") == "constant" and filled != 0:
+        raise Decline("{} is not known to be padded with zeros", pad.operand(0).name)
