@@ -50,7 +50,9 @@ _OPSET = "fusion/convert_opset@extended,fusion/replace_attention@extended"
 """What suits the opset to the runtime. The first waits for what finds normalizations written in other ways, and goes
 before what serves in older opsets; what the second leaves of `Attention` is for all passes."""
 
-_UNSIGNED = "fusion/convert_int8_to_uint8@extended"
+_UNSIGNED = (
+    "convert_signed_operators,algorithm/convert_quantized_softmax@extended,fusion/convert_int8_to_uint8@extended"
+)
 """All bytes have the type that they keep before other rules make operators on bytes of what is around them."""
 
 _SHUFFLE = "layout/convert_channel_shuffle_to_gather@layout"

@@ -12,6 +12,7 @@ PASSES = passes_of(
     ("moved_scales", "FuseScaleIntoMovedMatmul"),
     ("activation", "FuseActivationIntoGemm", "FuseAddIntoConv", "FuseActivationIntoConv"),
     ("standard", "ReplaceContribQuantization"),
+    ("signed_operators", "ConvertSignedOperators"),
     ("signed", "ConvertInt8ToUint8"),
     ("weights", "ConvertQuantizedWeights"),
     ("constants", "FoldDequantizedParameters"),

@@ -6,12 +6,13 @@ import math
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from graphopt.operators import Pool, Reduction
 from graphopt.operators.window import SETTINGS
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.fusion.contrib.moves import Maker
-from graphopt_passes.fusion.contrib.operands import DOMAIN
+from graphopt_passes.fusion.contrib.operands import DOMAIN, X86
 from graphopt_passes.fusion.contrib.parameters import Quantized, check_per_tensor
 
 _MOST_SUMMED = 2**24
@@ -37,6 +38,8 @@ def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Re
     if pool.same and any(step != 1 for step in pool.dilations):
         raise Decline("no convolution has dilations where padding is worked out")
     pool.check_fits()
+    if x.dtype == TensorProto.INT8 and rw.target.name in X86:
+        raise Decline("an average of signed bytes is as fast on floats")
     if window > _LARGEST_WINDOW:
         raise Decline("an average of {} is faster on floats", window)
     weight = rw.constant(np.ones((channels, 1, *pool.kernel), np.int8))

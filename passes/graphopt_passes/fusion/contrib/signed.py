@@ -11,7 +11,7 @@ from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.limits import LIMITS
 from graphopt_passes.fusion.contrib.operands import X86, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import other_bytes
-from graphopt_passes.fusion.contrib.signed_moves import moved, moves
+from graphopt_passes.fusion.contrib.signed_moves import moved, moves, path_of
 
 _SHARED = ("Add", "Mul", "Concat", "Gather")
 """Operators that take constants as quantized as their other operand; products take signed weights with either type."""
@@ -52,37 +52,36 @@ def _constant(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
     users = node.result.users
     if not users or any(user.op not in _SHARED for user in users):
         raise Decline
+    if any(_is_signed(other) for user in users for other in user.operands):
+        raise Decline("what is computed with {} is signed", value.name)
     moved = rw.constant(other_bytes(value.array()), like=value)
     inputs = (moved, node.inputs[1], rw.constant(other_bytes(zero), like=node.inputs[2]))
     return rw.replace(node, [rw.op("DequantizeLinear", *inputs, **node.attrs)])
+
+
+def _is_signed(value: Value) -> bool:
+    """Whether a value is dequantized from signed bytes that are computed or given."""
+    source = value.made_by("DequantizeLinear")
+    return source is not None and source.operand(0).dtype == TensorProto.INT8 and not source.operand(0).is_const
 
 
 def _given(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
     """A dequantize whose signed bytes nothing here quantizes, as those of a caller, for a product of bytes."""
     if not _is_for_bytes(node):
         raise Decline
-    if _path(value)[-1].made_by("QuantizeLinear"):
+    if path_of(value)[-1].made_by("QuantizeLinear"):
         raise Decline
     inputs = (_in_other_bytes(value, zero, rw), node.inputs[1], rw.constant(other_bytes(zero), like=node.inputs[2]))
     return rw.replace(node, [rw.op("DequantizeLinear", *inputs, **node.attrs)])
-
-
-def _path(value: Value) -> list[Value]:
-    """Signed bytes, and what they were before each step that moved or limited them; the first of all is the last."""
-    path = [value]
-    while (producer := value.producer) is not None and producer.inputs and moves(producer.operand(0), producer):
-        value = producer.operand(0)
-        path.append(value)
-    return path
 
 
 def _joined(node: Node, rw: Rewriter) -> Outcome:
     """A `Concat` of signed bytes, where they are quantized here and read as floats, or were unsigned before."""
     if rw.target.name not in X86 or any(value.dtype != TensorProto.INT8 for value in node.operands):
         raise Decline
-    paths = [_path(value) for value in node.operands if not value.is_const]
+    paths = [path_of(value) for value in node.operands if not value.is_const]
     makers = [path[-1].made_by("QuantizeLinear") for path in paths]
-    if not makers or not all(maker is not None and _is_whole(maker) for maker in makers):
+    if not makers or not all(maker is not None and is_whole(maker) for maker in makers):
         raise Decline("not all that {} joins is quantized here, as a whole", node.result.name)
     if not all(_was_unsigned(path[-1]) for path in paths):
         _check_goes_on(node.result, node)
@@ -105,11 +104,11 @@ def _check_goes_on(value: Value, node: Node) -> None:
 
 def _goes_on(value: Value, user: Node) -> bool:
     if user.op == "DequantizeLinear":
-        return user.inputs[0] is value and _is_whole(user)
+        return user.inputs[0] is value and is_whole(user)
     return user.op == "Concat" or moves(value, user)
 
 
-def _is_whole(node: Node) -> bool:
+def is_whole(node: Node) -> bool:
     """Whether an operator quantizes or dequantizes signed bytes as a whole."""
     with suppress(Decline):
         return _zero_point(node).size == 1 and not node.attr("block_size", 0)

@@ -34,6 +34,15 @@ def _copies(resize: Node) -> bool:
     return nearest and whole
 
 
+def path_of(value: Value) -> list[Value]:
+    """Signed bytes, and what they were before each step that moved or limited them; the first of all is the last."""
+    path = [value]
+    while (producer := value.producer) is not None and producer.inputs and moves(producer.operand(0), producer):
+        value = producer.operand(0)
+        path.append(value)
+    return path
+
+
 def moved(reader: Node, new: Value, rw: Rewriter) -> Sequence[Value]:
     """What such a reader makes of the unsigned bytes."""
     op_type, inputs = reader.op_type, [new, *reader.inputs[1:]]

@@ -1,0 +1,151 @@
+"""Operators on signed bytes as those on floats, which other rules make operators on unsigned bytes of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
+from graphopt_passes.fusion.contrib.operands import DOMAIN, X86, OnIntegers
+from graphopt_passes.fusion.contrib.parameters import BYTES, are_ordinary
+from graphopt_passes.fusion.contrib.signed import is_whole
+from graphopt_passes.fusion.contrib.signed_moves import moves, path_of
+
+_AXES_SINCE = 13
+"""The opset from which on a scale may vary along an axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Where an operator on quantized values has its inputs.
+
+    Attributes:
+        operands: the data, each with scale and zero point behind it.
+        result: the scale of the result, with its zero point behind it.
+        bias: integers in units of the products, if any.
+        axis: the axis along which the scales of a weight may vary.
+        attrs: attributes of the operator on floats, with defaults of the other where these differ.
+    """
+
+    operands: tuple[int, ...] = (0,)
+    result: int = 3
+    bias: int | None = None
+    axis: int | None = None
+    attrs: dict[str, object] = field(default_factory=dict)
+
+
+_WINDOWS = dict.fromkeys(("auto_pad", "kernel_shape", "pads", "strides"))
+_FORMS = {
+    "QLinearConv": _Form((0, 3), 6, bias=8, axis=0, attrs={**_WINDOWS, "dilations": None, "group": None}),
+    "QLinearMatMul": _Form((0, 3), 6, axis=1),
+    f"{DOMAIN}::QGemm": _Form((0, 3), 7, bias=6, attrs={"transA": None, "transB": None}),
+    f"{DOMAIN}::QLinearAdd": _Form((0, 3), 6),
+    f"{DOMAIN}::QLinearMul": _Form((0, 3), 6),
+    f"{DOMAIN}::QLinearSigmoid": _Form(),
+    f"{DOMAIN}::QLinearLeakyRelu": _Form(attrs={"alpha": 0.01}),
+    f"{DOMAIN}::QLinearGlobalAveragePool": _Form(),
+    f"{DOMAIN}::QLinearAveragePool": _Form(attrs={**_WINDOWS, "ceil_mode": None, "count_include_pad": None}),
+    f"{DOMAIN}::QLinearConcat": _Form(result=0, attrs={"axis": None}),
+}
+
+
+class ConvertSignedOperators(OnIntegers):
+    """Write operators on signed bytes as those on floats between dequantize and quantize.
+
+    `convert_int8_to_uint8` makes the bytes between them unsigned then, and `fuse_qdq_into_op` operators on bytes again,
+    for which x86 has the faster kernels: products of signed bytes with signed ones take 4 to 6 times as long. Others
+    than products are converted where all that they read and give is, as their kernels are as fast for signed bytes. By
+    itself it makes models slower, so that only pipelines which go on so have it.
+    """
+
+    # No pattern: inputs are where a table says.
+    ops = tuple(_FORMS)
+    numerics = Numerics.ROUNDING
+    default = False
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        form, zero = _FORMS[node.op], node.input(_FORMS[node.op].result + 1)
+        if zero is None or zero.dtype != TensorProto.INT8:
+            raise Decline
+        if rw.target.name not in X86:
+            raise Decline("other machines have kernels for signed bytes")
+        is_gemm = node.op == f"{DOMAIN}::QGemm"
+        if node.attr("channels_last", 0) or (is_gemm and node.attr("alpha", 1.0) != 1.0):
+            raise Decline("{} has channels last, or is scaled", node.result.name)
+        joins = node.op == f"{DOMAIN}::QLinearConcat"
+        places = range(2, len(node.inputs), 3) if joins else form.operands
+        axis = 1 - int(node.attr("transB", 0)) if is_gemm else form.axis
+        if all(node.operand(at).is_const for at in places):
+            raise Decline("{} is computed of constants alone", node.result.name)
+        if form.axis is None and not is_gemm:
+            for at in places:
+                _check_quantized(node.operand(at))
+            _check_goes_on(node.result)
+        operands = [_dequantized(node, at, axis if index else None, rw) for index, at in enumerate(places)]
+        bias = node.input(form.bias) if form.bias is not None else None
+        if bias is not None:
+            operands.append(_bias(node, bias, rw))
+        attrs = {name: node.attrs.get(name, default) for name, default in form.attrs.items()}
+        op_type = node.op_type.removeprefix("QLinear").removeprefix("Q")
+        floats = rw.op(op_type, *operands, **attrs)
+        return rw.replace(node, [rw.op("QuantizeLinear", floats, *_parameters(node, form.result, None, rw))])
+
+
+def _check_quantized(value: Value) -> None:
+    """Decline unless signed bytes are quantized here, or constant, so that they become unsigned."""
+    maker = path_of(value)[-1].made_by("QuantizeLinear")
+    if not value.is_const and (maker is None or not is_whole(maker)):
+        raise Decline("{} is not quantized here, as a whole", value.name)
+
+
+def _check_goes_on(value: Value) -> None:
+    """Decline unless signed bytes are read by what is converted with them."""
+    if value.output_count:
+        raise Decline("{} is a result of the graph", value.name)
+    for user in value.users:
+        if moves(value, user):
+            for result in user.results:
+                _check_goes_on(result)
+        elif not (is_whole(user) if user.op == "DequantizeLinear" else user.op in ("Concat", *_FORMS)):
+            raise Decline("{} is read by {}", value.name, user.op)
+
+
+def _dequantized(node: Node, at: int, axis: int | None, rw: Rewriter) -> Value:
+    """The floats that an operand stands for."""
+    value = node.operand(at)
+    scale, zero = _parameters(node, at + 1, axis, rw)
+    along = axis if scale.array().ndim else None
+    if along == 1 and value.rank != 2:
+        raise Decline("{} is not known to be a matrix", value.name)
+    return rw.op("DequantizeLinear", value, scale, zero, axis=along)
+
+
+def _parameters(node: Node, at: int, axis: int | None, rw: Rewriter) -> tuple[Value, Value]:
+    """A scale and the zero point behind it, of one shape."""
+    scale, zero = node.operand(at), node.input(at + 1)
+    scales, shape = scale.array(), ()
+    if scales.dtype != np.float32 or not are_ordinary(np.abs(scales)):
+        raise Decline("{} is no ordinary scale", scale.name)
+    if scales.size != 1:
+        if axis is None or scales.ndim != 1 or node.graph.opset() < _AXES_SINCE:
+            raise Decline("{} has several numbers", scale.name)
+        shape = scales.shape
+    kind = BYTES.get((zero if zero is not None else node.operand(at - 1)).dtype or 0)
+    if kind is None:
+        raise Decline("{} is not quantized to bytes", node.operand(at - 1).name)
+    zeros = zero.array() if zero is not None else np.zeros((), kind)
+    if zeros.size not in (1, scales.size):
+        raise Decline("scale and zero point of {} are not alike", node.operand(at - 1).name)
+    start = np.broadcast_to(zeros.reshape(shape if zeros.size == scales.size else ()), shape)
+    return rw.constant(scales.reshape(shape), like=scale), rw.constant(np.array(start, kind), like=zero)
+
+
+def _bias(node: Node, bias: Value, rw: Rewriter) -> Value:
+    """The floats that a bias stands for, in units of the products."""
+    if not bias.is_const:
+        raise Decline("{} is not constant", bias.name)
+    units = np.asarray(node.operand(1).array().reshape(()) * node.operand(4).array(), np.float32)
+    scale = units.reshape(()) if units.size == 1 else units
+    return rw.op("DequantizeLinear", bias, rw.constant(scale), axis=0 if scale.ndim else None)
