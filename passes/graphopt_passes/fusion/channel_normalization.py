@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphopt.ir import Value
-from graphopt.match import Match
-from graphopt.rewrite import Level, Rewriter
-from graphopt_passes.algorithm.work import Weighed, size_of
+from graphopt.match import FLOAT32, Match, OpBuilder, Pattern
+from graphopt.operators import Reshape, Transpose
+from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter
+from graphopt_passes.algorithm.work import Weighed, joined, size_of
+from graphopt_passes.fusion.normalization import checked_axes, layer_normalization
 from graphopt_passes.layout.axes import ConvertLayerNormalizationAxis
 
 
@@ -24,3 +28,38 @@ class ConvertChannelNormalizationToLast(Weighed, ConvertLayerNormalizationAxis):
             reduced = "reduce leading" if m.x.dims()[0] == 1 else "reduce"
             self.weigh(rw, {"kernel": 8, "element": 4 * size, reduced: 2 * size}, then)
         return super().rewrite(m, rw)
+
+
+class ConvertGroupsToInstanceNormalization(Weighed, PatternRule):
+    """Compute a normalization of groups of channels that come last by `InstanceNormalization` between two `Transpose`.
+
+    Keras writes it out, with axes on both sides of the groups, along which the reductions of ONNX Runtime are slow. One
+    thread takes 45 us in place of 280 for 32x32 pixels of 16 channels in 4 groups, 254 in place of 1421 for 64x64 of
+    32 in 8. Channels, then positions are the order that convolutions have, so that these `Transpose` meet theirs.
+    """
+
+    level = Level.EXTENDED
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
+        return layer_normalization(op, x)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        axes, rank = checked_axes(m), len(m.x.dims())
+        kept = [axis for axis in range(rank) if axis not in axes]
+        if len(kept) != 2 or kept[0] != 0 or not 1 < kept[1] < rank - 1:
+            raise Decline("the axes of {} that are normalized do not lie on both sides of one", m.x.name)
+        batch, groups = m.x.dims()[0], m.x.size(kept[1])
+        size = size_of(m.x)
+        if not groups or 0 in m.x.dims():
+            raise Decline("{} is empty", m.x.name)
+        self.weigh(rw, {"kernel": 7, "element": 3 * size, "reduce": 2 * size}, {"kernel": 5, "element": 3 * size})
+        moved = Transpose(m.x, (*kept, *range(kept[1] + 1, rank), *range(1, kept[1])))
+        dims = tuple(m.x.dims()[axis] for axis in moved.perm)
+        rows = Reshape.to(moved.write(rw), (batch, groups, joined(dims[2:])), before=dims).write(rw)
+        ones, zeros = np.ones(groups, np.float32), np.zeros(groups, np.float32)
+        normal = rw.op("InstanceNormalization", rows, ones, zeros, epsilon=m.epsilon)
+        return Transpose(
+            Reshape.to(normal, dims, before=(batch, groups, joined(dims[2:]))).write(rw), moved.inverse
+        ).write(rw)
