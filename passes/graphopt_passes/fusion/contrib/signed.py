@@ -118,16 +118,15 @@ def is_whole(node: Node) -> bool:
 def _was_unsigned(value: Value) -> Value | None:
     """The unsigned bytes that signed ones were made of, as `_in_other_bytes` does; None where they were not."""
     end = value.made_by("QuantizeLinear")
-    start = end.operand(0).made_by("DequantizeLinear") if end is not None else None
-    if end is None or start is None or start.operand(0).dtype != TensorProto.UINT8:
+    start = end.operand(0).made_by("DequantizeLinear") if end else None
+    if not end or not start or start.operand(0).dtype != TensorProto.UINT8:
         return None
-    for node in (start, end):
-        scale, zero = node.operand(1).const(), node.input(2)
-        if scale is None or scale.size != 1 or scale.item() != 1 or zero is None or zero.const() is None:
-            return None
-    zeros = [node.operand(2).array() for node in (start, end)]
-    alike = zeros[1].dtype == np.int8 and np.array_equal(other_bytes(zeros[1]), zeros[0])
-    return start.operand(0) if alike and zeros[0].size == 1 else None
+    with suppress(Decline):
+        before, after = (node.operand(2).array() for node in (start, end))
+        ones = all(np.array_equal(node.operand(1).array().reshape(-1), [1]) for node in (start, end))
+        if ones and before.size == 1 and after.dtype == np.int8 and np.array_equal(other_bytes(after), before):
+            return start.operand(0)
+    return None
 
 
 def _in_other_bytes(value: Value, zero: np.ndarray, rw: Rewriter) -> Value:
