@@ -101,7 +101,7 @@ class MoveElementwiseBeforeExpand(OpRule):
 def _check_numbers(node: Node, expanded: Value) -> None:
     """Decline unless all other operands are constant numbers."""
     for value in node.operands:
-        if value is not expanded and (value.constant_tensor is None or value.sizes() not in ((), (1,))):
+        if value is not expanded and (not value.is_const or value.sizes() not in ((), (1,))):
             raise Decline("{} is no constant number", value.name)
 
 

@@ -140,7 +140,7 @@ class FusePrecedingAffineIntoGemm(OpRule):
             raise Decline("{} has other readers", linear.kernel.name)
         if any(map(_is_normalized, before.operands)):
             raise Decline("{} is the scale of a normalization", before.result.name)
-        computed = [each for each in before.operands if each.constant_tensor is None]
+        computed = [each for each in before.operands if not each.is_const]
         x = computed[0] if computed and not normalizes else before.operand(0)
         each = _each_column(x, flat, linear)
         rank, axis = len(x.dims()), 1 if flat is not None or normalizes else len(x.dims()) - 1

@@ -31,8 +31,8 @@ class FuseAffineIntoMovedLinear(OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        computed = [value for value in node.operands if value.constant_tensor is None]
-        if len(computed) != 1 or node.operand(0).dtype is None:
+        computed = [value for value in node.operands if not value.is_const]
+        if len(computed) != 1 or not node.operand(0).dtype:
             raise Decline
         value, behind = _before_moves(computed[0], node)
         reader = behind[-1] if behind else node

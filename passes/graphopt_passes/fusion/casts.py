@@ -97,8 +97,8 @@ class FuseCastIntoComparison(PatternRule):
         return op.AnyOf(*_COMPARISONS)(floats, Scalar("number"), _ordered=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        dtype = m.floats.result.dtype
-        most = -1 if dtype is None else _EXACT.get(dtype, -1)
+        floats = m.floats.result.dtype
+        most = _EXACT[floats] if floats in _EXACT else -1
         if not float(m.number).is_integer() or abs(m.number) >= most:
             raise Decline("{} is no whole number that floats have neighbours of", m.number)
         dtype = np.int32 if m.integers.dtype == T.INT32 else np.int64

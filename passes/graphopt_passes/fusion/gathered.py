@@ -26,7 +26,7 @@ class FuseArithmeticIntoGather(OpRule):
         at = 0 if node.operand(0).made_by("Gather") else 1
         gather = node.operand(at).sole_source("Gather", reader=node)
         table, other = gather.operand(0), node.operand(1 - at)
-        if table.constant_tensor is None or other.constant_tensor is None:
+        if not table.is_const or not other.is_const:
             raise Decline
         if table.uses > 1:
             raise Decline("{} has other readers", table.name)

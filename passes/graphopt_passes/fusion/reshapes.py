@@ -9,7 +9,7 @@ import numpy as np
 from graphopt.match import Attr, Const, Match, OpBuilder, Pattern, Rest, Var
 from graphopt.operators import Reshape
 from graphopt.operators.axes import of_ones
-from graphopt.rewrite import Decline, Dim, Fired, Node, OpRule, Outcome, PatternRule, Rewriter, Value
+from graphopt.rewrite import Decline, Fired, Node, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.elementwise import OF_ONE_TYPE
 
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -121,9 +121,7 @@ class MoveBiasBeforeReshape(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         product, bias = m.product.result, m.bias.array()
-        columns = _last_of_product(m.reshape.result.dims(), product.dim(-1))
-        if columns is None:
-            raise Decline("the last axes of {} are not the columns of {}", m.reshape.result.name, product.name)
+        columns = _last_of_product(m.reshape.result, product)
         lead = max(bias.ndim - len(columns), 0)
         if bias.ndim > len(m.reshape.result.dims()) or set(bias.shape[:lead]) - {1}:
             raise Decline("{} differs from row to row", m.bias.name)
@@ -134,17 +132,14 @@ class MoveBiasBeforeReshape(PatternRule):
         return rw.op(m.reshape.op_type, total, *m.reshape.inputs[1:], **m.reshape.attrs)
 
 
-def _last_of_product(dims: tuple[Dim, ...], product: Dim) -> tuple[int, ...] | None:
-    """The sizes of the last axes that have as many positions together as there are columns; None where none have."""
-    if not isinstance(product, int) or product < 1:
-        return None
+def _last_of_product(result: Value, product: Value) -> tuple[int, ...]:
+    """The sizes of the last axes that have as many positions together as a product has columns."""
+    dims, columns = result.dims(), product.dim(-1)
     for count in range(1, len(dims) + 1):
         sizes = tuple(dim for dim in dims[-count:] if isinstance(dim, int))
-        if len(sizes) < count or prod(sizes) > product:
-            return None
-        if prod(sizes) == product:
+        if len(sizes) == count and prod(sizes) == columns and columns:
             return sizes
-    return None
+    raise Decline("the last axes of {} are not the columns of {}", result.name, product.name)
 
 
 class FuseReshapesIntoGather(PatternRule):

@@ -59,14 +59,13 @@ def _rows(value: Value) -> Quantized:
     For those of `DynamicQuantizeLinear` any scale and the farthest zero point stand, which are read from its outputs.
     """
     node = value.made_by("DequantizeLinear")
-    integers = None if node is None else node.operand(0)
-    dynamic = None if integers is None else integers.made_by("DynamicQuantizeLinear")
-    if node is None or integers is None or dynamic is None:
+    if not node or not (dynamic := node.operand(0).made_by("DynamicQuantizeLinear")):
         return dequantized(value)
-    given = node.operand(1), node.input(2)
-    if given != tuple(dynamic.outputs[1:]) or any(each is None or each.shape != () for each in given):
+    integers, *given = node.operands
+    if given != dynamic.outputs[1:] or any(each.shape != () for each in given):
         raise Decline("{} is not dequantized by what it was quantized by", integers.name)
-    return Quantized(integers, np.ones(1, np.float32), np.zeros(1, np.uint8), TensorProto.UINT8, None, given)
+    scale, zero = given
+    return Quantized(integers, np.ones(1, np.float32), np.zeros(1, np.uint8), TensorProto.UINT8, None, (scale, zero))
 
 
 def _turned(weight: Quantized, rw: Rewriter) -> Quantized:

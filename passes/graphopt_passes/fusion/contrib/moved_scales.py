@@ -33,9 +33,9 @@ class FuseScaleIntoMovedMatmul(OpRule):
         at = 1 if node.op == "Mul" and node.operand(0).is_const else 0
         value, constant = node.operand(at), node.operand(1 - at)
         by = number(constant)
-        if by is None or constant.rank is None or completes_gelu(node):
+        if by is None or completes_gelu(node):
             raise Decline
-        if value.rank is None or constant.rank > value.rank:
+        if len(constant.dims()) > len(value.dims()):
             raise Decline("{} may have more axes than {}", constant.name, value.name)
         check_moderate(by)
         factor = by if node.op == "Mul" else 1 / by
