@@ -134,8 +134,9 @@ class FuseGathersIntoSplit(TakenApart):
         indices = node.operand(1)
         if not indices.is_const or indices.shape not in ((), (1,)):
             raise Decline
-        gather = Gather.of(node)
-        return Selection.at(gather.x, gather.axis, gather.from_front().reshape(1))
+        x = node.operand(0)
+        axis = x.axis(node.attr("axis", 0))
+        return Selection.one(x, axis, indices.integer())
 
     def check(self, x: Value, axis: int, nodes: Collection[Node]) -> None:
         if x.dtype not in _SPLIT:  # others can be gathered

@@ -44,6 +44,19 @@ class Selection:
         return cls(x, axis, run if np.array_equal(positions, run) else positions)
 
     @classmethod
+    def one(cls, x: Value, axis: int, position: int) -> Selection:
+        """A single position, which counts from the end where it is negative.
+
+        Raises:
+            Decline: the size of the axis is not known, or does not have it.
+        """
+        size = x.size(axis)
+        if not -size <= position < size:
+            raise Decline("a position is outside of axis {} of {}", axis, x.name)
+        position %= size
+        return cls(x, axis, range(position, position + 1))
+
+    @classmethod
     def of(cls, value: Value, reader: Node | None = None) -> Selection:
         """Read the `Slice` of one axis, the `Gather` at a list of positions or the `Split` that gives a value.
 
