@@ -98,9 +98,10 @@ class Transpose:
         """
         x = node.operand(0)
         before, after = x.dims(), node.result.dims()
+        if node.op != "Reshape" or len(before) != len(after) or None in before:
+            raise Decline
         long = [axis for axis, dim in enumerate(before) if dim != 1]
-        same = [before[axis] for axis in long] == [dim for dim in after if dim != 1]
-        if node.op != "Reshape" or not same or None in before or len(before) != len(after):
+        if [before[axis] for axis in long] != [dim for dim in after if dim != 1]:
             raise Decline
         ones = iter(axis for axis, dim in enumerate(before) if dim == 1)
         rest = iter(long)

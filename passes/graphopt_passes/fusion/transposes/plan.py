@@ -51,6 +51,8 @@ class _Tensor:
 
 def choose(region: Region) -> tuple[set[Node], float]:
     """The operators that should work on the other side, and what that saves, in bytes."""
+    if not region.home:
+        return set(), 0.0
     cut, tensors = MinimumCut(), list(_tensors(region))
     ends: dict[Node | int, int] = {0: MinimumCut.SINK, 1: MinimumCut.SOURCE}
     ends |= {node: cut.thing() for node in region.home}
