@@ -32,13 +32,13 @@ _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 class Writers:
     """Which operands of a model's nodes are written into.
 
-    Models without such operators, nearly all, cost one look at their operators.
+    Models without such nodes, nearly all, cost one look at their operators: no rewrite brings in training.
     """
 
     def __init__(self, model: Model) -> None:
         self._functions = {function.name: function for function in model.functions}
         self._inside: dict[str, frozenset[int]] = {}
-        self.found = any(node.op in WRITTEN for node in model.nodes())
+        self.found = any(node.op in WRITTEN and self.written(node) for node in model.nodes())
 
     def written(self, node: Node) -> frozenset[int]:
         """The positions of the operands that a node writes into."""
