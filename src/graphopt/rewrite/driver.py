@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import perf_counter
 from typing import Any
@@ -59,7 +59,11 @@ class Driver:
         self._journal = self.rewriter._journal
         self._failed: dict[str, set[Node | None]] = {}
         self._inferred = 0
-        self._settled: dict[tuple[RuleOrWaiting | str, ...], tuple[int, ...]] = {}
+        self._quiet: set[Hashable] = set()
+        """The rules, and names of graph passes, that find nothing to do in the model as it is; rules that never come to
+        rest together are one entry."""
+        self._quiet_at: tuple[int, ...] = ()
+        """The state of the model that this is said of."""
         self._present: set[str] = set()
         """The operators that the model has, or had."""
         self._ready: set[RuleOrWaiting] = set()
@@ -108,6 +112,17 @@ class Driver:
         """What tells whether anything changed: rewrites and primitive changes so far, inference runs."""
         return len(self.log.events), self._journal.state(), self._inferred
 
+    def _is_quiet(self, rules: Iterable[Hashable]) -> bool:
+        """Whether all of these were asked about the model as it is, and none had anything to do."""
+        return self._quiet.issuperset(rules) and self._quiet_at == self._state()
+
+    def _note_quiet(self, rules: Iterable[Hashable]) -> None:
+        state = self._state()
+        if state != self._quiet_at:
+            self._quiet.clear()
+            self._quiet_at = state
+        self._quiet.update(rules)
+
     def refresh_types(self) -> bool:
         """Infer again if rewrites made values whose types are not fully known. Returns whether it did."""
         if not self.rewriter.stale_types:
@@ -133,7 +148,7 @@ class Driver:
             RewriteLoopError: (when strict) the rules never come to rest.
         """
         rules = tuple(rules)
-        if self._settled.get(rules) == self._state():
+        if self._is_quiet(rules) or self._is_quiet((rules,)):
             return 0
         before = len(self.log.events)
         mark = self._journal.mark()
@@ -148,7 +163,7 @@ class Driver:
                             self._drain(graph, rules, limit)
                     self._looked_at = self._state()  # what rules brought in is among those seen
                     if len(self.log.events) == at_start:
-                        self._settled[rules] = self._state()
+                        self._note_quiet(rules)
                         break
                     if once:
                         break
@@ -158,7 +173,7 @@ class Driver:
             self._journal.undo(mark)
             del self.log.events[before:]
             self.log.failures.append(Failure("worklist", None, error))
-            self._settled[rules] = self._state()
+            self._note_quiet((rules,))
         self._journal.forget()
         return len(self.log.events) - before
 
@@ -330,7 +345,7 @@ class Driver:
     def run_pass(self, graph_pass: GraphPass | Waiting) -> int:
         """Run a graph pass once over the model. Returns the number of rewrites."""
         name = (graph_pass.name,)
-        if self.log.full or self._settled.get(name) == self._state():
+        if self.log.full or self._is_quiet(name):
             return 0
         stats = self.log.of(graph_pass.name)
         if isinstance(graph_pass, Waiting) and graph_pass.card.needs:
@@ -359,7 +374,7 @@ class Driver:
         done = len(self.log.events) - events
         stats.hits += done
         if not done:
-            self._settled[name] = self._state()
+            self._note_quiet(name)
         return done
 
     def run(self, rules: Sequence[Rule]) -> int:
