@@ -11,6 +11,7 @@ its contents until nothing changes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from graphopt.errors import UsageError
 from graphopt.records import dataclass
@@ -80,14 +81,7 @@ class Select:
     @property
     def family(self) -> tuple[str, str, Level] | None:
         """Family, name (`*` for all) and level of a glob, None for a plain name."""
-        glob, at, stated = self.text.partition("@")
-        family, slash, name = glob.partition("/")
-        if not slash or not _is_word(family) or not (name == "*" or _is_word(name)) or (at and not _is_word(stated)):
-            return None
-        level = (stated or "basic").upper()
-        if level not in Level.__members__:
-            raise UsageError(f"unknown level {stated!r}; expected one of {', '.join(map(str, Level))}")
-        return family, name, Level[level]
+        return _family(self.text)
 
     def __str__(self) -> str:
         return self.text
@@ -162,9 +156,22 @@ class Pipeline:
         return Pipeline((Select(name), *self.stages))
 
     @classmethod
+    @cache
     def of_level(cls, level: Level) -> Pipeline:
         """The pipeline of a level."""
         return cls.parse(LEVELS[level])
+
+
+@cache
+def _family(text: str) -> tuple[str, str, Level] | None:
+    glob, at, stated = text.partition("@")
+    family, slash, name = glob.partition("/")
+    if not slash or not _is_word(family) or not (name == "*" or _is_word(name)) or (at and not _is_word(stated)):
+        return None
+    level = (stated or "basic").upper()
+    if level not in Level.__members__:
+        raise UsageError(f"unknown level {stated!r}; expected one of {', '.join(map(str, Level))}")
+    return family, name, Level[level]
 
 
 def _is_word(text: str) -> bool:
