@@ -164,12 +164,10 @@ class EliminateNopTranspose(ChangesNothing):
     def check(self, node: Node) -> None:
         transpose = Transpose.of(node)
         shape = transpose.x.shape
-        moved = [axis for at, axis in enumerate(transpose.perm) if at != axis]
-        if all(shape and shape[axis] == 1 for axis in moved):
-            return
-        if keeps_order(transpose.perm, shape):
+        if not keeps_order(transpose.perm, shape):
+            raise Decline
+        if any(at != axis and not (shape and shape[axis] == 1) for at, axis in enumerate(transpose.perm)):
             raise Decline("it moves an axis of size 1 past others, which is a Reshape")
-        raise Decline
 
 
 class EliminateNopExpand(ChangesNothing):

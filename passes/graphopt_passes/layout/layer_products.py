@@ -15,7 +15,7 @@ from graphopt_passes.layout.known import is_number
 
 T = TypeVar("T")
 
-_TOGETHER = frozenset({"Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"})
+_BETWEEN = ELEMENTWISE | {"Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"}
 
 _FILLED = 16
 """Channels that fill their blocks on every machine."""
@@ -86,7 +86,7 @@ def _images(node: Node) -> Iterator[Value]:
     if regroups_rows(node):
         yield node.operand(0)
         return
-    if node.op not in ELEMENTWISE | _TOGETHER:
+    if node.op not in _BETWEEN:
         raise Decline
     found = [value for value in node.inputs if value is not None and not (value.is_const and is_number(value, 1))]
     if not found or any(value.is_const for value in found):
