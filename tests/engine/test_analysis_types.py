@@ -220,6 +220,26 @@ def test_single_nodes_get_the_types_of_the_whole(body: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("attrs", ["", '<auto_pad = "SAME_UPPER">', "<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>"])
+@pytest.mark.parametrize("weight", ["float[8,3,3,3]", "float[a,b,3,3]", "float16[8,3,3,3]"])
+@pytest.mark.parametrize("dtype", ["float", "double", "int32"])
+def test_a_convolution_of_unknown_rank_has_the_type_that_the_standard_says(dtype: str, weight: str, attrs: str) -> None:
+    """It is told without the standard's inference, which refuses operands of two types, and of others than floats."""
+    text = f"<ir_version: 9, opset_import: {IMPORTS}> g ({dtype} x, {weight} w) => (y) {{ y = Conv {attrs} (x, w) }}"
+    proto = parser.parse_model(text)
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    node = Model.load(proto).graph.first
+    assert node is not None
+    types = {info.name: info.type for info in proto.graph.input}
+    try:
+        told = shape_inference.infer_node_outputs(onnx.defs.get_schema("Conv", 18), proto.graph.node[0], types)["y"]
+    except onnx.checker.ValidationError:
+        assert infer_node(node) == [None]
+    else:
+        assert (told.tensor_type.elem_type, told.tensor_type.HasField("shape")) == (onnx.TensorProto.FLOAT, False)
+        assert infer_node(node) == [TensorType(onnx.TensorProto.FLOAT, None)]
+
+
 def test_the_standards_own_cases() -> None:
     """Every shape that is claimed for the node tests of ONNX is the one that their expected outputs have."""
     from onnx.backend.test.case.node import collect_testcases

@@ -116,6 +116,8 @@ def _ask(node: Node) -> list[ValueType | None] | None:
         return None
     if info is None or node.subgraphs or may_end_the_process(node) or not is_safe(node, info):
         return None
+    if node.op == "Conv" and (alone := _type_alone(node)):
+        return [alone]
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
     for value in node.inputs:
@@ -131,6 +133,19 @@ def _ask(node: Node) -> list[ValueType | None] | None:
     imports = [onnx.helper.make_opsetid(d, v) for d, v in node.graph.opsets.items()]
     found = shape_inference.infer_node_outputs(schema, emit(node), types, data, None, imports)
     return [decode_type(found[v.name]) if v is not None and v.name in found else None for v in node.outputs]
+
+
+def _type_alone(node: Node) -> TensorType | None:
+    """What inference tells of a convolution of unknown rank, for which it takes 0.3 ms; None where it may refuse."""
+    x, *others = node.inputs
+    if x is None or x.dtype not in _CONVOLVED or x.shape is not None or len(node.outputs) != 1:
+        return None
+    fits = 1 <= len(others) <= 2 and all(value is not None and value.dtype == x.dtype for value in others)
+    return TensorType(x.dtype, None) if fits else None
+
+
+_CONVOLVED = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
+"""What `Conv` takes at every opset."""
 
 
 def _without_doubts(node: Node, types: list[ValueType | None]) -> list[ValueType | None]:
