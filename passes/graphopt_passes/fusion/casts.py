@@ -78,7 +78,7 @@ class FuseConsecutiveCasts(PatternRule):
 
 
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
-_EXACT = {T.FLOAT: 2**24, T.DOUBLE: 2**53}
+_EXACT: dict[int | None, int] = {T.FLOAT: 2**24, T.DOUBLE: 2**53}
 """The first integer of a type of floats that one beside it is rounded to."""
 
 
@@ -97,8 +97,7 @@ class FuseCastIntoComparison(PatternRule):
         return op.AnyOf(*_COMPARISONS)(floats, Scalar("number"), _ordered=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        floats = m.floats.result.dtype
-        most = _EXACT[floats] if floats in _EXACT else -1
+        most = _EXACT.get(m.floats.result.dtype, -1)
         if not float(m.number).is_integer() or abs(m.number) >= most:
             raise Decline("{} is no whole number that floats have neighbours of", m.number)
         dtype = np.int32 if m.integers.dtype == T.INT32 else np.int64
