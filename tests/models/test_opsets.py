@@ -40,8 +40,9 @@ def test_there_and_back_a_network_has_its_nodes_again() -> None:
 
 def test_older_exports_that_are_raised_have_no_more_nodes_than_newer_ones_at_basic() -> None:
     rows = {row["model"]: (row["nodes"], row["of_export"]) for row in raised_exports()}
-    # The newer export of bert guards its four softmaxes against NaN, by two operators each.
-    guards = {"ts/bert": 8}
+    # The newer export of bert guards its four softmaxes against NaN, by two operators each, but scales the queries
+    # before they meet the keys, which their weights do then.
+    guards = {"ts/bert": 8 - 4}
     assert len(rows) >= 4
     assert {model: nodes + guards.get(model, 0) for model, (nodes, _) in rows.items()} == {
         model: of_export for model, (_, of_export) in rows.items()

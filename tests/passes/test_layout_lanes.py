@@ -131,8 +131,9 @@ def grouped(b: Builder, x: str, c: int) -> str:
 
 
 def grouped_unevenly(b: Builder, x: str, c: int) -> str:
-    """Five groups of 8 channels: the last of three blocks of 16 has one of them."""
-    return conv(group=lambda c: 5)(b, *b.op("Conv", x, b.random(40, c, 1, 1)), 40)
+    """Five groups of half a block's channels: the last of three blocks has one of them."""
+    channels = 5 * host().block // 2
+    return conv(group=lambda c: 5)(b, *b.op("Conv", x, b.random(channels, c, 1, 1)), channels)
 
 
 def groups_of_padding(b: Builder, x: str, c: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from graphopt.operators import Slice, Transpose
@@ -51,7 +53,10 @@ def _moved(places: np.ndarray, move: Node) -> np.ndarray:
     if move.op == "Transpose":
         return places.transpose(Transpose.of(move).perm)
     if move.op in RESHAPES:
-        return places.reshape(move.result.sizes())
+        sizes = move.result.sizes()
+        if math.prod(sizes) != places.size:
+            raise Decline("{} does not hold what it is reshaped from", move.result.name)
+        return places.reshape(sizes)
     cuts = Slice.of(move).cuts
     for axis, cut in cuts.items():
         places = places.take(np.array(cut.positions(places.shape[axis]), np.int64), axis)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection
 from contextlib import suppress
 
@@ -12,7 +13,7 @@ from graphopt.ir.types import NUMBER_TYPES, element_bits, element_count
 from graphopt.operators import Concat, Cut, Gather, Selection, Slice, Split, Squeeze
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
-_MOST_READERS = 256
+_MOST_READERS = 1 << 12
 """A value with more readers than this is not looked at."""
 
 _MOST_POSITIONS = 1 << 14
@@ -64,9 +65,11 @@ class TakenApart(OpRule):
             raise Decline("what is taken of {} along axis {} overlaps or leaves something out", x.name, axis)
         self.check(x, axis, [user for users in readers.values() for user in users])
         made = Split(x, axis, tuple(map(len, parts))).write(rw)
+        starts = [part.start for part in parts]
         pairs = []
         for run in sorted(readers, key=lambda run: (run.start, run.stop)):
-            whole, value = next(each for each in zip(parts, made, strict=True) if run.start in each[0])
+            at = bisect_right(starts, run.start) - 1
+            whole, value = parts[at], made[at]
             cut = Cut.at(range(run.start - whole.start, run.stop - whole.start), len(whole))
             value = value if run == whole else Slice(value, {axis: cut}).write(rw)
             pairs += [(user, [self.write(value, user, rw)]) for user in readers[run]]

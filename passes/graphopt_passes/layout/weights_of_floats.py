@@ -120,7 +120,9 @@ def _floats_of_blocks(node: Node, size: int) -> np.ndarray:
     axis = stored.axis(int(node.attr("axis", 1)))
     if stored.dtype not in BYTES or scales.dtype != np.float32 or not is_in_singles(node):
         raise Decline("{} is no byte with scales of float32", stored.name)
-    if scales.ndim != integers.ndim or zeros.shape != scales.shape:
+    blocks = list(integers.shape)
+    blocks[axis] = -(-blocks[axis] // size)
+    if scales.shape != tuple(blocks) or zeros.shape != scales.shape:
         raise Decline("scale and zero point of {} are not alike", stored.name)
     if not are_ordinary(np.abs(scales)):
         raise Decline("a scale of {} is zero, not finite, too small or too large", stored.name)

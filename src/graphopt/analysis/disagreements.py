@@ -287,6 +287,8 @@ def _keeps_ratio_of_last_axes(node: Node) -> bool:
 def comes_to_one_size(size: int, factor: float) -> bool:
     """Whether a size times a scale is rounded down to the same with all digits and in the runtime's 32-bit floats."""
     single = np.float32(factor)
+    if not np.isfinite(single):
+        return False
     return math.floor(np.float32(size) * single) == math.floor(size * float(single))
 
 
