@@ -31,7 +31,8 @@ class _Scope:
             return None
         if scope._types is None:
             graph = scope.inferred
-            scope._types = {info.name: info.type for info in (*graph.input, *graph.value_info, *graph.output)}
+            stated = (*graph.value_info, *graph.output, *graph.input)  # an input says most of what is an output, too
+            scope._types = {info.name: info.type for info in stated}
         return scope._types.get(value.name)
 
     def shape(self, value: Value | None) -> Known:
