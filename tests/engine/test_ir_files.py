@@ -14,7 +14,6 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt.errors import ModelError
 from graphopt.ir import ExternalData, Model, files
 from graphopt.manager import PassManager
-from graphopt.opsets import convert
 
 
 def weights(count: int = 3, size: int = 1 << 12) -> onnx.ModelProto:
@@ -228,39 +227,6 @@ def test_before_ir_4_a_new_constant_is_a_node_in_every_layout(tmp_path: Path, la
     written = onnx.load(tmp_path / "out.onnx")
     assert [t.name for t in written.graph.initializer] == ["w"]
     assert [node.op_type for node in written.graph.node] == ["Constant", "Add", "Add"]
-
-
-OLD = """
-    <ir_version: 3, opset_import: ["" : 9]>
-    g (float[2] x, float[2] w, float[2] v, float[2] u) => (float[2] y) <float[2] w = {5, 6}, float[2] v = {1, 2}> {
-        c = Add (w, v)
-        d = Mul (c, x)
-        e = Sub (d, v)
-        y = Div (e, u)
-    }"""
-"""Weights that are inputs as well, since they have to be."""
-
-
-@pytest.mark.parametrize("inplace", [False, True])
-@pytest.mark.parametrize("layout", [None, ExternalData(threshold=0)])
-def test_before_ir_4_weights_are_no_inputs_and_go_with_them(
-    tmp_path: Path, layout: ExternalData | None, inplace: bool
-) -> None:
-    source = onnx.parser.parse_model(OLD)
-    assert Model.load(source).flush() == source
-    assert [value.name for value in Model.load(source).graph.inputs] == ["x", "u"]
-    PassManager(passes="fold_constants").run(source, inplace=inplace).save(tmp_path / "out.onnx", layout)
-    onnx.checker.check_model(str(tmp_path / "out.onnx"), full_check=True)
-    written = onnx.load(tmp_path / "out.onnx")
-    assert [value.name for value in written.graph.input] == ["x", "v", "u"]
-    assert [t.name for t in written.graph.initializer] == ["v"]
-
-
-def test_from_ir_4_on_weights_of_an_old_file_are_no_inputs_any_more() -> None:
-    found = convert(onnx.parser.parse_model(OLD), 13)
-    onnx.checker.check_model(found, full_check=True)
-    assert [value.name for value in found.graph.input] == ["x", "u"]
-    assert [t.name for t in found.graph.initializer] == ["w", "v"]
 
 
 @pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no such names on this system")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphopt.ir import Graph, Model, Node, Value
+from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 
 SIZE_OPERANDS: dict[str, tuple[int, ...]] = {
     "AffineGrid": (1,), "BlackmanWindow": (0,), "CenterCropPad": (1,), "Col2Im": (1, 2), "Compress": (1,),
@@ -21,8 +22,13 @@ SIZE_OPERANDS: dict[str, tuple[int, ...]] = {
 
 
 def is_default(value: Value) -> bool:
-    """Whether an initializer only holds what is used when the caller or the owner of a body gives nothing else."""
-    return value.is_input
+    """Whether an initializer only holds what is used when the caller or the owner of a body gives nothing else.
+
+    Before IR version 4 every initializer of the main graph has to be an input, and no runtime lets a caller set it.
+    """
+    if not value.is_input:
+        return False
+    return value.graph.owner is not None or value.graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS
 
 
 class CallersChoice:

@@ -18,7 +18,7 @@ from graphopt.analysis.overridable import CallersChoice, is_default
 from graphopt.analysis.propagation import KEPT_BYTES, WRONG_SLICE, is_of_shape
 from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
-from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS, emit
+from graphopt.ir.flush import emit
 from graphopt.ir.schema import has_its_operands, only_types, op_schema
 from graphopt.ir.types import encode_type
 
@@ -46,8 +46,7 @@ class Skeleton:
             output_types: whether to state the element types of the graph outputs.
             seed_dims: whether declared dimensions of opaque operators' outputs are kept, or only their rank.
         """
-        version = max(model._proto.ir_version, IR_WITH_FREE_INITIALIZERS)  # weights need not be inputs here
-        self.proto = onnx.ModelProto(ir_version=version)
+        self.proto = onnx.ModelProto(ir_version=model._proto.ir_version)
         self.seeds: list[Value] = []
         self._output_types = output_types
         self._seed_dims = seed_dims

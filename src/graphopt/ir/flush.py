@@ -128,7 +128,6 @@ def write_graph(graph: Graph, target: onnx.GraphProto) -> None:
     assert isinstance(source, onnx.GraphProto)
     if target is not source:
         copy_fields(source, target, {"node", "initializer", "sparse_initializer", "value_info"})
-    _drop_inputs_of_gone_weights(graph, source, target)
     _write_initializers(graph, source, target)
     _write_value_info(graph, source, target)
     _write_nodes(graph, target)
@@ -140,31 +139,6 @@ def _write_nodes(graph: Graph, target: onnx.GraphProto | onnx.FunctionProto) -> 
         del target.node[:]
         target.node.extend(_constants_for_old_ir(graph))
         target.node.extend(nodes)
-
-
-def has_old_weights(graph: Graph) -> bool:
-    """Whether the file states each initializer of a graph as an input as well.
-
-    Before IR version 4 that is so in the main graph, and no runtime lets a caller set one: they are no inputs here.
-    """
-    model = graph.model
-    return graph is model.graph and model._proto.ir_version < IR_WITH_FREE_INITIALIZERS
-
-
-def _drop_inputs_of_gone_weights(graph: Graph, source: onnx.GraphProto, target: onnx.GraphProto) -> None:
-    """Leave out inputs that stood for initializers which are gone, or need not be inputs any more."""
-    if not has_old_weights(graph):
-        return
-    gone = {tensor.name for tensor in source.initializer}
-    if graph.model.ir_version < IR_WITH_FREE_INITIALIZERS:
-        alive = set(stored(graph))
-        for name in list(gone):
-            value = graph.values.get(name)
-            if value is not None and value.producer is None and (value.tensor is None or value in alive):
-                gone.discard(name)
-    for index in reversed(range(len(target.input))):
-        if target.input[index].name in gone:
-            del target.input[index]
 
 
 def stored(graph: Graph) -> Iterator[Value]:

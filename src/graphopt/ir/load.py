@@ -13,7 +13,6 @@ from graphopt.errors import ModelError
 from graphopt.ir.collector import paused_gc
 from graphopt.ir.contents import HOLDING_TENSORS, check_attribute, check_sparse, check_tensor
 from graphopt.ir.external import Folders, Opaque, tensor_from_proto
-from graphopt.ir.flush import has_old_weights
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
 from graphopt.ir.order import append, renumber
@@ -105,10 +104,7 @@ class _Loader:
             graph.outputs.append(value)
 
     def _inputs(self, graph: Graph, proto: onnx.GraphProto) -> None:
-        stated = {tensor.name for tensor in proto.initializer} if has_old_weights(graph) else ()
         for info in proto.input:
-            if info.name in stated:
-                continue
             value = self._define(graph, info.name)
             value.is_input = True
             value._info = info
