@@ -28,7 +28,7 @@ pytestmark = sound_inference
 GOLDEN = Path(__file__).parents[1] / "golden"
 FAMILIES = ("elimination", "folding", "fusion")
 QUANTIZED = ("int8", "integer", "qdq", "quantize")
-FINITE = frozenset({"eliminate_dead_channels", "eliminate_negligible_weights", "fuse_parallel_convs"})
+FINITE = frozenset({each.name for each in registry().rules() if each.finite})
 """Passes that say that infinities and NaN may change places: ADR 15 and ADR 1."""
 Feed = dict[str, np.ndarray]
 Run = tuple[str, Feed, list[np.ndarray]]
