@@ -219,7 +219,6 @@ def test_single_nodes_get_the_types_of_the_whole(body: str) -> None:
         assert found is None or value.shape is None or len(found.shape) == len(value.shape)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("attrs", ["", '<auto_pad = "SAME_UPPER">', "<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>"])
 @pytest.mark.parametrize("weight", ["float[8,3,3,3]", "float[a,b,3,3]", "float16[8,3,3,3]"])
 @pytest.mark.parametrize("dtype", ["float", "double", "int32"])
@@ -240,6 +239,7 @@ def test_a_convolution_of_unknown_rank_has_the_type_that_the_standard_says(dtype
         assert infer_node(node) == [TensorType(onnx.TensorProto.FLOAT, None)]
 
 
+@pytest.mark.slow
 def test_the_standards_own_cases() -> None:
     """Every shape that is claimed for the node tests of ONNX is the one that their expected outputs have."""
     from onnx.backend.test.case.node import collect_testcases

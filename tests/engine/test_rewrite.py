@@ -261,27 +261,6 @@ def test_a_reason_is_formatted_only_when_it_is_read() -> None:
     assert str(Decline()) == ""
 
 
-def test_attempts_grow_with_the_nodes_and_not_with_the_rules() -> None:
-    """A rule is asked only at its operators: attempts are counted, not timed."""
-    chain = "  ".join(f"v{i + 1} = Abs (v{i})" for i in range(200))
-    model = load(f"g (float[2] v0) => (float[2] y) {{ {chain}  y = Identity (v200) }}")
-    driver = run(model, Drop())
-    assert driver.log.stats["drop"].attempts <= 2
-
-
-def test_rules_that_found_nothing_in_company_are_not_asked_again_alone() -> None:
-    """Until something changes, what two rules did not find is not looked for by one of them."""
-    model = load("g (float[2] x) => (float[2] y, float[2] z) { y = Identity (x)  a = Neg (x)  z = Identity (a) }")
-    drop, constant = Drop(), Constant()
-    driver = run(model, drop, constant)
-    attempts = driver.log.stats["drop"].attempts
-    assert driver.run_rules([drop]) == 0
-    assert driver.log.stats["drop"].attempts == attempts
-    driver.infer()
-    driver.run_rules([drop])
-    assert driver.log.stats["drop"].attempts > attempts
-
-
 # ---------------------------------------------------------------------- one check, whichever way a graph is changed
 
 WAYS = {

@@ -8,12 +8,12 @@ from graphopt.operators.linear import Convolution, Linear, MatrixProduct, RowPro
 from graphopt.operators.split import Split
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.gelu import completes_gelu
+from graphopt_passes.fusion.moved import before_moves, moved_again
 from graphopt_passes.fusion.reshapes import RESHAPES
 from graphopt_passes.fusion.small_weights import refuse_lost_digits
 
 _MOVES = (*RESHAPES, "Transpose")
 _LINEAR = ("Add", "Conv", "ConvTranspose", "Gemm", "MatMul")
-_MOST_MOVES = 8
 
 
 class FuseAffineIntoMovedLinear(OpRule):
@@ -34,12 +34,12 @@ class FuseAffineIntoMovedLinear(OpRule):
         computed = [value for value in node.operands if not value.is_const]
         if len(computed) != 1 or not node.operand(0).dtype:
             raise Decline
-        value, behind = _before_moves(computed[0], node)
+        value, behind = before_moves(computed[0], node, _MOVES)
         reader = behind[-1] if behind else node
         split, x, before = value.made_by("Split"), value, list[Node]()
         if split is not None:
             value.sole_source("Split", reader=reader)
-            x, before = _before_moves(split.operand(0), split)
+            x, before = before_moves(split.operand(0), split, _MOVES)
             reader = before[-1] if before else split
         if reader is node:
             raise Decline
@@ -52,29 +52,12 @@ class FuseAffineIntoMovedLinear(OpRule):
         affine = _affine(node, computed[0], linear, len(channels), moved=bool(behind or before))
         affine = affine.among(channels, linear.channels)
         refuse_lost_digits(linear, affine, node)
-        made = _again(_then(linear, affine, rw), before, rw)
+        made = moved_again(_then(linear, affine, rw), before, rw)
         if split is None:
-            return rw.replace(node, [_again(made, behind, rw)])
+            return rw.replace(node, [moved_again(made, behind, rw)])
         parts = Split.of(split).reading(made).write(rw)
-        result = _again(parts[split.outputs.index(value)], behind, rw)
+        result = moved_again(parts[split.outputs.index(value)], behind, rw)
         return rw.replace_all([(split, parts), (node, [result])], anchor=split)
-
-
-def _before_moves(value: Value, reader: Node) -> tuple[Value, list[Node]]:
-    """What is moved, with the moves, the last one first; each of them is read by the next alone."""
-    moves: list[Node] = []
-    while len(moves) < _MOST_MOVES and value.made_by(*_MOVES):
-        reader = value.sole_source(*_MOVES, reader=reader)
-        moves.append(reader)
-        value = reader.operand(0)
-    return value, moves
-
-
-def _again(value: Value, moves: list[Node], rw: Rewriter) -> Value:
-    """The same moves of another value."""
-    for move in reversed(moves):
-        value = rw.op(move.op_type, value, *move.inputs[1:], **move.attrs)
-    return value
 
 
 def _linear(node: Node) -> Linear:

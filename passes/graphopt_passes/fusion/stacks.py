@@ -14,8 +14,7 @@ class FuseStackIntoConcat(OpRule):
     """Join values along an axis at once, instead of stacking them before it and merging the two axes by a reshape.
 
     `torch.stack(values, -2).flatten(-2)` is `torch.cat(values, -1)`: deformable attention joins the samples of its
-    levels so. The sizes must be known to be the same before and after, but for that of
-    the axis.
+    levels so. The sizes must be known to be the same before and after, but for that of the axis.
     """
 
     # No pattern: there may be any number of values.

@@ -41,10 +41,14 @@ def is_quantized(value: Value) -> bool:
     return any(user.op == "QuantizeLinear" for each in (value, *limited) for user in each.users)
 
 
+def reads_bytes(product: Node) -> bool:
+    """Whether both operands of a product are dequantized."""
+    return all(each.made_by("DequantizeLinear") for each in product.operands[:2])
+
+
 def check_not_of_bytes(product: Node, activation: Node) -> None:
     """Decline where a product and what limits it are for kernels on bytes."""
-    of_bytes = all(each.made_by("DequantizeLinear") for each in product.operands[:2])
-    if product.op in _PRODUCTS and of_bytes and activation.op in LIMITS and is_quantized(activation.result):
+    if product.op in _PRODUCTS and reads_bytes(product) and activation.op in LIMITS and is_quantized(activation.result):
         raise Decline("{} is quantized, as what it is computed from", activation.result.name)
 
 

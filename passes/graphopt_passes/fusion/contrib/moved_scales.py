@@ -7,11 +7,11 @@ from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Re
 from graphopt_passes.fusion.contrib.matmul import check_matrices, check_moderate, fused
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, check_float
 from graphopt_passes.fusion.gelu import completes_gelu
+from graphopt_passes.fusion.moved import before_moves, moved_again
 from graphopt_passes.fusion.reshapes import RESHAPES
 
 _MOVES = ("Pad", "Slice", "Transpose", *RESHAPES)
 _PRODUCTS = ("MatMul", f"{DOMAIN}::FusedMatMul")
-_MOST_MOVES = 8
 
 
 class FuseScaleIntoMovedMatmul(OpRule):
@@ -49,22 +49,16 @@ class FuseScaleIntoMovedMatmul(OpRule):
 
 def _scaled(value: Value, reader: Node, factor: float, rw: Rewriter) -> Value:
     """The same moves of a product that scales by itself."""
-    moves: list[Node] = []
-    while len(moves) < _MOST_MOVES and value.made_by(*_MOVES):
-        reader = value.sole_source(*_MOVES, reader=reader)
-        if reader.op == "Pad":
-            _check_zeros(reader)
-        moves.append(reader)
-        value = reader.operand(0)
-    product = value.sole_source(*_PRODUCTS, reader=reader)
+    value, moves = before_moves(value, reader, _MOVES)
+    for move in moves:
+        if move.op == "Pad":
+            _check_zeros(move)
+    product = value.sole_source(*_PRODUCTS, reader=moves[-1] if moves else reader)
     check_float(product.result)
     check_matrices(product)
     alpha = float(product.attr("alpha", 1.0)) * factor
     check_moderate(alpha)
-    value = fused(rw, product, {}, {"alpha": alpha})
-    for move in reversed(moves):
-        value = rw.op(move.op_type, value, *move.inputs[1:], **move.attrs)
-    return value
+    return moved_again(fused(rw, product, {}, {"alpha": alpha}), moves, rw)
 
 
 def _check_zeros(pad: Node) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
-from graphopt_passes.fusion.contrib.limits import LIMITS
+from graphopt_passes.fusion.contrib.limits import LIMITS, reads_bytes
 from graphopt_passes.fusion.contrib.operands import X86, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import other_bytes
 from graphopt_passes.fusion.contrib.signed_moves import moved, moves, path_of
@@ -142,9 +142,7 @@ def _in_other_bytes(value: Value, zero: np.ndarray, rw: Rewriter) -> Value:
 
 def _is_of_bytes(node: Node | None) -> bool:
     """Whether a node is a product of dequantized operands, which there are kernels on bytes for."""
-    if node is None or node.op not in _PRODUCTS:
-        return False
-    return all(each.made_by("DequantizeLinear") for each in node.operands[:2])
+    return node is not None and node.op in _PRODUCTS and reads_bytes(node)
 
 
 def _unlimited(value: Value) -> Value:
