@@ -119,7 +119,7 @@ class _Rounds:
     def _operand(self, value: Value, node: Node) -> Value:
         """An operand, which broadcasts to others that have the rounds along their last axis."""
         if value in self.all:
-            if node.op in UNARY and value is not node.inputs[0]:
+            if node.op in UNARY and value in node.inputs[1:]:
                 raise Decline("{} reads a number that differs", node.op)
             return self.all[value]
         found = self._same(value)
