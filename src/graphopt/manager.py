@@ -64,6 +64,7 @@ class RunSettings(TypedDict, total=False):
     inline_functions: bool
     opset: int | None
     opaque_weights: str | None
+    constant_initializers: bool
 
 
 class PassManager:
@@ -93,6 +94,9 @@ class PassManager:
             `graphopt.convert`. Without one, levels above `basic` may bring it to opset 17.
         opaque_weights: leave weights in files beside the model unread, and refer to them as before: `missing` those
             whose file is not there, `all` any. Passes that need their bytes decline.
+        constant_initializers: take initializers that are inputs, too, for constants, as ONNX Runtime does before IR
+            version 4: they are no inputs of the result, and passes read them. Without it they stay what a caller may
+            override, at every IR version.
         options: further settings for passes; its `target` is replaced when `target` is given.
 
     Raises:
@@ -106,7 +110,7 @@ class PassManager:
         profile: bool = False, check: bool = False,
         limit: int | None = None, options: Options | None = None, shapes: Mapping[str, Sequence[int]] | None = None,
         dims: Mapping[str, int] | None = None, inline_functions: bool = False, opset: int | None = None,
-        opaque_weights: str | None = None,
+        opaque_weights: str | None = None, constant_initializers: bool = False,
     ) -> None:  # fmt: skip
         _check_kinds(target=target, limit=limit, options=options, shapes=shapes, dims=dims, skip=skip)
         self.level = Level.of(level)
@@ -115,7 +119,7 @@ class PassManager:
         self.verify, self.strict, self.explain = verify, strict, explain
         self.profile, self.check, self.limit, self.opset = profile, check, limit, opset
         self.shapes, self.dims = dict(shapes or {}), dict(dims or {})
-        self.opaque_weights = check_opaque(opaque_weights)
+        self.opaque_weights, self.constant_initializers = check_opaque(opaque_weights), constant_initializers
         self.options = _with_stated(options or Options(), self.target, opset)
         pipeline = Pipeline.of_level(self.level) if passes is None else pipeline_of(passes)
         if inline_functions or self.options.inline_functions:
@@ -185,15 +189,18 @@ class PassManager:
             logger.debug("%s: %d", name, hits)
 
     def _load(self, source: Source, *, inplace: bool) -> Model:
-        return load_fixed(source, self.shapes, self.dims, inplace=inplace, opaque=self.opaque_weights)
+        return load_fixed(
+            source, self.shapes, self.dims, inplace=inplace, opaque=self.opaque_weights,
+            constant_initializers=self.constant_initializers,
+        )  # fmt: skip
 
     def as_optimized(self, source: Source) -> Source:
-        """What the result is to be compared with: the model itself, with the shapes that were given for it.
+        """What the result is to be compared with: the model itself, with the shapes and constants that were asked for.
 
         Args:
             source: a path, serialized bytes, or a `ModelProto`, which is not changed.
         """
-        as_given = not (self.shapes or self.dims or self.opaque_weights)
+        as_given = not (self.shapes or self.dims or self.opaque_weights or self.constant_initializers)
         return source if as_given else self._load(source, inplace=False).flush()
 
     def prepared(self, source: Source) -> Source:

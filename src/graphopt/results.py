@@ -129,6 +129,11 @@ class Result(Shown):
         return sum(event.zeroed for event in self.log.events)
 
     @property
+    def overridable(self) -> int:
+        """How many initializers of the result are inputs, too, so that no pass reads them."""
+        return sum(value.tensor is not None or value.is_sparse for value in self.view.graph.inputs)
+
+    @property
     def stats(self) -> dict[str, RuleStats]:
         """Attempts, hits and seconds of each pass."""
         return self.log.stats
@@ -149,6 +154,7 @@ class Result(Shown):
             "passes": self.hits,
             "zeroed": self.zeroed,
             "unread": asdict(self.unread),
+            "overridable": self.overridable,
             "events": [asdict(event) for event in self.events],
             "failures": [{"pass": f.rule, "node": str(f.node), "error": str(f.error)} for f in self.failures],
             "verification": self.verification.to_dict() if self.verification is not None else None,

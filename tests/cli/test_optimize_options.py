@@ -106,3 +106,19 @@ def test_inline_functions(run: Run, tmp_path: Path) -> None:
     inlined = onnx.load(tmp_path / "out.onnx")
     assert [n.op_type for n in inlined.graph.node] == ["Neg", "Exp"]
     assert not inlined.functions
+
+
+def test_initializers_that_are_inputs_are_told_of_and_taken_for_constants(run: Run, tmp_path: Path) -> None:
+    model = parser.parse_model(
+        '<ir_version: 3, opset_import: ["" : 9]> g (float[n,2] x, float[2,2] w, float[2] s) => (float[n,2] y)'
+        "<float[2,2] w = {1, 2, 3, 4}, float[2] s = {2, 3}> { p = MatMul (x, w)  y = Mul (p, s) }"
+    )
+    given, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(model, given)
+    done = run("optimize", given, out)
+    assert "2 initializers that callers may override" in done.stdout
+    assert "--constant-initializers" in done.stdout
+    done = run("optimize", given, out, "--constant-initializers", "--verify")
+    assert done.exit_code == 0, done.output
+    assert "override" not in done.stdout
+    assert [n.op_type for n in onnx.load(out).graph.node] == ["MatMul"]

@@ -66,3 +66,44 @@ def test_what_is_open_in_any_form_can_be_fixed() -> None:
     result = optimize(model, shapes={"x": [2, 3], "s": []})
     assert [shape(info) for info in result.graph.input] == [[2, 3], []]
     assert result.graph.input[1].type.tensor_type.HasField("shape")
+
+
+def with_defaults(ir_version: int) -> onnx.ModelProto:
+    """A scale and a bias that the file lists as inputs, too."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 4, opset_import: ["" : 9]> g (float[n,2] x, float[2,2] w, float[2] s) => (float[n,2] y)'
+        "<float[2,2] w = {1, 2, 3, 4}, float[2] s = {2, 3}> { p = MatMul (x, w)  y = Mul (p, s) }"
+    )
+    model.ir_version = ir_version
+    return model
+
+
+@pytest.mark.parametrize("version", [3, 4, 9])
+def test_initializers_that_are_inputs_are_constants_when_asked_for(version: int) -> None:
+    model = with_defaults(version)
+    before = model.SerializeToString()
+    kept = PassManager(verify=True).run(model)
+    assert [info.name for info in kept.model.graph.input] == ["x", "w", "s"]
+    assert (kept.changed, kept.overridable, kept.model.ir_version) == (False, 2, version)
+    result = PassManager(verify=True, constant_initializers=True).run(model)
+    assert [info.name for info in result.model.graph.input] == ["x"]
+    assert [node.op_type for node in result.model.graph.node] == ["MatMul"]
+    assert (result.overridable, result.model.ir_version) == (0, max(version, 4))
+    onnx.checker.check_model(result.model, full_check=True)
+    assert model.SerializeToString() == before
+    model = optimize(model, inplace=True, constant_initializers=True)
+    assert model.SerializeToString() == result.model.SerializeToString()
+
+
+def test_constant_initializers_leave_other_interfaces_alone() -> None:
+    result = PassManager(constant_initializers=True).run(MODEL)
+    assert result.model.graph.input == MODEL.graph.input
+    assert result.model.ir_version == MODEL.ir_version
+
+
+def test_an_initializer_that_is_put_out_is_no_input_either() -> None:
+    model = with_defaults(3)
+    model.graph.output.append(model.graph.input[2])
+    result = PassManager(verify=True, constant_initializers=True).run(model)
+    assert [info.name for info in result.model.graph.output] == ["y", "s"]
+    assert [info.name for info in result.model.graph.input] == ["x"]

@@ -48,6 +48,12 @@ def run_lines(result: Result, report: Report | None, *, events: bool = False) ->
         )
     if result.unread.tensors:
         yield printable(str(result.unread)), "yellow"
+    if result.overridable:
+        yield (
+            f"{counted(result.overridable, 'initializer')} that callers may override, being inputs, too: no pass reads "
+            "them without --constant-initializers",
+            "yellow",
+        )
     for f in result.failures:
         yield printable(f"pass {f.rule} failed at {f.node} and was undone: {f.error}"), "yellow"
     if report is not None:

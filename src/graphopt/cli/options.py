@@ -96,6 +96,9 @@ class Passes(OptionGroup):
     numerics: Numerics = "rounding"
     machine: Target = None
     opset: Opset = None
+    constant_initializers: Annotated[
+        bool, Option("--constant-initializers", help="Initializers that are inputs, too, are inputs no more.")
+    ] = False
 
     def manager(self, sizes: Sizes | None = None, **more: Any) -> PassManager:
         """What runs them.
@@ -108,7 +111,8 @@ class Passes(OptionGroup):
 
         return PassManager(
             self.level, passes=self.passes, skip=self.skip or [], numerics=self.numerics, target=self.machine,
-            opset=self.opset, shapes=sizes.shapes if sizes else None, dims=sizes.dims if sizes else None, **more,
+            opset=self.opset, shapes=sizes.shapes if sizes else None, dims=sizes.dims if sizes else None,
+            constant_initializers=self.constant_initializers, **more,
         )  # fmt: skip
 
 

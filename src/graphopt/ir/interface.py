@@ -1,4 +1,4 @@
-"""Fixing shapes of the interface, when the user asks for it."""
+"""What a user may ask to be fixed in the interface: shapes of inputs, and initializers that are inputs, too."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import SupportsIndex, cast
 import onnx
 
 from graphopt.errors import UsageError
-from graphopt.ir.edit import mark_changed
+from graphopt.ir.edit import mark_changed, set_ir_version
+from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.ir.model import Model, Source
 from graphopt.ir.seal import check_unsealed
+from graphopt.ir.types import TensorType
 
 
 def load_fixed(
     source: Source, shapes: Mapping[str, Sequence[int]] | None, dims: Mapping[str, int] | None, *,
-    inplace: bool = False, opaque: str | None = None,
+    inplace: bool = False, opaque: str | None = None, constant_initializers: bool = False,
 ) -> Model:  # fmt: skip
-    """Load a model and fix sizes of its interface; a given proto stays as it is unless `inplace`.
+    """Load a model and fix its interface; a given proto stays as it is unless `inplace`.
 
     Args:
         source: as `Model.load` takes it, like `inplace` and `opaque`.
@@ -26,19 +28,46 @@ def load_fixed(
         dims: as `fix_shapes` takes them.
         inplace: whether the given proto may change.
         opaque: weights that are left unread.
+        constant_initializers: whether initializers stop being inputs, as `fix_initializers` does it.
 
     Raises:
         ModelError: the model cannot be read.
         UsageError: sizes do not fit it.
     """
-    if (shapes or dims) and isinstance(source, onnx.ModelProto) and not inplace:
+    if (shapes or dims or constant_initializers) and isinstance(source, onnx.ModelProto) and not inplace:
         copy = onnx.ModelProto()
         copy.CopyFrom(source)
         source, inplace = copy, True
     model = Model.load(source, inplace=inplace, opaque=opaque)
     if shapes or dims:
         fix_shapes(model, shapes, dims)
+    if constant_initializers:
+        fix_initializers(model)
     return model
+
+
+def fix_initializers(model: Model) -> None:
+    """Make initializers of the main graph that are inputs, too, constants: they leave the list of inputs.
+
+    Before IR version 4 all have to be listed, so that such a model becomes one of IR version 4.
+
+    Args:
+        model: a model that owns its proto.
+    """
+    check_unsealed("the interface")
+    graph, listed = model.graph, model.proto.graph.input
+    defaults = {value.name: value for value in graph.inputs if value.tensor is not None or value.is_sparse}
+    if not defaults:
+        return
+    for value in defaults.values():
+        value.is_input, value._info = False, None
+        value.type = None if value.tensor is None else TensorType(value.tensor.dtype, value.tensor.dims)
+    graph.inputs = [value for value in graph.inputs if value.is_input]
+    kept = [info for info in listed if info.name not in defaults]
+    del listed[:]
+    listed.extend(kept)
+    set_ir_version(model, max(model.ir_version, IR_WITH_FREE_INITIALIZERS))
+    mark_changed(graph)
 
 
 def fix_shapes(
