@@ -32,6 +32,7 @@ from graphopt.system.processes import ChildError
 from graphopt.testing import draw_sample, models
 from graphopt.verify.runners import open_runner
 from graphopt.verify.source import Source
+from tests.engine.misbehaving import serve_unless_first
 from tests.versions import sound_inference
 
 PLUGIN = Path(__file__).parents[1] / "plugin" / "wrong_passes.py"
@@ -96,6 +97,17 @@ def test_a_session_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_process_that_starts_late_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_START_SECONDS", (0.0, 120.0))
     found = graphopt.fuzz(levels=("basic",), models=1)
+    assert found.models + sum(found.discarded.values()) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
+def test_a_process_that_the_system_kills_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = str(Path(__file__).parents[2])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("KILLED_ONCE", str(tmp_path / "killed"))
+    monkeypatch.setattr(session, "serve", serve_unless_first)
+    found = graphopt.fuzz(levels=("basic",), models=1)
+    assert (tmp_path / "killed").exists()
     assert found.models + sum(found.discarded.values()) == 1
 
 

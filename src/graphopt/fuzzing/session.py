@@ -29,7 +29,7 @@ from graphopt.system.processes import Child, Limits
 _SECONDS = 300.0
 """For one model with all optimizers, reducing included; beyond, something hangs."""
 _START_SECONDS = (120.0, 300.0, 600.0)
-"""For a process to start, and again where that was too short: on a busy machine it may be."""
+"""For a process to start, and again where that was too short, or the system killed it: on a busy machine it may be."""
 _RENEWED = 1000
 """Models after which a process is replaced: sessions of the runtime leave up to a megabyte behind for each."""
 _STATE = "session.json"
@@ -215,8 +215,8 @@ class _Session:
                     if child.hear() is not None:
                         yield child
                         return
-                    slow = child.ending is not None and child.ending.cause == "timeout"
-                    if not slow or seconds == _START_SECONDS[-1]:
+                    pressed = child.ending is not None and (child.ending.crashed or child.ending.cause == "timeout")
+                    if not pressed or seconds == _START_SECONDS[-1]:
                         child.result()  # what it raised, as here
                 finally:
                     self.children.discard(child)
