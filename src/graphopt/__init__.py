@@ -48,7 +48,10 @@ def __getattr__(name: str) -> Any:
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"module 'graphopt' has no attribute {name!r}")
-    return getattr(importlib.import_module(place), name)
+    from graphopt.system.collector import paused_gc
+
+    with paused_gc():  # modules stay: the collector would look through them a hundred times
+        return getattr(importlib.import_module(place), name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,6 @@ import onnx
 
 from graphopt.errors import ModelError, UsageError, VerificationError
 from graphopt.ir import ExternalData, Model, Source, paused_gc
-from graphopt.ir.collector import make_room, weigh
 from graphopt.ir.external import check_opaque
 from graphopt.ir.foreign import as_ir_model, is_program
 from graphopt.ir.foreign import write as write_foreign
@@ -23,6 +22,7 @@ from graphopt.pipeline import INLINE, Pipeline, Plan, execute, pipeline_of
 from graphopt.printable import counted
 from graphopt.results import Census, Result
 from graphopt.rewrite import Level, Log, Numerics, Options, Target
+from graphopt.system.collector import make_room, weigh
 from graphopt.system.machine import METADATA_KEY
 
 if TYPE_CHECKING:

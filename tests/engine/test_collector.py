@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from graphopt import PassManager, demo
-from graphopt.ir import Model, collector
+from graphopt.ir import Model
 from graphopt.rewrite import Decline, Driver, Log, Node, OpRule, Outcome, Rewriter
+from graphopt.system import collector
 
 
 def test_models_that_nobody_uses_are_collected_before_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +70,15 @@ def test_models_may_be_weighed_in_several_threads(monkeypatch: pytest.MonkeyPatc
     finally:
         sys.setswitchinterval(interval)
     assert len(ledger.alive) == 1200
+
+
+def test_an_import_is_not_collected_for() -> None:
+    count = "sum(each['collections'] for each in gc.get_stats())"
+    script = f"import gc, graphopt; before = {count}; graphopt.optimize_file; print({count} - before, gc.isenabled())"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    collections, enabled = run.stdout.split()
+    assert int(collections) <= 3, "a hundred where the collector runs"
+    assert enabled == "True"
 
 
 class _KeepsRefusal(OpRule):

@@ -10,7 +10,7 @@ _COLLECT_AFTER = 1_000_000
 """Objects that are made before Python looks for circles among them.
 
 By default it does so dozens of times while modules are imported, none of which go away: a tenth of a short run, and to
-do it once, with all of them there, a twentieth. Models are collected by their size, see `graphopt.ir.collector`.
+do it once, with all of them there, a twentieth. Models are collected by their size, see `graphopt.system.collector`.
 """
 
 _FROM_FILE_TO_FILE = ("optimize", "convert")

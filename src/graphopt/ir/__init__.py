@@ -1,6 +1,5 @@
 """The view over ONNX protos: `Model`, `Graph`, `Node`, `Value`, and the constants and types they carry."""
 
-from graphopt.ir.collector import paused_gc
 from graphopt.ir.files import ExternalData
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.load import captured_values, shown_op
@@ -9,6 +8,7 @@ from graphopt.ir.schema import OpInfo, op_schema
 from graphopt.ir.tensor import Tensor
 from graphopt.ir.types import FLOAT_TYPES, Dim, TensorType, ValueType
 from graphopt.ir.value import Value
+from graphopt.system.collector import paused_gc
 
 __all__ = [
     "BOUNDED_KEY", "FLOAT_TYPES", "REMOVED_KEY", "ZEROED_KEY", "Dim", "ExternalData", "Graph", "Model", "Node",

@@ -9,7 +9,6 @@ import onnx
 from onnx import NodeProto
 
 from graphopt.ir.attributes import encode_attribute
-from graphopt.ir.collector import paused_gc
 from graphopt.ir.devices import names_of, state
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.messages import copy_fields, copy_text
@@ -19,6 +18,7 @@ from graphopt.ir.seal import is_sealed, unwrapped
 from graphopt.ir.tensor import Tensor
 from graphopt.ir.types import GENERATED, TensorType, encode_type
 from graphopt.ir.value import Value
+from graphopt.system.collector import paused_gc
 
 _TYPED_DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
 """Domains whose operators the standard's inference does not know, though rewrites bring them."""

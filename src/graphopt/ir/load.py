@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 
 from graphopt.errors import ModelError
-from graphopt.ir.collector import paused_gc
 from graphopt.ir.contents import HOLDING_TENSORS, check_attribute, check_sparse, check_tensor
 from graphopt.ir.external import Folders, Opaque, tensor_from_proto
 from graphopt.ir.graph import Graph, Node
@@ -22,6 +21,7 @@ from graphopt.ir.sealing import seal_graph
 from graphopt.ir.slices import FileSlice
 from graphopt.ir.tensor import Tensor
 from graphopt.ir.value import Value
+from graphopt.system.collector import paused_gc
 
 _GRAPH_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """The standard operators with graph attributes; at operators of other domains every attribute is looked at."""
