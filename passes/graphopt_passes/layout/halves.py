@@ -2,88 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from math import pi, sqrt
-
-import ml_dtypes
-import numpy as np
 from onnx import TensorProto
 
-from graphopt.analysis.purity import is_deterministic
-from graphopt.ir import Graph, Node, Value
-from graphopt.ir.schema import RUNTIMES_OWN
-from graphopt.records import dataclass
+from graphopt.ir import Graph, Node
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
-from graphopt.rewrite.operands import paired, parameters
-from graphopt_passes.algorithm.work import count
 from graphopt_passes.fusion.contrib.operands import X86
-from graphopt_passes.layout.doubles import of_normalizations
-from graphopt_passes.layout.mincut import INFINITE, MinimumCut, Places, cheapest, price_change
-from graphopt_passes.shared import Shared
 
-_BRAIN, _SINGLE = TensorProto.BFLOAT16, TensorProto.FLOAT
-_HALVES = (TensorProto.FLOAT16, _BRAIN)
-_MOST = 1 << 30
-"""Bytes of weights in float32. A model whose weights would take more stays as it is."""
-_GROWTH = 2
-"""How many times their size that is."""
-_TIE = 1e-3
-_KNOWN = {
-    (kind, float(kind.type(each))): each
-    for kind in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
-    for each in (sqrt(2), sqrt(0.5), sqrt(2 / pi), 0.044715)
-}
-"""Numbers that activations are known by, by what half precision leaves of them: rules look for them in float32."""
-_MOVING = frozenset({
-    "Cast", "Compress", "Concat", "DepthToSpace", "DequantizeLinear", "Expand", "Flatten", "Gather", "GatherElements",
-    "GatherND", "Identity", "Reshape", "ReverseSequence", "ScatterElements", "ScatterND", "Shape", "Size", "Slice",
-    "SpaceToDepth", "Split", "Squeeze", "TensorScatter", "Tile", "Transpose", "Unsqueeze", "Where",
-})  # fmt: skip
-"""Operators that have kernels for both types; all but one compute nothing of floats."""
-_NO_BRAIN = frozenset({
-    "Attention", "DepthToSpace", "DequantizeLinear", "Expand", "Size", "SpaceToDepth", "Tile", "Where",
-    "com.microsoft::RotaryEmbedding",
-})  # fmt: skip
-"""Those of all that have them for float16 which have none for bfloat16: in that they do not even load."""
-_BRAIN_ALONE = frozenset({"com.microsoft::GroupQueryAttention", "com.microsoft::MatMulNBits"})
-"""Operators of ONNX Runtime that stay in float16, whose kernels are as fast, and have none for bfloat16."""
-_PER_KEY, _PER_SCORE = 0.8, 1 / 32
-"""What `Attention` takes longer in half precision for each element of its keys, and that times the rows of its queries:
-in elements that are cast, of heads of 64 (a row and 1024 positions of 8 heads: 811 us, 723 in float32, 1424 with the
-casts of a cache; 64 rows without a cache 1290, 852 and 1013)."""
-_CONTRIB = frozenset({
-    "com.microsoft::Attention", "com.microsoft::BiasGelu", "com.microsoft::EmbedLayerNormalization",
-    "com.microsoft::FastGelu", "com.microsoft::FusedMatMul", "com.microsoft::Gelu", "com.microsoft::MultiHeadAttention",
-    "com.microsoft::QuickGelu", "com.microsoft::SkipLayerNormalization",
-    "com.microsoft::SkipSimplifiedLayerNormalization", "com.microsoft::RotaryEmbedding", RUNTIMES_OWN,
-})  # fmt: skip
-"""Operators of ONNX Runtime all of whose floats have one type, float32 or half precision."""
-_ALIKE = frozenset({"com.microsoft::RotaryEmbedding", RUNTIMES_OWN})
-"""Those of them whose kernels for both types take the same time (21 us for 64 rows of 1024): casts decide."""
-_APART = frozenset({"BitCast", "If", "Loop", "QuantizeLinear", "Scan"})
-"""Operators that stay: a number that is not rounded to float16 may be quantized to the next step."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Wide:
-    """A node as it is in float32.
-
-    Attributes:
-        node: the node.
-        places: which of its operands become float32.
-        made: whether each of its outputs does.
-    """
-
-    node: Node
-    places: tuple[int, ...]
-    made: tuple[bool, ...]
-
-    gives = True
-
-    @property
-    def operands(self) -> list[Value]:
-        """The values in half precision that it reads."""
-        return [self.node.operand(at) for at in self.places]
+HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+"""The types of half precision."""
 
 
 class ConvertFloat16ToFloat32(GraphPass):
@@ -104,152 +30,15 @@ class ConvertFloat16ToFloat32(GraphPass):
     peers = {"onnxsim": "float16_to_float32"}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        if graph.is_function or rw.target.name not in X86 or not _reads_halves(graph):
+        if graph.is_function or rw.target.name not in X86 or not any(map(_reads_halves, graph.listed())):
             return
-        doubles = of_normalizations(graph)
-        forms = {form.node: form for form in _forms(graph, doubles)}
-        if not any(form.node.op in self.ops for form in forms.values()):
-            return
-        size = 2 * sum(_weights(forms.values()))
-        if size > _MOST or (size and rw.options.max_weight_growth < _GROWTH):
-            rw.decline("the weights would take {} bytes in float32", size, node=next(iter(forms)))
-            return
+        from graphopt_passes.layout.widening import widen  # few networks are in half precision
 
-        def price(cut: MinimumCut, place: Places, value: Value, maker: int | None, readers: list[Node]) -> None:
-            """A cast for each type in which a value is wanted and not made."""
-            if (value.dtype in _HALVES or value in doubles) and not value.is_const:
-                wanted = bool(value.output_count) or len(readers) < len(value.users)
-                price_change(cut, place, count(value.shape or ()), maker, readers, wanted=wanted)
-
-        chosen, _ = cheapest(forms, {node: _price(node) for node in forms}, price)
-        writer = _Writer(rw)
-        for node, form in forms.items():
-            if node in chosen:
-                with rw.attempt(node):
-                    writer.write(form)
+        widen(graph, self.ops, rw)
 
 
-def _reads_halves(graph: Graph) -> bool:
-    """Whether a node of a graph reads something in half precision."""
-    return any(x.dtype in _HALVES for node in graph.listed() for x in node.inputs if x is not None)
-
-
-def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
-    """The nodes that can compute in float32 what they compute in half precision, or for it in float64."""
-
-    def is_narrowed(value: Value | None) -> bool:
-        return value in doubles or _is_half(value)
-
-    for node in graph:
-        if (node.domain and not _is_contrib(node)) or node.op in _APART or not _is_deterministic(node):
-            continue
-        places = tuple(at for at, value in enumerate(node.inputs) if is_narrowed(value))
-        converts = node.op == "Cast" or (node.inputs and any(value in doubles for value in node.results))
-        if not converts and not (places and _are_tensors(node) and _in_singles(node) and _may_be_wide(node)):
-            continue
-        made = tuple(map(is_narrowed, node.outputs))
-        if places or any(made):
-            yield _Wide(node, places, made)
-
-
-def _is_contrib(node: Node) -> bool:
-    return node.op in _CONTRIB or (node.op in _BRAIN_ALONE and _has_brain(node))
-
-
-def _is_deterministic(node: Node) -> bool:
-    """Whether it is, or writes into no cache of its caller: the cache is cast."""
-    return node.op in _BRAIN_ALONE or is_deterministic(node)
-
-
-def _has_brain(node: Node) -> bool:
-    return any(x is not None and x.dtype == _BRAIN for x in node.inputs)
-
-
-def _is_half(value: Value | None) -> bool:
-    return value is not None and value.dtype in _HALVES
-
-
-def _may_be_wide(node: Node) -> bool:
-    """Whether operands in half precision may be float32 by their type parameters, which such results share."""
-    if _is_contrib(node):
-        return True
-    known = parameters(node.op_type, "", node.graph.opset())
-    read, given = (
-        [at for value, at in paired(values, each) if _is_half(value)]
-        for values, each in zip((node.inputs, node.outputs), known, strict=True)
-    )
-    # That of what DequantizeLinear gives has a name of its own since opset 23, and is that of the scale before.
-    names = {at.name for at in read} | ({at.name for at in given} if node.op == "DequantizeLinear" else set())
-    return bool(read) and all(at.name in names for at in given) and all(_SINGLE in at.allowed for at in read)
-
-
-def _are_tensors(node: Node) -> bool:
-    """Whether every element type is known: no sequence keeps the old one, and nothing unknown stands beside another."""
-    return all(x.dtype is not None for x in (*node.inputs, *node.outputs) if x is not None)
-
-
-def _in_singles(node: Node) -> bool:
-    """Whether no attribute has it compute in another type than float32."""
-    types = {node.attr("stash_type", _SINGLE), node.attr("softmax_precision", _SINGLE)}
-    return types == {_SINGLE} and not node.subgraphs
-
-
-def _weights(forms: Iterable[_Wide]) -> Iterator[int]:
-    known = dict.fromkeys(value for form in forms for value in form.operands if value.is_const)
-    return (tensor.nbytes for value in known if (tensor := value.constant_tensor) is not None)
-
-
-def _price(node: Node) -> tuple[float, float]:
-    """What a node costs in half precision, and in float32."""
-    if node.op in (_NO_BRAIN | _BRAIN_ALONE) and _has_brain(node):
-        return INFINITE, 0.0
-    if node.op in _ALIKE or (node.op in _MOVING and node.attr("reduction", "none") == "none"):
-        return 0.0, _TIE
-    if node.op == "Attention":  # the one kernel for both types that goes through what may be much larger, a cache
-        rows = count((node.operand(0).shape or ())[-2:-1])
-        keys = sum(count(x.shape or ()) for x in node.inputs[1:5:3] if x is not None)
-        return keys * (_PER_KEY + rows * _PER_SCORE), 0.0
-    return INFINITE, 0.0
-
-
-class _Writer(Shared):
-    """Writes nodes in float32, and casts where others read what they make.
-
-    Values in float32 are shared by those in half precision that they stand for.
-    """
-
-    def write(self, form: _Wide) -> None:
-        """Replace a node by itself in float32."""
-        node, rw = form.node, self.rw
-        self.begin()
-        inputs = [self._wide(x) if x is not None and at in form.places else x for at, x in enumerate(node.inputs)]
-        made = self._cast(form, inputs) if node.op == "Cast" else self._again(node, inputs)
-        each: list[tuple[Value | None, Value, bool]] = list(zip(node.outputs, made, form.made, strict=True))
-        narrow = [old and (rw.op("Cast", new, to=old.dtype) if half else new) for old, new, half in each]
-        rw.replace(node, narrow)
-        self.keep({old: new for old, (_, new, half) in zip(narrow, each, strict=True) if old and half})
-
-    def _wide(self, value: Value) -> Value:
-        return self.once(value, lambda: self._entered(value))
-
-    def _entered(self, value: Value) -> Value:
-        if value.is_const:
-            given = value.array()
-            array = given.astype(np.float32)
-            if array.size == 1:
-                array = np.full_like(array, _KNOWN.get((given.dtype, array.item()), array.item()))
-            return self.rw.constant(array, like=value, graph=value.graph)
-        return self.rw.op("Cast", value, to=_SINGLE)
-
-    def _again(self, node: Node, inputs: list[Value | None]) -> Sequence[Value]:
-        attrs = dict(node.attrs)
-        if node.attr("output_dtype", 0) in _HALVES:
-            attrs["output_dtype"] = _SINGLE
-        return self.rw.outputs(len(node.outputs), node.op_type, *inputs, domain=node.domain, **attrs)
-
-    def _cast(self, form: _Wide, inputs: list[Value | None]) -> Sequence[Value]:
-        """A `Cast` from or to half precision, or nothing where both sides are float32."""
-        x = inputs[0]
-        assert x is not None
-        attrs = {"to": _SINGLE} if form.made[0] else form.node.attrs  # how a byte is rounded is stated as well
-        return [x if x.dtype == attrs["to"] else self.rw.op("Cast", x, **attrs)]
+def _reads_halves(node: Node) -> bool:
+    for value in node.inputs:  # noqa: SIM110 -- every node of every model is asked, and a generator takes its time
+        if value is not None and value.dtype in HALVES:
+            return True
+    return False
