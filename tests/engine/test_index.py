@@ -79,6 +79,16 @@ def test_passes_for_functions_stay_out_of_a_model_without(tmp_path: Path) -> Non
     assert "graphopt_passes.folding.functions" not in imported(script)
 
 
+def test_what_few_networks_need_stays_out_of_others(tmp_path: Path) -> None:
+    text = """<ir_version: 9, opset_import: ["" : 17]> g (float[1,2,4,4] x) => (float[1,4,4,4] z)
+    <float[2,2,1,1] w = {1,2,3,4}> { y = Conv (x, w) z = Concat <axis = 1> (x, y) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    found = imported(f"import graphopt; graphopt.optimize({str(tmp_path / 'm.onnx')!r}, 'all')")
+    assert "graphopt_passes.elimination.dead_channels" in found
+    for_few = {"elimination.narrowing", "fusion.contrib.signed", "layout.widening"}  # zeros, bytes, half precision
+    assert not {f"graphopt_passes.{name}" for name in for_few} & found
+
+
 RELU = '<ir_version: 9, opset_import: ["" : 17]> g (float[2] x) => (float[2] z) { y = Relu (x) z = Relu (y) }'
 
 
@@ -168,6 +178,20 @@ class _Pattern(PatternRule):
 def test_what_a_pattern_needs() -> None:
     needs = set(Card.complete(_Pattern).needs)
     assert needs == {frozenset({"Mul"}), frozenset({"Div"}), frozenset({"Erf", "Tanh"})}
+
+
+class _Alternatives(_Pattern):
+    """A pattern that ends in one of several operators, each with others before it."""
+
+    name = "gelu_or_product"
+
+    def pattern(self, op: Any, x: Var) -> Any:
+        return Either(op.Mul(x, op.Erf(x)), op.Add(op.Neg(x), op.Erf(op.Neg(x))))
+
+
+def test_what_alternatives_need() -> None:
+    needs = set(Card.complete(_Alternatives).needs)
+    assert needs == {frozenset({"Erf"}), frozenset({"Add", "Mul"}), frozenset({"Mul", "Neg"})}
 
 
 def entry_beside(folder: Path, monkeypatch: pytest.MonkeyPatch, index: str) -> None:

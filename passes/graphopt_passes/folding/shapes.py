@@ -22,9 +22,6 @@ from graphopt_passes.folding.shape_operands import (
 )
 from graphopt_passes.folding.store import store
 
-_SEEDS = frozenset({"Shape", "Size"})
-"""Without one of these no tensor holds sizes, and other passes see all there is to see."""
-
 _INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32})
 
 _OPERANDS = {
@@ -47,10 +44,11 @@ class FoldShapes(GraphPass):
     of dynamic dimensions is assumed that would only hold in some runs.
     """
 
+    ops = ("Shape", "Size")  # without which no tensor holds sizes, and other passes see all there is to see
     peers = {"onnxsim": "constant_folding", "onnxruntime": "ReshapeFusion", "onnxscript": "FoldConstantsPass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        if _SEEDS.isdisjoint([node.op for node in model.nodes()]):
+        if not any(node.op in self.ops for node in model.nodes()):
             return
         analysis = _analyse(model, rw)
         interface = frozenset(dim for value in model.graph.inputs for dim in value.shape or () if isinstance(dim, str))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphopt.errors import Decline, PassError
 from graphopt.ir.forms import MOVED
 from graphopt.ir.schema import op_versions
 from graphopt.match import conditions
-from graphopt.match.makers import STORED, Ways
+from graphopt.match.makers import STORED, Ways, strictest
 from graphopt.match.matcher import PRODUCTS, Step, Steps, makers_of
 from graphopt.match.pattern import Apply, Const, Either, OpBuilder, Output, Pattern, Product, Rest, Scalar, Var
 from graphopt.match.result import Match
@@ -237,15 +237,20 @@ def _needs(last: Output | Product, *, silent: bool) -> tuple[frozenset[str], ...
 
 
 def _required(part: Pattern | None) -> frozenset[frozenset[str]]:
-    """What is there wherever a part of a pattern fits; of alternatives what all of them have."""
+    """What is there wherever a part of a pattern fits: groups of operators, of each of which there is one."""
     if isinstance(part, Either):
         makers = makers_of(part)
         own = {makers} if makers and STORED not in makers else set()
-        return frozenset.intersection(*map(_required, part.patterns)) | own
+        return strictest(reduce(_one_of, map(_required, part.patterns)) | own)
     if not isinstance(part, (Output, Product)):
         return frozenset()
     last = {frozenset(part.apply.ops)} if isinstance(part, Output) else set()
-    return frozenset(last).union(*map(_required, parts(part)))
+    return strictest(frozenset(last).union(*map(_required, parts(part))))
+
+
+def _one_of(one: frozenset[frozenset[str]], two: frozenset[frozenset[str]]) -> frozenset[frozenset[str]]:
+    """What is there wherever one of two alternatives fits."""
+    return strictest(frozenset([each | other for each in one for other in two]))
 
 
 def _lack(needs: tuple[frozenset[str], ...], node: Node) -> bool:

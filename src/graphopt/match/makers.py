@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Collection, Set
 from typing import TypeAlias
 
 STORED = ""
@@ -24,3 +24,8 @@ def may_fit(ways: Ways, makers: Set[str | None]) -> bool:
         else:
             return True
     return not ways
+
+
+def strictest(groups: Collection[frozenset[str]]) -> frozenset[frozenset[str]]:
+    """Groups of which there must be one of each, without those that another one is a part of: they say no more."""
+    return frozenset([group for group in groups if not any(other < group for other in groups)])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import field
 from typing import Any
 
-from graphopt.match.makers import Ways
+from graphopt.match.makers import Ways, strictest
 from graphopt.records import dataclass
 from graphopt.rewrite.rule import GraphPass, Level, Numerics, OpRule, PatternRule, Rule, ways_of
 
@@ -60,7 +60,7 @@ class Card:
                 groups.add(frozenset(rule.sources))
         groups.update(map(frozenset, rule.needs))
         asked = None if issubclass(rule, GraphPass) else _as_json(ways_of(rule(), silent=True))
-        return cls.of(rule, tuple(sorted(groups, key=sorted)), asked)
+        return cls.of(rule, tuple(sorted(strictest(groups), key=sorted)), asked)
 
     @classmethod
     def from_record(cls, name: str, record: Mapping[str, Any]) -> Card:

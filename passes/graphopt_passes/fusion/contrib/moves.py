@@ -92,6 +92,8 @@ class FuseQdqIntoSplit(OnIntegers):
 
     # No pattern: any number of parts, each with any number of readers.
     ops = ("Split",)
+    sources = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
+    needs = (("QuantizeLinear",),)
     peers = {"onnxruntime": "QDQSelectorActionTransformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

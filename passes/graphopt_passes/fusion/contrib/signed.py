@@ -31,6 +31,7 @@ class ConvertInt8ToUint8(OnIntegers):
 
     # No pattern: all readers of a value change with it, however many they are.
     ops = ("QuantizeLinear", "DequantizeLinear", "Concat")
+    needs = (("QuantizeLinear", "DequantizeLinear"),)
     peers = {"onnxruntime": "QDQS8ToU8Transformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
