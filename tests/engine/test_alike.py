@@ -100,3 +100,20 @@ def test_operands_that_are_missing_are_no_error() -> None:
     model = Model.load(model_of("QLinearAdd", [IMAGE], {}))
     infer_types(model)
     assert model.graph.outputs[0].shape is None
+
+
+@pytest.mark.parametrize("opset", [18, 21, 23])
+def test_what_follows_group_normalization_is_known(opset: int) -> None:
+    """Of the operator of opset 21 the standard's inference says nothing, nor of anything that comes after it."""
+    model = Model.load(
+        onnx.parser.parse_model(
+            f"""<ir_version: 10, opset_import: ["" : {opset}]> g (float[n,4,6,5] x) => (y)
+            <float[2] small = {{1, 1}}, float[4] large = {{1, 1, 1, 1}}, int64[2] shape = {{0, -1}}> {{
+              normal = GroupNormalization <num_groups = 2> (x, {"small, small" if opset < 21 else "large, large"})
+              pooled = GlobalAveragePool (normal)
+              y = Reshape (pooled, shape)
+            }}"""
+        )
+    )
+    infer_types(model)
+    assert model.graph.outputs[0].shape == ("n", 4)

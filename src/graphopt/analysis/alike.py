@@ -11,6 +11,8 @@ from onnx import TensorProto, defs
 from graphopt.ir import Node, Tensor, TensorType, Value
 from graphopt.operators.transpose import channels_first, channels_last
 
+UNKNOWN = "GroupNormalization"
+"""The operator of the standard of which its inference says nothing since opset 21: not even what follows is known."""
 _RESULT = "result"
 _IMAGE = 4
 """As many axes has an image."""
@@ -204,6 +206,7 @@ _FLOAT = int(TensorProto.FLOAT)
 _BODIES: Mapping[str, Builder] = {
     "ai.onnx.ml::Imputer": _single("Identity", 0),
     "ai.onnx.ml::Normalizer": _cast(_single("Identity", 0), lambda node: _FLOAT),
+    UNKNOWN: _single("Identity", 0),
     "ai.onnx.ml::Scaler": _cast(_single("Identity", 0), lambda node: _FLOAT),
 } | {
     f"com.microsoft::{name}": build

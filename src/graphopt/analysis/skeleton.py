@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 
-from graphopt.analysis.alike import as_call, as_node, body_alike, may_end_the_process
+from graphopt.analysis.alike import UNKNOWN, as_call, as_node, body_alike, may_end_the_process
 from graphopt.analysis.calls import CallSizes
 from graphopt.analysis.disagreements import may_disagree
 from graphopt.analysis.overridable import CallersChoice, is_default
@@ -124,8 +124,8 @@ class Skeleton:
             if op not in known:
                 known[op] = node.schema, _axis_attributes_of(node)
             schema, axes = known[op]
-            contrib = node.domain and not in_function and isinstance(target, onnx.GraphProto)
-            if contrib and _has_real_axes(node, _NAMING_AXES) and (proto := self._alike(node)) is not None:
+            unknown = (node.domain or op == UNKNOWN) and not in_function and isinstance(target, onnx.GraphProto)
+            if unknown and _has_real_axes(node, _NAMING_AXES) and (proto := self._alike(node)) is not None:
                 protos.append(proto)
                 continue
             malformed = schema is not None and _is_malformed(node, schema, axes)
