@@ -16,7 +16,7 @@ import graphopt
 from graphopt.errors import ModelError, PassError, PluginWarning, UsageError
 from graphopt.manager import PassManager
 from graphopt.pipeline import LEVELS, Pipeline, Registry, registry
-from graphopt.rewrite import Level, OpRule, Target
+from graphopt.rewrite import Level, Numerics, OpRule, Target
 
 MODEL = onnx.parser.parse_model(
     '<ir_version: 9, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { a = Identity (x)  y = Relu (a) }'
@@ -63,6 +63,22 @@ def test_pipelines_read_back(text: str) -> None:
 def test_levels_are_pipelines_that_exist(level: Level) -> None:
     assert str(Pipeline.parse(LEVELS[level])) == LEVELS[level]
     assert "eliminate_identity" in PassManager(level).plan.names()
+
+
+@pytest.mark.parametrize("numerics", list(Numerics))
+@pytest.mark.parametrize("level", list(Level))
+def test_levels_keep_to_the_numerics_that_are_allowed(level: Level, numerics: Numerics) -> None:
+    names = PassManager(level, numerics=numerics).plan.names()
+    assert [name for name in names if registry().card(name).numerics > numerics] == []
+
+
+def test_a_family_has_passes_by_name_that_it_does_not_have_by_itself() -> None:
+    """And neither where the numerics do not allow them."""
+    name = "convert_signed_operators"
+    assert PassManager(passes=f"fusion/{name}@extended").plan.names() == [name]
+    assert name not in PassManager(passes="fusion/*@extended").plan.names()
+    assert PassManager(passes=f"fusion/{name}@extended", numerics="exact").plan.names() == []
+    assert PassManager(passes=name, numerics="exact").plan.names() == [name]
 
 
 def test_skip_leaves_a_pass_out() -> None:

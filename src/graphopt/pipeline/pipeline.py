@@ -3,9 +3,9 @@
     repeat({elimination/*,folding/*,fusion/*}),layout/*@layout
 
 A name is one pass; `family/*` all default passes of a family at level basic, `family/*@extended` those at another
-level, `custom/*` those of all families that third parties name; `family/NAME@extended` is one of those passes, where
-they are not left out; braces put rules into one worklist; `repeat(...)` runs
-its contents until nothing changes.
+level, `custom/*` those of all families that third parties name; `family/NAME@extended` is one pass of it, default or
+not, where the numerics that are allowed do not leave it out; braces put rules into one worklist; `repeat(...)` runs its
+contents until nothing changes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ _OPSET = "fusion/convert_opset@extended,fusion/replace_attention@extended"
 before what serves in older opsets; what the second leaves of `Attention` is for all passes."""
 
 _UNSIGNED = (
-    "convert_signed_operators,algorithm/convert_quantized_softmax@extended,fusion/convert_int8_to_uint8@extended"
+    "fusion/convert_signed_operators@extended,algorithm/convert_quantized_softmax@extended,"
+    "fusion/convert_int8_to_uint8@extended"
 )
 """All bytes have the type that they keep before other rules make operators on bytes of what is around them."""
 
@@ -74,7 +75,7 @@ LEVELS[Level.LAYOUT] = LEVELS[Level.ALL]
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A pass by name, or the default passes of a family at a level, all or one of them."""
+    """A pass by name, or of a family at a level the default passes, or one pass, where the numerics allow it."""
 
     text: str
 

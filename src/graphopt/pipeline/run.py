@@ -39,7 +39,7 @@ class Plan:
 
     Attributes:
         pipeline: the pipeline.
-        numerics: passes above this ceiling are left out where the pipeline does not name them.
+        numerics: passes above this ceiling are left out where the pipeline does not name them alone, without a family.
         skip: passes to leave out.
         registry: where passes come from.
     """
@@ -91,8 +91,7 @@ class Plan:
         return [
             self._pass(card.name)
             for card in cards
-            if card.default
-            and name in ("*", card.name)
+            if (card.default if name == "*" else card.name == name)
             and card.name not in self.skip
             and card.numerics <= self.numerics
         ]
