@@ -97,8 +97,8 @@ class FuseCastIntoComparison(PatternRule):
         return op.AnyOf(*_COMPARISONS)(floats, Scalar("number"), _ordered=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        most = _EXACT.get(m.floats.result.dtype, -1)
-        if not float(m.number).is_integer() or abs(m.number) >= most:
-            raise Decline("{} is no whole number that floats have neighbours of", m.number)
         dtype = np.int32 if m.integers.dtype == T.INT32 else np.int64
+        most = min(_EXACT.get(m.floats.result.dtype, -1), np.iinfo(dtype).max)
+        if not float(m.number).is_integer() or abs(m.number) >= most:
+            raise Decline("{} is no whole number that both types have neighbours of", m.number)
         return rw.op(m.root.op, m.integers, rw.constant(np.array(int(m.number), dtype)))
