@@ -311,6 +311,9 @@ def test_every_way_of_changing_a_graph_is_checked_alike(way: str, what: str) -> 
     assert model.flush().SerializeToString() == before
 
 
+ONE = np.array(1, np.float32), np.array(0, np.uint8)
+
+
 @pytest.mark.parametrize(
     ("head", "make", "reason"),
     [
@@ -320,6 +323,7 @@ def test_every_way_of_changing_a_graph_is_checked_alike(way: str, what: str) -> 
         (HEAD, lambda rw, x: rw.op("Add", x, x, x), "Add does not take 3 operands at opset"),
         ('<ir_version: 3, opset_import: ["" : 8]>', lambda rw, x: rw.op("Reshape", x, np.array([2], np.int64)), "before opset 9"),
         (HEAD, lambda rw, x: rw.op("Reshape", x, np.array([2, 1], np.int64)), "rank"),
+        (HEAD, lambda rw, x: rw.op("Add", x, rw.op("QuantizeLinear", x, *ONE)), "element type uint8 there"),
         (HEAD, lambda rw, x: rw.op("Concat", x, x, axis=0), "shape"),
         (HEAD, lambda rw, x: rw.op("Cast", x, to=10), "element type"),
         (HEAD, lambda rw, x: rw.op("Reshape", rw.op("Unsqueeze", x, axes=[0]), np.array([1, 2], np.int64)), "rank"),

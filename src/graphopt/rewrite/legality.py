@@ -152,7 +152,7 @@ def check_operand(value: Value, at: Node) -> None:
 
 
 def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
-    """See that a node can be in its graph: the operator, its operands, their types, and what a constant can be there.
+    """See that a node can be in its graph: the operator, its operands, and what a constant can be there.
 
     Args:
         node: the node, not linked yet.
@@ -183,7 +183,6 @@ def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
     stated = node.constant_tensor() if node.op == "Constant" else None
     if stated is not None:
         check_constant(graph, stated, as_node=True)
-    check_operand_types(node, node.inputs)
 
 
 def check_loads(node: Node, inputs: Sequence[Value | None]) -> None:
@@ -282,7 +281,7 @@ def _is_typed(node: Node) -> bool:
 
 
 def check_result(node: Node) -> None:
-    """See that a result follows from operands of known ranks, as far as inference tells.
+    """See that operands are of the types that go together, and a result follows from those of known ranks.
 
     Args:
         node: a node that `infer_pending` has seen.
@@ -290,6 +289,7 @@ def check_result(node: Node) -> None:
     Raises:
         Decline: it cannot, or the runtime computes something else.
     """
+    check_operand_types(node, node.inputs)
     _check_rows_of_text(node)
     if node.domain or node.subgraphs or node.op != node.op_type or _is_typed(node):
         return

@@ -51,14 +51,14 @@ def _resize(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
 
 def _pad(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
     check_alike(op, operands, output)
-    pad = Pad.of(op).reading(operands[0].value)
+    pad, fill = Pad.of(op).reading(operands[0].value), None
     if pad.mode == "constant":
         steps = pad.number / float(output.scale.item()) + float(output.zero.item())
         ends = np.iinfo(BYTES[output.dtype])
         if not ends.min <= steps <= ends.max or steps != round(steps):
             raise Decline("what is filled in is no integer of {}", output.value.name)
-        pad = replace(pad, fill=rw.constant(np.array(round(steps), BYTES[output.dtype])))
-    return pad.write(rw)
+        fill = rw.constant(np.array(round(steps), BYTES[output.dtype]))
+    return replace(pad, fill=fill).write(rw)
 
 
 def _depth_to_space(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:

@@ -50,8 +50,8 @@ def moved(reader: Node, new: Value, rw: Rewriter) -> Sequence[Value]:
         bounds = Bounds.of(reader, TensorProto.INT8)
         low, high = (np.array(min(max(bound, -128), 127), np.int8) for bound in (bounds.low, bounds.high))
         op_type, inputs = "Clip", [new, rw.constant(other_bytes(low)), rw.constant(other_bytes(high))]
-    elif reader.op == "Pad" and reader.attr("mode", "constant") == "constant":
-        given = reader.input(2)
+    elif reader.op == "Pad" and (reader.input(2) or reader.attr("mode", "constant") == "constant"):
+        given = reader.input(2)  # other modes do not read it, but it is of the type of the data
         fill = np.zeros((), np.int8) if given is None else given.array()
         inputs[2:3] = [rw.constant(other_bytes(fill), like=given)]
     attrs = {} if reader.op in _LIMITING else reader.attrs
