@@ -33,16 +33,15 @@ class FuseArithmeticIntoGather(OpRule):
         if table.dtype not in PLAIN_FLOATS:
             raise Decline("{} does not hold floats", table.name)
         behind = table.sizes()[table.axis(gather.attr("axis", 0)) + 1 :]
-        _check_fits(other, behind, gather.result)
-        operands = [table.array(), other.array()]
+        operands = [table.array(), _of_each_position(other, behind, gather.result)]
         with np.errstate(all="ignore"):
             changed = _ARITHMETIC[node.op](*(operands if at == 0 else operands[::-1]))
         inputs = (rw.constant(changed, like=table), gather.operand(1))
         return rw.replace(node, [rw.op("Gather", *inputs, **gather.attrs)])
 
 
-def _check_fits(constant: Value, behind: tuple[int, ...], gathered: Value) -> None:
-    """Decline unless a constant is the same at all positions and stretches nothing."""
+def _of_each_position(constant: Value, behind: tuple[int, ...], gathered: Value) -> np.ndarray:
+    """A constant that is the same at all positions and stretches nothing, along the axes behind these."""
     sizes = constant.sizes()
     if len(sizes) > len(gathered.dims()):
         raise Decline("{} has more axes than {}", constant.name, gathered.name)
@@ -50,3 +49,4 @@ def _check_fits(constant: Value, behind: tuple[int, ...], gathered: Value) -> No
         sizes = sizes[1:]
     if len(sizes) > len(behind) or any(a not in (1, b) for a, b in zip(sizes[::-1], behind[::-1], strict=False)):
         raise Decline("{} of shape {} is not the same at all positions", constant.name, constant.sizes())
+    return constant.array().reshape(sizes)
