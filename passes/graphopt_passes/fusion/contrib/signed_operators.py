@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.operators.window import Window
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, X86, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import BYTES, are_ordinary
@@ -36,6 +37,7 @@ class _Form:
     attrs: dict[str, object] = field(default_factory=dict)
 
 
+_AVERAGE = f"{DOMAIN}::QLinearAveragePool"
 _WINDOWS = dict.fromkeys(("auto_pad", "kernel_shape", "pads", "strides"))
 _FORMS = {
     "QLinearConv": _Form((0, 3), 6, bias=8, axis=0, attrs={**_WINDOWS, "dilations": None, "group": None}),
@@ -46,7 +48,7 @@ _FORMS = {
     f"{DOMAIN}::QLinearSigmoid": _Form(),
     f"{DOMAIN}::QLinearLeakyRelu": _Form(attrs={"alpha": 0.01}),
     f"{DOMAIN}::QLinearGlobalAveragePool": _Form(),
-    f"{DOMAIN}::QLinearAveragePool": _Form(attrs={**_WINDOWS, "ceil_mode": None, "count_include_pad": None}),
+    _AVERAGE: _Form(attrs={**_WINDOWS, "ceil_mode": None, "count_include_pad": None}),
     f"{DOMAIN}::QLinearConcat": _Form(result=0, attrs={"axis": None}),
 }
 
@@ -87,6 +89,8 @@ class ConvertSignedOperators(OnIntegers):
         bias = node.input(form.bias) if form.bias is not None else None
         if bias is not None:
             operands.append(_bias(node, bias, rw))
+        if node.op == _AVERAGE:
+            _check_windows(node)
         attrs = {name: node.attrs.get(name, default) for name, default in form.attrs.items()}
         op_type = node.op_type.removeprefix("QLinear").removeprefix("Q")
         floats = rw.op(op_type, *operands, **attrs)
@@ -110,6 +114,16 @@ def _check_goes_on(value: Value) -> None:
                 _check_goes_on(result)
         elif not (is_whole(user) if user.op == "DequantizeLinear" else user.op in ("Concat", *_FORMS)):
             raise Decline("{} is read by {}", value.name, user.op)
+
+
+def _check_windows(node: Node) -> None:
+    """Decline an average of windows that the kernel for floats reads otherwise, or not at all."""
+    if node.attr("ceil_mode", 0) and node.attr("count_include_pad", 0):
+        raise Decline("windows of {} count what lies behind the padding", node.result.name)
+    kernel = node.attr("kernel_shape") or ()
+    window = Window.of(node, kernel)
+    if window.same and any(step > size for step, size in zip(window.strides, kernel, strict=True)):
+        raise Decline("{} has gaps between windows, and padding that is worked out", node.result.name)
 
 
 def _dequantized(node: Node, at: int, axis: int | None, rw: Rewriter) -> Value:
@@ -143,9 +157,13 @@ def _parameters(node: Node, at: int, axis: int | None, rw: Rewriter) -> tuple[Va
 
 
 def _bias(node: Node, bias: Value, rw: Rewriter) -> Value:
-    """The floats that a bias stands for, in units of the products."""
+    """The floats that a bias stands for, a row in units of the products."""
     if not bias.is_const:
         raise Decline("{} is not constant", bias.name)
     units = np.asarray(node.operand(1).array().reshape(()) * node.operand(4).array(), np.float32)
     scale = units.reshape(()) if units.size == 1 else units
-    return rw.op("DequantizeLinear", bias, rw.constant(scale), axis=0 if scale.ndim else None)
+    *lead, size = bias.sizes() or (1,)
+    if any(each != 1 for each in lead) or (scale.ndim and size != scale.size):
+        raise Decline("{} is no row of a number for each column", bias.name)
+    row = bias if bias.rank == 1 else rw.constant(bias.array().reshape(-1), like=bias)
+    return rw.op("DequantizeLinear", row, rw.constant(scale), axis=0 if scale.ndim else None)
