@@ -76,6 +76,7 @@ def test_a_wrong_pass_is_found_reduced_and_named(tmp_path: Path, wrong: str) -> 
     (finding,) = report["findings"]
     assert (finding["kind"], finding["cause"]) == ("wrong", "drop_abs_before_relu")
     assert finding["reduced_nodes"] == 2
+    assert "--pass drop_abs_before_relu" in finding["command"]
     model = onnx.parser.parse_model(finding["text"])
     assert [node.op_type for node in model.graph.node] == ["Abs", "Relu"]
     (place,) = (tmp_path / "found" / "findings").iterdir()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 import graphopt
+from graphopt.fuzzing.subjects import KNOWN
 from graphopt.printable import counted
 from graphopt.showing import Shown
 from graphopt.system.files import write_text
@@ -85,7 +86,8 @@ class Finding:
     def command(self) -> str:
         """The command that repeats it."""
         tool, _, rest = self.subject.partition(" ")
-        which = f"--level {rest}" if tool == "graphopt" else f"--level none --peer {tool}"
+        own = f"--level {rest}" if rest in KNOWN else f"--pass {rest}"
+        which = own if tool == "graphopt" else f"--level none --peer {tool}"
         sown = f" --sow {self.sown}" if self.sown else ""
         return f"graphopt fuzz --seed {self.seed} --first {self.index} --models 1 {which}{sown}"
 
