@@ -11,6 +11,7 @@ from graphopt.ir import Model
 from graphopt.operators.quantizing import is_in_singles
 from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.constants import floats_of
+from graphopt_passes.fusion.contrib.limits import LIMITS, is_limit
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
 from graphopt_passes.fusion.contrib.parameters import BYTES, are_ordinary, dequantized
 
@@ -21,12 +22,13 @@ _MOST = 2**30
 _STORED = {"DequantizeLinear": 0, f"{DOMAIN}::DequantizeLinear": 0, f"{DOMAIN}::MatMulNBits": 1}
 """Operators that read bytes as floats, and which operand these are."""
 _totals: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
-_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "com.microsoft::FusedConv"})
+_FUSED = f"{DOMAIN}::FusedConv"
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", _FUSED})
 _PRODUCTS = _CONVOLUTIONS | {"Gemm", "MatMul", "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul"}
 
 _MOVING = frozenset(
-    {"Clip", "Concat", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Relu", "Reshape", "Slice", "Split",
-     "Squeeze", "Transpose", "Unsqueeze"}
+    {"Concat", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
+     "Unsqueeze"}
 )  # fmt: skip
 """Operators that other rules move through quantization."""
 _MOST_MOVES = 8
@@ -91,8 +93,8 @@ def _check_readers(value: Value) -> None:
     if value.output_count:
         raise Decline("{} is a result of the graph", value.name)
     for user in value.users:
-        if user.op in _CONVOLUTIONS and not _is_quantized(user.result):
-            continue
+        if user.op in _CONVOLUTIONS and (user.op == _FUSED or not _is_quantized(user.result)):
+            continue  # to bytes; no rule makes products of bytes of fused ones
         for operand in user.operands:
             if operand is not value and _comes_of_integers(operand):
                 raise Decline("{} is multiplied with integers", value.name)
@@ -106,7 +108,7 @@ def _is_quantized(value: Value) -> bool:
         reader = next(iter(value.users))
         if reader.op in ("QuantizeLinear", f"{DOMAIN}::QuantizeLinear"):
             return True
-        if reader.op not in _MOVING or len(reader.outputs) > 1:
+        if (reader.op not in _MOVING and not is_limit(reader)) or len(reader.outputs) > 1:
             return False
         value = reader.result
     return True
@@ -140,7 +142,7 @@ def _comes_of_integers(value: Value) -> bool:
         if maker.op in FoldDequantizedWeights.ops:
             stored = maker.operand(0)
             return not stored.is_const and stored.dtype in (None, *BYTES)
-        if maker.op not in _MOVING:
+        if maker.op not in _MOVING and maker.op not in LIMITS:
             return False
         value = maker.operand(0)
     return True

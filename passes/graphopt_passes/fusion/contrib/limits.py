@@ -35,6 +35,11 @@ def limit(integers: Value, op: Node, output: Quantized, rw: Rewriter) -> Value:
     return rw.op("Clip", integers, rw.constant(np.array(low, kind)), rw.constant(np.array(high, kind)))
 
 
+def is_limit(node: Node) -> bool:
+    """Whether a node limits values, at an opset at which bytes are limited, too."""
+    return node.op in LIMITS and node.graph.opset() >= _SINCE
+
+
 def is_quantized(value: Value) -> bool:
     """Whether something quantizes a value, limited once or not: two limits in a row are one by then."""
     limited = [user.result for user in value.users if user.op in LIMITS]
@@ -48,7 +53,7 @@ def reads_bytes(product: Node) -> bool:
 
 def check_not_of_bytes(product: Node, activation: Node) -> None:
     """Decline where a product and what limits it are for kernels on bytes."""
-    if product.op in _PRODUCTS and reads_bytes(product) and activation.op in LIMITS and is_quantized(activation.result):
+    if product.op in _PRODUCTS and reads_bytes(product) and is_limit(activation) and is_quantized(activation.result):
         raise Decline("{} is quantized, as what it is computed from", activation.result.name)
 
 
