@@ -92,7 +92,7 @@ class ConvertSignedOperators(OnIntegers):
         if node.op == _AVERAGE:
             _check_windows(node)
         if is_gemm:
-            _check_fits(node, axis)
+            _check_fits(node)
         attrs = {name: node.attrs.get(name, default) for name, default in form.attrs.items()}
         op_type = node.op_type.removeprefix("QLinear").removeprefix("Q")
         floats = rw.op(op_type, *operands, **attrs)
@@ -118,12 +118,12 @@ def _check_goes_on(value: Value) -> None:
             raise Decline("{} is read by {}", value.name, user.op)
 
 
-def _check_fits(node: Node, columns: int) -> None:
+def _check_fits(node: Node) -> None:
     """Decline a product whose operands do not fit, which loads in a branch, unlike that of floats."""
     rows, weight = node.operand(0), node.operand(3)
     if rows.rank != 2 or weight.rank != 2:
         raise Decline("{} or {} is not known to be a matrix", rows.name, weight.name)
-    summed = rows.dims()[1 - int(node.attr("transA", 0))], weight.dims()[1 - columns]
+    summed = rows.dims()[1 - int(node.attr("transA", 0))], weight.dims()[int(node.attr("transB", 0))]
     if len({size for size in summed if isinstance(size, int)}) > 1:
         raise Decline("rows of {} numbers do not fit columns of {}", *summed)
 
