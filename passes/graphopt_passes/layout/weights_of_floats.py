@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import prod
 from weakref import WeakKeyDictionary
 
@@ -11,16 +12,18 @@ from graphopt.ir import Model
 from graphopt.operators.quantizing import is_in_singles
 from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.constants import floats_of
+from graphopt_passes.fusion.contrib.int4 import FuseInt4IntoMatmul, taken_by_kernel
 from graphopt_passes.fusion.contrib.limits import LIMITS, is_limit
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
-from graphopt_passes.fusion.contrib.parameters import BYTES, are_ordinary, dequantized
+from graphopt_passes.fusion.contrib.parameters import BYTES, NARROW, are_ordinary, dequantized
 
 _LARGEST = 2**24
 """Bytes of floats. Larger weights stay integers: the model would grow to four times its size."""
 _MOST = 2**30
 """Bytes of floats of all such weights of a model. Where they would be more all of them stay integers."""
 _STORED = {"DequantizeLinear": 0, f"{DOMAIN}::DequantizeLinear": 0, f"{DOMAIN}::MatMulNBits": 1}
-"""Operators that read bytes as floats, and which operand these are."""
+"""Operators that read integers as floats, and which operand these are."""
+_INTEGERS = frozenset(BYTES) | NARROW
 _totals: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 _FUSED = f"{DOMAIN}::FusedConv"
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", _FUSED})
@@ -40,7 +43,8 @@ class FoldDequantizedWeights(OpRule):
     Dequantizing takes as long as the product, or longer, and what is not constant the kernels cannot pack. It comes
     before the blocked layout, which reads weights that are constant, and leaves those of products whose other operand
     is dequantized, too: rules behind the layout make products of integers of them, which of convolutions they do where
-    these alone are quantized. A `Transpose` between a weight and its products is folded with it.
+    these alone are quantized. Matrices of 4 bits stay where `MatMulNBits` takes them. A `Transpose` between a weight
+    and its products is folded with it.
     """
 
     # No pattern: all readers of the result count.
@@ -55,6 +59,8 @@ class FoldDequantizedWeights(OpRule):
             raise Decline
         for value in _read(node.result):
             _check_readers(value)
+        if any(_has_kernel(product) for product in node.result.users if product.op in FuseInt4IntoMatmul.ops):
+            raise Decline("MatMulNBits multiplies with {}", stored.name)
         check_growth(stored, rw)
         blocks = node.attr("block_size", 0)
         floats = _floats_of_blocks(node, blocks) if blocks else floats_of(dequantized(node.result))
@@ -74,7 +80,7 @@ def check_growth(stored: Value, rw: Rewriter) -> None:
     total = _totals.get(model)
     if total is None:
         read = {node.operand(_STORED[node.op]) for node in model.nodes() if node.op in _STORED}
-        sizes = (4 * prod(each.sizes()) for each in read if each.is_const and each.dtype in BYTES)
+        sizes = (4 * prod(each.sizes()) for each in read if each.is_const and each.dtype in _INTEGERS)
         total = _totals[model] = sum(size for size in sizes if size <= _LARGEST)
     if total > _MOST:
         raise Decline("all bytes that are read as floats would take {} bytes as these", total)
@@ -100,6 +106,13 @@ def _check_readers(value: Value) -> None:
                 raise Decline("{} is multiplied with integers", value.name)
 
 
+def _has_kernel(product: Node) -> bool:
+    """Whether a kernel multiplies with integers of 4 bits: floats, 8 times as large, are hardly faster."""
+    with suppress(Decline):
+        return bool(taken_by_kernel(product))
+    return False
+
+
 def _is_quantized(value: Value) -> bool:
     """Whether a value goes to one quantize operator alone, moved or limited on the way."""
     for _ in range(_MOST_MOVES):
@@ -120,8 +133,8 @@ def _floats_of_blocks(node: Node, size: int) -> np.ndarray:
     integers, scales = stored.array(), scale.array()
     zeros = zero.array() if zero is not None else np.zeros(scales.shape, integers.dtype)
     axis = stored.axis(int(node.attr("axis", 1)))
-    if stored.dtype not in BYTES or scales.dtype != np.float32 or not is_in_singles(node):
-        raise Decline("{} is no byte with scales of float32", stored.name)
+    if stored.dtype not in _INTEGERS or scales.dtype != np.float32 or not is_in_singles(node):
+        raise Decline("{} has no integers of 8 bits or less with scales of float32", stored.name)
     blocks = list(integers.shape)
     blocks[axis] = -(-blocks[axis] // size)
     if scales.shape != tuple(blocks) or zeros.shape != scales.shape:

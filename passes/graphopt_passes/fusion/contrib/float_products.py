@@ -76,6 +76,12 @@ def _turned(weight: Quantized, rw: Rewriter) -> Quantized:
 
 def row_added(node: Node, columns: int, rw: Rewriter) -> Value | None:
     """What a `Gemm` adds, which must be one number for each column; None where there is nothing."""
+    row = numbers_added(node, columns)
+    return None if row is None else rw.constant(row, like=node.input(2))
+
+
+def numbers_added(node: Node, columns: int) -> np.ndarray | None:
+    """The numbers that `row_added` makes a constant of."""
     if node.op != "Gemm":
         return None
     if node.attr("alpha", 1.0) != 1.0 or node.attr("transA", 0):
@@ -89,7 +95,7 @@ def row_added(node: Node, columns: int, rw: Rewriter) -> Value | None:
     array = bias.array() if stored is None else _numbers(stored)
     if array.shape not in ((columns,), (1, columns)):
         raise Decline("{} has not one number for each column", bias.name)
-    return rw.constant(array.reshape(-1).astype(np.float32), like=bias)
+    return array.reshape(-1).astype(np.float32)
 
 
 def _numbers(stored: Quantized) -> np.ndarray:

@@ -8,9 +8,10 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
-from graphopt_passes.fusion.contrib.float_products import row_added
+from graphopt_passes.fusion.contrib.float_products import numbers_added, row_added
+from graphopt_passes.fusion.contrib.limits import is_quantized
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, OnIntegers, check_float, in_runtime
-from graphopt_passes.fusion.contrib.parameters import check_not_tied
+from graphopt_passes.fusion.contrib.parameters import BYTES, check_not_tied
 
 _LARGEST, _SMALLEST = 256, 16
 """The largest block that is written where each column has one scale, and the smallest that the kernel takes. From 32 on
@@ -34,20 +35,9 @@ class FuseInt4IntoMatmul(OnIntegers):
     peers = {"onnxruntime": "QDQSelectorActionTransformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        x, matrix = node.operand(0), node.operand(1)
-        dequantize = matrix.sole_source("DequantizeLinear", reader=node)
+        dequantize, turned = taken_by_kernel(node), bool(node.attr("transB", 0))
         stored = dequantize.operand(0)
-        if stored.dtype not in (TensorProto.INT4, TensorProto.UINT4):
-            raise Decline
-        if (x.rank or 0) < 2 or not in_runtime("MatMulNBits"):
-            raise Decline("{} is not known to be rows, or the runtime has no such kernel", x.name)
-        check_float(node.result)
-        _check_plain(node)
         integers = stored.array().astype(np.int16)
-        if integers.ndim != 2 or not integers.size:
-            raise Decline("{} is no matrix", stored.name)
-        check_not_tied(stored, node)
-        turned = bool(node.attr("transB", 0))
         rows = integers if turned else integers.T
         block, scales, zeros = _blocks(dequantize, rows.shape, turned)
         middle = 8 if stored.dtype == TensorProto.INT4 else 0
@@ -58,9 +48,34 @@ class FuseInt4IntoMatmul(OnIntegers):
             middles = rw.constant(_pairs(zeros + middle).reshape(-1), like=dequantize.input(2))
         outputs, inner = rows.shape
         sizes = {"K": inner, "N": outputs, "bits": 4, "block_size": block}
-        inputs = x, *weight, middles, None, row_added(node, outputs, rw)
+        inputs = node.operand(0), *weight, middles, None, row_added(node, outputs, rw)
         made = rw.op("MatMulNBits", *inputs, domain=DOMAIN, **sizes)
         return rw.replace(node, [made])
+
+
+def taken_by_kernel(product: Node) -> Node:
+    """What dequantizes the matrix of a product for which there is a kernel.
+
+    Raises:
+        Decline: there is none.
+    """
+    x, dequantize = product.operand(0), product.operand(1).sole_source("DequantizeLinear", reader=product)
+    stored = dequantize.operand(0)
+    if stored.dtype not in (TensorProto.INT4, TensorProto.UINT4):
+        raise Decline
+    if (x.rank or 0) < 2 or not in_runtime("MatMulNBits"):
+        raise Decline("{} is not known to be rows, or the runtime has no such kernel", x.name)
+    check_float(product.result)
+    _check_plain(product)
+    _check_not_of_bytes(product, dequantize)
+    shape, turned = stored.array().shape, bool(product.attr("transB", 0))
+    if len(shape) != 2 or 0 in shape:
+        raise Decline("{} is no matrix", stored.name)
+    check_not_tied(stored, product)
+    columns = shape if turned else shape[::-1]
+    _blocks(dequantize, columns, turned)
+    numbers_added(product, columns[0])
+    return dequantize
 
 
 def _check_plain(node: Node) -> None:
@@ -69,6 +84,16 @@ def _check_plain(node: Node) -> None:
         node.attr("alpha", 1.0) != 1.0 or any(node.attr(flag, 0) for flag in ("transA", "transBatchA", "transBatchB"))
     ):
         raise Decline("the product is scaled, or of columns")
+
+
+def _check_not_of_bytes(product: Node, dequantize: Node) -> None:
+    """Decline where the integers are multiplied with bytes, and the sums quantized: there is a kernel for that."""
+    x, zero = product.operand(0).made_by("DequantizeLinear"), dequantize.input(2)
+    if x is None or x.operand(0).dtype not in BYTES or not is_quantized(product.result):
+        return
+    one_zero = zero is None or len(set(zero.array().reshape(-1).tolist())) == 1
+    if one_zero and not dequantize.attr("block_size", 0):
+        raise Decline("{} is quantized, as what it is computed from", product.result.name)
 
 
 def _blocks(node: Node, shape: tuple[int, ...], turned: bool) -> tuple[int, np.ndarray, np.ndarray]:

@@ -21,8 +21,14 @@ _ORDINARY = (1e-12, 1e12)
 _MOST_STEPS = 2.0**14
 """As many steps of the result one of an operand may be worth in sums and products: results are exact up to there."""
 
+NARROW = frozenset(
+    getattr(TensorProto, name) for name in ("INT2", "INT4", "UINT2", "UINT4") if hasattr(TensorProto, name)
+)
+"""Integers of less than 8 bits, all of which signed bytes hold; old versions of ONNX know none of 2 bits."""
+
 _STORED: dict[int, type[np.generic]] = {
-    **BYTES, TensorProto.INT32: np.int32, TensorProto.UINT16: np.uint16, TensorProto.INT16: np.int16,
+    **BYTES, **dict.fromkeys(NARROW, np.int8),
+    TensorProto.INT32: np.int32, TensorProto.UINT16: np.uint16, TensorProto.INT16: np.int16,
 }  # fmt: skip
 
 
@@ -89,7 +95,7 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
         raise Decline("{} is not quantized by float32 scales of a tensor or an axis", value.name)
     kind = zero.dtype if zero is not None else dtype
     stored = _STORED.get(kind) if kind is not None else None
-    if kind is None or stored is None:
+    if kind is None or stored is None or (kind in NARROW and not value.is_const):
         raise Decline("the element type of {} is not known, or no integer of 8, 16 or 32 bits", value.name)
     zeros = zero.array() if zero is not None else np.zeros(scales.shape, stored)
     if zeros.size != scales.size or not scales.size or max(scales.ndim, zeros.ndim) > 1:

@@ -18,6 +18,7 @@ from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
 from graphopt_passes.fusion.contrib.operands import DOMAIN, OnIntegers, may_sum_nothing
 from graphopt_passes.fusion.contrib.parameters import (
     BYTES,
+    NARROW,
     Quantized,
     are_ordinary,
     check_per_tensor,
@@ -95,6 +96,7 @@ def taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) ->
     """A weight as kernels take it: bytes that vary along one axis at most, around one zero point, added up exactly."""
     if x.axis is not None:
         raise Decline("{} is not quantized as a whole", x.value.name)
+    weight = _widened(weight, rw)
     if weight.dtype not in BYTES or (x.dtype == TensorProto.INT8 and weight.dtype != TensorProto.INT8):
         raise Decline("{} has a type that the kernel does not take", weight.value.name)
     if weight.axis is not None and (weight.axis != axis or not weight.value.is_const):
@@ -112,6 +114,15 @@ def taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) ->
         weight, value=rw.constant(other_bytes(array), like=weight.value), zero=other_bytes(weight.zero),
         dtype=TensorProto.UINT8, given=(weight.given[0], None),
     )  # fmt: skip
+
+
+def _widened(weight: Quantized, rw: Rewriter) -> Quantized:
+    """A constant weight of less than 8 bits as signed bytes, which stand for the same floats."""
+    if weight.dtype not in NARROW:
+        return weight
+    value = rw.constant(weight.value.array().astype(np.int8), like=weight.value)
+    zero = weight.zero.astype(np.int8)
+    return replace(weight, value=value, zero=zero, dtype=TensorProto.INT8, given=(weight.given[0], None))
 
 
 def _bias(op: Node, x: Quantized, weight: Quantized, output: Quantized, rw: Rewriter) -> Value | None:
