@@ -16,6 +16,7 @@ PASSES = passes_of(
     ("signed", "ConvertInt8ToUint8"),
     ("weights", "ConvertQuantizedWeights"),
     ("constants", "FoldDequantizedParameters"),
+    ("lookups", "MoveGatherBeforeDequantize"),
     ("quantized", "FuseQdqIntoOp"),
     ("float_products", "FuseDequantizeIntoMatmul"),
     ("int4", "FuseInt4IntoMatmul"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.rewrite import Decline, Node, Outcome, Rewriter
+from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
+from graphopt_passes.fusion.contrib.limits import is_quantized
 from graphopt_passes.fusion.contrib.operands import OnIntegers
 from graphopt_passes.fusion.contrib.parameters import Quantized, dequantized
 
@@ -13,6 +14,7 @@ _NORMALIZATIONS = (
     "SimplifiedLayerNormalization",
 )  # fmt: skip
 """Operators whose scales and biases are floats in every kernel."""
+_READERS = (*_NORMALIZATIONS, "Gather")
 _LARGEST = 2**16
 """Bytes of floats that are worth a kernel less in each run."""
 
@@ -20,7 +22,8 @@ _LARGEST = 2**16
 class FoldDequantizedParameters(OnIntegers):
     """Write scales and biases of normalizations as floats, where they are constant integers that are dequantized.
 
-    No kernel normalizes by integers, so that they are dequantized in every run.
+    No kernel normalizes by integers, so that they are dequantized in every run. So are small tables of which what is
+    looked up is not quantized.
     """
 
     # No pattern: all readers of the result count.
@@ -28,9 +31,9 @@ class FoldDequantizedParameters(OnIntegers):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         result = node.result
-        if not node.operand(0).is_const or not any(user.op in _NORMALIZATIONS for user in result.users):
+        if not node.operand(0).is_const or not any(user.op in _READERS for user in result.users):
             raise Decline
-        others = [user.op for user in result.users if user.op not in _NORMALIZATIONS or user.inputs[0] is result]
+        others = [user.op for user in result.users if not _reads_floats(user, result)]
         if others:
             raise Decline("{} is read by {} too", result.name, others[0])
         if result.output_count:
@@ -40,6 +43,13 @@ class FoldDequantizedParameters(OnIntegers):
         if tensor is None or 4 * int(np.prod(tensor.dims)) > _LARGEST:
             raise Decline("{} as floats would be large", result.name)
         return rw.replace(node, [rw.constant(floats_of(integers), like=integers.value)])
+
+
+def _reads_floats(user: Node, value: Value) -> bool:
+    """Whether an operator normalizes by a value, or looks up in it what nothing quantizes."""
+    if user.op == "Gather":
+        return user.inputs[0] is value and not is_quantized(user.result)
+    return user.op in _NORMALIZATIONS and user.inputs[0] is not value
 
 
 def floats_of(integers: Quantized) -> np.ndarray:

@@ -41,11 +41,11 @@ class FuseInt4IntoMatmul(OnIntegers):
         rows = integers if turned else integers.T
         block, scales, zeros = _blocks(dequantize, rows.shape, turned)
         middle = 8 if stored.dtype == TensorProto.INT4 else 0
-        packed = _pairs(rows + middle).reshape(len(rows), -1, block // 2)
+        packed = pairs(rows + middle).reshape(len(rows), -1, block // 2)
         weight = rw.constant(packed, like=stored), rw.constant(scales.reshape(-1), like=dequantize.operand(1))
         middles: Value | None = None  # a zero point that is not given is 8
         if (zeros + middle != 8).any():
-            middles = rw.constant(_pairs(zeros + middle).reshape(-1), like=dequantize.input(2))
+            middles = rw.constant(pairs(zeros + middle).reshape(-1), like=dequantize.input(2))
         outputs, inner = rows.shape
         sizes = {"K": inner, "N": outputs, "bits": 4, "block_size": block}
         inputs = node.operand(0), *weight, middles, None, row_added(node, outputs, rw)
@@ -123,7 +123,7 @@ def _by_columns(given: np.ndarray, *, blocks: bool, turned: bool) -> np.ndarray:
     return given if turned else given.T
 
 
-def _pairs(numbers: np.ndarray) -> np.ndarray:
+def pairs(numbers: np.ndarray) -> np.ndarray:
     """Numbers of 4 bits along the last axis as bytes, the first of two in the lower half."""
     even = np.pad(numbers, ((0, 0), (0, numbers.shape[-1] % 2)))
     return np.asarray(even[:, ::2] | even[:, 1::2] << 4, np.uint8)

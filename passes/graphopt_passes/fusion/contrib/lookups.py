@@ -1,0 +1,122 @@
+"""Tables of integers in which positions are looked up."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from graphopt.operators.quantizing import is_in_singles
+from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
+from graphopt_passes.fusion.contrib.int4 import pairs
+from graphopt_passes.fusion.contrib.operands import DOMAIN, ONE, OnIntegers, in_runtime
+from graphopt_passes.fusion.contrib.parameters import NARROW, dequantized, quantized
+
+_TAKEN = frozenset(
+    {TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16, TensorProto.INT32}
+)  # fmt: skip
+"""Integers that `Gather` takes."""
+_BLOCKS_SINCE = 21
+_LARGEST_BLOCK, _SMALLEST_BLOCK = 256, 16
+_WIDENED = 2**24
+"""Elements of a table of less than 8 bits that becomes one of bytes."""
+
+
+class MoveGatherBeforeDequantize(OnIntegers):
+    """Dequantize what is looked up in a constant table, not all of it in every run.
+
+    Embeddings are stored like this. Scales and zero points that vary along the axis of the positions are looked up as
+    well. In rows of 4 bits `GatherBlockQuantized` looks up, which gives zeros for a position beyond the table, where
+    `Gather` refuses it; other integers of less than 8 bits become bytes.
+    """
+
+    # No pattern: the parameters have several forms.
+    ops = ("Gather",)
+    sources = ("DequantizeLinear",)
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        value = node.operand(0)
+        dequantize = value.source("DequantizeLinear", reader=node)
+        stored, *parameters = dequantize.operands
+        if not stored.is_const:
+            raise Decline
+        _check_pays(node, value)
+        with suppress(Decline):
+            return rw.replace(node, [_by_kernel(node, dequantize, rw)])
+        if stored.dtype in NARROW and prod(stored.sizes()) <= _WIDENED:
+            zeros = [rw.constant(zero.array().astype(np.int8), like=zero) for zero in parameters[1:]]
+            stored, parameters = rw.constant(stored.array().astype(np.int8), like=stored), [parameters[0], *zeros]
+        if stored.dtype not in _TAKEN:
+            raise Decline("Gather does not take the type of {}", stored.name)
+        attrs = _arrange(node, dequantize, parameters, rw)
+        found = rw.op("Gather", stored, *node.inputs[1:], **node.attrs)
+        return rw.replace(node, [rw.op("DequantizeLinear", found, *parameters, **attrs)])
+
+
+def _check_pays(node: Node, value: Value) -> None:
+    """Decline unless the table need not be dequantized then, and is larger than what is looked up."""
+    if value.output_count or any(user.op != node.op or user.operand(1) is value for user in value.users):
+        raise Decline("{} has readers that look nothing up", value.name)
+    if any(_quantizes_alike(user, value) for user in node.result.users):
+        raise Decline("{} is quantized as the table is", node.result.name)
+    sizes, found = value.sizes(), node.operand(1).dims()
+    count = prod(size for size in found if isinstance(size, int))
+    if 0 in sizes or 2 * count > sizes[value.axis(node.attr("axis", 0))]:
+        raise Decline("{} positions are looked up in {}", count, value.name)
+
+
+def _quantizes_alike(user: Node, value: Value) -> bool:
+    """Whether an operator gives the integers again of which a value was made, which `FuseQdqIntoOp` sees to."""
+    with suppress(Decline):
+        return user.op == "QuantizeLinear" and quantized(user).same_scale(dequantized(value))
+    return False
+
+
+def _arrange(node: Node, dequantize: Node, parameters: list[Value], rw: Rewriter) -> dict[str, Any]:
+    """Make scales and zero points those of what is looked up; how they go with it."""
+    sizes, attrs = dequantize.operand(0).sizes(), dict(dequantize.attrs)
+    along, axis = int(node.attr("axis", 0)) % len(sizes), int(attrs.pop("axis", 1)) % len(sizes)
+    if parameters[0].sizes() in ONE:
+        return attrs
+    blocks = attrs.get("block_size", 0)
+    if axis == along and not blocks and len(sizes) == 2 and node.graph.opset() >= _BLOCKS_SINCE:
+        axis = 1 - along
+        blocks = attrs["block_size"] = sizes[axis]
+        parameters[:] = [rw.constant(np.expand_dims(each.array(), axis), like=each) for each in parameters]
+    if axis == along:
+        raise Decline("the scales of {} vary along the axis of the positions", dequantize.result.name)
+    if blocks and not node.operand(1).dims():
+        raise Decline("the scale of one row of {} would be a number, which is none of blocks", dequantize.result.name)
+    if blocks:
+        parameters[:] = [rw.op("Gather", each, *node.inputs[1:], **node.attrs) for each in parameters]
+    return {**attrs, "axis": axis if axis < along else axis + len(node.operand(1).dims()) - 1}
+
+
+def _by_kernel(node: Node, dequantize: Node, rw: Rewriter) -> Value:
+    """Rows of 4 bits that `GatherBlockQuantized` looks up; declines where it does not take them."""
+    stored, *parameters = dequantize.operands
+    if stored.dtype not in (TensorProto.INT4, TensorProto.UINT4) or not in_runtime("GatherBlockQuantized"):
+        raise Decline
+    dims, shape, size = stored.sizes(), parameters[0].sizes(), int(dequantize.attr("block_size", 0))
+    if len(dims) != 2 or parameters[0].dtype != TensorProto.FLOAT or not is_in_singles(dequantize):
+        raise Decline
+    block = size or gcd(dims[1], _LARGEST_BLOCK)
+    if block < _SMALLEST_BLOCK or block & (block - 1) or dims[1] % block:
+        raise Decline
+    by_rows = shape in ONE or dequantize.attr("axis", 1) % 2 == bool(size)
+    if node.attr("axis", 0) % 2 or not by_rows or any(each.sizes() != shape for each in parameters):
+        raise Decline
+    if size and shape != (dims[0], dims[1] // block):
+        raise Decline
+    sizes, middle = (dims[0], dims[1] // block), 8 if stored.dtype == TensorProto.INT4 else 0
+    scale, *zeros = [np.broadcast_to(each.array().reshape(shape if size else (-1, 1)), sizes) for each in parameters]
+    unsigned = [array.astype(np.int16) + middle for array in (stored.array(), *zeros)]
+    if not zeros and not middle:
+        unsigned.append(np.zeros(sizes, np.int16))  # what is not given is 8
+    packed, *middles = [rw.constant(pairs(array), like=stored) for array in unsigned]
+    scales = parameters[0] if shape == sizes else rw.constant(np.ascontiguousarray(scale), like=parameters[0])
+    attrs: dict[str, Any] = {"bits": 4, "block_size": block, "gather_axis": 0, "quantize_axis": 1}
+    return rw.op("GatherBlockQuantized", packed, *node.inputs[1:], scales, *middles, domain=DOMAIN, **attrs)
