@@ -17,6 +17,7 @@ PASSES = passes_of(
     ("weights", "ConvertQuantizedWeights"),
     ("constants", "FoldDequantizedParameters"),
     ("lookups", "MoveGatherBeforeDequantize"),
+    ("moves", "MoveReshapeBeforeDequantize"),
     ("quantized", "FuseQdqIntoOp"),
     ("float_products", "FuseDequantizeIntoMatmul"),
     ("int4", "FuseInt4IntoMatmul"),

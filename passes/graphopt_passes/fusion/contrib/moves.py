@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt.operators import Pad, Resize
 from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
-from graphopt_passes.fusion.contrib.operands import OnIntegers
+from graphopt_passes.fusion.contrib.operands import ONE, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, check_per_tensor, dequantized, quantized
 
 Maker: TypeAlias = Callable[[Node, list[Quantized], Quantized, Rewriter], Value]
@@ -123,3 +123,53 @@ def _quantized_part(reader: Node, value: Value, new: Value, whole: Quantized, rw
         return new
     floats = rw.op("DequantizeLinear", new, *whole.written(rw))
     return rw.op("QuantizeLinear", floats, *reader.inputs[1:], **reader.attrs)
+
+
+_SAME_NUMBERS = ("Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+_MOST_MOVES = 4
+
+
+class MoveReshapeBeforeDequantize(OnIntegers):
+    """Move integers, where what is moved is dequantized for a product of dequantized values.
+
+    Quantizers that put no pair of operators around a `Reshape`, `Transpose` or `Gather` leave these before the products
+    of attention, and `Flatten` before the last one of a network, which are products of bytes then.
+    """
+
+    # No pattern: any of these operators.
+    ops = _SAME_NUMBERS
+    sources = ("DequantizeLinear",)
+    peers = {"onnxruntime": "PropagateQuantizeDequantize"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        dequantize = node.operand(0).source("DequantizeLinear", reader=node)
+        integers, *parameters = dequantize.operands
+        if integers.is_const:
+            raise Decline
+        if integers.dtype not in BYTES or parameters[0].sizes() not in ONE:
+            raise Decline("{} is not of bytes that are quantized as a whole", node.operand(0).name)
+        if not any(_is_multiplied(user, node.result) for user in node.result.users):
+            raise Decline("{} is no operand of a product of dequantized values", node.result.name)
+        attrs = {
+            name: attr for name, attr in dequantize.attrs.items() if name != "axis"
+        }
+        made = rw.op(node.op_type, integers, *node.inputs[1:], **node.attrs)
+        return rw.replace(node, [rw.op("DequantizeLinear", made, *parameters, **attrs)])
+
+
+def _is_multiplied(user: Node, value: Value, most: int = _MOST_MOVES) -> bool:
+    """Whether an operator multiplies a value with what is dequantized, after it was moved or not."""
+    if user.op in ("Gemm", "MatMul"):
+        others = [each for each in user.operands[:2] if each is not value]
+        return all(_is_dequantized(each) for each in others) and value in user.operands[:2]
+    moves_it = user.op in _SAME_NUMBERS and user.operand(0) is value
+    return moves_it and most > 0 and any(_is_multiplied(next_, user.result, most - 1) for next_ in user.result.users)
+
+
+def _is_dequantized(value: Value) -> bool:
+    for _ in range(_MOST_MOVES):
+        maker = value.made_by("DequantizeLinear", *_SAME_NUMBERS)
+        if maker is None or maker.op == "DequantizeLinear":
+            return maker is not None
+        value = maker.operand(0)
+    return False

@@ -56,7 +56,7 @@ def _constant(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
     if any(_is_signed(other) for user in users for other in user.operands):
         raise Decline("what is computed with {} is signed", value.name)
     moved = rw.constant(other_bytes(value.array()), like=value)
-    inputs = (moved, node.inputs[1], rw.constant(other_bytes(zero), like=node.inputs[2]))
+    inputs = (moved, node.inputs[1], rw.constant(other_bytes(zero), like=node.input(2)))
     return rw.replace(node, [rw.op("DequantizeLinear", *inputs, **node.attrs)])
 
 
@@ -72,7 +72,7 @@ def _given(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
         raise Decline
     if path_of(value)[-1].made_by("QuantizeLinear"):
         raise Decline
-    inputs = (_in_other_bytes(value, zero, rw), node.inputs[1], rw.constant(other_bytes(zero), like=node.inputs[2]))
+    inputs = (_in_other_bytes(value, zero, rw), node.inputs[1], rw.constant(other_bytes(zero), like=node.input(2)))
     return rw.replace(node, [rw.op("DequantizeLinear", *inputs, **node.attrs)])
 
 
@@ -160,7 +160,7 @@ def _is_for_bytes(node: Node) -> bool:
 
 def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
     attrs = {name: attr for name, attr in node.attrs.items() if name != "output_dtype"}
-    point = rw.constant(other_bytes(zero), like=node.inputs[2])
+    point = rw.constant(other_bytes(zero), like=node.input(2))
     integers = rw.op("QuantizeLinear", node.inputs[0], node.inputs[1], point, **attrs)
     pairs: list[tuple[Node, list[Value]]] = []
     kept: list[tuple[Value, Value]] = []  # values that others read as signed bytes, each with the unsigned ones
@@ -209,9 +209,13 @@ def _zero_of(reader: Node, value: Value, node: Node) -> np.ndarray | None:
 
 
 def _zero_point(node: Node) -> np.ndarray:
-    """The constant zero point of signed bytes; declines without a reason where there is none."""
+    """The constant zero point of signed bytes, 0 where none is given; declines without a reason for other types."""
     zero = node.input(2)
-    array = zero.const() if zero is not None and zero.dtype == TensorProto.INT8 else None
-    if array is None:
+    if zero is not None:
+        stated, array = zero.dtype, zero.const()
+    else:
+        stated = node.operand(0).dtype if node.op == "DequantizeLinear" else node.attr("output_dtype", 0)
+        array = np.zeros(node.operand(1).sizes(), np.int8)
+    if array is None or stated != TensorProto.INT8:
         raise Decline
     return array
