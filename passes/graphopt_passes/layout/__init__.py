@@ -5,7 +5,7 @@ from graphopt_passes.naming import passes_of
 PASSES = passes_of(
     "layout",
     ("halves", "ConvertFloat16ToFloat32"),
-    ("weights_of_floats", "FoldDequantizedWeights"),
+    ("weights_of_floats", "FoldDequantizedWeights", "FoldLeftDequantizedWeights"),
     ("bytes_of_blocks", "ConvertMatmulOfBytes"),
     ("shuffle", "ConvertChannelShuffleToGather"),
     ("rows", "ConvertConv1dTo2d"),

@@ -10,12 +10,13 @@ import numpy as np
 
 from graphopt.ir import Model
 from graphopt.operators.quantizing import is_in_singles
-from graphopt.rewrite import Decline, Level, Node, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.constants import floats_of
 from graphopt_passes.fusion.contrib.int4 import FuseInt4IntoMatmul, taken_by_kernel
 from graphopt_passes.fusion.contrib.limits import LIMITS, is_limit
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
 from graphopt_passes.fusion.contrib.parameters import BYTES, NARROW, are_ordinary, dequantized
+from graphopt_passes.fusion.contrib.quantized import side_by_side
 
 _LARGEST = 2**24
 """Bytes of floats. Larger weights stay integers: the model would grow to four times its size."""
@@ -50,7 +51,11 @@ class FoldDequantizedWeights(OpRule):
     # No pattern: all readers of the result count.
     ops = ("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
     level = Level.LAYOUT
+    numerics = Numerics.ROUNDING
+    """The kernels pack what is constant, and add up the products of a single row in another order then."""
     opsets = f"10-{NEWEST_OF_BYTES}"
+    whatever_is_read = False
+    """Whether products of dequantized values count, too."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Look at its uses."""
@@ -59,12 +64,25 @@ class FoldDequantizedWeights(OpRule):
             raise Decline
         for value in _read(node.result):
             _check_readers(value)
+            if not self.whatever_is_read and any(_is_for_integers(user, value) for user in value.users):
+                raise Decline("{} is multiplied with integers", value.name)
         if any(_has_kernel(product) for product in node.result.users if product.op in FuseInt4IntoMatmul.ops):
             raise Decline("MatMulNBits multiplies with {}", stored.name)
         check_growth(stored, rw)
         blocks = node.attr("block_size", 0)
         floats = _floats_of_blocks(node, blocks) if blocks else floats_of(dequantized(node.result))
         return rw.replace(node, [rw.constant(floats, like=stored)])
+
+
+class FoldLeftDequantizedWeights(FoldDequantizedWeights):
+    """Write weights as floats that are dequantized in every run, where no kernel was found for products of integers.
+
+    Convolutions whose bias has another scale than their products, weights with several zero points, and transposed
+    convolutions whose windows overlap are left.
+    """
+
+    level = Level.ALL
+    whatever_is_read = True
 
 
 def check_growth(stored: Value, rw: Rewriter) -> None:
@@ -98,12 +116,20 @@ def _check_readers(value: Value) -> None:
         raise Decline("{} is read by {}", value.name, (*others, "nothing")[0])
     if value.output_count:
         raise Decline("{} is a result of the graph", value.name)
-    for user in value.users:
-        if user.op in _CONVOLUTIONS and (user.op == _FUSED or not _is_quantized(user.result)):
-            continue  # to bytes; no rule makes products of bytes of fused ones
-        for operand in user.operands:
-            if operand is not value and _comes_of_integers(operand):
-                raise Decline("{} is multiplied with integers", value.name)
+
+
+def _is_for_integers(user: Node, value: Value) -> bool:
+    """Whether a product may become one of integers."""
+    if user.op == _FUSED or (user.op in _CONVOLUTIONS and not (_is_quantized(user.result) and _is_taken(user))):
+        return False  # no rule makes products of bytes of fused ones
+    return any(_comes_of_integers(operand) for operand in user.operands if operand is not value)
+
+
+def _is_taken(convolution: Node) -> bool:
+    """Whether it is none that is transposed, or one whose windows lie side by side."""
+    with suppress(Decline):
+        return convolution.op != "ConvTranspose" or bool(side_by_side(convolution, convolution.operand(1)))
+    return False
 
 
 def _has_kernel(product: Node) -> bool:

@@ -150,9 +150,7 @@ class MoveReshapeBeforeDequantize(OnIntegers):
             raise Decline("{} is not of bytes that are quantized as a whole", node.operand(0).name)
         if not any(_is_multiplied(user, node.result) for user in node.result.users):
             raise Decline("{} is no operand of a product of dequantized values", node.result.name)
-        attrs = {
-            name: attr for name, attr in dequantize.attrs.items() if name != "axis"
-        }
+        attrs = {name: attr for name, attr in dequantize.attrs.items() if name != "axis"}
         made = rw.op(node.op_type, integers, *node.inputs[1:], **node.attrs)
         return rw.replace(node, [rw.op("DequantizeLinear", made, *parameters, **attrs)])
 

@@ -13,6 +13,7 @@ from graphopt.ir.types import element_count
 from graphopt.operators.window import SETTINGS, Window
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.averages import AVERAGES
+from graphopt_passes.fusion.contrib.constants import floats_of
 from graphopt_passes.fusion.contrib.limits import LIMITS, bounded, limit
 from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
 from graphopt_passes.fusion.contrib.operands import DOMAIN, OnIntegers, may_sum_nothing
@@ -132,22 +133,23 @@ def _bias(op: Node, x: Quantized, weight: Quantized, output: Quantized, rw: Rewr
         return None
     units = x.scale.astype(np.float64) * weight.scale
     if not given.made_by(*_DEQUANTIZE):
-        return _quantized_bias(given, units, output, rw)
+        return _in_units(given, given.array(), units, output, rw)
     bias = dequantized(given)
-    array = bias.value.const()
-    if bias.dtype != TensorProto.INT32 or array is None or array.ndim != 1 or bias.axis not in (None, 0):
-        raise Decline("{} is not a constant vector of int32", bias.value.name)
-    off = np.abs(array) * np.abs(bias.scale - units) / np.abs(output.scale)
+    array = bias.value.array()
+    if array.ndim != 1 or bias.axis not in (None, 0):
+        raise Decline("{} is not a constant vector", bias.value.name)
     alike = np.allclose(bias.scale, units, rtol=1e-4, atol=0.0)
-    if bias.zero.any() or not alike or off.max(initial=0.0) > _NOTHING:
+    if bias.dtype != TensorProto.INT32 or bias.zero.any() or not alike:
+        return _in_units(bias.value, floats_of(bias), units, output, rw)
+    off = np.abs(array) * np.abs(bias.scale - units) / np.abs(output.scale)
+    if off.max(initial=0.0) > _NOTHING:
         raise Decline("{} is not in units of the products", bias.value.name)
     return bias.value
 
 
-def _quantized_bias(bias: Value, units: np.ndarray, output: Quantized, rw: Rewriter) -> Value:
+def _in_units(bias: Value, array: np.ndarray, units: np.ndarray, output: Quantized, rw: Rewriter) -> Value:
     """A constant bias of floats as integers; declines where what is lost would show."""
-    array = bias.array()
-    if bias.dtype != TensorProto.FLOAT or array.ndim != 1 or units.size not in (1, array.size):
+    if array.dtype != np.float32 or array.ndim != 1 or units.size not in (1, array.size):
         raise Decline("{} is not one float for each channel", bias.name)
     with np.errstate(all="ignore"):
         steps = np.rint(array / units)
@@ -218,9 +220,7 @@ def _conv_transpose(op: Node, operands: list[Quantized], output: Quantized, rw: 
     The channels are last there, so that what is moved is as long as it can be, and the product the fastest.
     """
     x, weight = operands
-    (inputs, outputs), size = weight.value.array().shape[:2], _side_by_side(op, weight)
-    if size * outputs < _SHORTEST_PIECE:
-        raise Decline("pieces of {} bytes would be moved one by one", size * outputs)
+    (inputs, outputs), size = weight.value.array().shape[:2], side_by_side(op, weight.value)
     weight, bias = _product(op, operands, output, rw, scales=1, added=(0,))
     laid = _laid(x.value, size, outputs)
     flat = weight.value.array().transpose(2, 3, 1, 0).reshape(-1, inputs, 1, 1)
@@ -258,17 +258,24 @@ def _reshape(value: Value, sizes: tuple[int, ...], rw: Rewriter) -> Value:
     return rw.op("Reshape", value, rw.constant(np.array(sizes, np.int64)))
 
 
-def _side_by_side(op: Node, weight: Quantized) -> int:
-    """The side of the square windows of a transposed convolution, which neither overlap nor leave anything out."""
-    kernel = weight.value.dims()[2:]
+def side_by_side(op: Node, weight: Value) -> int:
+    """The side of the square windows of a transposed convolution, which neither overlap nor leave anything out.
+
+    Raises:
+        Decline: they do, or are none of an image, or a row of their results is too short.
+    """
+    kernel = weight.sizes()[2:]
     window = Window.of(op, kernel)
     padded = window.same or any((*window.before, *window.after, *(op.attr("output_padding") or ())))
     apart = any(step != 1 for step in window.dilations)
-    if padded or apart or op.attr("output_shape") or tuple(kernel) != window.strides or len(set(kernel)) != 1:
+    if padded or apart or op.attr("output_shape") or kernel != window.strides or len(set(kernel)) != 1:
         raise Decline("windows of {} do not lie side by side", op.result.name)
-    if len(kernel) != 2 or op.attr("group", 1) != 1 or 0 in weight.value.dims():
+    if len(kernel) != 2 or op.attr("group", 1) != 1 or 0 in weight.sizes():
         raise Decline("{} is no product for each position of an image", op.result.name)
-    return int(window.strides[0])
+    size, outputs = int(window.strides[0]), weight.size(1)
+    if size * outputs < _SHORTEST_PIECE:
+        raise Decline("pieces of {} bytes would be moved one by one", size * outputs)
+    return size
 
 
 def _gemm(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
