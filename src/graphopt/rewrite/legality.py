@@ -33,6 +33,12 @@ _LOOKED_INTO = {"ConstantOfShape": 0, "Div": 1, "Mod": 1, "Range": 2, "Resize": 
 """Operators of which a runtime looks into a constant operand as it loads them: integers are not divided by zero,
 nothing is scaled by it or cut in steps of it, and no size is negative. Of `Range` the checker does, to which there is
 nothing in steps of 0."""
+_STRICT = frozenset({
+    "BlackmanWindow", "DFT", "HammingWindow", "HannWindow", "MelWeightMatrix", "Pad", "Range", "STFT", "Split",
+})  # fmt: skip
+"""Operators of which runtimes compute what the standard's inference, and so loading, refuses of constants: numbers in a
+list for scalars, pads in more than a list, and no sizes of parts for equal ones."""
+_LOOKED_AT = _STRICT.union(_LOOKED_INTO)
 _ROI_SINCE = 11
 """From this opset on `Resize` has another operand before its scales."""
 
@@ -355,7 +361,7 @@ def _check_dependents(old: Value, new: Value) -> None:
     while waiting:
         old, new = waiting.pop()
         for user in old.users:
-            if user.graph.owner is None and user.op not in _LOOKED_INTO and not user.subgraphs:
+            if user.graph.owner is None and user.op not in _LOOKED_AT and not user.subgraphs:
                 continue  # nothing to see to, and it may have thousands of operands
             told = _check_reader(user, [new if value is old else value for value in user.inputs])
             waiting += [pair for pair in told if pair[0] not in seen]
@@ -365,11 +371,13 @@ def _check_dependents(old: Value, new: Value) -> None:
 def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Value, Value]]:
     """See that a node with other operands loads, and its model passes the checker; its results of which more is known.
 
-    Of one that always runs this changes nothing, for it would fail then. A body may be there for other sizes than those
-    that are known, and never run.
+    Of most that always run this changes nothing, for they would fail then. A body may be there for other sizes than
+    those that are known, and never run.
     """
     check_loads(node, inputs)
     if node.graph.owner is None:
+        if node.op in _STRICT and is_refused(_trial(node, inputs, node.attrs)):
+            raise Decline("{} does not take such a constant", node.op)
         return []
     if node.op.startswith("malformed "):
         raise malformed()
