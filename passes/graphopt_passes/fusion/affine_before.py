@@ -132,24 +132,30 @@ class FusePrecedingAffineIntoGemm(OpRule):
         if flat is not None:
             value = value.sole_source("Flatten", "Reshape", reader=node).operand(0)
         before = value.sole_source("BatchNormalization", "Div", "Mul", reader=flat or node)
-        normalizes = before.op == "BatchNormalization"
         if node.attr("transA", 0) or completes_gelu(before):
             raise Decline
-        linear = MatrixProduct.of(node) if normalizes or node.op == "Gemm" else RowProduct.of(node)
+        scales_rows = node.op == "MatMul" and before.op != "BatchNormalization"
+        linear = RowProduct.of(node) if scales_rows else MatrixProduct.of(node)
         if linear.kernel.uses > 1:
             raise Decline("{} has other readers", linear.kernel.name)
         if any(map(_is_normalized, before.operands)):
             raise Decline("{} is the scale of a normalization", before.result.name)
-        computed = [each for each in before.operands if not each.is_const]
-        x = computed[0] if computed and not normalizes else before.operand(0)
-        each = _each_column(x, flat, linear)
-        rank, axis = len(x.dims()), 1 if flat is not None or normalizes else len(x.dims()) - 1
-        channels = x.size(axis)
-        affine = _normalization(before, channels) if normalizes else Affine.of(before, x, rank, axis, channels)
-        affine = Affine(*(None if row is None else np.repeat(row, each) for row in (affine.scale, affine.shift)))
+        x, affine = _of_columns(before, flat, linear)
         kernel, bias = _with_inputs(linear, affine, rw)
         moved = x if flat is None else rw.op(flat.op_type, x, *flat.inputs[1:], **flat.attrs)
         return rw.replace(node, [replace(linear, x=moved).write(rw, kernel, bias)])
+
+
+def _of_columns(before: Node, flat: Node | None, linear: Linear) -> tuple[Value, Affine]:
+    """What a node scales or normalizes, and how each column of a product that reads it, flattened or not."""
+    normalizes = before.op == "BatchNormalization"
+    computed = [each for each in before.operands if not each.is_const]
+    x = computed[0] if computed and not normalizes else before.operand(0)
+    each = _each_column(x, flat, linear)
+    rank, axis = len(x.dims()), 1 if flat is not None or normalizes else len(x.dims()) - 1
+    channels = x.size(axis)
+    affine = _normalization(before, channels) if normalizes else Affine.of(before, x, rank, axis, channels)
+    return x, Affine(*(None if row is None else np.repeat(row, each) for row in (affine.scale, affine.shift)))
 
 
 def _is_normalized(value: Value) -> bool:

@@ -57,9 +57,9 @@ class ConvertGroupsToInstanceNormalization(Weighed, PatternRule):
         self.weigh(rw, {"kernel": 7, "element": 3 * size, "reduce": 2 * size}, {"kernel": 5, "element": 3 * size})
         moved = Transpose(m.x, (*kept, *range(kept[1] + 1, rank), *range(1, kept[1])))
         dims = tuple(m.x.dims()[axis] for axis in moved.perm)
-        rows = Reshape.to(moved.write(rw), (batch, groups, joined(dims[2:])), before=dims).write(rw)
+        flat = (batch, groups, joined(dims[2:]))
+        rows = Reshape.to(moved.write(rw), flat, before=dims).write(rw)
         ones, zeros = np.ones(groups, np.float32), np.zeros(groups, np.float32)
         normal = rw.op("InstanceNormalization", rows, ones, zeros, epsilon=m.epsilon)
-        return Transpose(
-            Reshape.to(normal, dims, before=(batch, groups, joined(dims[2:]))).write(rw), moved.inverse
-        ).write(rw)
+        parted = Reshape.to(normal, dims, before=flat).write(rw)
+        return Transpose(parted, moved.inverse).write(rw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,8 +27,9 @@ class _Form:
         operands: the data, each with scale and zero point behind it.
         result: the scale of the result, with its zero point behind it.
         bias: integers in units of the products, if any.
-        axis: the axis along which the scales of a weight may vary.
+        axis: the axis along which the scales of the weight of a product may vary, where that is not turned.
         attrs: attributes of the operator on floats, with defaults of the other where these differ.
+        check: declines where the operator on floats is not the same.
     """
 
     operands: tuple[int, ...] = (0,)
@@ -35,20 +37,44 @@ class _Form:
     bias: int | None = None
     axis: int | None = None
     attrs: dict[str, object] = field(default_factory=dict)
+    check: Callable[[Node], None] = lambda node: None
 
 
-_AVERAGE = f"{DOMAIN}::QLinearAveragePool"
+def _check_gemm(node: Node) -> None:
+    """Decline a product that is scaled, or whose operands do not fit: in a branch it loads, unlike that of floats."""
+    if node.attr("alpha", 1.0) != 1.0:
+        raise Decline("{} is scaled", node.result.name)
+    rows, weight = node.operand(0), node.operand(3)
+    if rows.rank != 2 or weight.rank != 2:
+        raise Decline("{} or {} is not known to be a matrix", rows.name, weight.name)
+    summed = rows.dims()[1 - int(node.attr("transA", 0))], weight.dims()[int(node.attr("transB", 0))]
+    if len({size for size in summed if isinstance(size, int)}) > 1:
+        raise Decline("rows of {} numbers do not fit columns of {}", *summed)
+
+
+def _check_windows(node: Node) -> None:
+    """Decline an average of windows that the kernel for floats reads otherwise, or not at all."""
+    if node.attr("ceil_mode", 0) and node.attr("count_include_pad", 0):
+        raise Decline("windows of {} count what lies behind the padding", node.result.name)
+    kernel = node.attr("kernel_shape") or ()
+    window = Window.of(node, kernel)
+    if window.same and any(step > size for step, size in zip(window.strides, kernel, strict=True)):
+        raise Decline("{} has gaps between windows, and padding that is worked out", node.result.name)
+
+
 _WINDOWS = dict.fromkeys(("auto_pad", "kernel_shape", "pads", "strides"))
 _FORMS = {
     "QLinearConv": _Form((0, 3), 6, bias=8, axis=0, attrs={**_WINDOWS, "dilations": None, "group": None}),
     "QLinearMatMul": _Form((0, 3), 6, axis=1),
-    f"{DOMAIN}::QGemm": _Form((0, 3), 7, bias=6, attrs={"transA": None, "transB": None}),
+    f"{DOMAIN}::QGemm": _Form((0, 3), 7, bias=6, axis=1, attrs={"transA": None, "transB": None}, check=_check_gemm),
     f"{DOMAIN}::QLinearAdd": _Form((0, 3), 6),
     f"{DOMAIN}::QLinearMul": _Form((0, 3), 6),
     f"{DOMAIN}::QLinearSigmoid": _Form(),
     f"{DOMAIN}::QLinearLeakyRelu": _Form(attrs={"alpha": 0.01}),
     f"{DOMAIN}::QLinearGlobalAveragePool": _Form(),
-    _AVERAGE: _Form(attrs={**_WINDOWS, "ceil_mode": None, "count_include_pad": None}),
+    f"{DOMAIN}::QLinearAveragePool": _Form(
+        attrs={**_WINDOWS, "ceil_mode": None, "count_include_pad": None}, check=_check_windows
+    ),
     f"{DOMAIN}::QLinearConcat": _Form(result=0, attrs={"axis": None}),
 }
 
@@ -73,15 +99,15 @@ class ConvertSignedOperators(OnIntegers):
             raise Decline
         if rw.target.name not in X86:
             raise Decline("other machines have kernels for signed bytes")
-        is_gemm = node.op == f"{DOMAIN}::QGemm"
-        if node.attr("channels_last", 0) or (is_gemm and node.attr("alpha", 1.0) != 1.0):
-            raise Decline("{} has channels last, or is scaled", node.result.name)
+        if node.attr("channels_last", 0):
+            raise Decline("{} has channels last", node.result.name)
+        form.check(node)
         joins = node.op == f"{DOMAIN}::QLinearConcat"
         places = range(2, len(node.inputs), 3) if joins else form.operands
-        axis = 1 - int(node.attr("transB", 0)) if is_gemm else form.axis
+        axis = None if form.axis is None else form.axis - int(node.attr("transB", 0))
         if all(node.operand(at).is_const for at in places):
             raise Decline("{} is computed of constants alone", node.result.name)
-        if form.axis is None and not is_gemm:
+        if axis is None:
             for at in places:
                 _check_quantized(node.operand(at))
             _check_goes_on(node.result)
@@ -89,10 +115,6 @@ class ConvertSignedOperators(OnIntegers):
         bias = node.input(form.bias) if form.bias is not None else None
         if bias is not None:
             operands.append(_bias(node, bias, rw))
-        if node.op == _AVERAGE:
-            _check_windows(node)
-        if is_gemm:
-            _check_fits(node)
         attrs = {name: node.attrs.get(name, default) for name, default in form.attrs.items()}
         op_type = node.op_type.removeprefix("QLinear").removeprefix("Q")
         floats = rw.op(op_type, *operands, **attrs)
@@ -116,26 +138,6 @@ def _check_goes_on(value: Value) -> None:
                 _check_goes_on(result)
         elif not (is_whole(user) if user.op == "DequantizeLinear" else user.op in ("Concat", *_FORMS)):
             raise Decline("{} is read by {}", value.name, user.op)
-
-
-def _check_fits(node: Node) -> None:
-    """Decline a product whose operands do not fit, which loads in a branch, unlike that of floats."""
-    rows, weight = node.operand(0), node.operand(3)
-    if rows.rank != 2 or weight.rank != 2:
-        raise Decline("{} or {} is not known to be a matrix", rows.name, weight.name)
-    summed = rows.dims()[1 - int(node.attr("transA", 0))], weight.dims()[int(node.attr("transB", 0))]
-    if len({size for size in summed if isinstance(size, int)}) > 1:
-        raise Decline("rows of {} numbers do not fit columns of {}", *summed)
-
-
-def _check_windows(node: Node) -> None:
-    """Decline an average of windows that the kernel for floats reads otherwise, or not at all."""
-    if node.attr("ceil_mode", 0) and node.attr("count_include_pad", 0):
-        raise Decline("windows of {} count what lies behind the padding", node.result.name)
-    kernel = node.attr("kernel_shape") or ()
-    window = Window.of(node, kernel)
-    if window.same and any(step > size for step, size in zip(window.strides, kernel, strict=True)):
-        raise Decline("{} has gaps between windows, and padding that is worked out", node.result.name)
 
 
 def _dequantized(node: Node, at: int, axis: int | None, rw: Rewriter) -> Value:
