@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from itertools import combinations
 
 import numpy as np
 from onnx import TensorProto
@@ -12,7 +13,7 @@ from graphopt.analysis.shapes import ShapeAnalysis, Size
 from graphopt.analysis.shapes.engine import DATA_RULES
 from graphopt.ir import Dim, Graph, Model, Node, Tensor, TensorType, Value
 from graphopt.operators import Shape
-from graphopt.rewrite import Decline, GraphPass, Rewriter
+from graphopt.rewrite import GraphPass, Rewriter
 from graphopt_passes.folding.shape_operands import (
     expand_target,
     never_empty,
@@ -100,13 +101,16 @@ class FoldShapes(GraphPass):
                     rw.replace(node, [known], detail=f"{known.name} holds the same sizes")
 
     def _read_off(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
-        """Take sizes straight from an input of the graph where they stand side by side there."""
-        shapes = {value: shape for value in graph.inputs if (shape := analysis.shape(value))}
+        """Take sizes that stand side by side in the shape of one value straight from there."""
+        places = _places(graph, analysis)
         for node, value, (_, _, sizes) in _computed(graph, analysis):
             if node.op == "Shape" or value.rank != 1 or value.dtype != TensorProto.INT64 or not is_removable(node):
                 continue
-            with rw.attempt(node):
-                rw.replace(node, [_part_with(sizes, shapes).write(rw)])
+            place = places.get(sizes)
+            source = None if place is None else place.x.producer
+            if place is not None and (source is None or source.order < node.order):
+                with rw.attempt(node):
+                    rw.replace(node, [place.write(rw)])
 
 
 def _analyse(model: Model, rw: Rewriter) -> ShapeAnalysis:
@@ -160,14 +164,14 @@ def _contents(node: Node, analysis: ShapeAnalysis) -> list[np.ndarray | None] | 
     return results if any(array is not None for array in results) else None
 
 
-def _part_with(sizes: tuple[Size, ...], shapes: dict[Value, tuple[Size, ...]]) -> Shape:
-    """Where sizes stand side by side in the shape of a value."""
-    count = len(sizes)
-    for value, shape in shapes.items():
-        for start in range(len(shape) - count + 1 if count else 0):
-            if shape[start : start + count] == sizes:
-                return Shape(value, start, start + count) if count < len(shape) else Shape(value)
-    raise Decline
+def _places(graph: Graph, analysis: ShapeAnalysis) -> dict[tuple[Size, ...], Shape]:
+    """Where sizes stand side by side in the shape of an input, or of a value whose shape something asks for."""
+    places: dict[tuple[Size, ...], Shape] = {}
+    for value in dict.fromkeys((*graph.inputs, *(node.operand(0) for node in graph if node.op == "Shape"))):
+        shape = analysis.shape(value) or ()
+        for start, end in combinations(range(len(shape) + 1), 2):
+            places.setdefault(shape[start:end], Shape(value, start, end if end - start < len(shape) else None))
+    return places
 
 
 def _computed(
