@@ -18,7 +18,8 @@ from graphopt_passes.layout.blocks import ForBlocks
 from graphopt_passes.layout.known import check_broadcasts, is_number
 from graphopt_passes.shared import Shared
 
-_CONVOLUTIONS = ("Conv", "ConvTranspose")
+_WEIGHED = ("Conv", "com.microsoft::FusedConv")
+_CONVOLUTIONS = (*_WEIGHED, "ConvTranspose")
 _TOGETHER = frozenset({"Add", "Div", "Max", "Mean", "Min", "Mul", "PRelu", "Pow", "Sub", "Sum"})
 _REPEATED = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 _AXES = {0: 0, 1: 1, 2: 3, -1: -1, -2: 1, -3: 0}
@@ -39,11 +40,11 @@ class ConvertConv1dTo2d(ForBlocks, GraphPass):
     `Options(extra={"convert_conv_1d_to_2d": {"force": True}})` converts whatever it costs.
     """
 
-    ops = ("Conv",)
+    ops = _WEIGHED
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
         target = rw.target
-        convs = [node for node in graph if node.op == "Conv" and _is_row_wise(node)]
+        convs = [node for node in graph if node.op in _WEIGHED and _is_row_wise(node)]
         if not convs or graph.in_function or target.block not in BLOCKS:
             return
         gains = {node: _gain(node, target) for node in convs}
@@ -77,7 +78,7 @@ def _last(graph: Graph) -> list[Node]:
         readers = [user for value in node.results for user in value.users]
         if any(user in leads or user.op in _CONVOLUTIONS for user in readers):
             leads.add(node)
-        elif node.op == "Conv":
+        elif node.op in _WEIGHED:
             last.append(node)
     return last
 
@@ -142,7 +143,8 @@ def _convolution(rows: _Rows, node: Node) -> Value:
         rows.image(node)
     array = weight.array()
     kernel = rows.rw.constant(array.reshape(*array.shape[:2], 1, array.shape[2]), like=weight)
-    return rows.again(node, rows.enter(x), kernel, *node.inputs[2:], **_widened(node))
+    added = [value and rows.enter(value) for value in node.inputs[3:]]  # what a FusedConv adds
+    return rows.again(node, rows.enter(x), kernel, *node.inputs[2:3], *added, **_widened(node))
 
 
 def _unary(rows: _Rows, node: Node) -> Value:
