@@ -107,6 +107,15 @@ class Transpose:
         rest = iter(long)
         return cls(x, tuple(next(ones if dim == 1 else rest) for dim in after))
 
+    @classmethod
+    def of_either(cls, node: Node) -> Transpose:
+        """Read a `Transpose`, or a `Reshape` that only moves axes of size 1.
+
+        Raises:
+            Decline: it is neither, or that is not known.
+        """
+        return cls.of(node) if node.op == "Transpose" else cls.of_units(node)
+
     @property
     def moves_nothing(self) -> bool:
         """Whether every axis stays where it is."""

@@ -92,7 +92,7 @@ def grow(seed: Node, most: int = MOST_NODES) -> Region:
     Raises:
         Decline: its permutation is not known or moves nothing, or a product does it, as around every other seed.
     """
-    view = Transpose.of(seed) if seed.op == "Transpose" else Transpose.of_units(seed)
+    view = Transpose.of_either(seed)
     perm, x, y = view.perm, view.x, seed.result
     if is_identity(perm) or (seed.op == "Transpose" and is_absorbed(seed)):
         raise Decline
