@@ -247,3 +247,14 @@ def test_a_large_constant_that_every_call_puts_out_is_stored_once(level: str, si
     assert len(constants) + len(result.graph.initializer) == stored
     assert_equivalent(model, result, numerics="exact")
     assert not manager.run(result).changed
+
+
+def test_types_in_the_body_of_an_inlined_scan_are_known_before_it_is_unrolled() -> None:
+    model = parser.parse_model(
+        HEAD + "g (float[20,4] x) => (float[20,4] y) { y = local.f (x) }"
+        '<domain: "local", opset_import: ["" : 18]>'
+        "f (x) => (y) { y = Scan <num_scan_inputs = 1, body = b (a) => (r) { r = Mul (a, a) }> (x) }"
+    )
+    result = optimize(model, "extended", target="avx2", strict=True)
+    assert [n.op_type for n in result.graph.node] == ["Mul"]
+    assert_equivalent(model, result)

@@ -38,6 +38,7 @@ class EliminateScanWithConstLength(Unrolling):
 
     opsets = "9-"
     ops = ("Scan",)
+    late = True  # all rounds may be computed at once, as soon as the types in the body are known
 
     def count(self, loop: Carried, scan: Scan, most: int) -> int:
         return scan.length
